@@ -1,0 +1,137 @@
+"""What members say to each other, as values. The bytes of these are dledger/rpc's business.
+
+Every message names the sender's term. `PushRequest` follows DLedger's push types; the raw entry bytes of an APPEND
+are not in the value: outgoing, `entries` names a range of the log that the caller reads and sends as it lies on disk;
+incoming, `payload` is a range the caller has already verified (dledger.entry.verify_entries).
+"""
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+from dledger.entry import Index, Pos, Term, VerifiedRange
+
+PeerId = str  # "n0"
+
+
+class VoteResult(Enum):
+    """Answers to a vote request. Names are DLedger's where it has one."""
+
+    ACCEPT = "ACCEPT"
+    REJECT_EXPIRED_VOTE_TERM = "REJECT_EXPIRED_VOTE_TERM"
+    REJECT_ALREADY_VOTED = "REJECT_ALREADY_VOTED"
+    REJECT_ALREADY_HAS_LEADER = "REJECT_ALREADY_HAS_LEADER"
+    REJECT_EXPIRED_LEDGER_TERM = "REJECT_EXPIRED_LEDGER_TERM"
+    REJECT_SMALL_LEDGER_END_INDEX = "REJECT_SMALL_LEDGER_END_INDEX"
+    REJECT_UNKNOWN_LEADER = "REJECT_UNKNOWN_LEADER"
+    # The voter's quorum state could not be read: it never votes, and says so.
+    REJECT_CANNOT_VOTE = "REJECT_CANNOT_VOTE"
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRequest:
+    term: Term  # the term to be led; a PreVote asks for it without anybody taking it
+    candidate_id: PeerId
+    ledger_end_term: Term
+    ledger_end_index: Index
+    pre_vote: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VoteResponse:
+    term: Term  # the voter's own term
+    request_term: Term  # of the request answered: late answers to an earlier round are told apart by it
+    voter_id: PeerId
+    pre_vote: bool
+    vote_result: VoteResult
+    # Last valid entry of the voter and its doubt (design section 5): a doubted grant alone makes no majority.
+    ledger_end_term: Term
+    ledger_end_index: Index
+    doubted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeartBeatRequest:
+    term: Term
+    leader_id: PeerId
+    committed_index: Index
+    round: int  # grows by one per heartbeat of this leader in this term; check quorum counts answers to it
+
+
+@dataclass(frozen=True, slots=True)
+class HeartBeatResponse:
+    term: Term
+    member_id: PeerId
+    round: int
+    ledger_end_index: Index
+
+
+class PushType(IntEnum):
+    COMPARE = 1
+    TRUNCATE = 2
+    APPEND = 3
+    COMMIT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRange:
+    """Whole entries that lie one behind the other in one data file."""
+
+    first_index: Index
+    last_index: Index
+    pos: Pos
+    size: int  # bytes
+    last_term: Term
+    last_chain: int
+
+
+@dataclass(frozen=True, slots=True)
+class PushRequest:
+    """COMPARE: do you hold `previous_*`? TRUNCATE: cut what conflicts behind `previous_index`.
+    APPEND: `entries` / `payload` follow `previous_*`. COMMIT: only `committed_index` matters.
+
+    `next_term` and `next_chain` (TRUNCATE) describe the leader's entry at previous_index + 1, or are None when the
+    leader has none: a member cuts only what differs from it, never entries that match.
+    """
+
+    push_type: PushType
+    term: Term
+    leader_id: PeerId
+    previous_index: Index
+    previous_term: Term
+    previous_chain: int
+    committed_index: Index
+    sequence: int  # per dispatcher and term, in answers again: a late answer is told apart
+    entries: EntryRange | None = None
+    payload: VerifiedRange | None = None
+    next_term: Term | None = None
+    next_chain: int | None = None
+
+
+class PushResult(Enum):
+    SUCCESS = "SUCCESS"
+    INCONSISTENT_STATE = "INCONSISTENT_STATE"  # previous_* is not held; see begin/end/conflict hints
+    EXPIRED_TERM = "EXPIRED_TERM"
+    BUSY = "BUSY"  # a cut or something like it is under way: ask again later
+    DISK_FULL = "DISK_FULL"
+
+
+@dataclass(frozen=True, slots=True)
+class PushResponse:
+    """`durable_index` = min(durable, matched with this leader in this term): the only value that counts as an ack."""
+
+    push_type: PushType
+    term: Term
+    member_id: PeerId
+    sequence: int
+    push_result: PushResult
+    durable_index: Index  # -1: nothing acknowledged
+    ledger_begin_index: Index
+    ledger_end_index: Index
+    # Fast back-up: the member's term at previous_index (or at its end) and the first index it holds of that term.
+    conflict_term: Term = Term(-1)
+    conflict_index: Index = Index(-1)
+
+
+Message = (
+    VoteRequest | VoteResponse | HeartBeatRequest | HeartBeatResponse | PushRequest | PushResponse
+)

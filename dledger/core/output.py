@@ -1,0 +1,155 @@
+"""The values between the pure core and its caller: what a member is, sees and wants done.
+
+The caller carries out an Output wholly, field by field from top to bottom, before it calls the core again.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from dledger.core.messages import EntryRange, Message, PeerId
+from dledger.entry import Index, Term, VerifiedRange
+
+
+class Role(Enum):
+    FOLLOWER = "FOLLOWER"
+    CANDIDATE = "CANDIDATE"
+    LEADER = "LEADER"
+
+
+@dataclass(frozen=True, slots=True)
+class HardState:
+    """What must survive a crash. `sequence` grows by one with each change; the newest readable one counts."""
+
+    sequence: int
+    curr_term: Term
+    curr_vote_for: PeerId | None
+    doubted: bool
+
+
+class LogView(Protocol):
+    """All that the core sees of the log. Indexes are 0-based; an empty log ends at -1 with term -1 and chain 0."""
+
+    @property
+    def ledger_begin_index(self) -> Index: ...
+    @property
+    def ledger_end_index(self) -> Index: ...
+    @property
+    def ledger_end_term(self) -> Term: ...
+    @property
+    def log_generation(self) -> int:
+        """Raised by each cut: results of syncs that began before it are clamped by it."""
+        ...
+
+    def term_at(self, index: Index) -> Term | None:
+        """-1 for index -1; None outside begin - 1 .. end."""
+        ...
+
+    def chain_at(self, index: Index) -> int | None:
+        """chain_crc of the entry; 0 for index -1; None outside begin - 1 .. end."""
+        ...
+
+    def first_index_of_term_at(self, index: Index) -> Index:
+        """First index (>= begin) of the run of entries with the term of the entry at `index`."""
+        ...
+
+    def range_from(self, first_index: Index, size_max: int) -> EntryRange | None:
+        """At least one whole entry from `first_index` on, at most `size_max` bytes beyond the first entry, in one data
+        file; None when there is nothing from there on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Entries that the leader's caller has just written to its log, in one append."""
+
+    first_index: Index
+    last_index: Index
+    term: Term
+    size: int  # bytes, headers included
+
+
+class AppendStatus(Enum):
+    """How a pending append ended. Only SUCCESS is an acknowledgement; UNKNOWN is a third outcome, not a failure."""
+
+    SUCCESS = "SUCCESS"
+    UNKNOWN = "UNKNOWN"  # stepped down, stopped or timed out: a later quorum may still commit it
+
+
+class RefusalReason(Enum):
+    """Why nothing was appended. Definite: no entry exists and none will."""
+
+    NOT_LEADER = "NOT_LEADER"
+    LEADER_NOT_READY = "LEADER_NOT_READY"  # own-term no-op not committed yet
+    LEADER_TRANSFERRING = "LEADER_TRANSFERRING"
+    LEADER_PENDING_FULL = "LEADER_PENDING_FULL"
+    DISK_FULL = "DISK_FULL"
+    STOPPED = "STOPPED"
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRefusal:
+    reason: RefusalReason
+    text: str  # names cause, measured value and limit
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A pending closure that the quorum ack checker lets go; `closure` is what the caller gave to append()."""
+
+    closure: object
+    status: AppendStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Remove all entries from `from_index` on, as the durable steps of design section 4; then call cut_done()."""
+
+    from_index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class PushedEntries:
+    """Append the entries of `payload` except its first `skip`, which the log already holds."""
+
+    payload: VerifiedRange
+    skip: int
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    to: PeerId
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChange:
+    role: Role
+    term: Term
+    leader_id: PeerId | None
+    reason: str  # one phrase for the log line
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Work for the caller, top to bottom.
+
+    Messages that presume a term or vote which is not durable yet are held back inside the core until
+    hard_state_saved(); acks leave from synced(), never from the step that appended. So everything in `messages` may
+    be sent at once, and a leader's APPEND overlaps its own sync.
+    """
+
+    hard_state: HardState | None = None  # write in a thread, one at a time; then hard_state_saved(sequence)
+    cut: Cut | None = None
+    appends: tuple[PushedEntries, ...] = ()
+    messages: tuple[Envelope, ...] = ()
+    committed_index: Index | None = None
+    completions: tuple[Completion, ...] = ()
+    role_change: RoleChange | None = None
+    # A new leader asks its caller for the own-term no-op (append() with its batch), which needs bytes only it can make.
+    no_op_wanted: bool = False
+    # What must not go on, with its reason: the caller stops the member loudly.
+    fatal: str | None = None
+
+
+NOTHING = Output()

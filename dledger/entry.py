@@ -1,0 +1,341 @@
+"""An entry of the replicated log: bytes <-> values. The 48-byte header, the chain rule, the index unit, the blank.
+
+Decides what a sound entry is. Leaves to others where entries lie (dledger/log), what they mean (the embedder: a body
+is opaque here) and what is done about damage.
+
+The layout is DLedger's. Two header fields that DLedger leaves 0 are filled: `body_crc` is the CRC-32 of the body,
+`chain_crc` the CRC-32 over header[0:36], body_crc and body_length, seeded with the chain_crc of the entry before
+(GENESIS_CHAIN for the first). So one chain value names a whole prefix of the log, to the strength of 32 bits: it finds
+accidental damage and forks, and proves nothing against malice.
+
+CRC values are signed 32-bit ints everywhere in this package's interface, as they are in the header.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import NamedTuple, NewType
+from zlib import crc32
+
+Term = NewType("Term", int)
+Index = NewType("Index", int)  # 0-based number of an entry
+Pos = NewType("Pos", int)  # byte position in the whole log, equal on all members
+
+ENTRY_HEADER = struct.Struct(
+    ">i"  # magic
+    "i"  # size of the whole entry, header included
+    "q"  # index
+    "q"  # term
+    "q"  # pos
+    "i"  # channel: the kind of the entry; DLedger keeps it reserved and writes 0
+    "i"  # chain_crc: DLedger always writes 0
+    "i"  # body_crc: likewise
+    "i"  # body_length
+)
+ENTRY_HEADER_SIZE = ENTRY_HEADER.size
+ENTRY_MAGIC = 1
+BLANK_MAGIC = -1
+BLANK_HEADER = struct.Struct(">ii")  # magic, space left in the file
+# An entry leaves at least this much behind it in its file, so that a blank always fits.
+BLANK_HEADER_SIZE = BLANK_HEADER.size
+
+INDEX_UNIT = struct.Struct(">iqiqq")  # magic, pos, size, index, term
+INDEX_UNIT_SIZE = INDEX_UNIT.size
+
+GENESIS_CHAIN = 0
+
+# The same 48 bytes with the CRCs as zlib gives them, and the 44 of them that the chain covers.
+_SEALED_HEADER = struct.Struct(">iiqqqiIIi")
+_CHAIN_COVER = struct.Struct(">iiqqqiIi")
+_COVER_TAIL = struct.Struct(">Ii")  # body_crc, body_length
+_CHAIN_CRC_AT = 36
+_BODY_CRC_AT = 40
+
+
+class EntryKind(IntEnum):
+    """What the `channel` field says. Java reads each of them as an entry with a message in it."""
+
+    MESSAGE = 0
+    NO_OP = 1
+    MEMBERSHIP = 2
+    STATE = 3
+
+
+class EntryFault(Enum):
+    """The part of an entry that is not what it must be."""
+
+    HEADER = "header"  # the magic, or less than a header is left
+    SIZE = "size"  # size and body_length disagree, or the buffer ends before the entry does
+    INDEX = "index"
+    POS = "pos"
+    TERM = "term"  # it fell
+    BODY_CRC = "body crc"
+    CHAIN = "chain"
+
+
+@dataclass(frozen=True, slots=True)
+class EntryHeader:
+    """The header as it lies on disk; nothing in it is checked."""
+
+    magic: int
+    size: int  # bytes, header included
+    index: Index
+    term: Term
+    pos: Pos
+    kind: int  # an EntryKind, unless a newer version wrote it
+    chain_crc: int
+    body_crc: int
+    body_length: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedRange:
+    """Whole entries one behind the other that passed every check, and the columns read on the way.
+
+    An empty range has last_index = first_index - 1, last_term and chain as they were before it.
+    """
+
+    count: int
+    first_index: Index
+    last_index: Index
+    first_pos: Pos
+    next_pos: Pos  # of the byte behind the last entry
+    last_term: Term
+    chain: int  # chain_crc of the last entry
+    offsets: list[int]  # of each entry's header in the buffer
+    terms: list[int]
+    kinds: list[int]
+
+    @property
+    def size(self) -> int:
+        """Bytes, headers included."""
+        return self.next_pos - self.first_pos
+
+
+class IndexUnit(NamedTuple):
+    magic: int
+    pos: Pos
+    size: int  # of the entry, header included
+    index: Index
+    term: Term
+
+
+class EntryCorruptError(ValueError):
+    """Bytes that are no sound entry. `index` and `pos` are those that an entry here should have."""
+
+    def __init__(self, kind: EntryFault, index: int, pos: int, reason: str) -> None:
+        super().__init__(f"entry {index} at pos {pos}: {kind.value}: {reason}")
+        self.kind = kind
+        self.index = Index(index)
+        self.pos = Pos(pos)
+        self.reason = reason
+
+
+class RangeCorruptError(EntryCorruptError):
+    """The bad entry is not the first word: `verified` holds the sound ones in front of it."""
+
+    def __init__(self, kind: EntryFault, index: int, pos: int, reason: str, verified: VerifiedRange) -> None:
+        super().__init__(kind, index, pos, reason)
+        self.verified = verified
+
+
+def seal_entries(
+    bodies: Sequence[bytes],
+    positions: Sequence[int],
+    first_index: int,
+    term: int,
+    kind: int,
+    prev_chain: int,
+) -> tuple[list[bytes], int]:
+    """Headers for `bodies`, entry i at positions[i] with index first_index + i.
+
+    Returns header and body in turn, ready for b"".join or pwritev, and the chain after the last entry.
+    """
+    buffers: list[bytes] = []
+    push = buffers.append
+    crc, cover, header = crc32, _CHAIN_COVER.pack, _SEALED_HEADER.pack
+    chain, index = prev_chain, first_index
+    for body, pos in zip(bodies, positions, strict=True):
+        length = len(body)
+        size = length + 48
+        body_crc = crc(body)
+        # Packing twice costs less than cutting the header around the chain field.
+        chain = crc(cover(1, size, index, term, pos, kind, body_crc, length), chain)
+        push(header(1, size, index, term, pos, kind, chain, body_crc, length))
+        push(body)
+        index += 1
+    return buffers, _signed(chain)
+
+
+def verify_entries(
+    buffer: bytes | bytearray | memoryview,
+    *,
+    first_index: int,
+    first_pos: int,
+    prev_chain: int,
+    prev_term: int = -1,
+    accept_zero_crc: bool = False,
+) -> VerifiedRange:
+    """One pass over a buffer that must hold whole entries and nothing else, from `first_index` at `first_pos` on.
+
+    `accept_zero_crc`: an entry whose two CRC fields are both 0 was written by Java; its CRCs are not compared, and the
+    chain goes on over the values they would have. Raises RangeCorruptError, an EntryCorruptError with the sound entries
+    in front of the fault: a reader of a torn tail learns in the same pass where it ends.
+    """
+    view = memoryview(buffer)
+    end = len(view)
+    offsets: list[int] = []
+    terms: list[int] = []
+    kinds: list[int] = []
+    add_offset, add_term, add_kind = offsets.append, terms.append, kinds.append
+    crc, read_header, cover_tail = crc32, _SEALED_HEADER.unpack_from, _COVER_TAIL.pack
+    chain = sound_chain = prev_chain & 0xFFFFFFFF
+    offset, pos, index, last_term = 0, first_pos, first_index, prev_term
+    fault: tuple[EntryFault, str] | None = None
+    while offset < end:
+        if end - offset < 48:
+            fault = EntryFault.HEADER, f"{end - offset} bytes left, a header has 48"
+            break
+        magic, size, seen_index, term, seen_pos, kind, chain_crc, body_crc, length = read_header(view, offset)
+        if magic != 1:
+            fault = EntryFault.HEADER, f"magic {magic}"
+            break
+        next_offset = offset + size
+        if length < 0 or size != length + 48 or next_offset > end:
+            fault = EntryFault.SIZE, f"size {size}, body length {length}, {end - offset} bytes left"
+            break
+        if seen_index != index:
+            fault = EntryFault.INDEX, f"it says {seen_index}"
+            break
+        if seen_pos != pos:
+            fault = EntryFault.POS, f"it says {seen_pos}"
+            break
+        if term < last_term:
+            fault = EntryFault.TERM, f"{term} after {last_term}"
+            break
+        body_crc_seen = crc(view[offset + 48 : next_offset])
+        chain = crc(view[offset : offset + 36], chain)
+        if body_crc_seen == body_crc:
+            chain = crc(view[offset + 40 : offset + 48], chain)
+            bad_chain = chain != chain_crc
+        else:
+            chain = crc(cover_tail(body_crc_seen, length), chain)
+            bad_chain = True
+        if bad_chain and not (accept_zero_crc and chain_crc == 0 and body_crc == 0):
+            if body_crc_seen != body_crc:
+                fault = EntryFault.BODY_CRC, f"{body_crc:#010x} stored, {body_crc_seen:#010x} computed"
+            else:
+                fault = EntryFault.CHAIN, f"{chain_crc:#010x} stored, {chain:#010x} computed"
+            break
+        add_offset(offset)
+        add_term(term)
+        add_kind(kind)
+        offset, pos, index, last_term = next_offset, pos + size, index + 1, term
+        sound_chain = chain
+    verified = VerifiedRange(
+        count=len(offsets),
+        first_index=Index(first_index),
+        last_index=Index(index - 1),
+        first_pos=Pos(first_pos),
+        next_pos=Pos(pos),
+        last_term=Term(last_term),
+        chain=_signed(sound_chain),
+        offsets=offsets,
+        terms=terms,
+        kinds=kinds,
+    )
+    if fault is not None:
+        raise RangeCorruptError(fault[0], index, pos, fault[1], verified)
+    return verified
+
+
+def chain_after(header: bytes | memoryview, prev_chain: int) -> int:
+    """The chain value that a 48-byte header, body_crc included, gives after `prev_chain`."""
+    view = memoryview(header)
+    return _signed(crc32(view[_BODY_CRC_AT:ENTRY_HEADER_SIZE], crc32(view[:_CHAIN_CRC_AT], prev_chain)))
+
+
+def parse_header(buffer: bytes | bytearray | memoryview, offset: int = 0) -> EntryHeader:
+    """Raises struct.error when less than a header is there."""
+    return EntryHeader(*ENTRY_HEADER.unpack_from(buffer, offset))
+
+
+def walk(buffer: bytes | bytearray | memoryview, start_pos: int) -> Iterator[tuple[EntryHeader, memoryview]]:
+    """Entries and their bodies (views into `buffer`), from `start_pos`, the position of the buffer's first byte.
+
+    Ends at a blank, at zeros (nothing written yet) and where the buffer ends before the entry does. CRCs, indexes and
+    terms are not looked at. Raises EntryCorruptError at bytes that are none of these.
+    """
+    view = memoryview(buffer)
+    end = len(view)
+    offset = 0
+    index = -1  # unknown before the first entry
+    while end - offset >= ENTRY_HEADER_SIZE:
+        header = parse_header(view, offset)
+        if header.magic in (BLANK_MAGIC, 0):
+            return
+        pos = start_pos + offset
+        index = header.index if index < 0 else index + 1
+        if header.magic != ENTRY_MAGIC:
+            raise EntryCorruptError(EntryFault.HEADER, index, pos, f"magic {header.magic}")
+        if header.body_length < 0 or header.size != header.body_length + ENTRY_HEADER_SIZE:
+            reason = f"size {header.size}, body length {header.body_length}"
+            raise EntryCorruptError(EntryFault.SIZE, index, pos, reason)
+        if header.pos != pos:
+            raise EntryCorruptError(EntryFault.POS, index, pos, f"it says {header.pos}")
+        next_offset = offset + header.size
+        if next_offset > end:
+            return
+        yield header, view[offset + ENTRY_HEADER_SIZE : next_offset]
+        offset = next_offset
+
+
+def pack_index_units(
+    first_index: int, positions: Iterable[int], sizes: Iterable[int], terms: Iterable[int]
+) -> bytes:
+    """Units of entries with consecutive indexes. `sizes` in bytes, headers included."""
+    pack = INDEX_UNIT.pack
+    return b"".join(
+        [
+            pack(1, pos, size, index, term)
+            for index, (pos, size, term) in enumerate(zip(positions, sizes, terms, strict=True), first_index)
+        ]
+    )
+
+
+def index_units_of(verified: VerifiedRange) -> bytes:
+    """The index units of a range of entries, for the index file."""
+    first_pos = verified.first_pos
+    positions = [first_pos + offset for offset in verified.offsets]
+    ends = [*positions[1:], verified.next_pos]
+    sizes = [end - pos for pos, end in zip(positions, ends, strict=False)]
+    return pack_index_units(verified.first_index, positions, sizes, verified.terms)
+
+
+def parse_index_units(buffer: bytes | bytearray | memoryview) -> list[IndexUnit]:
+    """Units up to the first that was never written (magic 0). `buffer` holds whole units."""
+    units: list[IndexUnit] = []
+    for values in INDEX_UNIT.iter_unpack(buffer):
+        if values[0] == 0:
+            break
+        units.append(IndexUnit._make(values))
+    return units
+
+
+def blank(space_left: int) -> bytes:
+    """The bytes that fill a data file to its end."""
+    return BLANK_HEADER.pack(BLANK_MAGIC, space_left) + bytes(space_left - BLANK_HEADER_SIZE)
+
+
+def is_exact_blank(rest: bytes | bytearray | memoryview) -> bool:
+    """Whether `rest`, all bytes up to the end of a data file, is a blank as `blank` makes it."""
+    size = len(rest)
+    if size < BLANK_HEADER_SIZE or BLANK_HEADER.unpack_from(rest) != (BLANK_MAGIC, size):
+        return False
+    return bytes(rest[BLANK_HEADER_SIZE:]).count(0) == size - BLANK_HEADER_SIZE
+
+
+def _signed(crc: int) -> int:
+    crc &= 0xFFFFFFFF
+    return crc - 0x1_0000_0000 if crc & 0x8000_0000 else crc

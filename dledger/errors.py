@@ -1,0 +1,52 @@
+"""What goes wrong in the replicated log, as classes that a caller can act on.
+
+Three attributes say what to do: `response_code` is DLedger's number for it, `retriable` tells that the same call may
+succeed later, `definite` that surely nothing was done (an unknown outcome is never definite).
+"""
+
+from typing import ClassVar
+
+from dledger.rpc.response_code import ResponseCode
+
+
+class DLedgerError(Exception):
+    """Base of all errors of this package."""
+
+    response_code: ClassVar[ResponseCode] = ResponseCode.INTERNAL_ERROR
+    retriable: ClassVar[bool] = False
+    definite: ClassVar[bool] = False
+
+
+class DLedgerConfigError(DLedgerError):
+    """A setting is wrong, or differs from what the group or the store was made with. Names it and what is allowed."""
+
+    response_code = ResponseCode.UNEXPECTED_ARGUMENT
+    definite = True
+
+
+class LocalProtocolError(DLedgerError):
+    """We were about to break the peer protocol ourselves, e.g. with a frame above the limit."""
+
+    definite = True
+
+
+class RemoteProtocolError(DLedgerError):
+    """The peer sent what the protocol does not allow. Its connection is closed; nothing of the frame was used."""
+
+    response_code = ResponseCode.UNEXPECTED_ARGUMENT
+    definite = True
+
+
+class HandshakeRefusedError(DLedgerError):
+    """One side will not speak with the other. The message is the reason, as sent to the peer and logged."""
+
+    response_code = ResponseCode.UNEXPECTED_MEMBER
+    definite = True
+
+
+class NotFormedError(DLedgerError):
+    """The group has no identity yet, or this member's vote cannot be read: it neither votes nor appends."""
+
+    response_code = ResponseCode.ILLEGAL_MEMBER_STATE
+    retriable = True
+    definite = True

@@ -1,12 +1,12 @@
-"""An entry of the replicated log: bytes <-> values. The 48-byte header, the chain rule, the index unit, the blank.
+"""An entry of the replicated log, bytes <-> values: the 48-byte header, the chain, the index unit, the blank.
 
-Decides what a sound entry is. Leaves to others where entries lie (dledger/log), what they mean (the embedder: a body
-is opaque here) and what is done about damage.
+Decides what a sound entry is. Leaves to others where entries lie (dledger/log), what they mean (the embedder:
+a body is opaque here) and what is done about damage.
 
-The layout is DLedger's. Two header fields that DLedger leaves 0 are filled: `body_crc` is the CRC-32 of the body,
-`chain_crc` the CRC-32 over header[0:36], body_crc and body_length, seeded with the chain_crc of the entry before
-(GENESIS_CHAIN for the first). So one chain value names a whole prefix of the log, to the strength of 32 bits: it finds
-accidental damage and forks, and proves nothing against malice.
+The layout is DLedger's. Two header fields that DLedger leaves 0 are filled: `body_crc` is the CRC-32 of the
+body, `chain_crc` the CRC-32 over header[0:36], body_crc and body_length, seeded with the chain_crc of the entry
+before (GENESIS_CHAIN for the first). So one chain value names a whole prefix of the log, to the strength of
+32 bits: it finds accidental damage and forks, and proves nothing against malice.
 
 CRC values are signed 32-bit ints everywhere in this package's interface, as they are in the header.
 """
@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import NamedTuple, NewType
+from typing import NewType
 from zlib import crc32
 
 Term = NewType("Term", int)
@@ -48,7 +48,6 @@ GENESIS_CHAIN = 0
 # The same 48 bytes with the CRCs as zlib gives them, and the 44 of them that the chain covers.
 _SEALED_HEADER = struct.Struct(">iiqqqiIIi")
 _CHAIN_COVER = struct.Struct(">iiqqqiIi")
-_COVER_TAIL = struct.Struct(">Ii")  # body_crc, body_length
 _CHAIN_CRC_AT = 36
 _BODY_CRC_AT = 40
 
@@ -113,7 +112,8 @@ class VerifiedRange:
         return self.next_pos - self.first_pos
 
 
-class IndexUnit(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class IndexUnit:
     magic: int
     pos: Pos
     size: int  # of the entry, header included
@@ -177,11 +177,11 @@ def verify_entries(
     prev_term: int = -1,
     accept_zero_crc: bool = False,
 ) -> VerifiedRange:
-    """One pass over a buffer that must hold whole entries and nothing else, from `first_index` at `first_pos` on.
+    """One pass over a buffer that must hold whole entries and nothing else: `first_index`, at `first_pos`, first.
 
-    `accept_zero_crc`: an entry whose two CRC fields are both 0 was written by Java; its CRCs are not compared, and the
-    chain goes on over the values they would have. Raises RangeCorruptError, an EntryCorruptError with the sound entries
-    in front of the fault: a reader of a torn tail learns in the same pass where it ends.
+    `accept_zero_crc`: an entry whose two CRC fields are both 0 was written by Java; its CRCs are not compared,
+    and the chain goes on over the values they would have. Raises RangeCorruptError, an EntryCorruptError with the
+    sound entries in front of the fault: a reader of a torn tail learns in the same pass where it ends.
     """
     view = memoryview(buffer)
     end = len(view)
@@ -189,50 +189,40 @@ def verify_entries(
     terms: list[int] = []
     kinds: list[int] = []
     add_offset, add_term, add_kind = offsets.append, terms.append, kinds.append
-    crc, read_header, cover_tail = crc32, _SEALED_HEADER.unpack_from, _COVER_TAIL.pack
-    chain = sound_chain = prev_chain & 0xFFFFFFFF
-    offset, pos, index, last_term = 0, first_pos, first_index, prev_term
+    crc, read_header, cover = crc32, _SEALED_HEADER.unpack_from, _CHAIN_COVER.pack
+    offset, pos, index, last_term, chain = 0, first_pos, first_index, prev_term, prev_chain
     fault: tuple[EntryFault, str] | None = None
     while offset < end:
         if end - offset < 48:
             fault = EntryFault.HEADER, f"{end - offset} bytes left, a header has 48"
             break
         magic, size, seen_index, term, seen_pos, kind, chain_crc, body_crc, length = read_header(view, offset)
-        if magic != 1:
-            fault = EntryFault.HEADER, f"magic {magic}"
-            break
         next_offset = offset + size
-        if length < 0 or size != length + 48 or next_offset > end:
-            fault = EntryFault.SIZE, f"size {size}, body length {length}, {end - offset} bytes left"
-            break
-        if seen_index != index:
-            fault = EntryFault.INDEX, f"it says {seen_index}"
-            break
-        if seen_pos != pos:
-            fault = EntryFault.POS, f"it says {seen_pos}"
-            break
-        if term < last_term:
-            fault = EntryFault.TERM, f"{term} after {last_term}"
+        if (
+            magic != 1
+            or size != length + 48
+            or length < 0
+            or next_offset > end
+            or seen_index != index
+            or seen_pos != pos
+            or term < last_term
+        ):
+            fault = _header_fault(parse_header(view, offset), index, pos, last_term, end - offset)
             break
         body_crc_seen = crc(view[offset + 48 : next_offset])
-        chain = crc(view[offset : offset + 36], chain)
-        if body_crc_seen == body_crc:
-            chain = crc(view[offset + 40 : offset + 48], chain)
-            bad_chain = chain != chain_crc
-        else:
-            chain = crc(cover_tail(body_crc_seen, length), chain)
-            bad_chain = True
-        if bad_chain and not (accept_zero_crc and chain_crc == 0 and body_crc == 0):
+        next_chain = crc(cover(1, size, index, term, pos, kind, body_crc_seen, length), chain)
+        if (body_crc_seen != body_crc or next_chain != chain_crc) and not (
+            accept_zero_crc and body_crc == 0 and chain_crc == 0
+        ):
             if body_crc_seen != body_crc:
                 fault = EntryFault.BODY_CRC, f"{body_crc:#010x} stored, {body_crc_seen:#010x} computed"
             else:
-                fault = EntryFault.CHAIN, f"{chain_crc:#010x} stored, {chain:#010x} computed"
+                fault = EntryFault.CHAIN, f"{chain_crc:#010x} stored, {next_chain:#010x} computed"
             break
         add_offset(offset)
         add_term(term)
         add_kind(kind)
-        offset, pos, index, last_term = next_offset, pos + size, index + 1, term
-        sound_chain = chain
+        offset, pos, index, last_term, chain = next_offset, pos + size, index + 1, term, next_chain
     verified = VerifiedRange(
         count=len(offsets),
         first_index=Index(first_index),
@@ -240,7 +230,7 @@ def verify_entries(
         first_pos=Pos(first_pos),
         next_pos=Pos(pos),
         last_term=Term(last_term),
-        chain=_signed(sound_chain),
+        chain=_signed(chain),
         offsets=offsets,
         terms=terms,
         kinds=kinds,
@@ -248,6 +238,25 @@ def verify_entries(
     if fault is not None:
         raise RangeCorruptError(fault[0], index, pos, fault[1], verified)
     return verified
+
+
+def _header_fault(
+    header: EntryHeader, index: int, pos: int, last_term: int, bytes_left: int
+) -> tuple[EntryFault, str]:
+    """What is wrong with a header that is known to be wrong."""
+    if header.magic != ENTRY_MAGIC:
+        return EntryFault.HEADER, f"magic {header.magic}"
+    body_length_max = bytes_left - ENTRY_HEADER_SIZE
+    if (
+        header.size != header.body_length + ENTRY_HEADER_SIZE
+        or not 0 <= header.body_length <= body_length_max
+    ):
+        return EntryFault.SIZE, f"size {header.size}, body {header.body_length}, {bytes_left} bytes left"
+    if header.index != index:
+        return EntryFault.INDEX, f"it says {header.index}"
+    if header.pos != pos:
+        return EntryFault.POS, f"it says {header.pos}"
+    return EntryFault.TERM, f"{header.term} after {last_term}"
 
 
 def chain_after(header: bytes | memoryview, prev_chain: int) -> int:
@@ -262,10 +271,10 @@ def parse_header(buffer: bytes | bytearray | memoryview, offset: int = 0) -> Ent
 
 
 def walk(buffer: bytes | bytearray | memoryview, start_pos: int) -> Iterator[tuple[EntryHeader, memoryview]]:
-    """Entries and their bodies (views into `buffer`), from `start_pos`, the position of the buffer's first byte.
+    """Entries and their bodies (views into `buffer`); `start_pos` is the position of the buffer's first byte.
 
-    Ends at a blank, at zeros (nothing written yet) and where the buffer ends before the entry does. CRCs, indexes and
-    terms are not looked at. Raises EntryCorruptError at bytes that are none of these.
+    Ends at a blank, at zeros (nothing written yet) and where the buffer ends before the entry does. CRCs, indexes
+    and terms are not looked at. Raises EntryCorruptError at bytes that are none of these.
     """
     view = memoryview(buffer)
     end = len(view)
@@ -319,7 +328,7 @@ def parse_index_units(buffer: bytes | bytearray | memoryview) -> list[IndexUnit]
     for values in INDEX_UNIT.iter_unpack(buffer):
         if values[0] == 0:
             break
-        units.append(IndexUnit._make(values))
+        units.append(IndexUnit(*values))
     return units
 
 

@@ -3,10 +3,10 @@
 Decides what a sound entry is. Leaves to others where entries lie (dledger/log), what they mean (the embedder:
 a body is opaque here) and what is done about damage.
 
-The layout is DLedger's. Two header fields that DLedger leaves 0 are filled: `body_crc` is the CRC-32 of the
-body, `chain_crc` the CRC-32 over header[0:36], body_crc and body_length, seeded with the chain_crc of the
-entry before (GENESIS_CHAIN for the first). So one chain value names a whole prefix of the log, to the strength
-of 32 bits: it finds accidental damage and forks, and proves nothing against malice.
+The layout is DLedger's. Two header fields that DLedger leaves 0 are filled: `body_crc` is the CRC-32 of
+the body, `chain_crc` the CRC-32 over header[0:36], body_crc and body_length, seeded with the chain_crc of
+the entry before (GENESIS_CHAIN for the first). So one chain value names a whole prefix of the log, to the
+strength of 32 bits: it finds accidental damage and forks, and proves nothing against malice.
 
 CRC values are signed 32-bit ints everywhere in this package's interface, as they are in the header.
 """
@@ -177,11 +177,13 @@ def verify_entries(
     prev_term: int = -1,
     accept_zero_crc: bool = False,
 ) -> VerifiedRange:
-    """One pass over a buffer that must hold whole entries and nothing else, `first_index` at `first_pos` first.
+    """One pass over a buffer that must hold whole entries and nothing else, `first_index` at `first_pos`
+    first.
 
-    `accept_zero_crc`: an entry whose two CRC fields are both 0 was written by Java; they are not compared, and
-    the chain goes on over the values they would have. Raises RangeCorruptError, an EntryCorruptError with the
-    sound entries in front of the fault: a reader of a torn tail learns in the same pass where it ends.
+    `accept_zero_crc`: an entry whose two CRC fields are both 0 was written by Java; they are not
+    compared, and the chain goes on over the values they would have. Raises RangeCorruptError, an
+    EntryCorruptError with the sound entries in front of the fault: a reader of a torn tail learns in the
+    same pass where it ends.
     """
     view = memoryview(buffer)
     end = len(view)
@@ -273,8 +275,8 @@ def parse_header(buffer: bytes | bytearray | memoryview, offset: int = 0) -> Ent
 def walk(buffer: bytes | bytearray | memoryview, start_pos: int) -> Iterator[tuple[EntryHeader, memoryview]]:
     """Entries and their bodies (views into `buffer`); `start_pos` is the position of the buffer's first byte.
 
-    Ends at a blank, at zeros (nothing written yet) and where the buffer ends before the entry does. CRCs, indexes
-    and terms are not looked at. Raises EntryCorruptError at bytes that are none of these.
+    Ends at a blank, at zeros (nothing written yet) and where the buffer ends before the entry does. CRCs,
+    indexes and terms are not looked at. Raises EntryCorruptError at bytes that are none of these.
     """
     view = memoryview(buffer)
     end = len(view)

@@ -1,0 +1,25 @@
+"""Fixtures of the tests on real processes; each ends what it started, by pid, whatever the test did."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import java_client
+import pytest
+from local_cluster import LocalCluster
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Not started yet: the test calls up() with its conf."""
+    made = LocalCluster(tmp_path / "cluster")
+    yield made
+    made.down()
+
+
+@pytest.fixture(params=java_client.VERSIONS)
+def java(request: pytest.FixtureRequest, tmp_path: Path) -> java_client.JavaClient:
+    """The official client of each release in turn; skipped with the reason where it cannot run."""
+    reason = java_client.why_not()
+    if reason:
+        pytest.skip(reason)
+    return java_client.JavaClient(request.param, tmp_path / "java")

@@ -1,0 +1,196 @@
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendCallback;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/**
+ * The official client, driven from the tests: one command per process, one JSON line per event on standard output.
+ *
+ * <pre>
+ * send    namesrv topic mode(sync|async|oneway) count interval_ms key_prefix [tag ...]
+ * consume namesrv topic group instance tags            until standard input ends
+ * read    namesrv topic group                          every message of every queue, then exits
+ * </pre>
+ *
+ * A failed send is reported and not repeated by the program (the client's own retries stay on), so a key stands for one
+ * call of send().
+ */
+public final class Interop {
+    private static final PrintStream OUT = new PrintStream(new java.io.FileOutputStream(java.io.FileDescriptor.out), false);
+
+    public static void main(String[] args) throws Exception {
+        switch (args[0]) {
+            case "send":
+                send(args);
+                break;
+            case "consume":
+                consume(args);
+                break;
+            case "read":
+                read(args);
+                break;
+            default:
+                throw new IllegalArgumentException(args[0]);
+        }
+        OUT.flush();
+        System.exit(0); // client threads that are not daemons must not keep a finished command alive
+    }
+
+    private static synchronized void print(Object... pairs) {
+        StringBuilder line = new StringBuilder("{");
+        for (int i = 0; i < pairs.length; i += 2) {
+            if (i > 0) line.append(',');
+            line.append('"').append(pairs[i]).append("\":");
+            Object value = pairs[i + 1];
+            if (value instanceof Number || value == null) {
+                line.append(value);
+            } else {
+                line.append('"').append(value.toString().replace("\\", "\\\\").replace("\"", "\\\"").replace("\n", " ")).append('"');
+            }
+        }
+        OUT.println(line.append('}'));
+        OUT.flush();
+    }
+
+    private static void send(String[] args) throws Exception {
+        String topic = args[2];
+        String mode = args[3];
+        int count = Integer.parseInt(args[4]);
+        long intervalMs = Long.parseLong(args[5]);
+        String prefix = args[6];
+        DefaultMQProducer producer = new DefaultMQProducer("interop_producer");
+        producer.setNamesrvAddr(args[1]);
+        producer.setPollNameServerInterval(1000);
+        producer.setSendMsgTimeout(5000);
+        producer.start();
+        Semaphore inFlight = new Semaphore(64);
+        for (int i = 0; i < count; i++) {
+            String tag = args.length > 7 ? args[7 + i % (args.length - 7)] : "";
+            final String key = prefix + i;
+            Message message = new Message(topic, tag, key, body(key));
+            try {
+                if (mode.equals("sync")) {
+                    report(key, producer.send(message));
+                } else if (mode.equals("async")) {
+                    inFlight.acquire();
+                    producer.send(message, new SendCallback() {
+                        @Override
+                        public void onSuccess(SendResult result) {
+                            report(key, result);
+                            inFlight.release();
+                        }
+
+                        @Override
+                        public void onException(Throwable problem) {
+                            print("event", "failed", "key", key, "error", problem);
+                            inFlight.release();
+                        }
+                    });
+                } else {
+                    producer.sendOneway(message);
+                    print("event", "oneway", "key", key);
+                }
+            } catch (Exception problem) {
+                if (mode.equals("async")) inFlight.release();
+                print("event", "failed", "key", key, "error", problem);
+            }
+            if (intervalMs > 0) TimeUnit.MILLISECONDS.sleep(intervalMs);
+        }
+        inFlight.acquire(64);
+        producer.shutdown();
+        print("event", "done");
+    }
+
+    private static byte[] body(String key) {
+        return ("body of " + key).getBytes(StandardCharsets.UTF_8);
+    }
+
+    private static void report(String key, SendResult result) {
+        print("event", result.getSendStatus() == SendStatus.SEND_OK ? "ok" : result.getSendStatus(), "key", key,
+            "queue", result.getMessageQueue().getQueueId(), "offset", result.getQueueOffset(),
+            "msg_id", result.getMsgId(), "offset_msg_id", result.getOffsetMsgId());
+    }
+
+    private static void consume(String[] args) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[3]);
+        consumer.setNamesrvAddr(args[1]);
+        consumer.setInstanceName(args[4]);
+        consumer.setPollNameServerInterval(1000);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(args[2], args.length > 5 ? args[5] : "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) printMessage("received", message);
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        print("event", "started");
+        Thread watcher = new Thread(() -> {
+            String before = "";
+            while (true) {
+                Set<Integer> queues = new TreeSet<>();
+                for (MessageQueue queue : consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet())
+                    if (queue.getTopic().equals(args[2])) queues.add(queue.getQueueId());
+                String now = queues.toString();
+                if (!now.equals(before)) print("event", "queues", "queues", now);
+                before = now;
+                try {
+                    TimeUnit.MILLISECONDS.sleep(50);
+                } catch (InterruptedException e) {
+                    return;
+                }
+            }
+        });
+        watcher.setDaemon(true);
+        watcher.start();
+        while (System.in.read() >= 0) { }
+        consumer.shutdown();
+        print("event", "done");
+    }
+
+    private static void printMessage(String event, MessageExt message) {
+        print("event", event, "key", message.getKeys(), "tag", message.getTags(), "queue", message.getQueueId(),
+            "offset", message.getQueueOffset(), "phy_offset", message.getCommitLogOffset(), "size", message.getStoreSize(),
+            "body", new String(message.getBody(), StandardCharsets.UTF_8));
+    }
+
+    @SuppressWarnings("deprecation")
+    private static void read(String[] args) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(args[3]);
+        consumer.setNamesrvAddr(args[1]);
+        consumer.start();
+        long total = 0;
+        for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(args[2])) {
+            long offset = consumer.minOffset(queue);
+            long end = consumer.maxOffset(queue);
+            print("event", "queue", "queue", queue.getQueueId(), "min", offset, "max", end);
+            while (offset < end) {
+                PullResult result = consumer.pull(queue, "*", offset, 32);
+                if (result.getPullStatus() == PullStatus.FOUND)
+                    for (MessageExt message : result.getMsgFoundList()) {
+                        printMessage("read", message);
+                        total++;
+                    }
+                offset = Math.max(offset, result.getNextBeginOffset());
+                if (result.getPullStatus() == PullStatus.OFFSET_ILLEGAL) break;
+            }
+        }
+        consumer.shutdown();
+        print("event", "done", "total", total);
+    }
+}

@@ -1,0 +1,148 @@
+"""The official Java client, fetched by Maven and driven as processes (java/Interop.java says with which commands)."""
+
+import json
+import os
+import queue
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / ".build" / "java"
+SOURCES = ROOT / "cluster_tests" / "java"
+VERSIONS = ("5.5.0", "4.9.8")
+
+
+def why_not() -> str | None:
+    """The reason why Java tests cannot run here, or None."""
+    missing = [tool for tool in ("mvn", "java", "javac") if shutil.which(tool) is None]
+    return f"{', '.join(missing)} not on PATH" if missing else None
+
+
+def class_path(version: str, *, server: bool = False) -> str:
+    """Jars of that release and the compiled program; fetched and built once into .build/java."""
+    kind = "server" if server else "client"
+    jars = BUILD / f"{kind}-{version}"
+    classes = BUILD / f"classes-{version}"
+    source = SOURCES / "Interop.java"
+    stamp = jars / ".complete"
+    if not stamp.exists():
+        profile = ["-Pserver"] if server else []
+        goal = ["dependency:copy-dependencies", f"-Drocketmq.version={version}", f"-DoutputDirectory={jars}"]
+        subprocess.run(
+            ["mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), *profile, *goal], check=True, timeout=600
+        )
+        stamp.touch()
+    if not server:
+        compiled = classes / "Interop.class"
+        if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
+            classes.mkdir(parents=True, exist_ok=True)
+            command = ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(classes), str(source)]
+            subprocess.run(command, check=True, timeout=120, capture_output=True)
+    return f"{jars}/*:{classes}"
+
+
+@dataclass(frozen=True)
+class JavaClient:
+    """One release of the client; `work` takes its logs and offsets so that the home directory stays clean."""
+
+    version: str
+    work: Path
+
+    def start(self, *arguments: str) -> "JavaProcess":
+        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={self.work}"]
+        command = ["java", *options, "-cp", class_path(self.version), "Interop", *arguments]
+        return JavaProcess(command, self.work)
+
+    def send(
+        self, namesrv: str, topic: str, mode: str, count: int, prefix: str, *tags: str, interval_ms: int = 0
+    ) -> "JavaProcess":
+        return self.start("send", namesrv, topic, mode, str(count), str(interval_ms), prefix, *tags)
+
+    def consume(self, namesrv: str, topic: str, group: str, instance: str, tags: str = "*") -> "JavaProcess":
+        return self.start("consume", namesrv, topic, group, instance, tags)
+
+    def read(self, namesrv: str, topic: str) -> list[dict[str, Any]]:
+        with self.start("read", namesrv, topic, "interop_reader") as process:
+            return [event for event in process.rest(120) if event["event"] == "read"]
+
+
+class JavaProcess:
+    """A running command; its JSON lines are collected by a thread, in `events`."""
+
+    def __init__(self, command: list[str], work: Path) -> None:
+        work.mkdir(parents=True, exist_ok=True)
+        self._errors = (work / f"stderr-{time.monotonic_ns()}.log").open("w+")
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            cwd=work,
+            env={**os.environ, "NAMESRV_ADDR": ""},
+        )
+        self.events: list[dict[str, Any]] = []
+        self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                event = json.loads(line)
+                self.events.append(event)
+                self._lines.put(event)
+        self._lines.put(None)
+
+    def __enter__(self) -> "JavaProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream:
+                stream.close()
+
+    def wait_for(self, event: str, seconds: float = 60) -> dict[str, Any]:
+        """The next event of that name; AssertionError with the client's stderr when it ends or takes longer."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                got = self._lines.get(timeout=max(0.01, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"no {event!r} within {seconds} s; {self.stderr()}") from None
+            assert got is not None, f"ended before {event!r}; {self.stderr()}"
+            if got["event"] == event:
+                return got
+
+    def rest(self, seconds: float) -> Iterator[dict[str, Any]]:
+        """All events from now on until the process ends."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                got = self._lines.get(timeout=max(0.01, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"still running after {seconds} s; {self.stderr()}") from None
+            if got is None:
+                return
+            yield got
+
+    def close_input(self) -> None:
+        """Tells `consume` to commit its offsets and end."""
+        assert self._process.stdin
+        self._process.stdin.close()
+
+    def stderr(self) -> str:
+        self._errors.flush()
+        self._errors.seek(0)
+        return self._errors.read()[-4000:]

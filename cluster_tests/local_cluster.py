@@ -1,0 +1,119 @@
+"""A three-broker cluster of real processes for one test, through scripts/cluster and nothing else."""
+
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+CLUSTER = ROOT / "scripts" / "cluster"
+PORTS_PER_CLUSTER = 100
+
+
+class ClusterCommandError(Exception):
+    """scripts/cluster ended with another status than 0; the text is all that it printed."""
+
+
+def free_base_port() -> int:
+    """A base port whose whole block is free: the contract says that blocks 100 apart never meet.
+
+    Stays below the kernel's range of ephemeral ports, where an outgoing connection could take one meanwhile.
+    """
+    start = 12000 + (os.getpid() * 7 % 150) * PORTS_PER_CLUSTER
+    for step in range(150):
+        base = 12000 + (start - 12000 + step * PORTS_PER_CLUSTER) % 15000
+        if all(
+            _is_free(port) for port in (base, *(base + 10 + 10 * k + d for k in range(6) for d in (0, 5, 6)))
+        ):
+            return base
+    raise RuntimeError("no block of free ports between 12000 and 27000")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:
+    """The first truthy value of `condition`, asked every 20 ms; AssertionError naming `what` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        pause.wait(0.02)
+
+
+@dataclass
+class LocalCluster:
+    """One cluster in one directory. `up()` to `down()`; nodes are named n0, n1, n2."""
+
+    directory: Path
+    base_port: int = field(default_factory=free_base_port)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def namesrv(self) -> str:
+        return f"127.0.0.1:{self.base_port}"
+
+    def command(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [str(CLUSTER), *arguments, "--dir", str(self.directory)],
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        if done.returncode:
+            raise ClusterCommandError(
+                f"{' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+            )
+        return done.stdout
+
+    def up(self, *options: str, conf: dict[str, str] | None = None) -> None:
+        pairs = [item for key, value in (conf or {}).items() for item in ("--conf", f"{key}={value}")]
+        self.command("up", "--base-port", str(self.base_port), *pairs, *options)
+
+    def down(self) -> None:
+        self.command("down")
+
+    def status(self) -> dict[str, Any]:
+        return json.loads(self.command("status", "--json"))
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        return {node["id"]: node for node in self.status()["nodes"]}
+
+    def leader(self, seconds: float = 20) -> str:
+        """The id of the member that leads and serves; waits for one."""
+
+        def serving() -> str | None:
+            found = [
+                n["id"] for n in self.status()["nodes"] if n.get("serving") and n.get("role") == "LEADER"
+            ]
+            return found[0] if len(found) == 1 else None
+
+        return wait_for(serving, seconds, "a serving leader")
+
+    def level(self, seconds: float = 30) -> None:
+        """Waits until every member has committed, applied and dispatched the same last entry."""
+
+        def is_level() -> bool:
+            nodes = self.status()["nodes"]
+            ends = {(n.get("ledger_end"), n.get("committed"), n.get("reput")) for n in nodes}
+            return all(n.get("role") for n in nodes) and len(ends) == 1 and len(set(next(iter(ends)))) == 1
+
+        wait_for(is_level, seconds, "members at one level")

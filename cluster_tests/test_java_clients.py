@@ -1,0 +1,159 @@
+"""Official Java clients against our cluster: what they were told is stored must be there, at the offset they were told."""
+
+import threading
+
+import pytest
+from java_client import JavaClient, JavaProcess
+from local_cluster import LocalCluster, wait_for
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+
+def keys_of(process: JavaProcess, event: str) -> list[str]:
+    return [e["key"] for e in process.events if e["event"] == event]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_what_a_java_producer_was_told_is_read_back_at_that_offset(
+    cluster: LocalCluster, java: JavaClient, mode: str
+) -> None:
+    cluster.up()
+    with java.send(cluster.namesrv, "InteropSend", mode, 200, "k", "TagA", "TagB") as sender:
+        sender.wait_for("done")
+        told = {e["key"]: (e["queue"], e["offset"]) for e in sender.events if e["event"] == "ok"}
+        assert not keys_of(sender, "failed")
+    found = {e["key"]: (e["queue"], e["offset"]) for e in java.read(cluster.namesrv, "InteropSend")}
+    assert len(told) == 200
+    assert found == told
+
+
+def test_one_way_sends_arrive_once_the_topic_is_known(cluster: LocalCluster, java: JavaClient) -> None:
+    cluster.up()
+    with java.send(cluster.namesrv, "InteropOneway", "sync", 1, "first") as sender:
+        sender.wait_for("done")
+    with java.send(cluster.namesrv, "InteropOneway", "oneway", 50, "o") as sender:
+        sender.wait_for("done")
+        sent = set(keys_of(sender, "oneway"))
+    wait_for(
+        lambda: sent <= {e["key"] for e in java.read(cluster.namesrv, "InteropOneway")},
+        20,
+        "all one-way messages",
+    )
+
+
+def test_two_push_consumers_share_the_queues_and_one_takes_over_from_the_other(
+    cluster: LocalCluster, java: JavaClient
+) -> None:
+    cluster.up()
+    topic, group = "InteropPush", "interop_group"
+    with java.send(cluster.namesrv, topic, "sync", 40, "a") as sender:
+        sender.wait_for("done")
+    with (
+        java.consume(cluster.namesrv, topic, group, "one") as one,
+        java.consume(cluster.namesrv, topic, group, "two") as two,
+    ):
+        wait_for(
+            lambda: (
+                shares(one)
+                and shares(two)
+                and not (shares(one) & shares(two))
+                and len(shares(one) | shares(two)) == 4
+            ),
+            60,
+            "two consumers with disjoint queues",
+        )
+        with java.send(cluster.namesrv, topic, "sync", 40, "b") as sender:
+            sender.wait_for("done")
+        everything = {f"a{i}" for i in range(40)} | {f"b{i}" for i in range(40)}
+        wait_for(
+            lambda: set(keys_of(one, "received")) | set(keys_of(two, "received")) == everything, 60, "all 80"
+        )
+        assert {k for k in keys_of(one, "received") if k[0] == "b"}
+        assert {k for k in keys_of(two, "received") if k[0] == "b"}
+        one.close_input()
+        one.wait_for("done")
+        wait_for(lambda: len(shares(two)) == 4, 60, "the other takes all queues")
+        two.close_input()
+        two.wait_for("done")
+    with java.send(cluster.namesrv, topic, "sync", 20, "c") as sender:
+        sender.wait_for("done")
+    with java.consume(cluster.namesrv, topic, group, "three") as three:
+        wait_for(lambda: len(keys_of(three, "received")) >= 20, 60, "the 20 sent meanwhile")
+        assert sorted(set(keys_of(three, "received"))) == sorted(f"c{i}" for i in range(20))
+
+
+def shares(process: JavaProcess) -> set[int]:
+    """The queues that the consumer last said it holds."""
+    told = [e["queues"] for e in process.events if e["event"] == "queues"]
+    return {int(part) for part in told[-1].strip("[]").split(",") if part.strip()} if told else set()
+
+
+def test_a_tag_subscription_filters(cluster: LocalCluster, java: JavaClient) -> None:
+    cluster.up()
+    with java.send(cluster.namesrv, "InteropTags", "sync", 60, "t", "TagA", "TagB", "TagC") as sender:
+        sender.wait_for("done")
+    with java.consume(cluster.namesrv, "InteropTags", "tag_group", "one", "TagA || TagC") as consumer:
+        wait_for(lambda: len(set(keys_of(consumer, "received"))) == 40, 60, "40 of 60 messages")
+        assert {e["tag"] for e in consumer.events if e["event"] == "received"} == {"TagA", "TagC"}
+
+
+def test_nothing_acknowledged_is_missing_after_the_leader_is_killed(
+    cluster: LocalCluster, java: JavaClient
+) -> None:
+    kill_leaders(cluster, java, kills=1, count=1500, interval_ms=10)
+
+
+@pytest.mark.long
+def test_nothing_acknowledged_is_missing_while_leaders_are_killed_every_20_s(
+    cluster: LocalCluster, java: JavaClient
+) -> None:
+    kill_leaders(cluster, java, kills=6, count=12000, interval_ms=10, seconds_between=20)
+
+
+def kill_leaders(
+    cluster: LocalCluster,
+    java: JavaClient,
+    *,
+    kills: int,
+    count: int,
+    interval_ms: int,
+    seconds_between: float = 2,
+) -> None:
+    cluster.up()
+    topic = "InteropKill"
+    with (
+        java.consume(cluster.namesrv, topic, "kill_group", "one") as consumer,
+        java.send(cluster.namesrv, topic, "sync", count, "k", interval_ms=interval_ms) as sender,
+    ):
+        sender.wait_for("ok")
+        pause = threading.Event()
+        terms = []
+        for _ in range(kills):
+            acknowledged = len(keys_of(sender, "ok"))
+            wait_for(
+                lambda seen=acknowledged: len(keys_of(sender, "ok")) >= seen + 100,
+                60,
+                "100 more acknowledged",
+            )
+            leader = cluster.leader()
+            terms.append(cluster.nodes()[leader]["term"])
+            cluster.command("kill", leader)
+            cluster.leader()
+            pause.wait(seconds_between / 2)  # the pace of the kills is the test, not a wait for something
+            cluster.command("start", leader)
+            pause.wait(seconds_between / 2)
+        for event in sender.rest(count * interval_ms / 1000 * 3 + 120):
+            if event["event"] == "done":
+                break
+        acknowledged_keys = set(keys_of(sender, "ok"))
+        assert cluster.nodes()[cluster.leader()]["term"] > terms[0], "no kill changed the term"
+        wait_for(
+            lambda: acknowledged_keys <= set(keys_of(consumer, "received")),
+            60,
+            "every acknowledged key received",
+        )
+    stored = {e["key"]: (e["queue"], e["offset"]) for e in java.read(cluster.namesrv, topic)}
+    told = {e["key"]: (e["queue"], e["offset"]) for e in sender.events if e["event"] == "ok"}
+    missing = sorted(set(told) - set(stored))
+    assert not missing, f"{len(missing)} acknowledged keys are gone, first {missing[:5]}"
+    assert len(told) > count // 2, f"only {len(told)} of {count} were acknowledged"

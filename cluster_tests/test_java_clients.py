@@ -1,4 +1,4 @@
-"""Official Java clients against our cluster: what they were told is stored must be there, at the offset they were told."""
+"""Official Java clients against our cluster: what they were told is stored is there, at the offset they were told."""
 
 import threading
 

@@ -1,0 +1,66 @@
+"""The way back: the real broker in DLedger mode opens a stopped store of ours and serves it at the same offsets."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import java_client
+import pytest
+from java_broker import JavaBroker
+from java_client import JavaClient
+from local_cluster import LocalCluster, free_base_port, wait_for
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+TOPIC = "WayBack"
+FILE_SIZE = 1 << 20  # small data files, so that some thousand messages fill three
+
+
+def read_all(client: JavaClient, namesrv: str) -> dict[tuple[int, int], tuple[str, int, int, str]]:
+    """(queue, offset) -> (key, physical offset, size, body) of every message of the topic."""
+    return {
+        (e["queue"], e["offset"]): (e["key"], e["phy_offset"], e["size"], e["body"])
+        for e in client.read(namesrv, TOPIC)
+    }
+
+
+def test_java_serves_every_message_of_a_stopped_store_of_ours_at_the_same_offsets(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    reason = java_client.why_not()
+    if reason:
+        pytest.skip(reason)
+    client = JavaClient("5.5.0", tmp_path / "java")
+    cluster.up(conf={"mappedFileSizeCommitLog": str(FILE_SIZE), "mappedFileSizeConsumeQueue": "10000"})
+    for part in range(4):
+        with client.send(cluster.namesrv, TOPIC, "async", 3000, f"p{part}-", "TagA", "TagB") as sender:
+            sender.wait_for("done", 120)
+        leader = cluster.leader()
+        if part < 3:
+            cluster.command("kill", leader)
+            cluster.leader()
+            cluster.command("start", leader)
+    cluster.level()
+    before = read_all(client, cluster.namesrv)
+    node = cluster.nodes()[cluster.leader()]
+    assert node["term"] >= 3
+    assert len(before) >= 11_000
+    for name in cluster.nodes():
+        cluster.command("stop", name)
+    store = Path(node["store_dir"])
+    files = sorted((store / f"dledger-{node['id']}" / "data").iterdir())
+    assert len(files) >= 3
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-a", "--sparse=always", str(store), str(copy)], check=True)
+    shutil.rmtree(copy / f"dledger-{node['id']}" / "pydledger", ignore_errors=True)
+    conf = {"mappedFileSizeCommitLog": str(FILE_SIZE), "mappedFileSizeConsumeQueue": "10000"}
+    with JavaBroker(tmp_path / "java-broker", copy, free_base_port(), node["id"], conf) as broker:
+
+        def served() -> dict[tuple[int, int], tuple[str, int, int, str]] | None:
+            try:
+                return read_all(client, broker.namesrv)
+            except AssertionError:
+                return None
+
+        after = wait_for(served, 90, f"the real broker serving {TOPIC}\n{broker.logs()}")
+        assert after == before, broker.logs()

@@ -13,7 +13,7 @@ CRC values are signed 32-bit ints everywhere in this package's interface, as the
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NewType
 from zlib import crc32
@@ -105,6 +105,8 @@ class VerifiedRange:
     offsets: list[int]  # of each entry's header in the buffer
     terms: list[int]
     kinds: list[int]
+    # The bytes verified, for whoever appends them as they are; when the last entry failed they go on behind it.
+    buffer: bytes | bytearray | memoryview = field(default=b"", repr=False, compare=False)
 
     @property
     def size(self) -> int:
@@ -236,6 +238,7 @@ def verify_entries(
         offsets=offsets,
         terms=terms,
         kinds=kinds,
+        buffer=buffer,
     )
     if fault is not None:
         raise RangeCorruptError(fault[0], index, pos, fault[1], verified)

@@ -1,0 +1,185 @@
+"""A queue of bytes kept in files of one size, each named by the offset of its first byte (20 digits).
+
+The commit log, the DLedger data and index files and each ConsumeQueue are such queues. Offsets are of the queue;
+which of its bytes have been written is the owner's knowledge. Files have their full length from the start, sparse,
+because Java refuses files of another length.
+"""
+
+from disk.disk import Buffer
+from disk.mapped_file import DescriptorCache, MappedFile
+
+_NAME_DIGITS = 20
+
+
+def file_name(offset: int) -> str:
+    return f"{offset:0{_NAME_DIGITS}d}"
+
+
+class MappedFileQueueError(Exception):
+    """The files of a directory do not make a queue; the text names the file and says what was expected."""
+
+
+class MappedFileQueue:
+    """Invariant: files lie end to end without a gap, in order of their offsets."""
+
+    def __init__(self, descriptors: DescriptorCache, directory: str, mapped_file_size: int) -> None:
+        assert mapped_file_size > 0
+        self.directory = directory
+        self.mapped_file_size = mapped_file_size
+        self.mapped_files: list[MappedFile] = []
+        self._descriptors = descriptors
+        self._disk = descriptors.disk
+
+    @property
+    def min_offset(self) -> int:
+        """First offset covered by a file; 0 when there is none."""
+        return self.mapped_files[0].file_from_offset if self.mapped_files else 0
+
+    @property
+    def end_offset(self) -> int:
+        """First offset behind the last file; 0 when there is none."""
+        return self.mapped_files[-1].end_offset if self.mapped_files else 0
+
+    def path_of(self, file_from_offset: int) -> str:
+        return f"{self.directory}/{file_name(file_from_offset)}"
+
+    def list_files(self) -> list[int]:
+        """Offsets that files of the directory are named by. Other names are not ours and are left alone."""
+        names = self._disk.list_directory(self.directory)
+        return [
+            int(name) for name in names if len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()
+        ]
+
+    def load(self, *, accept_short: bool = False) -> None:
+        """Takes the files of the directory. Raises MappedFileQueueError at a gap, or at a file of another length.
+
+        An empty file is one whose creation was cut off by a crash: it gets its length now. With `accept_short` (for
+        files that are derived from others) every shorter file does, and the missing bytes read as zeros.
+        """
+        assert not self.mapped_files, "load() comes first"
+        size = self.mapped_file_size
+        files: list[MappedFile] = []
+        for offset in self.list_files():
+            path = self.path_of(offset)
+            expected = files[-1].end_offset if files else offset
+            if offset != expected or offset % size:
+                raise MappedFileQueueError(
+                    f"{path}: expected a file that begins at a multiple of {size}"
+                    + (f", namely {file_name(expected)} next; is a file missing" if files else "")
+                    + ", or was another file size configured before?"
+                )
+            mapped_file = MappedFile(self._descriptors, path, offset, size)
+            length = mapped_file.file().size()
+            if length != size:
+                if length > size or (length and not accept_short):
+                    mapped_file.retire()
+                    raise MappedFileQueueError(
+                        f"{path}: {length} bytes long, expected {size}: another file size?"
+                    )
+                mapped_file.file().truncate(size)
+            files.append(mapped_file)
+        self.mapped_files = files
+
+    def find_mapped_file_by_offset(self, offset: int) -> MappedFile | None:
+        files = self.mapped_files
+        if not files:
+            return None
+        number = (offset - files[0].file_from_offset) // self.mapped_file_size
+        return files[number] if 0 <= number < len(files) else None
+
+    def create_mapped_file(self, file_from_offset: int, *, durable: bool = False) -> MappedFile:
+        """Adds the file that begins at `file_from_offset`: the next one, or any multiple of the size if it is the
+        first. With `durable` its name and length are on disk when this returns (two syncs, which block).
+        """
+        make_file(self._descriptors, self.directory, file_from_offset, self.mapped_file_size, durable=durable)
+        return self.adopt(file_from_offset)
+
+    def adopt(self, file_from_offset: int) -> MappedFile:
+        """Adds a file that make_file() has made ahead."""
+        assert file_from_offset % self.mapped_file_size == 0
+        assert not self.mapped_files or file_from_offset == self.end_offset
+        path = self.path_of(file_from_offset)
+        mapped_file = MappedFile(self._descriptors, path, file_from_offset, self.mapped_file_size)
+        self.mapped_files.append(mapped_file)
+        return mapped_file
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes that may lie across files; fewer only where the files end."""
+        first = self.find_mapped_file_by_offset(offset)
+        if first is None:
+            return b""
+        if offset + size <= first.end_offset:
+            return first.file().pread(size, offset - first.file_from_offset)
+        parts: list[bytes] = []
+        end = min(offset + size, self.end_offset)
+        while offset < end:
+            mapped_file = self.find_mapped_file_by_offset(offset)
+            assert mapped_file is not None
+            part_size = min(end, mapped_file.end_offset) - offset
+            parts.append(mapped_file.file().pread(part_size, offset - mapped_file.file_from_offset))
+            offset += part_size
+        return b"".join(parts)
+
+    def write(self, offset: int, data: Buffer) -> None:
+        """Writes bytes that may lie across files, all of which must exist."""
+        first = self.find_mapped_file_by_offset(offset)
+        assert first is not None, f"no file of {self.directory} covers {offset}"
+        if offset + len(data) <= first.end_offset:
+            first.file().pwrite(data, offset - first.file_from_offset)
+            return
+        view = memoryview(data)
+        while view:
+            mapped_file = self.find_mapped_file_by_offset(offset)
+            assert mapped_file is not None, f"no file of {self.directory} covers {offset}"
+            part = view[: mapped_file.end_offset - offset]
+            mapped_file.file().pwrite(part, offset - mapped_file.file_from_offset)
+            offset += len(part)
+            view = view[len(part) :]
+
+    def detach_from(self, offset: int) -> list[MappedFile]:
+        """Takes the files that begin at or behind `offset` out of the queue; the caller unlinks and retires them."""
+        keep = sum(1 for mapped_file in self.mapped_files if mapped_file.file_from_offset < offset)
+        detached = self.mapped_files[keep:]
+        del self.mapped_files[keep:]
+        return detached
+
+    def delete_from(self, offset: int) -> None:
+        """Deletes the files that begin at or behind `offset`, the last one first, so that no crash leaves a gap."""
+        for mapped_file in reversed(self.detach_from(offset)):
+            self._disk.unlink(mapped_file.path)
+            mapped_file.retire()
+
+    def delete_before(self, offset: int) -> int:
+        """Deletes the files that end at or before `offset`, the first one first. Returns how many."""
+        count = 0
+        while self.mapped_files and self.mapped_files[0].end_offset <= offset:
+            mapped_file = self.mapped_files.pop(0)
+            self._disk.unlink(mapped_file.path)
+            mapped_file.retire()
+            count += 1
+        return count
+
+    def close(self) -> None:
+        for mapped_file in self.mapped_files:
+            mapped_file.retire()
+        self.mapped_files.clear()
+
+
+def make_file(
+    descriptors: DescriptorCache, directory: str, file_from_offset: int, size: int, *, durable: bool
+) -> None:
+    """Makes a file of full length, or leaves one as it is that has it already. Safe in any thread.
+
+    Until it is `durable`, a power loss may take the file away together with everything written to it.
+    """
+    disk = descriptors.disk
+    file = disk.open(f"{directory}/{file_name(file_from_offset)}", create=True)
+    try:
+        if file.size() != size:
+            file.truncate(size)
+        if durable:
+            file.fdatasync()
+    finally:
+        file.close()
+    if durable:
+        disk.sync_directory(directory)

@@ -1,0 +1,177 @@
+"""The disk of a running process: POSIX calls by descriptor and position.
+
+Every call here releases the GIL while the kernel works, which a mapping's page faults and `mmap.flush` do not: that is
+why files are written and read by position although RocketMQ maps them.
+"""
+
+# ruff: noqa: PTH -- the calls by name: which system call runs, and that it releases the GIL, is the point here
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from disk.disk import Buffer, DiskError, NoSpaceError
+
+# Linux takes at most this many buffers in one call; more is EINVAL.
+IOV_MAX = os.sysconf("SC_IOV_MAX") if os.sysconf("SC_IOV_MAX") > 0 else 16
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def _disk_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _disk_error(error, path) from error
+
+
+def _disk_error(error: OSError, path: str) -> DiskError:
+    kind = NoSpaceError if error.errno in _NO_SPACE else DiskError
+    return kind(error.errno, error.strerror or str(error), path)
+
+
+class RealFile:
+    """One descriptor. Calls from several threads may overlap; close() may not overlap any of them."""
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def pread(self, size: int, offset: int) -> bytes:
+        try:
+            data = os.pread(self._descriptor, size, offset)
+            if len(data) == size or not data:
+                return data
+            # A short read is the end of the file, or the kernel's limit of 2 GiB per call.
+            parts = [data]
+            done = len(data)
+            while done < size and (data := os.pread(self._descriptor, size - done, offset + done)):
+                parts.append(data)
+                done += len(data)
+            return b"".join(parts)
+        except OSError as error:
+            raise _disk_error(error, self.path) from error
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        try:
+            written = os.pwrite(self._descriptor, data, offset)
+            if written == len(data):
+                return
+            view = memoryview(data).cast("B")
+            while written < len(view):
+                written += os.pwrite(self._descriptor, view[written:], offset + written)
+        except OSError as error:
+            raise _disk_error(error, self.path) from error
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
+        for start in range(0, len(buffers), IOV_MAX):
+            group = buffers[start : start + IOV_MAX]
+            size = sum(map(len, group))
+            try:
+                written = os.pwritev(self._descriptor, group, offset)
+            except OSError as error:
+                raise _disk_error(error, self.path) from error
+            if written < size:
+                self.pwrite(memoryview(b"".join(group))[written:], offset + written)
+            offset += size
+
+    def truncate(self, size: int) -> None:
+        with _disk_errors(self.path):
+            os.ftruncate(self._descriptor, size)
+
+    def allocate(self, offset: int, size: int) -> None:
+        with _disk_errors(self.path):
+            os.posix_fallocate(self._descriptor, offset, size)
+
+    def size(self) -> int:
+        with _disk_errors(self.path):
+            return os.fstat(self._descriptor).st_size
+
+    def fdatasync(self) -> None:
+        with _disk_errors(self.path):
+            os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with _disk_errors(self.path):
+                os.close(descriptor)
+
+
+class RealDisk:
+    """The host's file systems. Stateless, so any number of them may be used side by side."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> RealFile:
+        flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
+        with _disk_errors(path):
+            return RealFile(path, os.open(path, flags, 0o644))
+
+    def read_file(self, path: str) -> bytes:
+        file = self.open(path, read_only=True)
+        try:
+            return file.pread(file.size(), 0)
+        finally:
+            file.close()
+
+    def list_directory(self, path: str) -> list[str]:
+        with _disk_errors(path):
+            try:
+                return sorted(os.listdir(path))
+            except FileNotFoundError:
+                return []
+
+    def exists(self, path: str) -> bool:
+        return self._mode(path) is not None
+
+    def is_directory(self, path: str) -> bool:
+        mode = self._mode(path)
+        return mode is not None and stat.S_ISDIR(mode)
+
+    def make_directory(self, path: str) -> None:
+        if self.is_directory(path):
+            return
+        parent = os.path.dirname(path.rstrip("/")) or "."
+        self.make_directory(parent)
+        with _disk_errors(path):
+            try:
+                os.mkdir(path, 0o755)
+            except FileExistsError:
+                if not self.is_directory(path):
+                    raise
+        self.sync_directory(parent)
+
+    def rename(self, old: str, new: str) -> None:
+        with _disk_errors(old):
+            os.replace(old, new)
+
+    def unlink(self, path: str) -> None:
+        with _disk_errors(path):
+            os.unlink(path)
+
+    def sync_directory(self, path: str) -> None:
+        with _disk_errors(path):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def free_space(self, path: str) -> tuple[int, int]:
+        with _disk_errors(path):
+            facts = os.statvfs(path)
+            return facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
+
+    def _mode(self, path: str) -> int | None:
+        with _disk_errors(path):
+            try:
+                return os.stat(path).st_mode
+            except FileNotFoundError:
+                return None

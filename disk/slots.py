@@ -1,0 +1,141 @@
+"""A small record that survives any crash: two slots in one file, of which one always holds a whole record.
+
+A write goes to the slot that is not the last one synced. Once it is synced, a copy goes to the other slot, unsynced:
+damage to one slot later on then uncovers the same record and not the one before it, which for a vote would mean to
+forget it. The copy costs no sync, and the next write overwrites the copy.
+"""
+
+import struct
+import threading
+import zlib
+from dataclasses import dataclass
+
+from disk.disk import Disk, File
+
+SLOT_SIZE = 4096
+
+_SLOT_HEADER = struct.Struct(
+    ">4s"  # magic
+    "I"  # CRC-32 of all that follows, payload included
+    "q"  # sequence, grows by one with each record
+    "?3x"  # copy: the other slot held this record durably when this one was written
+    "I"  # payload size
+)
+_MAGIC = b"PyDS"
+_CRC_FROM = 8
+PAYLOAD_SIZE_MAX = SLOT_SIZE - _SLOT_HEADER.size
+
+
+class SlotsUnreadableError(Exception):
+    """The file is there and neither slot is readable: what it said is lost, which differs from never written."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    sequence: int
+    copy: bool
+    payload: bytes
+
+
+class Slots:
+    """Invariant: at every moment one of the slots holds, durably, the record of the last write() that returned.
+
+    write() blocks on a sync and may be called in any thread; writers take turns.
+    """
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        """Reads the file if there is one. Raises SlotsUnreadableError; then delete or restore it by hand."""
+        self.path = path
+        self.payload: bytes | None = None  # of the newest record; None: never written
+        self.lock = threading.Lock()  # also for callers that must decide and write in one step; see write()
+        self._disk = disk
+        self._file: File | None = None
+        self._sequence = 0
+        self._next_slot = 0
+        self._durable = False
+        if disk.exists(path):
+            self._read(disk.open(path))
+
+    def write(self, payload: bytes) -> None:
+        """When this returns, `payload` is what any later reader finds. Raises DiskError; then the state is unknown."""
+        with self.lock:
+            self.write_locked(payload)
+
+    def write_locked(self, payload: bytes) -> None:
+        """write() for a caller that holds `lock`."""
+        assert len(payload) <= PAYLOAD_SIZE_MAX, f"{self.path}: {len(payload)} bytes do not fit into a slot"
+        self._sequence += 1
+        self.payload = payload
+        if self._file is None:
+            self._create()
+        else:
+            self._put(self._next_slot)
+        self._durable = True
+
+    def make_durable(self) -> None:
+        """After a crash, what was read may never have reached the disk. Call before acting on it."""
+        with self.lock:
+            if self.payload is not None and not self._durable:
+                self._put(self._next_slot)
+                self._durable = True
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _put(self, slot: int) -> None:
+        assert self._file is not None
+        assert self.payload is not None
+        self._file.pwrite(_pack(self._sequence, self.payload, copy=False), slot * SLOT_SIZE)
+        self._file.fdatasync()
+        self._file.pwrite(_pack(self._sequence, self.payload, copy=True), (1 - slot) * SLOT_SIZE)
+        self._next_slot = 1 - slot
+
+    def _create(self) -> None:
+        # By rename: so a file that exists has held a record, and an unreadable one is damage, not a first start.
+        assert self.payload is not None
+        temporary = f"{self.path}.tmp"
+        file = self._disk.open(temporary, create=True)
+        file.truncate(2 * SLOT_SIZE)
+        file.pwrite(_pack(self._sequence, self.payload, copy=False), 0)
+        file.pwrite(_pack(self._sequence, self.payload, copy=False), SLOT_SIZE)
+        file.fdatasync()
+        file.close()
+        self._disk.rename(temporary, self.path)
+        self._disk.sync_directory(self.path.rpartition("/")[0] or ".")
+        self._file = self._disk.open(self.path)
+
+    def _read(self, file: File) -> None:
+        self._file = file
+        slots = [_unpack(file.pread(SLOT_SIZE, number * SLOT_SIZE)) for number in (0, 1)]
+        readable = [slot for slot in slots if slot is not None]
+        if not readable:
+            self.close()
+            raise SlotsUnreadableError(
+                f"{self.path}: both slots are unreadable. Restore the file from the disk it was on; "
+                "deleting it makes the member a new one"
+            )
+        newest = max(readable, key=lambda slot: (slot.sequence, not slot.copy))
+        at = slots.index(newest)
+        other = slots[1 - at]
+        self.payload = newest.payload
+        self._sequence = newest.sequence
+        # Where the record goes once more before it counts: over an unreadable slot, so that this one stays; over
+        # itself if the other slot still holds the record before, which is then the one that is surely on disk.
+        self._next_slot = 1 - at if other is None or other.sequence == newest.sequence else at
+
+
+def _pack(sequence: int, payload: bytes, *, copy: bool) -> bytes:
+    covered = _SLOT_HEADER.pack(_MAGIC, 0, sequence, copy, len(payload))[_CRC_FROM:] + payload
+    return (_MAGIC + zlib.crc32(covered).to_bytes(4, "big") + covered).ljust(SLOT_SIZE, b"\0")
+
+
+def _unpack(data: bytes) -> _Slot | None:
+    if len(data) < SLOT_SIZE:
+        return None
+    magic, crc, sequence, copy, size = _SLOT_HEADER.unpack_from(data)
+    end = _SLOT_HEADER.size + size
+    if magic != _MAGIC or end > SLOT_SIZE or zlib.crc32(data[_CRC_FROM:end]) != crc:
+        return None
+    return _Slot(sequence, copy, data[_SLOT_HEADER.size : end])

@@ -1,7 +1,7 @@
 """What goes wrong in the replicated log, as classes that a caller can act on.
 
-Three attributes say what to do: `response_code` is DLedger's number for it, `retriable` tells that the same call may
-succeed later, `definite` that surely nothing was done (an unknown outcome is never definite).
+Three attributes say what to do: `response_code` is DLedger's number for it, `retriable` tells that the same
+call may succeed later, `definite` that surely nothing was done (an unknown outcome is never definite).
 """
 
 from typing import ClassVar
@@ -18,7 +18,9 @@ class DLedgerError(Exception):
 
 
 class DLedgerConfigError(DLedgerError):
-    """A setting is wrong, or differs from what the group or the store was made with. Names it and what is allowed."""
+    """A setting is wrong, or differs from what the group or the store was made with. Names it and what is
+    allowed.
+    """
 
     response_code = ResponseCode.UNEXPECTED_ARGUMENT
     definite = True
@@ -31,17 +33,24 @@ class LocalProtocolError(DLedgerError):
 
 
 class RemoteProtocolError(DLedgerError):
-    """The peer sent what the protocol does not allow. Its connection is closed; nothing of the frame was used."""
+    """The peer sent what the protocol does not allow. Its connection is closed; nothing of the frame was
+    used.
+    """
 
     response_code = ResponseCode.UNEXPECTED_ARGUMENT
     definite = True
 
 
 class HandshakeRefusedError(DLedgerError):
-    """One side will not speak with the other. The message is the reason, as sent to the peer and logged."""
+    """One side will not speak with the other. `reason` is what the other side is told, and both log."""
 
     response_code = ResponseCode.UNEXPECTED_MEMBER
     definite = True
+
+    def __init__(self, reason: str, *, by_peer: bool = False) -> None:
+        super().__init__(f"the peer refuses: {reason}" if by_peer else reason)
+        self.reason = reason
+        self.by_peer = by_peer
 
 
 class NotFormedError(DLedgerError):

@@ -1,4 +1,6 @@
-"""DLedger's answer codes, numbers and names as in DLedger 0.3.x. Pure values; clients of either system know them."""
+"""DLedger's answer codes, numbers and names as in DLedger 0.3.x. Pure values; clients of either system know
+them.
+"""
 
 from enum import IntEnum
 

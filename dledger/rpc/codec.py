@@ -1,0 +1,288 @@
+"""Messages of the peer protocol as bytes: one frame each.
+
+    uint32  size of all that follows
+    uint16  size of the header
+    header  msgpack array: message type, then the fields in the order of the classes below
+    rest    raw entry bytes (APPEND and GET answers), as they lie in the log
+
+The header is checked by msgspec while it decodes: types, ranges, text lengths. Whether the entry bytes are
+sound is dledger.entry's business, and what a message means dledger.core's. Growing the protocol: new fields
+go to the end of an array with a default; a member ignores fields it does not know.
+"""
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from struct import Struct
+from typing import Annotated, Any
+
+import msgspec
+from msgspec.structs import astuple
+
+from dledger.core.messages import (
+    EntryRange,
+    HeartBeatRequest,
+    HeartBeatResponse,
+    Message,
+    PushRequest,
+    PushResponse,
+    PushResult,
+    PushType,
+    VoteRequest,
+    VoteResponse,
+    VoteResult,
+)
+from dledger.entry import Index, Pos, Term
+from dledger.errors import LocalProtocolError, RemoteProtocolError
+from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse, Request, Response
+from dledger.rpc.response_code import ResponseCode
+
+FRAME_PREFIX = Struct(">IH")  # size of all that follows the first field, size of the header
+_SIZE_FIELD = 4
+_HEADER_SIZE_FIELD = 2
+HEADER_SIZE_MAX = 0xFFFF
+
+PeerMessage = Message | Request | Response
+
+# Ranges that the fields may have on the wire. -1 is "none" for an index and for a term.
+_Id = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+_Int63 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_FromMinusOne = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+_Crc = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+_Text = Annotated[str, msgspec.Meta(max_length=256)]
+
+
+class _VoteRequest(msgspec.Struct, array_like=True, tag=1, gc=False):
+    term: _FromMinusOne
+    candidate_id: _Id
+    ledger_end_term: _FromMinusOne
+    ledger_end_index: _FromMinusOne
+    pre_vote: bool
+
+
+class _VoteResponse(msgspec.Struct, array_like=True, tag=2, gc=False):
+    term: _FromMinusOne
+    request_term: _FromMinusOne
+    voter_id: _Id
+    pre_vote: bool
+    vote_result: VoteResult
+    ledger_end_term: _FromMinusOne
+    ledger_end_index: _FromMinusOne
+    doubted: bool
+
+
+class _HeartBeatRequest(msgspec.Struct, array_like=True, tag=3, gc=False):
+    term: _FromMinusOne
+    leader_id: _Id
+    committed_index: _FromMinusOne
+    round: _Int63
+
+
+class _HeartBeatResponse(msgspec.Struct, array_like=True, tag=4, gc=False):
+    term: _FromMinusOne
+    member_id: _Id
+    round: _Int63
+    ledger_end_index: _FromMinusOne
+
+
+class _PushRequest(msgspec.Struct, array_like=True, tag=5, gc=False):
+    """`entries_*` say what an APPEND carries: its first entry is previous_index + 1, its size that of the
+    rest.
+    """
+
+    push_type: PushType
+    term: _FromMinusOne
+    leader_id: _Id
+    previous_index: _FromMinusOne
+    previous_term: _FromMinusOne
+    previous_chain: _Crc
+    committed_index: _FromMinusOne
+    sequence: _Int63
+    next_term: _FromMinusOne | None
+    next_chain: _Crc | None
+    entries_pos: _Int63 | None
+    entries_last_index: _Int63 | None
+    entries_last_term: _Int63 | None
+    entries_last_chain: _Crc | None
+
+
+class _PushResponse(msgspec.Struct, array_like=True, tag=6, gc=False):
+    push_type: PushType
+    term: _FromMinusOne
+    member_id: _Id
+    sequence: _Int63
+    push_result: PushResult
+    durable_index: _FromMinusOne
+    ledger_begin_index: _FromMinusOne
+    ledger_end_index: _FromMinusOne
+    conflict_term: _FromMinusOne
+    conflict_index: _FromMinusOne
+
+
+class _GetRequest(msgspec.Struct, array_like=True, tag=7, gc=False):
+    request_id: _Int63
+    begin_index: _Int63
+    size_max: _Int63
+
+
+class _GetResponse(msgspec.Struct, array_like=True, tag=8, gc=False):
+    request_id: _Int63
+    code: ResponseCode
+    first_index: _Int63
+    last_index: _FromMinusOne
+    first_pos: _Int63
+    previous_chain: _Crc
+    committed_index: _FromMinusOne
+
+
+class _MetadataRequest(msgspec.Struct, array_like=True, tag=9, gc=False):
+    request_id: _Int63
+
+
+class _MetadataResponse(msgspec.Struct, array_like=True, tag=10):
+    request_id: _Int63
+    code: ResponseCode
+    group: _Text
+    member_id: _Id
+    leader_id: _Id | None
+    term: _FromMinusOne
+    ledger_begin_index: _FromMinusOne
+    ledger_end_index: _FromMinusOne
+    committed_index: _FromMinusOne
+    peers: Annotated[dict[_Id, _Text], msgspec.Meta(max_length=64)]
+
+
+_Wire = (
+    _VoteRequest
+    | _VoteResponse
+    | _HeartBeatRequest
+    | _HeartBeatResponse
+    | _PushRequest
+    | _PushResponse
+    | _GetRequest
+    | _GetResponse
+    | _MetadataRequest
+    | _MetadataResponse
+)
+
+# Messages whose wire class has the same fields in the same order.
+_SAME_FIELDS: tuple[tuple[type[PeerMessage], type[msgspec.Struct]], ...] = (
+    (VoteRequest, _VoteRequest),
+    (VoteResponse, _VoteResponse),
+    (HeartBeatRequest, _HeartBeatRequest),
+    (HeartBeatResponse, _HeartBeatResponse),
+    (PushResponse, _PushResponse),
+    (GetRequest, _GetRequest),
+    (GetResponse, _GetResponse),
+    (MetadataRequest, _MetadataRequest),
+    (MetadataResponse, _MetadataResponse),
+)
+_TO_WIRE: dict[type, tuple[type[msgspec.Struct], Callable[[Any], Any]]] = {
+    message: (wire, attrgetter(*wire.__struct_fields__)) for message, wire in _SAME_FIELDS
+}
+_FROM_WIRE: dict[type, type[PeerMessage]] = {wire: message for message, wire in _SAME_FIELDS}
+
+_encode_header = msgspec.msgpack.Encoder().encode
+_decode_header = msgspec.msgpack.Decoder(_Wire).decode
+
+
+def encode_message(message: PeerMessage, buffers: Sequence[bytes] = ()) -> list[bytes]:
+    """One frame as buffers to be written one after the other. `buffers` are its raw entry bytes, not copied.
+
+    Raises LocalProtocolError when the bytes are not those that the message announces.
+    """
+    payload_size = 0
+    for buffer in buffers:
+        payload_size += len(buffer)
+    if type(message) is PushRequest:
+        if payload_size != (0 if message.entries is None else message.entries.size):
+            raise LocalProtocolError(f"{payload_size} bytes of entries for {message.entries}")
+        wire: msgspec.Struct = _push_to_wire(message)
+    else:
+        wire_class, fields = _TO_WIRE[type(message)]
+        values = fields(message)
+        wire = wire_class(*values) if type(values) is tuple else wire_class(values)
+    header = _encode_header(wire)
+    if len(header) > HEADER_SIZE_MAX:
+        raise LocalProtocolError(
+            f"header of {len(header)} bytes, limit {HEADER_SIZE_MAX}: {type(message).__name__}"
+        )
+    prefix = FRAME_PREFIX.pack(_HEADER_SIZE_FIELD + len(header) + payload_size, len(header))
+    return [prefix + header, *buffers]
+
+
+def decode_message(header: bytes | memoryview, payload_size: int) -> PeerMessage:
+    """The value of a header whose frame has `payload_size` bytes behind it.
+
+    An APPEND's `entries` names what was sent; its `payload` is left None for whoever verifies the bytes.
+    Raises RemoteProtocolError.
+    """
+    try:
+        wire = _decode_header(header)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"bad header of a peer message: {error}") from error
+    if type(wire) is _PushRequest:
+        return _push_from_wire(wire, payload_size)
+    if payload_size and type(wire) is not _GetResponse:
+        raise RemoteProtocolError(f"{payload_size} bytes behind a {type(wire).__name__[1:]}, which has none")
+    return _FROM_WIRE[type(wire)](*astuple(wire))
+
+
+def _push_to_wire(message: PushRequest) -> _PushRequest:
+    entries = message.entries
+    if entries is None:
+        pos = last_index = last_term = last_chain = None
+    else:
+        pos, last_index = entries.pos, entries.last_index
+        last_term, last_chain = entries.last_term, entries.last_chain
+    return _PushRequest(
+        message.push_type,
+        message.term,
+        message.leader_id,
+        message.previous_index,
+        message.previous_term,
+        message.previous_chain,
+        message.committed_index,
+        message.sequence,
+        message.next_term,
+        message.next_chain,
+        pos,
+        last_index,
+        last_term,
+        last_chain,
+    )
+
+
+def _push_from_wire(wire: _PushRequest, payload_size: int) -> PushRequest:
+    entries: EntryRange | None = None
+    pos, last_index = wire.entries_pos, wire.entries_last_index
+    last_term, last_chain = wire.entries_last_term, wire.entries_last_chain
+    if pos is not None and last_index is not None and last_term is not None and last_chain is not None:
+        if wire.push_type is not PushType.APPEND or not payload_size or last_index <= wire.previous_index:
+            raise RemoteProtocolError(
+                f"{wire.push_type.name} of entries {wire.previous_index + 1}..{last_index} in {payload_size} bytes"
+            )
+        entries = EntryRange(
+            first_index=Index(wire.previous_index + 1),
+            last_index=Index(last_index),
+            pos=Pos(pos),
+            size=payload_size,
+            last_term=Term(last_term),
+            last_chain=last_chain,
+        )
+    elif payload_size or not (pos is last_index is last_term is last_chain is None):
+        raise RemoteProtocolError(
+            f"{payload_size} bytes behind a {wire.push_type.name} without an entry range"
+        )
+    return PushRequest(
+        push_type=wire.push_type,
+        term=Term(wire.term),
+        leader_id=wire.leader_id,
+        previous_index=Index(wire.previous_index),
+        previous_term=Term(wire.previous_term),
+        previous_chain=wire.previous_chain,
+        committed_index=Index(wire.committed_index),
+        sequence=wire.sequence,
+        entries=entries,
+        next_term=None if wire.next_term is None else Term(wire.next_term),
+        next_chain=wire.next_chain,
+    )

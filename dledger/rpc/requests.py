@@ -1,0 +1,60 @@
+"""Requests that any holder of the cluster secret may send to a member, and their answers, as values.
+
+GET and METADATA are DLedger's (50002, 50000). They read only: GET gives committed entries as the raw bytes
+they are on disk, so that a reader verifies CRCs and chain itself. Unlike DLedger's GET it never shows what
+is not committed.
+"""
+
+from dataclasses import dataclass
+
+from dledger.core.messages import PeerId
+from dledger.entry import Index, Pos, Term
+from dledger.rpc.response_code import ResponseCode
+
+
+@dataclass(frozen=True, slots=True)
+class GetRequest:
+    request_id: int  # comes back in the answer
+    begin_index: Index
+    size_max: int  # bytes; at least one entry is sent
+
+
+@dataclass(frozen=True, slots=True)
+class GetResponse:
+    """With SUCCESS, whole entries follow as payload: first_index .. last_index, one data file's at most.
+
+    A range that is empty because nothing more is committed has last_index = first_index - 1.
+    INDEX_LESS_THAN_LOCAL_BEGIN and INDEX_OUT_OF_RANGE say that this member does not hold (or not know as
+    committed) the entry asked for.
+    """
+
+    request_id: int
+    code: ResponseCode
+    first_index: Index
+    last_index: Index
+    first_pos: Pos
+    previous_chain: int  # chain_crc of the entry before first_index: what verify_entries starts from
+    committed_index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRequest:
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResponse:
+    request_id: int
+    code: ResponseCode
+    group: str
+    member_id: PeerId
+    leader_id: PeerId | None
+    term: Term
+    ledger_begin_index: Index
+    ledger_end_index: Index
+    committed_index: Index
+    peers: dict[PeerId, str]  # id -> host:port of its Raft port
+
+
+Request = GetRequest | MetadataRequest
+Response = GetResponse | MetadataResponse

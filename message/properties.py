@@ -1,0 +1,69 @@
+"""Message properties: `name \\x01 value \\x02` repeated, UTF-8.
+
+RocketMQ 5.x writes the last \\x02, older writers leave it out; both are read. A pair with an empty name
+or value is none. Of two pairs with one name the last counts, as in Java's map.
+"""
+
+from collections.abc import Mapping
+
+from message.errors import MessageEncodeError
+
+NAME_VALUE_SEPARATOR = "\x01"
+PROPERTY_SEPARATOR = "\x02"
+PROPERTIES_LENGTH_MAX = 32767  # bytes: the length field is a signed int16
+
+
+def encode_properties(properties: Mapping[str, str], *, last_separator: bool = True) -> bytes:
+    """`last_separator=False` gives the form of 4.x. Raises MessageEncodeError beyond
+    PROPERTIES_LENGTH_MAX."""
+    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    encoded = (text if last_separator else text[:-1]).encode("utf-8", "replace")
+    if len(encoded) > PROPERTIES_LENGTH_MAX:
+        raise MessageEncodeError(
+            f"properties have {len(encoded)} bytes, the limit is {PROPERTIES_LENGTH_MAX}"
+        )
+    return encoded
+
+
+def decode_properties(encoded: bytes | memoryview) -> dict[str, str]:
+    properties: dict[str, str] = {}
+    for pair in str(encoded, "utf-8", "replace").split("\x02"):
+        name, _, value = pair.partition("\x01")
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def find_property(encoded: bytes, name: bytes) -> bytes | None:
+    """The value of one property, without decoding the others."""
+    wanted = name + b"\x01"
+    end = len(encoded)
+    while True:
+        at = encoded.rfind(b"\x02" + wanted, 0, end)
+        if at >= 0:
+            start = at + 1 + len(wanted)
+        elif encoded.startswith(wanted, 0, end):
+            start = len(wanted)
+        else:
+            return None
+        value_end = encoded.find(b"\x02", start)
+        value = encoded[start:] if value_end < 0 else encoded[start:value_end]
+        if value and name:
+            return value
+        if at < 0:
+            return None
+        # An empty value is no pair; an earlier one of this name may be.
+        end = at
+
+
+def delete_property(encoded: bytes, name: bytes) -> bytes:
+    """The properties without any pair of this name."""
+    wanted = name + b"\x01"
+    if wanted not in encoded:
+        return encoded
+    ends_open = not encoded.endswith(b"\x02")
+    pairs = encoded.split(b"\x02")
+    kept = [pair for pair in pairs if not pair.startswith(wanted)]
+    if ends_open and pairs[-1].startswith(wanted) and kept:
+        kept.append(b"")
+    return b"\x02".join(kept)

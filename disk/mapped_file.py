@@ -79,8 +79,9 @@ class MappedFile:
 
     def file(self) -> File:
         """The open file, for use before control returns to the caller's loop; hold() it for longer use."""
-        self._used = True
-        if self._file is None:
+        if self._file is not None:
+            self._used = True  # the second use: files touched once only give way to those in use
+        else:
             assert not self._retired, f"{self.path} is closed for good"
             self._file = self._descriptors.disk.open(self.path)
             self._descriptors.add(self)

@@ -4,7 +4,8 @@ Every call here releases the GIL while the kernel works, which a mapping's page 
 why files are written and read by position although RocketMQ maps them.
 """
 
-# ruff: noqa: PTH -- the calls by name: which system call runs, and that it releases the GIL, is the point here
+# The calls by name: which system call runs is the point here.
+# ruff: noqa: PTH102, PTH105, PTH108, PTH116, PTH120, PTH208
 import errno
 import os
 import stat

@@ -1,0 +1,116 @@
+"""The real disk: positions, many buffers, errors by class."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from disk import real_disk
+from disk.disk import Disk, DiskError, NoSpaceError
+from disk.real_disk import IOV_MAX, RealDisk
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return RealDisk()
+
+
+def test_more_buffers_than_one_call_takes_are_written_in_order(disk: Disk, tmp_path: Path) -> None:
+    file = disk.open(f"{tmp_path}/f", create=True)
+    buffers = [b"%07d" % number for number in range(2 * IOV_MAX + 3)]
+    file.pwritev(buffers, 11)
+    assert file.pread(10**6, 11) == b"".join(buffers)
+    assert file.pread(11, 0) == bytes(11)
+
+
+def test_a_short_write_is_carried_on(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite, pwritev = os.pwrite, os.pwritev
+    monkeypatch.setattr(real_disk.os, "pwrite", lambda d, data, at: pwrite(d, bytes(data)[:3], at))
+    monkeypatch.setattr(real_disk.os, "pwritev", lambda d, data, at: pwritev(d, [b"".join(data)[:5]], at))
+    file = disk.open(f"{tmp_path}/f", create=True)
+    file.pwrite(b"0123456789", 0)
+    file.pwritev([b"abc", b"defg", b"hij"], 10)
+    assert file.pread(20, 0) == b"0123456789abcdefghij"
+
+
+def test_a_read_ends_at_the_end_of_the_file(disk: Disk, tmp_path: Path) -> None:
+    file = disk.open(f"{tmp_path}/f", create=True)
+    file.pwrite(b"abc", 0)
+    assert file.pread(10, 1) == b"bc"
+    assert file.pread(10, 3) == b""
+
+
+def test_truncate_lengthens_with_zeros_and_allocate_keeps_the_content(disk: Disk, tmp_path: Path) -> None:
+    file = disk.open(f"{tmp_path}/f", create=True)
+    file.pwrite(b"abc", 0)
+    file.truncate(8192)
+    file.allocate(0, 4096)
+    assert file.size() == 8192
+    assert file.pread(8192, 0) == b"abc" + bytes(8189)
+
+
+def test_a_missing_file_is_told_apart_from_a_failing_disk(disk: Disk, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        disk.open(f"{tmp_path}/none")
+    with pytest.raises(DiskError) as failure:
+        disk.open(f"{tmp_path}")
+    assert failure.value.errno == errno.EISDIR
+    assert failure.value.filename == f"{tmp_path}"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_told_apart_from_a_broken_one(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    file = disk.open(f"{tmp_path}/f", create=True)
+
+    def fail(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(real_disk.os, "pwrite", fail)
+    monkeypatch.setattr(real_disk.os, "posix_fallocate", fail)
+    with pytest.raises(NoSpaceError):
+        file.pwrite(b"x", 0)
+    with pytest.raises(NoSpaceError) as failure:
+        file.allocate(0, 1)
+    assert (failure.value.errno, failure.value.filename) == (code, f"{tmp_path}/f")
+
+
+def test_a_failed_sync_is_no_lack_of_space(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    file = disk.open(f"{tmp_path}/f", create=True)
+    monkeypatch.setattr(real_disk.os, "fdatasync", fail)
+    with pytest.raises(DiskError) as failure:
+        file.fdatasync()
+    assert not isinstance(failure.value, NoSpaceError)
+
+
+def test_directories_are_made_with_their_parents_and_listed_in_order(disk: Disk, tmp_path: Path) -> None:
+    path = f"{tmp_path}/a/b/c"
+    assert disk.list_directory(path) == []
+    disk.make_directory(path)
+    disk.make_directory(path)
+    for name in ("2", "1"):
+        disk.open(f"{path}/{name}", create=True).close()
+    disk.rename(f"{path}/2", f"{path}/0")
+    disk.sync_directory(path)
+    assert disk.list_directory(path) == ["0", "1"]
+    disk.unlink(f"{path}/0")
+    assert not disk.exists(f"{path}/0")
+    assert disk.is_directory(path)
+    assert not disk.is_directory(f"{path}/1")
+    free, total = disk.free_space(path)
+    assert 0 <= free <= total
+
+
+def test_a_file_in_the_way_of_a_directory_is_an_error(disk: Disk, tmp_path: Path) -> None:
+    disk.open(f"{tmp_path}/a", create=True).close()
+    with pytest.raises(DiskError):
+        disk.make_directory(f"{tmp_path}/a/b")
+    with pytest.raises(DiskError):
+        disk.make_directory(f"{tmp_path}/a")

@@ -1,0 +1,128 @@
+"""Two slots: whatever a crash leaves, the last record that was acknowledged is read, or a later one."""
+
+from pathlib import Path
+
+import pytest
+
+from disk.disk import Disk
+from disk.real_disk import RealDisk
+from disk.slots import PAYLOAD_SIZE_MAX, SLOT_SIZE, Slots, SlotsUnreadableError
+
+
+class SyncCounter:
+    """A disk that records the content of a file at each fdatasync."""
+
+    def __init__(self) -> None:
+        self.synced: list[bytes] = []
+
+    def disk(self) -> Disk:
+        counter = self
+
+        class CountingDisk(RealDisk):
+            def open(self, path: str, *, create: bool = False, read_only: bool = False):  # type: ignore[no-untyped-def]
+                file = super().open(path, create=create, read_only=read_only)
+
+                class CountingFile(type(file)):  # type: ignore[misc]
+                    def fdatasync(self) -> None:
+                        super().fdatasync()
+                        counter.synced.append(Path(path).read_bytes())
+
+                return CountingFile(path, file._descriptor)
+
+        return CountingDisk()
+
+
+def test_a_file_never_written_is_no_record(tmp_path: Path) -> None:
+    assert Slots(RealDisk(), f"{tmp_path}/s").payload is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_newest_record_is_read_again(tmp_path: Path) -> None:
+    for number in range(5):
+        slots = Slots(RealDisk(), f"{tmp_path}/s")
+        slots.make_durable()
+        slots.write(b"a%d" % number)
+        slots.write(b"b%d" % number)
+        slots.close()
+        assert Slots(RealDisk(), f"{tmp_path}/s").payload == b"b%d" % number
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+    assert (tmp_path / "s").stat().st_size == 2 * SLOT_SIZE
+
+
+def test_damage_to_either_slot_uncovers_the_same_record(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    slots = Slots(RealDisk(), str(path))
+    for number in range(4):
+        slots.write(b"record %d" % number)
+        whole = path.read_bytes()
+        for at in (5, 30, SLOT_SIZE + 9):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+            assert Slots(RealDisk(), str(path)).payload == b"record %d" % number
+        path.write_bytes(whole)
+
+
+def test_both_slots_damaged_is_an_error_and_not_a_first_start(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    Slots(RealDisk(), str(path)).write(b"vote")
+    for damage in (bytes(2 * SLOT_SIZE), b"", path.read_bytes()[:100]):
+        path.write_bytes(damage)
+        with pytest.raises(SlotsUnreadableError, match="both slots"):
+            Slots(RealDisk(), str(path))
+
+
+def test_a_torn_write_leaves_the_record_before_or_the_new_one(tmp_path: Path) -> None:
+    """What is on disk for sure is the file as it was synced last; of what came later any part may be there."""
+    path = tmp_path / "s"
+    counter = SyncCounter()
+    slots = Slots(counter.disk(), str(path))
+    slots.write(b"record 0")
+    for number in range(1, 6):
+        before = counter.synced[-1]
+        slots.write(b"record %d" % number)
+        synced, after = counter.synced[-1], path.read_bytes()
+        for torn in _tears(before, synced):
+            path.write_bytes(torn)
+            payload = Slots(RealDisk(), str(path)).payload
+            assert payload in (b"record %d" % (number - 1), b"record %d" % number)
+        for torn in _tears(synced, after):
+            path.write_bytes(torn)
+            assert Slots(RealDisk(), str(path)).payload == b"record %d" % number
+        path.write_bytes(after)
+
+
+def test_a_torn_write_after_a_restart_leaves_the_record_that_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    slots = Slots(RealDisk(), str(path))
+    for number in range(3):
+        slots.write(b"record %d" % number)
+    whole = path.read_bytes()
+    torn_slots = [whole, b"\1" * SLOT_SIZE + whole[SLOT_SIZE:], whole[:SLOT_SIZE] + b"\1" * SLOT_SIZE]
+    for start in torn_slots:
+        path.write_bytes(start)
+        counter = SyncCounter()
+        slots = Slots(counter.disk(), str(path))
+        slots.make_durable()
+        durable = counter.synced[-1]
+        slots.write(b"record 3")
+        for torn in [*_tears(start, durable), *_tears(durable, counter.synced[-1])]:
+            path.write_bytes(torn)
+            assert Slots(RealDisk(), str(path)).payload in (b"record 2", b"record 3")
+
+
+def test_a_record_larger_than_a_slot_is_our_own_mistake(tmp_path: Path) -> None:
+    slots = Slots(RealDisk(), f"{tmp_path}/s")
+    slots.write(bytes(PAYLOAD_SIZE_MAX))
+    with pytest.raises(AssertionError, match="do not fit"):
+        slots.write(bytes(PAYLOAD_SIZE_MAX + 1))
+
+
+def _tears(before: bytes, after: bytes) -> list[bytes]:
+    """Files in which, of the bytes that differ, a first part, a last part, or nothing but rubbish arrived."""
+    changed = [at for at in range(len(after)) if before[at] != after[at]]
+    if not changed:
+        return [after]
+    first, last = changed[0], changed[-1] + 1
+    cuts = [*range(first, min(first + 64, last)), last]
+    prefixes = [after[:cut] + before[cut:] for cut in cuts]
+    suffixes = [before[:cut] + after[cut:] for cut in cuts]
+    return prefixes + suffixes

@@ -1,0 +1,155 @@
+"""Settings of one member of a replicated log, checked where they are made. Who reads them from files is above.
+
+Default values carry their reason; names end in their unit.
+"""
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+from dledger.core.messages import PeerId
+from dledger.errors import DLedgerConfigError
+
+_PAGE_SIZE = 4096
+_NO_DIALS: Mapping[PeerId, "PeerAddress"] = MappingProxyType({})
+
+
+class FlushMode(Enum):
+    """When a replica counts as holding an entry (RocketMQ's `flushDiskType`)."""
+
+    SYNC_FLUSH = "SYNC_FLUSH"  # fdatasync of it is done
+    ASYNC_FLUSH = "ASYNC_FLUSH"  # it is handed to the page cache
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAddress:
+    host: str
+    port: int
+
+    def __post_init__(self) -> None:
+        if not self.host or not 0 < self.port < 65536:
+            raise DLedgerConfigError(
+                f"{self.host!r}:{self.port} is no address; allowed is host:port, port 1..65535"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False  # a name: who knows where it leads tomorrow
+
+
+def parse_address(text: str) -> PeerAddress:
+    """`host:port`. Raises DLedgerConfigError."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not port.isdecimal():
+        raise DLedgerConfigError(f"{text!r} is no address; allowed is host:port")
+    return PeerAddress(host, int(port))
+
+
+def parse_peers(text: str) -> dict[PeerId, PeerAddress]:
+    """DLedger's `n0-host:port;n1-host:port;…`, in its order. Raises DLedgerConfigError."""
+    peers: dict[PeerId, PeerAddress] = {}
+    for item in text.split(";"):
+        if not item.strip():
+            continue
+        peer_id, dash, address = item.strip().partition("-")
+        if not dash or not peer_id:
+            raise DLedgerConfigError(f"peer {item!r}; allowed is id-host:port, several separated by ;")
+        if peer_id in peers:
+            raise DLedgerConfigError(f"peer {peer_id!r} is named twice in {text!r}")
+        peers[peer_id] = parse_address(address)
+    if not peers:
+        raise DLedgerConfigError(f"no peers in {text!r}; allowed is id-host:port, several separated by ;")
+    return peers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DLedgerConfig:
+    """Raises DLedgerConfigError for what cannot be."""
+
+    group: str  # dLegerGroup
+    self_id: PeerId  # dLegerSelfId
+    peers: Mapping[PeerId, PeerAddress]  # dLegerPeers: all voters and their Raft ports, this one among them
+    directory: str  # the `dledger-<id>` directory: data/ index/ pydledger/
+    cluster_secret: bytes = (
+        b""  # dLegerClusterSecret; empty only where all peers are on the loopback interface
+    )
+    # Other addresses to reach a peer's Raft port by, e.g. a proxy's.
+    peer_dial: Mapping[PeerId, PeerAddress] = field(default_factory=lambda: _NO_DIALS)
+    bind: PeerAddress | None = None  # where to listen, if not at the own address of `peers`
+
+    flush_mode: FlushMode = FlushMode.SYNC_FLUSH
+    # ASYNC_FLUSH, as RocketMQ has it: every interval, if so much waits; whatever waits after the thorough one.
+    flush_interval_ms: int = 500
+    flush_size_min: int = 4 * _PAGE_SIZE
+    flush_thorough_interval_ms: int = 10_000
+
+    data_file_size: int = 1 << 30  # bytes, a constant of the group
+    index_file_size: int = 5 * 1024 * 1024 * 32  # bytes, DLedger's default: 5 Mi units
+    # An entry must fit into a data file with room to spare; RocketMQ's message limit is 4 MiB.
+    entry_size_max: int = 8 << 20
+
+    heart_beat_interval_ms: int = 150
+    # A pause or partition of the leader must be over for clients within 2 s: silence of 1.0-1.6 s, then one round.
+    election_timeout_ms_min: int = 1000
+    election_timeout_ms_max: int = 1600
+    push_size_max: int = 1 << 20  # bytes of entries in one APPEND
+    push_window_size: int = 8 << 20  # bytes on their way to one follower
+    pending_size_max: int = 64 << 20  # bytes appended and not yet committed; beyond it appends are refused
+    pending_count_max: int = 10_000  # batches, DLedger's maxPendingRequestsNum
+
+    tick_interval_ms: int = 10
+    # A write error for want of space is forgotten after this, so the next append finds out anew.
+    no_space_retry_ms: int = 1000
+    dial_backoff_ms_min: int = 20
+    dial_backoff_ms_max: int = 500
+    handshake_timeout_ms: int = 2000
+    # What a slow peer may let pile up here before its connection is dropped: two push windows.
+    write_buffer_size_max: int = 16 << 20
+    link_silence_ms_max: int = 3000  # bytes unacknowledged by the peer's kernel for so long: the link is dead
+
+    def __post_init__(self) -> None:
+        if self.self_id not in self.peers:
+            known = ", ".join(self.peers)
+            raise DLedgerConfigError(f"dLegerSelfId {self.self_id!r} is not among dLegerPeers {known}")
+        if unknown := set(self.peer_dial) - set(self.peers):
+            raise DLedgerConfigError(f"a dial address for {min(unknown)!r}, which is not among dLegerPeers")
+        if not self.cluster_secret and not all(peer.is_loopback for peer in self.peers.values()):
+            raise DLedgerConfigError(
+                "dLegerClusterSecret is empty; allowed only if all dLegerPeers are 127.0.0.1"
+            )
+        if (
+            not 0
+            < self.heart_beat_interval_ms * 2
+            <= self.election_timeout_ms_min
+            <= self.election_timeout_ms_max
+        ):
+            raise DLedgerConfigError(
+                f"election timeout {self.election_timeout_ms_min}..{self.election_timeout_ms_max} ms with a heart "
+                f"beat each {self.heart_beat_interval_ms} ms; allowed is at least two beats"
+            )
+        if self.data_file_size % _PAGE_SIZE or self.data_file_size < _PAGE_SIZE:
+            raise DLedgerConfigError(
+                f"data files of {self.data_file_size} bytes; allowed are multiples of {_PAGE_SIZE}"
+            )
+
+    @property
+    def listen(self) -> PeerAddress:
+        return self.bind or self.peers[self.self_id]
+
+    def dial_address(self, peer: PeerId) -> PeerAddress:
+        return self.peer_dial.get(peer) or self.peers[peer]
+
+    @property
+    def frame_size_max(self) -> int:
+        """Of one frame of the peer protocol: a full push with one more entry, and its header."""
+        return self.push_size_max + self.entry_size_max + 65536

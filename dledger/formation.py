@@ -1,0 +1,87 @@
+"""How a group gets its identity at the first start, and how a member without one learns what it is.
+
+A member is its id and the uuid of its disk: an id alone could come back with an empty disk and vote a
+second time. Having seen every peer unformed, each member takes the same (id, disk uuid) pairs; SHA-256 over
+them, sorted, is the group uuid. A member that is unformed among formed ones either is in their pairs and
+was only late, or is not: then it has lost its disk and what it promised on it, and is doubted
+(docs/architecture.md, elections).
+
+Pure. The caller makes the own disk uuid durable before it shows it to anybody, and a `Formed` before it
+votes.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from dledger.core.messages import PeerId
+from dledger.errors import HandshakeRefusedError
+
+Pairs = tuple[tuple[PeerId, bytes], ...]  # (member id, disk uuid), sorted
+
+
+@dataclass(frozen=True, slots=True)
+class GroupIdentity:
+    group_uuid: bytes
+    pairs: Pairs  # as the group was formed; a replaced disk does not change them
+
+
+@dataclass(frozen=True, slots=True)
+class Formed:
+    """To be stored, with the doubt, before this member takes part."""
+
+    group: GroupIdentity
+    doubted: bool
+
+
+def group_uuid_of(pairs: Iterable[tuple[PeerId, bytes]]) -> bytes:
+    """Each part with its length in front: no two sets of pairs have the same bytes."""
+    digest = sha256()
+    for member_id, disk_uuid in sorted(pairs):
+        for part in (member_id.encode(), disk_uuid):
+            digest.update(len(part).to_bytes(4, "big") + part)
+    return digest.digest()
+
+
+class Formation:
+    """Of one unformed member. Invariant: gives a Formed once, and always the same for the same peers seen."""
+
+    def __init__(self, self_id: PeerId, members: Iterable[PeerId], disk_uuid: bytes) -> None:
+        self._self_id = self_id
+        self._members = frozenset(members)
+        self._unformed: dict[PeerId, bytes] = {self_id: disk_uuid}
+        self._formed = False
+
+    @property
+    def missing(self) -> list[PeerId]:
+        """Members not seen yet, sorted: what a first start waits for."""
+        return sorted(self._members - self._unformed.keys())
+
+    def start(self) -> Formed | None:
+        """A group of one is formed by itself."""
+        return self._form_if_all_seen()
+
+    def peer_seen(self, peer_id: PeerId, disk_uuid: bytes, group: GroupIdentity | None) -> Formed | None:
+        """Identity of a peer that has proved the cluster secret; `group` is None if it is unformed too.
+
+        Raises HandshakeRefusedError when what it says contradicts itself.
+        """
+        if self._formed:
+            return None
+        if group is None:
+            # The newest disk counts: a peer that lost its disk before the group was formed is simply a new
+            # one.
+            self._unformed[peer_id] = disk_uuid
+            return self._form_if_all_seen()
+        if group_uuid_of(group.pairs) != group.group_uuid:
+            raise HandshakeRefusedError(f"the group uuid of {peer_id!r} is not that of its members and disks")
+        self._formed = True
+        own_pair = (self._self_id, self._unformed[self._self_id])
+        return Formed(group, doubted=own_pair not in group.pairs)
+
+    def _form_if_all_seen(self) -> Formed | None:
+        if self._formed or self._unformed.keys() != self._members:
+            return None
+        self._formed = True
+        pairs = tuple(sorted(self._unformed.items()))
+        return Formed(GroupIdentity(group_uuid_of(pairs), pairs), doubted=False)

@@ -1,0 +1,71 @@
+"""The first start of a group, late and wiped members."""
+
+from hashlib import sha256
+from itertools import permutations
+
+import pytest
+
+from dledger.errors import HandshakeRefusedError
+from dledger.formation import Formation, Formed, GroupIdentity, group_uuid_of
+
+MEMBERS = ("n0", "n1", "n2")
+DISKS = {member: member.encode() * 8 for member in MEMBERS}
+PAIRS = tuple(DISKS.items())
+GROUP = GroupIdentity(group_uuid_of(PAIRS), PAIRS)
+
+
+def formation(self_id: str) -> Formation:
+    return Formation(self_id, MEMBERS, DISKS[self_id])
+
+
+@pytest.mark.parametrize("self_id", MEMBERS)
+def test_all_members_form_the_same_group_whatever_the_order_of_meeting(self_id: str) -> None:
+    for first, second in permutations(member for member in MEMBERS if member != self_id):
+        member = formation(self_id)
+        assert member.start() is None
+        assert member.peer_seen(first, DISKS[first], None) is None
+        assert member.missing == [second]
+        assert member.peer_seen(second, DISKS[second], None) == Formed(GROUP, doubted=False)
+
+
+def test_a_group_uuid_is_the_sha_256_of_the_sorted_pairs_with_lengths() -> None:
+    expected = sha256(b"\0\0\0\2n0\0\0\0\3abc" + b"\0\0\0\2n1\0\0\0\1d").digest()
+    assert group_uuid_of([("n1", b"d"), ("n0", b"abc")]) == expected
+
+
+def test_a_group_of_one_is_formed_at_once() -> None:
+    formed = Formation("n0", ["n0"], DISKS["n0"]).start()
+    assert formed is not None
+    assert formed.group.pairs == (("n0", DISKS["n0"]),)
+
+
+def test_meeting_one_peer_twice_is_not_meeting_both() -> None:
+    member = formation("n0")
+    assert member.peer_seen("n1", DISKS["n1"], None) is None
+    assert member.peer_seen("n1", DISKS["n1"], None) is None
+
+
+def test_a_late_member_adopts_the_group_it_is_in_without_doubt() -> None:
+    assert formation("n2").peer_seen("n0", DISKS["n0"], GROUP) == Formed(GROUP, doubted=False)
+
+
+def test_a_member_whose_disk_is_not_in_the_pairs_is_doubted() -> None:
+    wiped = Formation("n2", MEMBERS, b"a new disk of n2")
+    assert wiped.peer_seen("n0", DISKS["n0"], GROUP) == Formed(GROUP, doubted=True)
+
+
+def test_two_wiped_members_do_not_form_a_second_group_while_the_third_is_away() -> None:
+    wiped = Formation("n1", MEMBERS, b"a new disk of n1")
+    assert wiped.peer_seen("n2", b"a new disk of n2", None) is None
+    assert wiped.peer_seen("n0", DISKS["n0"], GROUP) == Formed(GROUP, doubted=True)
+
+
+def test_it_is_formed_once() -> None:
+    member = formation("n0")
+    assert member.peer_seen("n1", DISKS["n1"], GROUP) is not None
+    assert member.peer_seen("n2", DISKS["n2"], GROUP) is None
+
+
+def test_a_group_uuid_that_is_not_of_its_pairs_is_refused() -> None:
+    with pytest.raises(HandshakeRefusedError, match="'n0'"):
+        formation("n1").peer_seen("n0", DISKS["n0"], GroupIdentity(b"x" * 32, PAIRS))

@@ -1,0 +1,334 @@
+"""What a broker can be told, read from RocketMQ's properties files.
+
+One frozen dataclass per component. Keys, defaults and meanings are RocketMQ's unless a comment says why not;
+keys of our own begin with `pyDLedger`. Reading happens in load_broker_config() alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from remoting.configuration import (
+    ConfigError,
+    Property,
+    Setting,
+    addresses,
+    boolean,
+    one_of,
+    parse_properties,
+    read_settings,
+    split_address,
+    whole_number,
+    words,
+)
+
+PERM_READ = 4
+PERM_WRITE = 2
+_INT_MAX = 2**31 - 1
+
+
+class FlushDiskType(Enum):
+    """What `durable` means before a member acknowledges entries."""
+
+    SYNC_FLUSH = "SYNC_FLUSH"  # fdatasync done
+    ASYNC_FLUSH = "ASYNC_FLUSH"  # handed to the page cache
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DLedgerGroupConfig:
+    """The replicated log: who the members are, and how they reach each other."""
+
+    group: str
+    self_id: str
+    peers: Mapping[str, str]  # member id -> host:port of its Raft port, all members
+    preferred_leader_ids: tuple[str, ...] = ()
+    # Where to dial a peer instead of its address in `peers`: links through proxies.
+    peer_dial: Mapping[str, str]
+    # Members prove that they know it. May be empty only while all peers are on loopback.
+    cluster_secret: str = ""
+    heart_beat_interval_ms: int = 150
+    vote_timeout_ms_min: int = 1000
+    vote_timeout_ms_max: int = 1600
+    max_pending_bytes: int = 256 * 1024 * 1024
+
+    @property
+    def member_number(self) -> int:
+        """The number in the self id: n0 has 0. A follower registers as broker id member_number + 1."""
+        return int(re.sub(r"\D", "", self.self_id))
+
+    def __post_init__(self) -> None:
+        if self.self_id not in self.peers:
+            raise ConfigError(
+                f"dLegerSelfId={self.self_id} is not in dLegerPeers, which names {', '.join(self.peers)}"
+            )
+        if not re.fullmatch(r"[A-Za-z]+\d+", self.self_id):
+            raise ConfigError(f"dLegerSelfId={self.self_id!r} must be letters and a number, such as n0")
+        if len(set(self.peers.values())) != len(self.peers):
+            raise ConfigError("dLegerPeers gives one address to two members")
+        if self.vote_timeout_ms_max < self.vote_timeout_ms_min:
+            raise ConfigError("pyDLedgerVoteTimeoutMsMax is below pyDLedgerVoteTimeoutMsMin")
+        for names, key in (
+            (self.preferred_leader_ids, "preferredLeaderId"),
+            (self.peer_dial, "pyDLedgerPeerDial"),
+        ):
+            strangers = [name for name in names if name not in self.peers]
+            if strangers:
+                raise ConfigError(f"{key} names {strangers[0]}, which is not in dLegerPeers")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MessageStoreConfig:
+    """Files, flushing and what one pull may read."""
+
+    store_path_root_dir: str
+    mapped_file_size_commit_log: int = 1024 * 1024 * 1024
+    mapped_file_size_consume_queue: int = 6_000_000
+    # RocketMQ acks from page cache by default; an ack of a replicated log that a power cut can undo is none.
+    flush_disk_type: FlushDiskType = FlushDiskType.SYNC_FLUSH
+    flush_interval_commit_log_ms: int = 500
+    flush_commit_log_least_pages: int = 4
+    flush_commit_log_thorough_interval_ms: int = 10_000
+    flush_interval_consume_queue_ms: int = 1000
+    flush_consume_queue_least_pages: int = 2
+    flush_consume_queue_thorough_interval_ms: int = 60_000
+    flush_consumer_offset_interval_ms: int = 5000
+    max_message_size: int = 4 * 1024 * 1024
+    max_filter_message_size: int = 16_000
+    max_transfer_bytes_on_message_in_memory: int = 262_144
+    max_transfer_count_on_message_in_memory: int = 32
+
+    def __post_init__(self) -> None:
+        if self.mapped_file_size_consume_queue % 20:
+            raise ConfigError("mappedFileSizeConsumeQueue must be a multiple of 20, the size of a unit")
+        if self.max_message_size * 2 > self.mapped_file_size_commit_log:
+            raise ConfigError(
+                f"mappedFileSizeCommitLog={self.mapped_file_size_commit_log} must hold at least two messages "
+                f"of maxMessageSize={self.max_message_size}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BrokerConfig:
+    """The broker proper: identity, ports, and how it treats clients."""
+
+    broker_cluster_name: str = "DefaultCluster"
+    broker_name: str
+    broker_ip1: str  # what clients are told to connect to
+    listen_port: int = 10911
+    bind_address: str = "0.0.0.0"
+    http_port: int | None = None  # None: no HTTP
+    namesrv_addr: tuple[str, ...] = ()
+    broker_permission: int = PERM_READ | PERM_WRITE
+    default_topic_queue_nums: int = 8
+    auto_create_topic_enable: bool = True
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    auto_create_subscription_group: bool = True
+    long_polling_enable: bool = True
+    short_polling_time_ms: int = 1000
+    notify_consumer_ids_changed_enable: bool = True
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+    slave_read_enable: bool = False
+    register_broker_timeout_ms: int = 24_000
+    register_name_server_period_ms: int = 30_000
+    channel_expired_timeout_ms: int = 120_000
+    server_channel_max_idle_time_seconds: int = 120
+    dledger: DLedgerGroupConfig
+    store: MessageStoreConfig
+
+    @property
+    def broker_addr(self) -> str:
+        """What NameServers and clients know this broker by."""
+        return f"{self.broker_ip1}:{self.listen_port}"
+
+
+def _peers(text: str) -> dict[str, str]:
+    """`n0-host:port;n1-host:port` by member id."""
+    peers: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+        member_id, separator, address = part.partition("-")
+        if not separator or not member_id:
+            raise ConfigError(f"{part!r} is not id-host:port")
+        split_address(address)
+        if member_id in peers:
+            raise ConfigError(f"{member_id} is named twice")
+        peers[member_id] = address
+    if not peers:
+        raise ValueError(text)
+    return peers
+
+
+def _peer_dial(text: str) -> dict[str, str]:
+    """`n1=host:port;n2=host:port`: where this member dials each of them."""
+    dial: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+        member_id, separator, address = part.partition("=")
+        if not separator:
+            raise ConfigError(f"{part!r} is not id=host:port")
+        split_address(address)
+        dial[member_id] = address
+    return dial
+
+
+def _ids(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(";") if part.strip())
+
+
+def _refused(allowed: str, reason: str) -> Callable[[str], object]:
+    """A reader for a key of which only one value works here; the others say why."""
+
+    def read(text: str) -> object:
+        if text.lower() != allowed:
+            raise ConfigError(reason)
+        return text
+
+    return read
+
+
+_NOTHING = "_"  # settings that are checked and then have no field
+
+BROKER_SETTINGS: Mapping[str, Setting] = {
+    "brokerClusterName": words("broker_cluster_name"),
+    "brokerName": words("broker_name"),
+    "brokerIP1": words("broker_ip1"),
+    "listenPort": whole_number("listen_port", 1, 65535),
+    "bindAddress": words("bind_address"),
+    "namesrvAddr": addresses("namesrv_addr"),
+    "brokerPermission": whole_number("broker_permission", 0, 15),
+    "defaultTopicQueueNums": whole_number("default_topic_queue_nums", 1, 65536),
+    "autoCreateTopicEnable": boolean("auto_create_topic_enable"),
+    "clusterTopicEnable": boolean("cluster_topic_enable"),
+    "brokerTopicEnable": boolean("broker_topic_enable"),
+    "autoCreateSubscriptionGroup": boolean("auto_create_subscription_group"),
+    "longPollingEnable": boolean("long_polling_enable"),
+    "shortPollingTimeMills": whole_number("short_polling_time_ms", 1, _INT_MAX, "ms"),
+    "notifyConsumerIdsChangedEnable": boolean("notify_consumer_ids_changed_enable"),
+    "regionId": words("region_id"),
+    "traceOn": boolean("trace_on"),
+    "slaveReadEnable": boolean("slave_read_enable"),
+    "registerBrokerTimeoutMills": whole_number("register_broker_timeout_ms", 1, _INT_MAX, "ms"),
+    "registerNameServerPeriod": whole_number("register_name_server_period_ms", 1, _INT_MAX, "ms"),
+    "channelExpiredTimeout": whole_number("channel_expired_timeout_ms", 1000, _INT_MAX, "ms"),
+    "serverChannelMaxIdleTimeSeconds": whole_number(
+        "server_channel_max_idle_time_seconds", 1, _INT_MAX, "seconds"
+    ),
+    "pyDLedgerHttpPort": whole_number("http_port", 1, 65535),
+    # Roles come from the election; a conf of the master-slave mode must not start as something else.
+    "brokerId": Setting(_NOTHING, int, "a whole number"),
+    "brokerRole": one_of(_NOTHING, dict.fromkeys(("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))),
+    "enableDLegerCommitLog": boolean("enable_dleger_commit_log"),
+    "enableControllerMode": Setting(
+        _NOTHING, _refused("false", "the controller mode is not supported yet"), "false"
+    ),
+    "transientStorePoolEnable": Setting(
+        _NOTHING, _refused("false", "a replicated log has no transient store pool"), "false"
+    ),
+    "storeType": Setting(_NOTHING, _refused("default", "the RocksDB stores are not supported"), "default"),
+}
+
+DLEDGER_SETTINGS: Mapping[str, Setting] = {
+    "dLegerGroup": words("group"),
+    "dLegerSelfId": words("self_id"),
+    "dLegerPeers": Setting("peers", _peers, "id-host:port, several joined by ;"),
+    "preferredLeaderId": Setting("preferred_leader_ids", _ids, "member ids joined by ;"),
+    "pyDLedgerPeerDial": Setting("peer_dial", _peer_dial, "id=host:port, several joined by ;"),
+    "pyDLedgerClusterSecret": words("cluster_secret"),
+    "pyDLedgerHeartBeatIntervalMs": whole_number("heart_beat_interval_ms", 10, 60_000, "ms"),
+    "pyDLedgerVoteTimeoutMsMin": whole_number("vote_timeout_ms_min", 50, 600_000, "ms"),
+    "pyDLedgerVoteTimeoutMsMax": whole_number("vote_timeout_ms_max", 50, 600_000, "ms"),
+    "pyDLedgerMaxPendingBytes": whole_number("max_pending_bytes", 1 << 20, 1 << 40, "bytes"),
+}
+
+STORE_SETTINGS: Mapping[str, Setting] = {
+    "storePathRootDir": words("store_path_root_dir"),
+    # RocketMQ 4 knew the two file sizes under the first spelling; both are in conf files to this day.
+    "mapedFileSizeCommitLog": whole_number("mapped_file_size_commit_log", 1 << 16, 1 << 40, "bytes"),
+    "mappedFileSizeCommitLog": whole_number("mapped_file_size_commit_log", 1 << 16, 1 << 40, "bytes"),
+    "mapedFileSizeConsumeQueue": whole_number("mapped_file_size_consume_queue", 20, 1 << 40, "bytes"),
+    "mappedFileSizeConsumeQueue": whole_number("mapped_file_size_consume_queue", 20, 1 << 40, "bytes"),
+    "flushDiskType": one_of("flush_disk_type", {item.value: item for item in FlushDiskType}),
+    "flushIntervalCommitLog": whole_number("flush_interval_commit_log_ms", 1, _INT_MAX, "ms"),
+    "flushCommitLogLeastPages": whole_number("flush_commit_log_least_pages", 0, _INT_MAX, "pages"),
+    "flushCommitLogThoroughInterval": whole_number(
+        "flush_commit_log_thorough_interval_ms", 1, _INT_MAX, "ms"
+    ),
+    "flushIntervalConsumeQueue": whole_number("flush_interval_consume_queue_ms", 1, _INT_MAX, "ms"),
+    "flushConsumeQueueLeastPages": whole_number("flush_consume_queue_least_pages", 0, _INT_MAX, "pages"),
+    "flushConsumeQueueThoroughInterval": whole_number(
+        "flush_consume_queue_thorough_interval_ms", 1, _INT_MAX, "ms"
+    ),
+    "flushConsumerOffsetInterval": whole_number("flush_consumer_offset_interval_ms", 1, _INT_MAX, "ms"),
+    "maxMessageSize": whole_number("max_message_size", 1, 16 * 1024 * 1024 - 65536, "bytes"),
+    "maxFilterMessageSize": whole_number("max_filter_message_size", 20, _INT_MAX, "bytes"),
+    "maxTransferBytesOnMessageInMemory": whole_number(
+        "max_transfer_bytes_on_message_in_memory", 1, _INT_MAX, "bytes"
+    ),
+    "maxTransferCountOnMessageInMemory": whole_number(
+        "max_transfer_count_on_message_in_memory", 1, 4096, "messages"
+    ),
+}
+
+
+def load_broker_config(
+    path: str | None, overrides: Mapping[str, str] | None = None
+) -> tuple[BrokerConfig, list[str]]:
+    """The configuration of a conf file (None: none) with `overrides` on top, and warnings for the log.
+
+    Raises ConfigError for what cannot be used, and OSError when the file cannot be read.
+    """
+    properties = []
+    if path is not None:
+        properties = parse_properties(Path(path).read_text(encoding="utf-8", errors="replace"), path)
+    for key, value in (overrides or {}).items():
+        properties.append(Property(key, value, 0, "command line"))
+    return read_broker_config(properties)
+
+
+def read_broker_config(properties: list[Property]) -> tuple[BrokerConfig, list[str]]:
+    """As load_broker_config, of pairs that are already read."""
+    values, warnings = read_settings(properties, {**BROKER_SETTINGS, **DLEDGER_SETTINGS, **STORE_SETTINGS})
+    source = properties[0].source if properties else "command line"
+    if not values.pop("enable_dleger_commit_log", False):
+        raise ConfigError(
+            f"{source}: enableDLegerCommitLog must be true: a broker without a DLedger group is not supported yet"
+        )
+    for field, key in (("group", "dLegerGroup"), ("self_id", "dLegerSelfId"), ("peers", "dLegerPeers")):
+        if field not in values:
+            raise ConfigError(f"{source}: {key} is missing; enableDLegerCommitLog=true needs it")
+    values.setdefault("peer_dial", {})
+    values.setdefault("store_path_root_dir", str(Path.home() / "store"))
+    peers = values["peers"]
+    self_id = values["self_id"]
+    assert isinstance(peers, dict)
+    # A group on one machine is told apart by its Raft addresses; elsewhere the member's own one is reachable.
+    own_host = split_address(peers[self_id])[0] if self_id in peers else "127.0.0.1"
+    values.setdefault("broker_ip1", own_host)
+    # RocketMQ falls back to the host's name, by which members on two hosts would be two brokers.
+    values.setdefault("broker_name", values["group"])
+    try:
+        config = BrokerConfig(
+            dledger=DLedgerGroupConfig(**_take(values, DLedgerGroupConfig)),
+            store=MessageStoreConfig(**_take(values, MessageStoreConfig)),
+            **_take(values, BrokerConfig),
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    # RocketMQ keeps the period between 10 s and a minute whatever the file says.
+    period = min(max(config.register_name_server_period_ms, 10_000), 60_000)
+    if period != config.register_name_server_period_ms:
+        warnings.append(
+            f"{source}: registerNameServerPeriod={config.register_name_server_period_ms} is taken as {period} ms"
+        )
+        config = replace(config, register_name_server_period_ms=period)
+    return config, warnings
+
+
+def _take(values: Mapping[str, object], kind: type) -> dict[str, Any]:
+    names = {item.name for item in fields(kind)}
+    return {name: value for name, value in values.items() if name in names}

@@ -1,0 +1,32 @@
+"""What the broker knows of the client at the other end of a connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class ClientChannel(Protocol):
+    """The part of remoting's Channel that processors use. Writing to a closed channel does nothing."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def remote_address(self) -> str: ...
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def attributes(self) -> dict[str, Any]: ...
+    def write(self, data: bytes) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class ClientChannelInfo:
+    """One client instance on one connection, as its last heartbeat described it."""
+
+    channel: ClientChannel
+    client_id: str
+    language: str
+    version: int
+    last_update_ms: int

@@ -1,0 +1,265 @@
+"""Which brokers live, under which addresses, with which topics: all that a NameServer knows.
+
+Pure tables: the caller gives the time and tells of closed channels. NameServers do not talk to each other and
+keep nothing on disk; every broker registers with each of them again and again, which is what heals them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+log = logging.getLogger(__name__)
+
+MASTER_ID = 0
+BROKER_CHANNEL_EXPIRED_MS = 120_000
+PERM_WRITE = 2
+PERM_READ = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """Age of a broker's topic table. `state_version` is the leader's term in a DLedger group."""
+
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueData:
+    """Queues of one topic at one broker (replica group)."""
+
+    broker_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int = 0
+
+
+@dataclass(slots=True)
+class BrokerData:
+    """A replica group and the addresses of its members that are alive, by broker id; id 0 is the master."""
+
+    cluster: str
+    broker_name: str
+    broker_addrs: dict[int, str]
+    enable_acting_master: bool = False
+
+
+@dataclass(slots=True)
+class BrokerLiveInfo:
+    """One member's registration, which dies with its channel or `heartbeat_timeout_ms` after its last word."""
+
+    last_update_ms: int
+    heartbeat_timeout_ms: int
+    data_version: DataVersion
+    channel_id: int
+    ha_server_addr: str
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a REGISTER_BROKER says. `topics` are by name; `enable_acting_master` is None for brokers before 5.0."""
+
+    cluster: str
+    broker_addr: str
+    broker_name: str
+    broker_id: int
+    ha_server_addr: str
+    data_version: DataVersion
+    topics: Mapping[str, QueueData]
+    enable_acting_master: bool | None = None
+    heartbeat_timeout_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationResult:
+    """What the broker is told: where its master is, empty for a master or when there is none."""
+
+    ha_server_addr: str = ""
+    master_addr: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    brokers: Sequence[BrokerData]
+    queues: Sequence[QueueData]
+
+
+@dataclass(slots=True)
+class RouteInfoManager:
+    """Invariants: an address stands under one id of one broker name; a broker name without addresses, and queue
+    data of such a broker, do not exist.
+    """
+
+    topic_queue_table: dict[str, dict[str, QueueData]] = field(default_factory=dict)
+    broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
+    cluster_addr_table: dict[str, set[str]] = field(default_factory=dict)
+    broker_live_table: dict[tuple[str, str], BrokerLiveInfo] = field(default_factory=dict)
+
+    def register_broker(
+        self, registration: Registration, channel_id: int, now_ms: int
+    ) -> RegistrationResult | None:
+        """Takes a broker's word. None: refused because another member holds that id by a newer state version, or
+        because a stranger brings a single topic (an incremental update that must not stand for a full table).
+        """
+        cluster, name, addr = registration.cluster, registration.broker_name, registration.broker_addr
+        broker_id, data_version = registration.broker_id, registration.data_version
+        broker = self.broker_addr_table.get(name)
+        addrs = broker.broker_addrs if broker is not None else {}
+        holder = addrs.get(broker_id)
+        if holder is not None and holder != addr:
+            holder_live = self.broker_live_table.get((cluster, holder))
+            if (
+                holder_live is not None
+                and holder_live.data_version.state_version > data_version.state_version
+            ):
+                # A leader of an older term that does not know yet that it was replaced.
+                log.warning(
+                    "broker refused name=%s id=%d addr=%s state_version=%d holder=%s state_version=%d",
+                    name, broker_id, addr, data_version.state_version,
+                    holder, holder_live.data_version.state_version,
+                )  # fmt: skip
+                self.broker_live_table.pop((cluster, addr), None)
+                return None
+        if holder is None and len(registration.topics) == 1:
+            log.warning("broker refused name=%s id=%d addr=%s: new id with one topic", name, broker_id, addr)
+            return None
+        if broker is None:
+            broker = BrokerData(cluster, name, addrs)
+            self.broker_addr_table[name] = broker
+        self.cluster_addr_table.setdefault(cluster, set()).add(name)
+        broker.enable_acting_master = bool(registration.enable_acting_master)
+        # A follower that became leader (or the reverse) leaves its old id.
+        for other_id in [i for i, a in addrs.items() if a == addr and i != broker_id]:
+            del addrs[other_id]
+        addrs[broker_id] = addr
+        before = self.broker_live_table.get((cluster, addr))
+        self.broker_live_table[cluster, addr] = BrokerLiveInfo(
+            now_ms,
+            registration.heartbeat_timeout_ms or BROKER_CHANNEL_EXPIRED_MS,
+            data_version,
+            channel_id,
+            registration.ha_server_addr,
+        )
+        if before is None or holder != addr:
+            log.info(
+                "broker registered name=%s id=%d addr=%s state_version=%d topics=%d",
+                name, broker_id, addr, data_version.state_version, len(registration.topics),
+            )  # fmt: skip
+        is_first = holder != addr or before is None or before.data_version != data_version
+        self._take_topics(registration, is_first, min(addrs))
+        return self._result(cluster, broker_id, addrs)
+
+    def _take_topics(self, registration: Registration, is_first: bool, id_min: int) -> None:
+        name = registration.broker_name
+        is_master = registration.broker_id == MASTER_ID
+        is_prime_slave = bool(registration.enable_acting_master) and registration.broker_id == id_min
+        if not is_master and not is_prime_slave:
+            return
+        for topic, queue_data in registration.topics.items():
+            queues = self.topic_queue_table.setdefault(topic, {})
+            if is_first or name not in queues:
+                if is_prime_slave and not is_master:
+                    queue_data = replace(queue_data, perm=queue_data.perm & ~PERM_WRITE)
+                queues[name] = queue_data
+
+    def _result(self, cluster: str, broker_id: int, addrs: Mapping[int, str]) -> RegistrationResult:
+        master_addr = addrs.get(MASTER_ID)
+        if broker_id == MASTER_ID or master_addr is None:
+            return RegistrationResult()
+        master_live = self.broker_live_table.get((cluster, master_addr))
+        return RegistrationResult(master_live.ha_server_addr if master_live else "", master_addr)
+
+    def unregister_broker(self, cluster: str, broker_addr: str, broker_name: str) -> None:
+        """Forgets one member, and with the last one the broker and its queues."""
+        self.broker_live_table.pop((cluster, broker_addr), None)
+        broker = self.broker_addr_table.get(broker_name)
+        if broker is None:
+            return
+        addrs = broker.broker_addrs
+        for broker_id in [i for i, addr in addrs.items() if addr == broker_addr]:
+            del addrs[broker_id]
+            log.info("broker left name=%s id=%d addr=%s", broker_name, broker_id, broker_addr)
+        if addrs:
+            return
+        del self.broker_addr_table[broker_name]
+        names = self.cluster_addr_table.get(broker.cluster, set())
+        names.discard(broker_name)
+        if not names:
+            self.cluster_addr_table.pop(broker.cluster, None)
+        for topic in [t for t, queues in self.topic_queue_table.items() if broker_name in queues]:
+            queues = self.topic_queue_table[topic]
+            del queues[broker_name]
+            if not queues:
+                del self.topic_queue_table[topic]
+
+    def channel_closed(self, channel_id: int) -> None:
+        """A broker's connection ended: whatever it registered is gone at once."""
+        gone = [key for key, live in self.broker_live_table.items() if live.channel_id == channel_id]
+        for cluster, addr in gone:
+            self._forget(cluster, addr)
+
+    def expire(self, now_ms: int) -> list[int]:
+        """Forgets members that have been silent too long; the ids of their channels, to be closed."""
+        gone = [
+            (key, live.channel_id)
+            for key, live in self.broker_live_table.items()
+            if live.last_update_ms + live.heartbeat_timeout_ms < now_ms
+        ]
+        for (cluster, addr), _ in gone:
+            log.warning("broker expired cluster=%s addr=%s", cluster, addr)
+            self._forget(cluster, addr)
+        return [channel_id for _, channel_id in gone]
+
+    def _forget(self, cluster: str, addr: str) -> None:
+        names = [n for n, broker in self.broker_addr_table.items() if addr in broker.broker_addrs.values()]
+        self.broker_live_table.pop((cluster, addr), None)
+        for name in names:
+            self.unregister_broker(cluster, addr, name)
+
+    def heartbeat(self, cluster: str, broker_addr: str, now_ms: int) -> None:
+        live = self.broker_live_table.get((cluster, broker_addr))
+        if live is not None:
+            live.last_update_ms = now_ms
+
+    def data_version(self, cluster: str, broker_addr: str) -> DataVersion | None:
+        live = self.broker_live_table.get((cluster, broker_addr))
+        return live.data_version if live is not None else None
+
+    def topic_route(self, topic: str) -> TopicRoute | None:
+        """Brokers and queues of a topic; None when no living broker has it."""
+        queues = self.topic_queue_table.get(topic)
+        if not queues:
+            return None
+        brokers = [self.broker_addr_table[name] for name in queues if name in self.broker_addr_table]
+        return TopicRoute(brokers, list(queues.values())) if brokers else None
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forgets a topic: everywhere, or at the brokers of one cluster."""
+        queues = self.topic_queue_table.get(topic, {})
+        names = self.cluster_addr_table.get(cluster, set()) if cluster else set(queues)
+        for name in names:
+            queues.pop(name, None)
+        if not queues:
+            self.topic_queue_table.pop(topic, None)
+
+    def topics(self, brokers: Iterable[str] | None = None) -> list[str]:
+        """Names of all topics, or of those that any of `brokers` has."""
+        if brokers is None:
+            return list(self.topic_queue_table)
+        names = set(brokers)
+        return [topic for topic, queues in self.topic_queue_table.items() if names & queues.keys()]
+
+    def operate_write_perm(self, broker_name: str, is_allowed: bool) -> int:
+        """Takes the write permission of all of a broker's topics, or gives it back; how many topics changed."""
+        count = 0
+        for queues in self.topic_queue_table.values():
+            queue_data = queues.get(broker_name)
+            if queue_data is not None:
+                perm = PERM_READ | PERM_WRITE if is_allowed else queue_data.perm & ~PERM_WRITE
+                queues[broker_name] = replace(queue_data, perm=perm)
+                count += 1
+        return count

@@ -20,7 +20,7 @@ from message.record_layout import (
     RECORD_HEADS,
     RECORD_SIZE_MIN,
 )
-from message.sys_flag import COMPRESSED_FLAG
+from message.sys_flag import COMPRESSED_FLAG, clear_compressed_flag
 
 
 @dataclass(slots=True)
@@ -74,8 +74,8 @@ def decode_message(
 ) -> MessageExt:
     """The record at `offset`. Without `read_body` the body is left empty, and its CRC unchecked.
 
-    `decompress` inflates a compressed body; sys_flag and body_crc stay those of the stored one. Raises
-    MessageDecodeError.
+    `decompress` inflates a compressed body and clears the bit that says it is one; body_crc stays that of the
+    stored body. Raises MessageDecodeError.
     """
     view = memoryview(buffer)
     size = _check_frame(view, offset)
@@ -120,6 +120,7 @@ def decode_message(
             raise MessageDecodeError(f"record at {offset}: body CRC {crc}, stored {body_crc}")
         if decompress and sys_flag & COMPRESSED_FLAG:
             body = decompress_body(body, sys_flag)
+            sys_flag = clear_compressed_flag(sys_flag)
     return MessageExt(
         str(view[topic_start:topic_end], "utf-8", "replace"),
         queue_id,

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
+from dledger.core.member_config import MemberConfig
 from dledger.core.messages import PeerId
 from dledger.errors import DLedgerConfigError
+from dledger.log.config import LogConfig
 
 _PAGE_SIZE = 4096
 _NO_DIALS: Mapping[PeerId, "PeerAddress"] = MappingProxyType({})
@@ -80,9 +82,8 @@ class DLedgerConfig:
     self_id: PeerId  # dLegerSelfId
     peers: Mapping[PeerId, PeerAddress]  # dLegerPeers: all voters and their Raft ports, this one among them
     directory: str  # the `dledger-<id>` directory: data/ index/ pydledger/
-    cluster_secret: bytes = (
-        b""  # dLegerClusterSecret; empty only where all peers are on the loopback interface
-    )
+    # dLegerClusterSecret; empty only where all peers are on the loopback interface.
+    cluster_secret: bytes = b""
     # Other addresses to reach a peer's Raft port by, e.g. a proxy's.
     peer_dial: Mapping[PeerId, PeerAddress] = field(default_factory=lambda: _NO_DIALS)
     bind: PeerAddress | None = None  # where to listen, if not at the own address of `peers`
@@ -97,15 +98,10 @@ class DLedgerConfig:
     index_file_size: int = 5 * 1024 * 1024 * 32  # bytes, DLedger's default: 5 Mi units
     # An entry must fit into a data file with room to spare; RocketMQ's message limit is 4 MiB.
     entry_size_max: int = 8 << 20
+    accept_zero_crc: bool = False  # for stores that Java wrote: its CRC fields are 0
 
-    heart_beat_interval_ms: int = 150
-    # A pause or partition of the leader must be over for clients within 2 s: silence of 1.0-1.6 s, then one round.
-    election_timeout_ms_min: int = 1000
-    election_timeout_ms_max: int = 1600
-    push_size_max: int = 1 << 20  # bytes of entries in one APPEND
-    push_window_size: int = 8 << 20  # bytes on their way to one follower
-    pending_size_max: int = 64 << 20  # bytes appended and not yet committed; beyond it appends are refused
-    pending_count_max: int = 10_000  # batches, DLedger's maxPendingRequestsNum
+    # The core's own settings where its defaults will not do; must name the same members.
+    member: MemberConfig | None = None
 
     tick_interval_ms: int = 10
     # A write error for want of space is forgotten after this, so the next append finds out anew.
@@ -127,20 +123,25 @@ class DLedgerConfig:
             raise DLedgerConfigError(
                 "dLegerClusterSecret is empty; allowed only if all dLegerPeers are 127.0.0.1"
             )
-        if (
-            not 0
-            < self.heart_beat_interval_ms * 2
-            <= self.election_timeout_ms_min
-            <= self.election_timeout_ms_max
-        ):
-            raise DLedgerConfigError(
-                f"election timeout {self.election_timeout_ms_min}..{self.election_timeout_ms_max} ms with a heart "
-                f"beat each {self.heart_beat_interval_ms} ms; allowed is at least two beats"
-            )
+        if set(self.member_config.peers) != set(self.peers) or self.member_config.self_id != self.self_id:
+            raise DLedgerConfigError(f"settings of {self.member} for the members {tuple(self.peers)}")
         if self.data_file_size % _PAGE_SIZE or self.data_file_size < _PAGE_SIZE:
             raise DLedgerConfigError(
                 f"data files of {self.data_file_size} bytes; allowed are multiples of {_PAGE_SIZE}"
             )
+
+    @property
+    def member_config(self) -> MemberConfig:
+        return self.member or MemberConfig(self_id=self.self_id, peers=tuple(self.peers))
+
+    @property
+    def log_config(self) -> LogConfig:
+        return LogConfig(
+            directory=self.directory,
+            data_file_size=self.data_file_size,
+            index_file_size=self.index_file_size,
+            accept_zero_crc=self.accept_zero_crc,
+        )
 
     @property
     def listen(self) -> PeerAddress:
@@ -152,4 +153,4 @@ class DLedgerConfig:
     @property
     def frame_size_max(self) -> int:
         """Of one frame of the peer protocol: a full push with one more entry, and its header."""
-        return self.push_size_max + self.entry_size_max + 65536
+        return self.member_config.push_size_max + self.entry_size_max + 65536

@@ -1,0 +1,167 @@
+"""One TCP connection between two members (or from a reader), as an asyncio protocol: handshake, frames, limits.
+
+A directed link n0 -> n1 is one connection dialled by n0; it carries n0's requests and n1's answers to them. So a
+proxy in front of n1's port for n0 cuts just that direction of asking.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Protocol, cast
+
+from dledger.config import DLedgerConfig
+from dledger.core.messages import (
+    HeartBeatRequest,
+    HeartBeatResponse,
+    PeerId,
+    PushRequest,
+    PushResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from dledger.errors import HandshakeRefusedError, RemoteProtocolError
+from dledger.rpc.codec import PeerMessage
+from dledger.rpc.connection import PeerConnection
+from dledger.rpc.handshake import Handshake, Hello
+from dledger.rpc.requests import GetRequest, MetadataRequest
+
+log = logging.getLogger(__name__)
+
+# Who a message says it is from: it must be whom the handshake has proved.
+_ASKED_BY: Mapping[type, Callable[[PeerMessage], PeerId]] = {
+    VoteRequest: attrgetter("candidate_id"),
+    HeartBeatRequest: attrgetter("leader_id"),
+    PushRequest: attrgetter("leader_id"),
+}
+_ANSWERED_BY: Mapping[type, Callable[[PeerMessage], PeerId]] = {
+    VoteResponse: attrgetter("voter_id"),
+    HeartBeatResponse: attrgetter("member_id"),
+    PushResponse: attrgetter("member_id"),
+}
+
+
+class LinkOwner(Protocol):
+    """What a link tells its server. All calls come from the event loop."""
+
+    def link_established(self, link: "PeerLink", peer: Hello) -> None: ...
+    def link_received(self, link: "PeerLink", message: PeerMessage, payload: bytes) -> None: ...
+    def link_lost(self, link: "PeerLink") -> None: ...
+
+
+class PeerLink(asyncio.Protocol):
+    """Invariant: messages of a member are handed on only in its name and only in the link's direction."""
+
+    def __init__(
+        self, owner: LinkOwner, config: DLedgerConfig, own: Hello, *, dialled: PeerId | None
+    ) -> None:
+        """`dialled` is the peer this connection was made to; None for an accepted one."""
+        handshake = Handshake(
+            own,
+            secret=config.cluster_secret,
+            members=frozenset(config.peers),
+            dialling=dialled is not None,
+        )
+        self.dialled = dialled
+        self.peer_id: PeerId = (
+            dialled or ""
+        )  # of an accepted one: known with the handshake, empty for a reader
+        self.established = False
+        self.lost = asyncio.get_running_loop().create_future()
+        self._owner = owner
+        self._sender_of = _ASKED_BY if dialled is None else _ANSWERED_BY
+        self._config = config
+        self._connection = PeerConnection(handshake, frame_size_max=config.frame_size_max)
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A peer cut off without a word (its host gone, a network that swallows) would else hold the
+            # connection for minutes of retransmissions, and with it the way back after healing.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self._config.link_silence_ms_max)
+        self._transport.write(self._connection.data_to_send())
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._config.handshake_timeout_ms / 1000, self._handshake_late)
+
+    def data_received(self, data: bytes) -> None:
+        connection = self._connection
+        try:
+            messages = connection.receive_data(data)
+            if not self.established:
+                self._shaken()
+            for message, payload in messages:
+                self._check(message)
+                self._owner.link_received(self, message, payload)
+        except (RemoteProtocolError, HandshakeRefusedError) as error:
+            self.close(str(error))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.lost.done():
+            self.lost.set_result(None)
+        self._owner.link_lost(self)
+
+    def send(self, message: PeerMessage, buffers: Sequence[bytes] = ()) -> None:
+        """Buffers are kept until written, not copied. Drops the message when the link is down."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.writelines(self._connection.send(message, buffers))
+        if transport.get_write_buffer_size() > self._config.write_buffer_size_max:
+            # A peer that takes nothing: better to begin anew by COMPARE later than to hold all of it here.
+            log.warning(
+                "link dropped peer=%s unsent_size=%d limit=%d",
+                self.peer_id,
+                transport.get_write_buffer_size(),
+                self._config.write_buffer_size_max,
+            )
+            transport.abort()
+
+    def close(self, reason: str) -> None:
+        """Closes after what is queued has been written, the reason of a refusal for example."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        log.warning(
+            "link closed peer=%s dialled=%s reason=%s", self.peer_id or "?", bool(self.dialled), reason
+        )
+        transport.write(self._connection.data_to_send())
+        transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _shaken(self) -> None:
+        assert self._transport is not None
+        self._transport.write(self._connection.data_to_send())
+        peer = self._connection.peer
+        if peer is None:
+            return
+        self.established = True
+        self.peer_id = peer.member_id
+        if self._timer is not None:
+            self._timer.cancel()
+        self._owner.link_established(self, peer)
+
+    def _check(self, message: PeerMessage) -> None:
+        sender_of = self._sender_of.get(type(message))
+        if sender_of is None:
+            if self.dialled is None and isinstance(message, GetRequest | MetadataRequest):
+                return
+            raise RemoteProtocolError(f"{type(message).__name__} against the direction of the connection")
+        sender = sender_of(message)
+        if sender != self.peer_id:
+            raise RemoteProtocolError(
+                f"{type(message).__name__} in the name of {sender!r} from {self.peer_id!r}"
+            )
+
+    def _handshake_late(self) -> None:
+        self.close(f"no handshake within {self._config.handshake_timeout_ms} ms")

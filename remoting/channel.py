@@ -1,0 +1,179 @@
+"""One connection as its users see it, and the protocol class that drives it for server and client.
+
+A read of the socket is one call of `commands_received` with every command in it. While more bytes
+wait to be written than the limit, the channel is `paused`; what follows from that is its owner's
+decision, because a server then stops reading and a client that did so too would lock both up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from remoting.command import RemotingCommand
+from remoting.connection import FRAME_SIZE_MAX, RemotingConnection
+from remoting.errors import RemotingProtocolError
+
+log = logging.getLogger(__name__)
+
+PENDING_WRITE_LIMIT = 8 * 1024 * 1024
+
+
+class CommandHandler(Protocol):
+    """Who acts on the commands of a set of channels. All calls come from the event loop's thread."""
+
+    def channel_opened(self, channel: Channel) -> None: ...
+
+    def commands_received(self, channel: Channel, commands: list[RemotingCommand]) -> None:
+        """Called once per read, with all commands in it (never none)."""
+
+    def channel_closed(self, channel: Channel) -> None:
+        """Called once, after the last commands_received. Pauses end here as well."""
+
+
+class ChannelOwner(CommandHandler, Protocol):
+    """A CommandHandler that also keeps the balance between what is read and what is written."""
+
+    def channel_paused(self, channel: Channel) -> None:
+        """More than the limit waits to be written."""
+
+    def channel_resumed(self, channel: Channel) -> None:
+        """The peer has taken most of it. Not called when the channel closes instead."""
+
+
+class Channel:
+    """Invariant: what was written before close() is still sent; what comes after it goes nowhere.
+
+    `id` is unique among the channels of one server or client. `attributes` belong to the user.
+    `is_active` is raised by each read and each write that the peer made room for; the owner's idle
+    sweep lowers it.
+    """
+
+    __slots__ = ("_transport", "attributes", "id", "is_active", "is_open", "paused", "remote_address")
+
+    def __init__(self, channel_id: int, remote_address: str, transport: asyncio.Transport) -> None:
+        self.id = channel_id
+        self.remote_address = remote_address
+        self.attributes: dict[str, object] = {}
+        self.is_open = True
+        self.is_active = True
+        self.paused = False
+        self._transport = transport
+
+    def write(self, data: bytes | Sequence[bytes | memoryview]) -> None:
+        """Queue whole frames, in one piece or in several that follow each other. Never blocks."""
+        if not self.is_open:
+            return
+        if not self.paused:
+            self.is_active = True
+        if isinstance(data, bytes):
+            self._transport.write(data)
+        else:
+            self._transport.writelines(data)
+
+    @property
+    def pending_write_size(self) -> int:
+        """Bytes that the peer has not taken yet."""
+        return self._transport.get_write_buffer_size() if self.is_open else 0
+
+    def pause_reading(self) -> None:
+        """Leave what the peer sends in the kernel's buffers, which pushes back on it."""
+        if self.is_open:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.is_open:
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Send what is pending, then close."""
+        if self.is_open:
+            self.is_open = False
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once; what is pending is lost."""
+        self.is_open = False
+        self._transport.abort()
+
+    def __repr__(self) -> str:
+        return f"Channel(id={self.id}, remote_address={self.remote_address!r}, is_open={self.is_open})"
+
+
+class ChannelProtocol(asyncio.Protocol):
+    """Feeds one transport's bytes to a RemotingConnection and its commands to its owner."""
+
+    def __init__(
+        self,
+        owner: ChannelOwner,
+        channel_id: int,
+        *,
+        frame_size_max: int = FRAME_SIZE_MAX,
+        pending_write_limit: int = PENDING_WRITE_LIMIT,
+    ) -> None:
+        self._owner = owner
+        self._channel_id = channel_id
+        self._pending_write_limit = pending_write_limit
+        self._receive_data = RemotingConnection(frame_size_max).receive_data
+        self._channel: Channel | None = None
+
+    @property
+    def channel(self) -> Channel:
+        assert self._channel is not None, "a channel exists from connection_made on"
+        return self._channel
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport), "streams are read and written"
+        transport.set_write_buffer_limits(high=self._pending_write_limit)
+        self._channel = Channel(self._channel_id, _address(transport.get_extra_info("peername")), transport)
+        self._owner.channel_opened(self._channel)
+
+    def data_received(self, data: bytes) -> None:
+        channel = self._channel
+        assert channel is not None, "data comes after connection_made"
+        channel.is_active = True
+        try:
+            commands = self._receive_data(data)
+        except RemotingProtocolError as error:
+            log.warning("bad frame from=%s reason=%s", channel.remote_address, error)
+            self._hand_over(channel, error.commands)
+            channel.close()
+            return
+        self._hand_over(channel, commands)
+
+    def _hand_over(self, channel: Channel, commands: list[RemotingCommand]) -> None:
+        # After close() the loop may still deliver what had been read; its answers could not be written.
+        if not commands or not channel.is_open:
+            return
+        try:
+            self._owner.commands_received(channel, commands)
+        except Exception:
+            # A handler's defect costs this connection, where the commands' fate is unknown, and no other.
+            log.exception("handler failed remote=%s commands=%d", channel.remote_address, len(commands))
+            channel.abort()
+
+    def pause_writing(self) -> None:
+        self.channel.paused = True
+        self._owner.channel_paused(self.channel)
+
+    def resume_writing(self) -> None:
+        channel = self.channel
+        channel.paused = False
+        channel.is_active = True
+        if channel.is_open:
+            self._owner.channel_resumed(channel)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        channel = self.channel
+        channel.is_open = False
+        channel.paused = False
+        self._owner.channel_closed(channel)
+
+
+def _address(peername: object) -> str:
+    """`ip:port`, as RocketMQ writes addresses, IPv6 ones without brackets too."""
+    if isinstance(peername, tuple) and len(peername) >= 2:
+        return f"{peername[0]}:{peername[1]}"
+    return str(peername)

@@ -1,0 +1,298 @@
+"""The calling side: one connection per address, many requests on it at a time.
+
+Connections are made when first needed and again after they ended. Requests of one turn of the event
+loop leave in one write. Responses find their request by opaque alone, in any order; a request that
+the peer sends goes to `on_request`. Nothing but the running loop's time is used, and the way to
+connect can be injected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Any
+
+from remoting.channel import PENDING_WRITE_LIMIT, Channel, ChannelProtocol
+from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from remoting.connection import FRAME_SIZE_MAX
+from remoting.errors import (
+    RemotingClosedError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingSendError,
+    RemotingTimeoutError,
+    RemotingTooMuchRequestError,
+)
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 3.0
+OPAQUE_MAX = 0x7FFFFFFF
+
+# As loop.create_connection: (protocol_factory, host, port) -> (transport, protocol).
+Connect = Callable[[Callable[[], asyncio.Protocol], str, int], Awaitable[tuple[Any, Any]]]
+
+
+class RemotingClient:
+    """Invariant: each invoke ends exactly once, with a response or one of this package's errors."""
+
+    def __init__(
+        self,
+        *,
+        on_request: Callable[[Channel, RemotingCommand], None] | None = None,
+        on_close: Callable[[str], None] | None = None,
+        connect: Connect | None = None,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        pending_write_limit: int = PENDING_WRITE_LIMIT,
+        frame_size_max: int = FRAME_SIZE_MAX,
+    ) -> None:
+        """`on_request` gets requests of peers; without it they are dropped. `on_close` gets the address
+        of each connection that ended, whoever ended it.
+        """
+        self._on_request = on_request
+        self._on_close = on_close
+        self._connect = connect
+        self._connect_timeout_s = connect_timeout_s
+        self._pending_write_limit = pending_write_limit
+        self._frame_size_max = frame_size_max
+        self._connections: dict[str, _Connection] = {}
+        self._connecting: dict[str, asyncio.Task[_Connection]] = {}
+        self._channel_ids = count(1)
+        self._opaque = 0
+        self._is_closed = False
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_s: float) -> RemotingCommand:
+        """Send a request and wait for its response. The command's opaque is replaced by a fresh one.
+
+        Raises RemotingConnectError or RemotingTooMuchRequestError when it was surely not sent, and
+        RemotingSendError, RemotingClosedError or RemotingTimeoutError when its outcome is unknown.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        connection = self._connections.get(address)
+        if connection is None or not connection.takes_writes:
+            connection = await self._ready(address, deadline)
+        command.opaque = opaque = self._next_opaque()
+        return await connection.call(opaque, command.encode(), deadline)
+
+    async def invoke_oneway(
+        self, address: str, command: RemotingCommand, timeout_s: float = CONNECT_TIMEOUT_S
+    ) -> None:
+        """Send a request that nobody answers. Returns when it is queued for writing.
+
+        Raises RemotingConnectError or RemotingTooMuchRequestError.
+        """
+        connection = self._connections.get(address)
+        if connection is None or not connection.takes_writes:
+            connection = await self._ready(address, asyncio.get_running_loop().time() + timeout_s)
+        command.opaque = opaque = self._next_opaque()
+        command.flag |= ONEWAY_FLAG
+        connection.write(opaque, command.encode())
+
+    def close_connection(self, address: str) -> None:
+        """Close the connection to an address, if there is one. Requests that wait on it fail."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            connection.close()
+
+    async def close(self, flush_seconds: float = 1.0) -> None:
+        """Close all connections; requests that wait fail with RemotingClosedError."""
+        self._is_closed = True
+        tasks = list(self._connecting.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        connections = list(self._connections.values())
+        for connection in connections:
+            connection.close()
+        try:
+            async with asyncio.timeout(flush_seconds):
+                for connection in connections:
+                    await connection.closed.wait()
+        except TimeoutError:
+            for connection in connections:
+                connection.abort()
+            for connection in connections:
+                await connection.closed.wait()
+
+    def _connection_opened(self, address: str, connection: _Connection) -> None:
+        self._connections[address] = connection
+
+    def _connection_closed(self, address: str, connection: _Connection) -> None:
+        if self._connections.get(address) is connection:
+            del self._connections[address]
+        if self._on_close is not None:
+            self._on_close(address)
+
+    def _request_received(self, channel: Channel, command: RemotingCommand) -> None:
+        if self._on_request is None:
+            log.debug("request dropped remote=%s code=%d", channel.remote_address, command.code)
+        else:
+            self._on_request(channel, command)
+
+    def _next_opaque(self) -> int:
+        self._opaque = opaque = (self._opaque + 1) & OPAQUE_MAX
+        return opaque
+
+    async def _ready(self, address: str, deadline: float) -> _Connection:
+        """A connection that takes writes now, made if there is none."""
+        while True:
+            if self._is_closed:
+                raise RemotingConnectError(f"{address}: the client is closed")
+            connection = self._connections.get(address)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    if connection is None:
+                        connection = await self._connected(address)
+                    elif connection.takes_writes:
+                        return connection
+                    elif connection.is_closing:
+                        await connection.closed.wait()
+                    else:
+                        await connection.writable.wait()
+            except TimeoutError as error:
+                if connection is None:
+                    raise RemotingConnectError(f"{address}: no connection in time") from error
+                raise RemotingTooMuchRequestError(f"{address}: the peer takes no more bytes") from error
+            # It may have ended, or filled up again, between the wake-up and now.
+            if connection.takes_writes:
+                return connection
+
+    async def _connected(self, address: str) -> _Connection:
+        task = self._connecting.get(address)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._open(address))
+            self._connecting[address] = task
+            task.add_done_callback(lambda done: self._connecting.pop(address, None))
+        # Whoever gives up waiting must not take the connection from the others.
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and self._is_closed:
+                raise RemotingConnectError(f"{address}: the client is closed") from None
+            raise
+
+    async def _open(self, address: str) -> _Connection:
+        host, _, port = address.rpartition(":")
+        connect = self._connect or asyncio.get_running_loop().create_connection
+        connection = _Connection(self, address)
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                await connect(
+                    lambda: ChannelProtocol(
+                        connection,
+                        next(self._channel_ids),
+                        frame_size_max=self._frame_size_max,
+                        pending_write_limit=self._pending_write_limit,
+                    ),
+                    host,
+                    int(port),
+                )
+        except (OSError, TimeoutError, ValueError) as error:
+            raise RemotingConnectError(f"{address}: {error or 'connect timed out'}") from error
+        return connection
+
+
+class _Connection:
+    """One connection: the requests that wait on it, and the frames that leave at the end of this turn.
+
+    It owns its channel. Invariant: a request is in `_waiting` from before it is written until its
+    future is done, and its frame is in `_unsent` until the transport has it.
+    """
+
+    def __init__(self, client: RemotingClient, address: str) -> None:
+        self._client = client
+        self._address = address
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._unsent: dict[int, bytes] = {}
+        self.channel: Channel | None = None
+        self.writable = asyncio.Event()
+        self.closed = asyncio.Event()
+
+    @property
+    def takes_writes(self) -> bool:
+        return self.channel is not None and self.channel.is_open and not self.channel.paused
+
+    @property
+    def is_closing(self) -> bool:
+        return self.channel is not None and not self.channel.is_open
+
+    async def call(self, opaque: int, frame: bytes, deadline: float) -> RemotingCommand:
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        self._waiting[opaque] = future
+        self.write(opaque, frame)
+        timer = self._loop.call_at(deadline, self._expire, opaque)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            self._waiting.pop(opaque, None)
+
+    def write(self, opaque: int, frame: bytes) -> None:
+        if not self._unsent:
+            self._loop.call_soon(self.flush)
+        self._unsent[opaque] = frame
+
+    def flush(self) -> None:
+        if self._unsent and self.channel is not None and self.channel.is_open:
+            self.channel.write(list(self._unsent.values()))
+            self._unsent.clear()
+
+    def close(self) -> None:
+        self.flush()
+        if self.channel is not None:
+            self.channel.close()
+
+    def abort(self) -> None:
+        if self.channel is not None:
+            self.channel.abort()
+
+    def _expire(self, opaque: int) -> None:
+        future = self._waiting.pop(opaque, None)
+        if future is not None and not future.done():
+            future.set_exception(
+                RemotingTimeoutError(f"{self._address}: no response to opaque {opaque} in time")
+            )
+
+    def channel_opened(self, channel: Channel) -> None:
+        self.channel = channel
+        self.writable.set()
+        self._client._connection_opened(self._address, self)
+
+    def commands_received(self, channel: Channel, commands: list[RemotingCommand]) -> None:
+        for command in commands:
+            if command.flag & RESPONSE_FLAG:
+                future = self._waiting.pop(command.opaque, None)
+                # None: it came after its timeout.
+                if future is not None and not future.done():
+                    future.set_result(command)
+            else:
+                self._client._request_received(channel, command)
+
+    def channel_paused(self, channel: Channel) -> None:
+        self.writable.clear()
+
+    def channel_resumed(self, channel: Channel) -> None:
+        self.writable.set()
+
+    def channel_closed(self, channel: Channel) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for opaque, future in waiting.items():
+            if future.done():
+                continue
+            error: RemotingError
+            if opaque in self._unsent:
+                error = RemotingSendError(
+                    f"{self._address}: the connection ended while opaque {opaque} was sent"
+                )
+            else:
+                error = RemotingClosedError(
+                    f"{self._address}: the connection ended before opaque {opaque} was answered"
+                )
+            future.set_exception(error)
+        self._unsent.clear()
+        self.writable.set()
+        self.closed.set()
+        self._client._connection_closed(self._address, self)

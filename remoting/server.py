@@ -1,0 +1,138 @@
+"""The listening side: accepts connections and hands their commands over, batch by batch.
+
+uvloop or plain asyncio is the caller's choice. Frames and limits are connection.py's, the single
+connection is channel.py's; here are the listening socket, the set of channels and their idle time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from itertools import count
+
+from remoting.channel import PENDING_WRITE_LIMIT, Channel, ChannelProtocol, CommandHandler
+from remoting.command import RemotingCommand
+from remoting.connection import FRAME_SIZE_MAX
+
+__all__ = ["Channel", "CommandHandler", "RemotingServer"]
+
+log = logging.getLogger(__name__)
+
+IDLE_SECONDS = 120  # RocketMQ's serverChannelMaxIdleTimeSeconds
+
+
+class RemotingServer:
+    """One listening port. `port` may be 0 before start(); after it, it is the one that was bound."""
+
+    def __init__(
+        self,
+        handler: CommandHandler,
+        host: str,
+        port: int,
+        *,
+        idle_seconds: float = IDLE_SECONDS,
+        pending_write_limit: int = PENDING_WRITE_LIMIT,
+        frame_size_max: int = FRAME_SIZE_MAX,
+        backlog: int = 1024,
+    ) -> None:
+        self._handler = handler
+        self._host = host
+        self.port = port
+        self._idle_seconds = idle_seconds
+        self._pending_write_limit = pending_write_limit
+        self._frame_size_max = frame_size_max
+        self._backlog = backlog
+        self._channel_ids = count(1)
+        self._channels: dict[int, Channel] = {}
+        self._idle_since: dict[int, float] = {}
+        self._server: asyncio.Server | None = None
+        self._sweep_handle: asyncio.TimerHandle | None = None
+        self._all_closed: asyncio.Event | None = None
+
+    @property
+    def channels(self) -> list[Channel]:
+        """The open channels, oldest first."""
+        return list(self._channels.values())
+
+    async def start(self) -> None:
+        """Bind and listen. Raises OSError, e.g. when the port is taken."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._make_protocol, self._host, self.port, backlog=self._backlog
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._schedule_sweep(loop)
+
+    async def close(self, flush_seconds: float = 1.0) -> None:
+        """Stop listening and close all channels; what they have not sent in time is dropped."""
+        if self._sweep_handle is not None:
+            self._sweep_handle.cancel()
+            self._sweep_handle = None
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.close()
+        if self._channels:
+            self._all_closed = asyncio.Event()
+            for channel in self.channels:
+                channel.close()
+            try:
+                async with asyncio.timeout(flush_seconds):
+                    await self._all_closed.wait()
+            except TimeoutError:
+                for channel in self.channels:
+                    channel.abort()
+                await self._all_closed.wait()
+        await server.wait_closed()
+
+    def channel_opened(self, channel: Channel) -> None:
+        self._channels[channel.id] = channel
+        self._handler.channel_opened(channel)
+        # A connection that was accepted while close() ran is nobody's any more.
+        if self._server is None:
+            channel.close()
+
+    def commands_received(self, channel: Channel, commands: list[RemotingCommand]) -> None:
+        self._handler.commands_received(channel, commands)
+
+    def channel_paused(self, channel: Channel) -> None:
+        """A peer that does not read its answers gets no further request read."""
+        channel.pause_reading()
+
+    def channel_resumed(self, channel: Channel) -> None:
+        channel.resume_reading()
+
+    def channel_closed(self, channel: Channel) -> None:
+        del self._channels[channel.id]
+        self._idle_since.pop(channel.id, None)
+        try:
+            self._handler.channel_closed(channel)
+        finally:
+            if self._all_closed is not None and not self._channels:
+                self._all_closed.set()
+
+    def _make_protocol(self) -> ChannelProtocol:
+        return ChannelProtocol(
+            self,
+            next(self._channel_ids),
+            frame_size_max=self._frame_size_max,
+            pending_write_limit=self._pending_write_limit,
+        )
+
+    def _schedule_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._sweep_handle = loop.call_later(self._idle_seconds / 4, self._sweep, loop)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        """One timer for all channels; one is closed between idle_seconds and 1.25 times that."""
+        now = loop.time()
+        for channel in self.channels:
+            if channel.is_active:
+                channel.is_active = False
+                self._idle_since[channel.id] = now
+            elif now - self._idle_since[channel.id] >= self._idle_seconds:
+                log.info(
+                    "idle channel closed remote=%s idle_s=%d", channel.remote_address, self._idle_seconds
+                )
+                # Whoever reads nothing would keep a polite close waiting for ever.
+                channel.abort()
+        self._schedule_sweep(loop)

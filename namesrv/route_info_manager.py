@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from remoting.bodies import BrokerData, DataVersion, QueueData
 
 log = logging.getLogger(__name__)
 
@@ -18,34 +22,9 @@ PERM_WRITE = 2
 PERM_READ = 4
 
 
-@dataclass(frozen=True, slots=True)
-class DataVersion:
-    """Age of a broker's topic table. `state_version` is the leader's term in a DLedger group."""
-
-    state_version: int = 0
-    timestamp: int = 0
-    counter: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class QueueData:
-    """Queues of one topic at one broker (replica group)."""
-
-    broker_name: str
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
-    topic_sys_flag: int = 0
-
-
-@dataclass(slots=True)
-class BrokerData:
-    """A replica group and the addresses of its members that are alive, by broker id; id 0 is the master."""
-
-    cluster: str
-    broker_name: str
-    broker_addrs: dict[int, str]
-    enable_acting_master: bool = False
+def state_version_of(data_version: DataVersion) -> int:
+    """A leader's term in a DLedger group; brokers before 4.9.4 do not say."""
+    return data_version.state_version or 0
 
 
 @dataclass(slots=True)
@@ -112,15 +91,14 @@ class RouteInfoManager:
         holder = addrs.get(broker_id)
         if holder is not None and holder != addr:
             holder_live = self.broker_live_table.get((cluster, holder))
-            if (
-                holder_live is not None
-                and holder_live.data_version.state_version > data_version.state_version
+            if holder_live is not None and state_version_of(holder_live.data_version) > state_version_of(
+                data_version
             ):
                 # A leader of an older term that does not know yet that it was replaced.
                 log.warning(
                     "broker refused name=%s id=%d addr=%s state_version=%d holder=%s state_version=%d",
-                    name, broker_id, addr, data_version.state_version,
-                    holder, holder_live.data_version.state_version,
+                    name, broker_id, addr, state_version_of(data_version),
+                    holder, state_version_of(holder_live.data_version),
                 )  # fmt: skip
                 self.broker_live_table.pop((cluster, addr), None)
                 return None
@@ -128,7 +106,7 @@ class RouteInfoManager:
             log.warning("broker refused name=%s id=%d addr=%s: new id with one topic", name, broker_id, addr)
             return None
         if broker is None:
-            broker = BrokerData(cluster, name, addrs)
+            broker = BrokerData(cluster=cluster, broker_name=name, broker_addrs=addrs)
             self.broker_addr_table[name] = broker
         self.cluster_addr_table.setdefault(cluster, set()).add(name)
         broker.enable_acting_master = bool(registration.enable_acting_master)
@@ -147,7 +125,7 @@ class RouteInfoManager:
         if before is None or holder != addr:
             log.info(
                 "broker registered name=%s id=%d addr=%s state_version=%d topics=%d",
-                name, broker_id, addr, data_version.state_version, len(registration.topics),
+                name, broker_id, addr, state_version_of(data_version), len(registration.topics),
             )  # fmt: skip
         is_first = holder != addr or before is None or before.data_version != data_version
         self._take_topics(registration, is_first, min(addrs))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 TRUE_WORDS = frozenset({"true", "yes", "on", "1"})
 FALSE_WORDS = frozenset({"false", "no", "off", "0"})
@@ -121,12 +122,12 @@ def known_keys() -> Mapping[str, str]:
 
 def read_settings(
     properties: Sequence[Property], settings: Mapping[str, Setting]
-) -> tuple[dict[str, object], list[str]]:
+) -> tuple[dict[str, Any], list[str]]:
     """Values by field name, and warnings. Of a key given twice the last one counts, as in Java.
 
     Raises ConfigError for the first value that is not allowed.
     """
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     warnings: list[str] = []
     given: dict[str, Property] = {}
     for item in properties:

@@ -1,0 +1,53 @@
+"""What a NameServer can be told: RocketMQ's namesrv.conf, or nothing at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from remoting.configuration import Property, Setting, parse_properties, read_settings, whole_number, words
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamesrvConfig:
+    bind_address: str = "0.0.0.0"
+    listen_port: int = 9876
+    kv_config_path: str | None = None  # None: key-value pairs live in memory only
+    scan_not_active_broker_interval_ms: int = 5000
+    server_channel_max_idle_time_seconds: int = 120
+
+
+NAMESRV_SETTINGS: Mapping[str, Setting] = {
+    "bindAddress": words("bind_address"),
+    "listenPort": whole_number("listen_port", 0, 65535),
+    "kvConfigPath": words("kv_config_path"),
+    "scanNotActiveBrokerInterval": whole_number("scan_not_active_broker_interval_ms", 10, 2**31 - 1, "ms"),
+    "serverChannelMaxIdleTimeSeconds": whole_number(
+        "server_channel_max_idle_time_seconds", 1, 2**31 - 1, "seconds"
+    ),
+}
+
+
+def load_namesrv_config(
+    path: str | None, overrides: Mapping[str, str] | None = None
+) -> tuple[NamesrvConfig, list[str]]:
+    """The configuration of a conf file (None: none) with `overrides` on top, and warnings for the log.
+
+    Raises ConfigError for what cannot be used, and OSError when the file cannot be read.
+    """
+    properties = []
+    if path is not None:
+        properties = parse_properties(Path(path).read_text(encoding="utf-8", errors="replace"), path)
+    properties += [Property(key, value, 0, "command line") for key, value in (overrides or {}).items()]
+    values, warnings = read_settings(properties, NAMESRV_SETTINGS)
+    return NamesrvConfig(**values), warnings
+
+
+def shown_settings(config: NamesrvConfig) -> dict[str, str]:
+    """RocketMQ's keys and their values now, as GET_NAMESRV_CONFIG answers them."""
+    return {
+        key: str(value)
+        for key, setting in NAMESRV_SETTINGS.items()
+        if (value := getattr(config, setting.field)) is not None
+    }

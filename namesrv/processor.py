@@ -1,0 +1,268 @@
+"""What a NameServer answers. One method per request code over the route tables and the key-value store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from namesrv.kv_config_manager import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfigManager
+from namesrv.route_info_manager import Registration, RouteInfoManager
+from remoting import headers
+from remoting.bodies import ClusterInfo, DataVersion, KVTable, QueueData, TopicList, TopicRouteData
+from remoting.codes import V3_0_11, V4_9_4, RequestCode, ResponseCode
+from remoting.command import RemotingCommand, response
+from remoting.configuration import format_properties
+from remoting.errors import RemotingError
+from remoting.topic_bodies import RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
+
+log = logging.getLogger(__name__)
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+
+class BrokerChannel(Protocol):
+    """The part of remoting's Channel that is used here."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def remote_address(self) -> str: ...
+    def write(self, data: bytes) -> None: ...
+
+
+class NamesrvProcessor:
+    def __init__(self, routes: RouteInfoManager, kv: KVConfigManager, settings: dict[str, str]) -> None:
+        """`settings` is what GET_NAMESRV_CONFIG shows."""
+        self._routes = routes
+        self._kv = kv
+        self._settings = settings
+        self._handlers: dict[int, Callable[[BrokerChannel, RemotingCommand, int], RemotingCommand]] = {
+            RequestCode.PUT_KV_CONFIG: self._put_kv_config,
+            RequestCode.GET_KV_CONFIG: self._get_kv_config,
+            RequestCode.DELETE_KV_CONFIG: self._delete_kv_config,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._get_kvlist,
+            RequestCode.REGISTER_BROKER: self._register_broker,
+            RequestCode.UNREGISTER_BROKER: self._unregister_broker,
+            RequestCode.QUERY_DATA_VERSION: self._query_data_version,
+            RequestCode.BROKER_HEARTBEAT: self._broker_heartbeat,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._get_route_info,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._get_cluster_info,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._get_all_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._get_topics_by_cluster,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.GET_NAMESRV_CONFIG: self._get_config,
+        }
+
+    def process(self, channel: BrokerChannel, commands: Sequence[RemotingCommand], now_ms: int) -> None:
+        """Answers the requests of one read, in order and in one write."""
+        answers = []
+        for command in commands:
+            if command.is_response:
+                continue
+            answer = self._answer(channel, command, now_ms)
+            if not command.is_oneway:
+                answers.append(answer.encode())
+        if answers:
+            channel.write(b"".join(answers))
+
+    def _answer(self, channel: BrokerChannel, command: RemotingCommand, now_ms: int) -> RemotingCommand:
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            return response(
+                command,
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {command.code} not supported",
+            )
+        try:
+            return handler(channel, command, now_ms)
+        except RemotingError as error:
+            log.warning("bad request code=%d addr=%s: %s", command.code, channel.remote_address, error)
+            return response(command, ResponseCode.SYSTEM_ERROR, str(error))
+
+    # Brokers
+
+    def _register_broker(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        header = headers.decode(headers.RegisterBrokerRequestHeader, command.ext_fields)
+        if header.body_crc32 and header.body_crc32 != body_crc32(command.body):
+            return response(command, ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        result = self._routes.register_broker(
+            _registration(header, self._topics_of(command, header.compressed)), channel.id, now_ms
+        )
+        if result is None:
+            return response(command, ResponseCode.SYSTEM_ERROR, "register broker failed")
+        order_topics = self._kv.config_table.get(NAMESPACE_ORDER_TOPIC_CONFIG)
+        return response(
+            command,
+            ext_fields=headers.to_ext_fields(
+                headers.RegisterBrokerResponseHeader(
+                    ha_server_addr=result.ha_server_addr or None, master_addr=result.master_addr or None
+                )
+            ),
+            body=KVTable(table=order_topics).encode() if order_topics else b"",
+        )
+
+    def _topics_of(self, command: RemotingCommand, is_compressed: bool) -> TopicConfigSerializeWrapper:
+        body = bytes(command.body)
+        if not body or command.version < V3_0_11:
+            return TopicConfigSerializeWrapper(data_version=DataVersion(timestamp=0, counter=0))
+        if is_compressed:
+            registered = RegisterBrokerBody.decode_compressed(body, command.version)
+        else:
+            registered = RegisterBrokerBody.decode(body)
+        return registered.topic_config_serialize_wrapper
+
+    def _unregister_broker(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        header = headers.decode(headers.UnRegisterBrokerRequestHeader, command.ext_fields)
+        self._routes.unregister_broker(header.cluster_name, header.broker_addr, header.broker_name)
+        return response(command)
+
+    def _query_data_version(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        header = headers.decode(headers.QueryDataVersionRequestHeader, command.ext_fields)
+        theirs = DataVersion.decode(command.body)
+        ours = self._routes.data_version(header.cluster_name, header.broker_addr)
+        if ours == theirs:
+            self._routes.heartbeat(header.cluster_name, header.broker_addr, now_ms)
+        return response(
+            command,
+            ext_fields={"changed": "false" if ours == theirs else "true"},
+            body=ours.encode() if ours is not None else b"",
+        )
+
+    def _broker_heartbeat(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        fields = command.ext_fields
+        self._routes.heartbeat(fields.get("clusterName", ""), fields.get("brokerAddr", ""), now_ms)
+        return response(command)
+
+    # Routes
+
+    def _get_route_info(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        header = headers.decode(headers.GetRouteInfoRequestHeader, command.ext_fields)
+        route = self._routes.topic_route(header.topic)
+        if route is None:
+            return response(
+                command,
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {header.topic}{FAQ}",
+            )
+        data = TopicRouteData(queue_datas=list(route.queues), broker_datas=list(route.brokers))
+        is_standard = command.version >= V4_9_4 or bool(header.accept_standard_json_only)
+        return response(command, body=data.encode_for(standard_json=is_standard))
+
+    def _get_cluster_info(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        info = ClusterInfo(
+            broker_addr_table=self._routes.broker_addr_table,
+            cluster_addr_table={
+                name: sorted(brokers) for name, brokers in self._routes.cluster_addr_table.items()
+            },
+        )
+        return response(command, body=info.encode())
+
+    def _wipe_write_perm(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        count = self._routes.operate_write_perm(command.ext_fields.get("brokerName", ""), is_allowed=False)
+        return response(command, ext_fields={"wipeTopicCount": str(count)})
+
+    def _add_write_perm(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        count = self._routes.operate_write_perm(command.ext_fields.get("brokerName", ""), is_allowed=True)
+        return response(command, ext_fields={"addTopicCount": str(count)})
+
+    def _get_all_topics(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        return response(command, body=TopicList(topic_list=self._routes.topics()).encode())
+
+    def _get_topics_by_cluster(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        header = headers.decode(headers.GetTopicsByClusterRequestHeader, command.ext_fields)
+        brokers = self._routes.cluster_addr_table.get(header.cluster, set())
+        return response(command, body=TopicList(topic_list=self._routes.topics(brokers)).encode())
+
+    def _delete_topic(self, channel: BrokerChannel, command: RemotingCommand, now_ms: int) -> RemotingCommand:
+        header = headers.decode(headers.DeleteTopicFromNamesrvRequestHeader, command.ext_fields)
+        self._routes.delete_topic(header.topic, header.cluster_name)
+        return response(command)
+
+    # Key-value store and settings
+
+    def _put_kv_config(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        header = headers.decode(headers.PutKVConfigRequestHeader, command.ext_fields)
+        self._kv.put(header.namespace, header.key, header.value)
+        return response(command)
+
+    def _get_kv_config(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        header = headers.decode(headers.GetKVConfigRequestHeader, command.ext_fields)
+        value = self._kv.get(header.namespace, header.key)
+        if value is None:
+            return response(
+                command,
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return response(command, ext_fields={"value": value})
+
+    def _delete_kv_config(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        header = headers.decode(headers.DeleteKVConfigRequestHeader, command.ext_fields)
+        self._kv.delete(header.namespace, header.key)
+        return response(command)
+
+    def _get_kvlist(self, channel: BrokerChannel, command: RemotingCommand, now_ms: int) -> RemotingCommand:
+        header = headers.decode(headers.GetKVListByNamespaceRequestHeader, command.ext_fields)
+        table = self._kv.config_table.get(header.namespace)
+        if table is None:
+            return response(
+                command, ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}"
+            )
+        return response(command, body=KVTable(table=table).encode())
+
+    def _get_config(self, channel: BrokerChannel, command: RemotingCommand, now_ms: int) -> RemotingCommand:
+        return response(command, body=format_properties(self._settings.items()).encode())
+
+
+def _registration(
+    header: headers.RegisterBrokerRequestHeader, wrapper: TopicConfigSerializeWrapper
+) -> Registration:
+    return Registration(
+        cluster=header.cluster_name,
+        broker_addr=header.broker_addr,
+        broker_name=header.broker_name,
+        broker_id=header.broker_id,
+        ha_server_addr=header.ha_server_addr,
+        data_version=wrapper.data_version,
+        topics={
+            name: QueueData(
+                broker_name=header.broker_name,
+                read_queue_nums=topic.read_queue_nums,
+                write_queue_nums=topic.write_queue_nums,
+                perm=topic.perm,
+                topic_sys_flag=topic.topic_sys_flag,
+            )
+            for name, topic in wrapper.topic_config_table.items()
+        },
+        enable_acting_master=header.enable_acting_master,
+        heartbeat_timeout_ms=header.heartbeat_timeout_millis,
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -74,7 +74,30 @@ class RemotingClient:
         if connection is None or not connection.takes_writes:
             connection = await self._ready(address, deadline)
         command.opaque = opaque = self._next_opaque()
-        return await connection.call(opaque, command.encode(), deadline)
+        (answer,) = await connection.call({opaque: command.encode()}, deadline)
+        if isinstance(answer, RemotingError):
+            raise answer
+        return answer
+
+    async def invoke_many(
+        self, address: str, commands: Sequence[RemotingCommand], timeout_s: float
+    ) -> list[RemotingCommand | RemotingError]:
+        """Send requests together and wait for the end of each: its response, or what `invoke` would raise.
+
+        One wait and one timer for all of them, so that a sender of many small requests pays for neither.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        connection = self._connections.get(address)
+        try:
+            if connection is None or not connection.takes_writes:
+                connection = await self._ready(address, deadline)
+        except RemotingError as error:
+            return [error] * len(commands)
+        frames = {}
+        for command in commands:
+            command.opaque = opaque = self._next_opaque()
+            frames[opaque] = command.encode()
+        return await connection.call(frames, deadline)
 
     async def invoke_oneway(
         self, address: str, command: RemotingCommand, timeout_s: float = CONNECT_TIMEOUT_S
@@ -95,6 +118,12 @@ class RemotingClient:
         connection = self._connections.get(address)
         if connection is not None:
             connection.close()
+
+    def abort_connection(self, address: str) -> None:
+        """As close_connection, but for a peer that may have stopped reading: what it has not taken is lost."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            connection.abort()
 
     async def close(self, flush_seconds: float = 1.0) -> None:
         """Close all connections; requests that wait fail with RemotingClosedError."""
@@ -194,18 +223,35 @@ class RemotingClient:
         return connection
 
 
+class _Call:
+    """Requests that one caller waits for. `ends` holds a request's opaque from the start and its end later."""
+
+    __slots__ = ("ends", "future", "left")
+
+    def __init__(self, future: asyncio.Future[None], opaques: Iterable[int]) -> None:
+        self.future = future
+        self.ends: dict[int, RemotingCommand | RemotingError | None] = dict.fromkeys(opaques)
+        self.left = len(self.ends)
+
+    def end(self, opaque: int, how: RemotingCommand | RemotingError) -> None:
+        self.ends[opaque] = how
+        self.left -= 1
+        if not self.left and not self.future.done():
+            self.future.set_result(None)
+
+
 class _Connection:
     """One connection: the requests that wait on it, and the frames that leave at the end of this turn.
 
     It owns its channel. Invariant: a request is in `_waiting` from before it is written until its
-    future is done, and its frame is in `_unsent` until the transport has it.
+    end is known, and its frame is in `_unsent` until the transport has it.
     """
 
     def __init__(self, client: RemotingClient, address: str) -> None:
         self._client = client
         self._address = address
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._waiting: dict[int, _Call] = {}
         self._unsent: dict[int, bytes] = {}
         self.channel: Channel | None = None
         self.writable = asyncio.Event()
@@ -219,16 +265,25 @@ class _Connection:
     def is_closing(self) -> bool:
         return self.channel is not None and not self.channel.is_open
 
-    async def call(self, opaque: int, frame: bytes, deadline: float) -> RemotingCommand:
-        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
-        self._waiting[opaque] = future
-        self.write(opaque, frame)
-        timer = self._loop.call_at(deadline, self._expire, opaque)
+    async def call(
+        self, frames: Mapping[int, bytes], deadline: float
+    ) -> list[RemotingCommand | RemotingError]:
+        """The end of each request, in the order of `frames` (by opaque)."""
+        if not frames:
+            return []
+        call = _Call(self._loop.create_future(), frames)
+        for opaque, frame in frames.items():
+            self._waiting[opaque] = call
+            self.write(opaque, frame)
+        timer = self._loop.call_at(deadline, self._expire, call)
         try:
-            return await future
+            await call.future
         finally:
             timer.cancel()
-            self._waiting.pop(opaque, None)
+            if call.left:
+                for opaque in frames:
+                    self._waiting.pop(opaque, None)
+        return [end for end in call.ends.values() if end is not None]
 
     def write(self, opaque: int, frame: bytes) -> None:
         if not self._unsent:
@@ -249,12 +304,13 @@ class _Connection:
         if self.channel is not None:
             self.channel.abort()
 
-    def _expire(self, opaque: int) -> None:
-        future = self._waiting.pop(opaque, None)
-        if future is not None and not future.done():
-            future.set_exception(
-                RemotingTimeoutError(f"{self._address}: no response to opaque {opaque} in time")
-            )
+    def _expire(self, call: _Call) -> None:
+        for opaque, end in call.ends.items():
+            if end is None:
+                self._waiting.pop(opaque, None)
+                call.end(
+                    opaque, RemotingTimeoutError(f"{self._address}: no response to opaque {opaque} in time")
+                )
 
     def channel_opened(self, channel: Channel) -> None:
         self.channel = channel
@@ -264,10 +320,10 @@ class _Connection:
     def commands_received(self, channel: Channel, commands: list[RemotingCommand]) -> None:
         for command in commands:
             if command.flag & RESPONSE_FLAG:
-                future = self._waiting.pop(command.opaque, None)
+                call = self._waiting.pop(command.opaque, None)
                 # None: it came after its timeout.
-                if future is not None and not future.done():
-                    future.set_result(command)
+                if call is not None:
+                    call.end(command.opaque, command)
             else:
                 self._client._request_received(channel, command)
 
@@ -279,9 +335,7 @@ class _Connection:
 
     def channel_closed(self, channel: Channel) -> None:
         waiting, self._waiting = self._waiting, {}
-        for opaque, future in waiting.items():
-            if future.done():
-                continue
+        for opaque, call in waiting.items():
             error: RemotingError
             if opaque in self._unsent:
                 error = RemotingSendError(
@@ -291,7 +345,7 @@ class _Connection:
                 error = RemotingClosedError(
                     f"{self._address}: the connection ended before opaque {opaque} was answered"
                 )
-            future.set_exception(error)
+            call.end(opaque, error)
         self._unsent.clear()
         self.writable.set()
         self.closed.set()

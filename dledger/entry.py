@@ -264,7 +264,7 @@ def _header_fault(
     return EntryFault.TERM, f"{header.term} after {last_term}"
 
 
-def chain_after(header: bytes | memoryview, prev_chain: int) -> int:
+def chain_after(header: bytes | bytearray | memoryview, prev_chain: int) -> int:
     """The chain value that a 48-byte header, body_crc included, gives after `prev_chain`."""
     view = memoryview(header)
     return _signed(crc32(view[_BODY_CRC_AT:ENTRY_HEADER_SIZE], crc32(view[:_CHAIN_CRC_AT], prev_chain)))

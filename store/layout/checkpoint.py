@@ -37,6 +37,6 @@ class StoreCheckpoint:
         return values.ljust(CHECKPOINT_SIZE, b"\0")
 
 
-def parse_checkpoint(buffer: bytes | memoryview) -> StoreCheckpoint:
+def parse_checkpoint(buffer: bytes | bytearray | memoryview) -> StoreCheckpoint:
     """Raises struct.error for a file that is too short to be one."""
     return StoreCheckpoint(*_VALUES.unpack_from(buffer))

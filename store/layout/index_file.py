@@ -55,7 +55,7 @@ class IndexEntry:
     previous: int  # number of the entry that the slot held before; 0: none
 
 
-def parse_index_header(buffer: bytes | memoryview) -> IndexHeader:
+def parse_index_header(buffer: bytes | bytearray | memoryview) -> IndexHeader:
     """Raises struct.error when less than a header is there."""
     return IndexHeader(*INDEX_HEADER.unpack_from(buffer))
 
@@ -85,7 +85,7 @@ def entry_offset(number: int, slot_count: int) -> int:
     return INDEX_HEADER_SIZE + HASH_SLOT_SIZE * slot_count + INDEX_ENTRY_SIZE * number
 
 
-def walk_chain(file: bytes | memoryview, key_hash: int, slot_count: int) -> Iterator[IndexEntry]:
+def walk_chain(file: bytes | bytearray | memoryview, key_hash: int, slot_count: int) -> Iterator[IndexEntry]:
     """Entries with this hash, newest first. Different keys can have one hash: look at the message too.
 
     A chain that leads nowhere (number out of range, or not falling) ends there: the file may be damaged.

@@ -1,0 +1,289 @@
+"""A cluster of real processes on this machine: start, look, break, end.
+
+State is one file, `cluster.json` in the cluster's directory: the layout and the processes that were started. Only
+those are ever signalled, and only while id and start time are still theirs. Data stays in the directory: `up` after
+`down` goes on with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from mq.cluster_layout import NAMESRV, ClusterLayout, layout_of_json
+from mq.processes import (
+    ProcessId,
+    command_line,
+    is_alive,
+    is_stopped,
+    listening_ports,
+    port_holder,
+    process_id_of,
+    send_signal,
+    wait_gone,
+)
+
+STATE_FILE = "cluster.json"
+LOCK_FILE = "cluster.lock"
+STOP_TIMEOUT_S = 10.0
+LISTEN_TIMEOUT_S = 10.0
+LOG_LINES_SHOWN = 15
+
+
+class ClusterError(Exception):
+    """The cluster cannot do that now; the text says why and what to do."""
+
+
+class Cluster:
+    """Invariant: what `cluster.json` lists as a process was started by this class in this directory."""
+
+    def __init__(self, layout: ClusterLayout, processes: Mapping[str, ProcessId] | None = None) -> None:
+        self.layout = layout
+        self.dir = Path(layout.dir)
+        self._processes = dict(processes or {})
+
+    @classmethod
+    def load(cls, directory: Path) -> Cluster:
+        """Raises ClusterError when no cluster was ever started there."""
+        path = directory / STATE_FILE
+        try:
+            state = orjson.loads(path.read_bytes())
+            layout = layout_of_json(state["layout"])
+            processes = {name: ProcessId(**process) for name, process in state["processes"].items()}
+        except FileNotFoundError:
+            raise ClusterError(
+                f"no cluster in {directory}: start one with `mq cluster up --dir {directory}`"
+            ) from None
+        except (KeyError, TypeError, ValueError) as error:
+            raise ClusterError(
+                f"{path} is not readable ({error}): remove {directory} to begin anew"
+            ) from None
+        return cls(layout, processes)
+
+    @classmethod
+    def up(cls, layout: ClusterLayout) -> Cluster:
+        """Starts whatever of the cluster is not running. Returns once all processes listen; whether each group
+        serves is for the caller to ask."""
+        directory = Path(layout.dir)
+        directory.mkdir(parents=True, exist_ok=True)
+        with _locked(directory):
+            cluster = cls(layout)
+            if (directory / STATE_FILE).exists():
+                cluster = cls._resumed(cls.load(directory), layout)
+            cluster._start_missing()
+        return cluster
+
+    @classmethod
+    def _resumed(cls, former: Cluster, layout: ClusterLayout) -> Cluster:
+        if former.layout == layout:
+            return former
+        if former.running():
+            raise ClusterError(
+                f"{layout.dir} runs a cluster with other options: `mq cluster down --dir {layout.dir}` first, "
+                "or choose another --dir"
+            )
+        if [(n.id, n.group) for n in former.layout.nodes] != [(n.id, n.group) for n in layout.nodes]:
+            raise ClusterError(
+                f"{layout.dir} holds the data of a cluster of {former.layout.groups} x "
+                f"{former.layout.nodes_per_group} brokers: choose another --dir, or remove it"
+            )
+        return cls(layout)
+
+    def names(self) -> list[str]:
+        return [NAMESRV, *(node.id for node in self.layout.nodes)]
+
+    def process(self, name: str) -> ProcessId | None:
+        """The living process of a member, or None."""
+        process = self._processes.get(name)
+        return process if process is not None and is_alive(process) else None
+
+    def running(self) -> list[str]:
+        return [name for name in self.names() if self.process(name) is not None]
+
+    def log_file(self, name: str) -> Path:
+        return self.layout.namesrv_log if name == NAMESRV else self.layout.node(name).log_file
+
+    def is_paused(self, name: str) -> bool:
+        process = self.process(name)
+        return process is not None and is_stopped(process)
+
+    def start(self, name: str) -> ProcessId:
+        """Raises ClusterError when it is running already, or its ports are taken."""
+        self._check_name(name)
+        with _locked(self.dir):
+            if self.process(name) is not None:
+                raise ClusterError(f"{name} is running already (pid {self._processes[name].pid})")
+            self._check_ports([name])
+            process = self._spawn(name)
+            self._wait_listening([name])
+        return process
+
+    def kill(self, name: str) -> None:
+        """SIGKILL; returns when it is gone."""
+        process = self._running(name)
+        send_signal(process, signal.SIGKILL)
+        self._expect_gone([process])
+
+    def stop(self, name: str) -> None:
+        """SIGTERM; returns when it has ended. A paused process is resumed, or it could not hear the signal."""
+        process = self._running(name)
+        send_signal(process, signal.SIGTERM)
+        send_signal(process, signal.SIGCONT)
+        self._expect_gone([process])
+
+    def pause(self, name: str) -> None:
+        process = self._running(name)
+        send_signal(process, signal.SIGSTOP)
+        self._wait_for(lambda: is_stopped(process) or not is_alive(process), f"{name} to pause")
+
+    def resume(self, name: str) -> None:
+        process = self._running(name)
+        send_signal(process, signal.SIGCONT)
+        self._wait_for(lambda: not is_stopped(process), f"{name} to resume")
+
+    def down(self) -> list[str]:
+        """Ends every process of the cluster, brokers first, so that they can take leave of the NameServer.
+
+        Those that do not end on SIGTERM are killed; returns their names.
+        """
+        with _locked(self.dir):
+            brokers = [name for name in self.running() if name != NAMESRV]
+            killed = self._end(brokers)
+            killed += self._end([name for name in self.running() if name == NAMESRV])
+            self._processes = {}
+            self._save()
+        return killed
+
+    def _end(self, names: list[str]) -> list[str]:
+        processes = {self._processes[name]: name for name in names}
+        for process in processes:
+            send_signal(process, signal.SIGTERM)
+            send_signal(process, signal.SIGCONT)
+        stubborn = wait_gone(list(processes), STOP_TIMEOUT_S)
+        for process in stubborn:
+            send_signal(process, signal.SIGKILL)
+        self._expect_gone(stubborn)
+        return [processes[process] for process in stubborn]
+
+    def _start_missing(self) -> None:
+        missing = [name for name in self.names() if self.process(name) is None]
+        self._check_ports(missing)
+        for name in missing:
+            self._spawn(name)
+        self._wait_listening(missing)
+
+    def _spawn(self, name: str) -> ProcessId:
+        log_file = self.log_file(name)
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        if name == NAMESRV:
+            arguments = ["namesrv", "--host", "127.0.0.1", "--port", str(self.layout.base_port)]
+        else:
+            node = self.layout.node(name)
+            node.conf_file.write_text(self.layout.broker_conf(node))
+            arguments = ["broker", "-c", str(node.conf_file)]
+        with log_file.open("ab") as log:
+            # Its own session: Ctrl-C in the terminal that started the cluster is not meant for it.
+            child = subprocess.Popen(
+                [sys.executable, "-m", "mq.server_entry", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=self.dir,
+                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            )
+        child.returncode = 0  # it outlives this object on purpose; processes.py reaps it if it ends before us
+        process = process_id_of(child.pid)
+        if process is None:
+            raise ClusterError(f"{name} ended at once\n{self._log_tail(name)}")
+        self._processes[name] = process
+        self._save()
+        return process
+
+    def _wait_listening(self, names: list[str]) -> None:
+        deadline = time.monotonic() + LISTEN_TIMEOUT_S
+        for name in names:
+            ports = {port for port, owner in self.layout.ports().items() if owner == name}
+            while not ports <= listening_ports():
+                wait_gone([self._processes[name]], 0)
+                if self.process(name) is None:
+                    raise ClusterError(
+                        f"{name} ended while starting; the end of its log:\n{self._log_tail(name)}"
+                    )
+                if time.monotonic() > deadline:
+                    raise ClusterError(
+                        f"{name} does not listen on {sorted(ports)} after {LISTEN_TIMEOUT_S:.0f} s; "
+                        f"see {self.log_file(name)}"
+                    )
+                time.sleep(0.01)
+
+    def _check_ports(self, names: list[str]) -> None:
+        listening = listening_ports()
+        taken = []
+        for port, owner in self.layout.ports().items():
+            if owner in names and port in listening:
+                holder = port_holder(port)
+                who = (
+                    f"pid {holder}: {command_line(holder)}"
+                    if holder is not None
+                    else "a process of another user"
+                )
+                taken.append(f"port {port} (for {owner}) is taken by {who}")
+        if taken:
+            raise ClusterError("\n".join([*taken, "choose another --base-port, or end that process"]))
+
+    def _check_name(self, name: str) -> None:
+        if name != NAMESRV:
+            self.layout.node(name)
+
+    def _running(self, name: str) -> ProcessId:
+        self._check_name(name)
+        process = self.process(name)
+        if process is None:
+            raise ClusterError(f"{name} is not running: `mq cluster start {name}` starts it")
+        return process
+
+    def _expect_gone(self, processes: list[ProcessId]) -> None:
+        left = wait_gone(processes, STOP_TIMEOUT_S)
+        if left:
+            pids = ", ".join(str(process.pid) for process in left)
+            raise ClusterError(f"pid {pids} still lives {STOP_TIMEOUT_S:.0f} s after the signal")
+
+    def _wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while not condition():
+            if time.monotonic() > deadline:
+                raise ClusterError(f"waited {STOP_TIMEOUT_S:.0f} s in vain for {what}")
+            time.sleep(0.005)
+
+    def _log_tail(self, name: str) -> str:
+        lines = self.log_file(name).read_text(errors="replace").splitlines()
+        return "\n".join(lines[-LOG_LINES_SHOWN:])
+
+    def _save(self) -> None:
+        state: dict[str, Any] = {
+            "layout": self.layout.to_json(),
+            "processes": {name: asdict(process) for name, process in self._processes.items()},
+        }
+        temporary = self.dir / f"{STATE_FILE}.tmp"
+        temporary.write_bytes(orjson.dumps(state, option=orjson.OPT_INDENT_2))
+        temporary.replace(self.dir / STATE_FILE)
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """One command at a time may start or end processes of a directory."""
+    with (directory / LOCK_FILE).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

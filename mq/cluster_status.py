@@ -1,0 +1,113 @@
+"""What the members of a cluster say about themselves, asked over HTTP, beside what the machine says about them."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import orjson
+
+from mq.cluster import Cluster, ClusterError
+from mq.cluster_layout import HOST, NAMESRV, NodeLayout
+from mqclient.client_api import ClientApi
+from mqclient.errors import MQClientError
+from mqclient.topic_route import MASTER_ID
+from remoting.client import RemotingClient
+from remoting.errors import RemotingError
+
+HTTP_TIMEOUT_S = 1.0
+POLL_INTERVAL_S = 0.02
+# What a member that does not answer cannot tell.
+UNKNOWN: dict[str, Any] = {
+    "serving": False,
+    "term": None,
+    "leader": None,
+    "ledger_begin": None,
+    "ledger_end": None,
+    "committed": None,
+    "applied": None,
+    "synced": None,
+    "reput": None,
+    "watermarks": {},
+    "chain_crc": None,
+}
+
+
+def cluster_status(cluster: Cluster) -> dict[str, Any]:
+    """`role` of a member that does not answer: DOWN (no process), PAUSED (SIGSTOP) or UNREACHABLE."""
+    nodes = cluster.layout.nodes
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        statuses = list(pool.map(lambda node: node_status(cluster, node), nodes))
+    process = cluster.process(NAMESRV)
+    return {
+        "namesrv": cluster.layout.namesrv,
+        "namesrv_pid": process.pid if process is not None else None,
+        "nodes": statuses,
+    }
+
+
+def node_status(cluster: Cluster, node: NodeLayout) -> dict[str, Any]:
+    process = cluster.process(node.id)
+    if process is None:
+        told = UNKNOWN | {"role": "DOWN"}
+    elif cluster.is_paused(node.id):
+        told = UNKNOWN | {"role": "PAUSED"}
+    else:
+        told = _ask(node.http_port) or UNKNOWN | {"role": "UNREACHABLE"}
+    return told | {
+        "id": node.id,
+        "group": node.group,
+        "pid": process.pid if process is not None else None,
+        "listen": node.listen,
+        "raft": node.raft,
+        "http": node.http,
+        "store_dir": str(node.store_dir),
+    }
+
+
+def wait_serving(cluster: Cluster, timeout_s: float) -> None:
+    """Returns when every group has a leader that the NameServer names, which is when clients can send.
+
+    Asked there and not over HTTP: the first HTTP request makes a broker load its HTTP server, half of its memory.
+    Raises ClusterError at the deadline.
+    """
+    groups = {node.group for node in cluster.layout.nodes}
+    try:
+        asyncio.run(_wait_masters(cluster.layout.namesrv, groups, timeout_s))
+    except TimeoutError:
+        logs = ", ".join(str(node.log_file) for node in cluster.layout.nodes)
+        raise ClusterError(f"not every group serves after {timeout_s:.0f} s; see {logs}") from None
+
+
+async def _wait_masters(namesrv: str, groups: set[str], timeout_s: float) -> None:
+    remoting = RemotingClient(on_request=None)
+    api = ClientApi(remoting)
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not groups <= await _masters(api, namesrv):  # noqa: ASYNC110, another process decides
+                await asyncio.sleep(POLL_INTERVAL_S)
+    finally:
+        await remoting.close()
+
+
+async def _masters(api: ClientApi, namesrv: str) -> set[str]:
+    try:
+        brokers = (await api.cluster_info(namesrv)).broker_addr_table
+    except (RemotingError, MQClientError):
+        return set()
+    return {name for name, broker in brokers.items() if MASTER_ID in broker.broker_addrs}
+
+
+def _ask(port: int) -> dict[str, Any] | None:
+    connection = http.client.HTTPConnection(HOST, port, timeout=HTTP_TIMEOUT_S)
+    try:
+        connection.request("GET", "/status")
+        answer = connection.getresponse()
+        value = orjson.loads(answer.read()) if answer.status == 200 else None
+    except (OSError, http.client.HTTPException, orjson.JSONDecodeError):
+        return None
+    finally:
+        connection.close()
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,82 @@
+"""What the commands show: tables and progress for people, JSON for programs, one line for a mistake.
+
+Results go to stdout. Progress goes to stderr and only when that is a terminal, so pipes and logs stay clean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+import orjson
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from mqclient.errors import MQClientError
+from remoting.errors import RemotingError
+
+EXIT_FAILED = 1
+
+
+def print_json(value: Any) -> None:
+    """Pretty on a terminal, one line in a pipe."""
+    option = orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0
+    sys.stdout.write(orjson.dumps(value, option=option).decode() + "\n")
+    sys.stdout.flush()
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Numbers are set to the right; nothing is folded or cut when the output is no terminal."""
+    console = Console(width=None if sys.stdout.isatty() else 240)
+    table = Table(title=title or None, title_justify="left", header_style="bold", title_style="bold")
+    for position, name in enumerate(columns):
+        numeric = bool(rows) and all(isinstance(row[position], int | float) for row in rows)
+        table.add_column(name, justify="right" if numeric else "left", no_wrap=not sys.stdout.isatty())
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    console.print(table)
+
+
+def progress() -> Progress:
+    """A bar on stderr; silent when that is no terminal."""
+    console = Console(stderr=True)
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[shown]}"),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )
+
+
+def fail(text: object, status: int = EXIT_FAILED) -> NoReturn:
+    """Ends the command with one clear message on stderr."""
+    print(f"mq: {text}", file=sys.stderr)
+    raise typer.Exit(status)
+
+
+@contextlib.contextmanager
+def user_errors(*further: type[Exception]) -> Iterator[None]:
+    """Turns what a user can cause (a wrong address, a cluster that is down) into its message without a stack."""
+    kinds: tuple[type[Exception], ...] = (MQClientError, RemotingError, OSError, ValueError, *further)
+    try:
+        yield
+    except kinds as error:
+        fail(str(error) or type(error).__name__)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "-" if value is None else str(value)

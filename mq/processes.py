@@ -1,0 +1,131 @@
+"""Processes and ports of this machine as Linux tells them in /proc: who listens, who lives, is it still ours.
+
+A process is known by its id *and* its start time: ids are used again, and a cluster that signals by a remembered id
+alone would one day kill a stranger.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+TCP_LISTEN = "0A"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    pid: int
+    start_ticks: int
+    """Clock ticks from boot to the start of the process (field 22 of its stat file)."""
+
+
+def process_id_of(pid: int) -> ProcessId | None:
+    """None when there is no such process, or only its zombie."""
+    state = _stat(pid)
+    return None if state is None or state[0] == "Z" else ProcessId(pid, state[1])
+
+
+def is_alive(process: ProcessId) -> bool:
+    return process_id_of(process.pid) == process
+
+
+def is_stopped(process: ProcessId) -> bool:
+    """Stopped by SIGSTOP: alive, but running nothing."""
+    state = _stat(process.pid)
+    return state is not None and state[1] == process.start_ticks and state[0] in "Tt"
+
+
+def send_signal(process: ProcessId, number: signal.Signals) -> bool:
+    """False when the process is gone already (or its id belongs to another one now)."""
+    if not is_alive(process):
+        return False
+    try:
+        os.kill(process.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_gone(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:
+    """Waits until all have ended; returns those that still live at the deadline."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        for process in processes:
+            _reap(process.pid)
+        left = [process for process in processes if is_alive(process)]
+        if not left or time.monotonic() >= deadline:
+            return left
+        time.sleep(0.01)
+
+
+def command_line(pid: int) -> str:
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return ""
+    return raw.replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def listening_ports() -> set[int]:
+    """Every TCP port of this machine that someone listens on. Asks the kernel, so no server sees a connection."""
+    return {port for _, port in _listeners()}
+
+
+def port_holder(port: int) -> int | None:
+    """The process that listens on a TCP port; None when nobody does or it belongs to another user."""
+    wanted = {f"socket:[{inode}]" for inode, listened in _listeners() if listened == port}
+    if not wanted:
+        return None
+    for directory in Path("/proc").iterdir():
+        if directory.name.isdigit() and _holds_any(directory, wanted):
+            return int(directory.name)
+    return None
+
+
+def _listeners() -> list[tuple[str, int]]:
+    """Inode and port of each listening socket."""
+    found = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue  # a kernel without IPv6 has no tcp6
+        rows = [line.split() for line in lines]
+        found += [(row[9], int(row[1].rpartition(":")[2], 16)) for row in rows if row[3] == TCP_LISTEN]
+    return found
+
+
+def _holds_any(process: Path, links: set[str]) -> bool:
+    try:
+        descriptors = list((process / "fd").iterdir())
+    except OSError:
+        return False
+    for descriptor in descriptors:
+        try:
+            if str(descriptor.readlink()) in links:
+                return True
+        except OSError:
+            continue  # closed since it was listed
+    return False
+
+
+def _stat(pid: int) -> tuple[str, int] | None:
+    """State letter and start time. The command name before them may hold blanks and brackets, so it is cut off."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    return fields[0], int(fields[19])
+
+
+def _reap(pid: int) -> None:
+    """Takes the exit status of a child of this process; a stranger's is not ours to take."""
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return

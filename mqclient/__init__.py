@@ -1,0 +1,42 @@
+"""An asyncio client of RocketMQ brokers, ours and Java's: a producer and a clustering consumer."""
+
+from message.decoder import MessageExt
+from mqclient.consumer import PushConsumer
+from mqclient.consumer_config import ConsumeFromWhere, ConsumerConfig
+from mqclient.errors import (
+    BrokerResponseError,
+    ClientClosedError,
+    MessageIllegalError,
+    MQClientError,
+    NoMasterError,
+    RouteNotFoundError,
+    SendError,
+)
+from mqclient.message import Message
+from mqclient.message_queue import MessageQueue
+from mqclient.process_queue import ConsumeBatch
+from mqclient.producer import Producer, ProducerConfig
+from mqclient.send_pipeline import SendPipeline
+from mqclient.send_result import SendResult, SendStatus
+
+__all__ = [
+    "BrokerResponseError",
+    "ClientClosedError",
+    "ConsumeBatch",
+    "ConsumeFromWhere",
+    "ConsumerConfig",
+    "MQClientError",
+    "Message",
+    "MessageExt",
+    "MessageIllegalError",
+    "MessageQueue",
+    "NoMasterError",
+    "Producer",
+    "ProducerConfig",
+    "PushConsumer",
+    "RouteNotFoundError",
+    "SendError",
+    "SendPipeline",
+    "SendResult",
+    "SendStatus",
+]

@@ -1,0 +1,175 @@
+"""The requests a client makes, as calls with values (Java: MQClientAPIImpl).
+
+Each call names its address; which broker is the right one is the caller's knowledge. Anything but success raises
+BrokerResponseError with the broker's own words; transport trouble arrives as the RemotingError it is.
+"""
+
+from __future__ import annotations
+
+from mqclient.errors import BrokerResponseError
+from mqclient.message_queue import MessageQueue
+from mqclient.topic_route import TopicRoute, topic_route_of
+from remoting.bodies import (
+    ClusterInfo,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    TopicList,
+    TopicRouteData,
+)
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, request
+
+
+class ClientApi:
+    def __init__(self, remoting: RemotingClient, *, timeout_s: float = 3.0) -> None:
+        self.remoting = remoting
+        self._timeout_s = timeout_s
+
+    async def call(
+        self,
+        address: str,
+        code: RequestCode,
+        ext_fields: dict[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_s: float | None = None,
+    ) -> RemotingCommand:
+        """Any request; raises BrokerResponseError unless the answer's code is 0."""
+        answer = await self.ask(address, code, ext_fields, body, timeout_s=timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerResponseError(answer.code, answer.remark or "", address)
+        return answer
+
+    async def ask(
+        self,
+        address: str,
+        code: RequestCode,
+        ext_fields: dict[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_s: float | None = None,
+    ) -> RemotingCommand:
+        """Any request, for callers to whom several codes are an answer."""
+        command = request(code, ext_fields, body, opaque=0)
+        return await self.remoting.invoke(address, command, timeout_s or self._timeout_s)
+
+    async def topic_route(self, namesrv: str, topic: str) -> TopicRoute | None:
+        """None: the NameServer does not know the topic."""
+        answer = await self.ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerResponseError(answer.code, answer.remark or "", namesrv)
+        return topic_route_of(topic, TopicRouteData.decode(answer.body))
+
+    async def cluster_info(self, namesrv: str) -> ClusterInfo:
+        return ClusterInfo.decode((await self.call(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+
+    async def topic_list(self, namesrv: str) -> list[str]:
+        answer = await self.call(namesrv, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        return sorted(TopicList.decode(answer.body).topic_list)
+
+    async def create_topic(
+        self,
+        address: str,
+        topic: str,
+        *,
+        read_queues: int,
+        write_queues: int,
+        perm: int = 6,
+        order: bool = False,
+    ) -> None:
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(read_queues),
+            "writeQueueNums": str(write_queues),
+            "perm": str(perm),
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": _java_bool(order),
+        }
+        await self.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+    async def heartbeat(self, address: str, body: HeartbeatData) -> None:
+        await self.call(address, RequestCode.HEART_BEAT, {}, body.encode())
+
+    async def unregister(
+        self, address: str, client_id: str, *, producer_group: str = "", consumer_group: str = ""
+    ) -> None:
+        fields = {"clientID": client_id}
+        if producer_group:
+            fields["producerGroup"] = producer_group
+        if consumer_group:
+            fields["consumerGroup"] = consumer_group
+        await self.call(address, RequestCode.UNREGISTER_CLIENT, fields)
+
+    async def consumer_ids(self, address: str, group: str) -> list[str]:
+        """Client ids of the group's members, sorted; empty when the broker knows none."""
+        answer = await self.ask(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+        if answer.code != ResponseCode.SUCCESS:
+            return []
+        return sorted(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list)
+
+    async def min_offset(self, address: str, queue: MessageQueue) -> int:
+        return await self._offset(address, RequestCode.GET_MIN_OFFSET, _queue_fields(queue))
+
+    async def max_offset(self, address: str, queue: MessageQueue) -> int:
+        return await self._offset(address, RequestCode.GET_MAX_OFFSET, _queue_fields(queue))
+
+    async def search_offset(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first queue offset whose store time is not before `timestamp_ms`; the end if there is none."""
+        fields = _queue_fields(queue) | {"timestamp": str(timestamp_ms)}
+        return await self._offset(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
+
+    async def query_consumer_offset(self, address: str, group: str, queue: MessageQueue) -> int | None:
+        """None: the group has never committed one for this queue."""
+        fields = _queue_fields(queue) | {"consumerGroup": group, "setZeroIfNotFound": "false"}
+        answer = await self.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerResponseError(answer.code, answer.remark or "", address)
+        return int(answer.ext_fields["offset"])
+
+    async def update_consumer_offset(
+        self, address: str, group: str, queue: MessageQueue, offset: int
+    ) -> None:
+        """Returns when the group has it: on disk at a majority, where the broker's flush mode says so."""
+        fields = _queue_fields(queue) | {"consumerGroup": group, "commitOffset": str(offset)}
+        await self.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+    async def send_back(
+        self,
+        address: str,
+        group: str,
+        *,
+        topic: str,
+        msg_id: str,
+        phy_offset: int,
+        delay_level: int,
+        max_times: int,
+    ) -> None:
+        """Asks the broker to deliver a message again later, through the group's retry topic."""
+        fields = {
+            "group": group,
+            "offset": str(phy_offset),
+            "delayLevel": str(delay_level),
+            "originMsgId": msg_id,
+            "originTopic": topic,
+            "maxReconsumeTimes": str(max_times),
+            "unitMode": "false",
+        }
+        await self.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+
+    async def _offset(self, address: str, code: RequestCode, fields: dict[str, str]) -> int:
+        return int((await self.call(address, code, fields)).ext_fields["offset"])
+
+
+def _queue_fields(queue: MessageQueue) -> dict[str, str]:
+    return {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
+
+
+def _java_bool(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,150 @@
+"""What one producer or consumer has of its cluster: connections, routes, heartbeats (Java: MQClientInstance).
+
+The owner says what its heartbeat tells (`heartbeat_body`) and hears of routes that changed and of requests that
+brokers make. Heartbeats go to every broker of every known route, followers too: the one that leads next already knows
+the group's members.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from mqclient.client_api import ClientApi
+from mqclient.errors import ClientClosedError, MQClientError
+from mqclient.route_table import RouteTable
+from mqclient.topic_route import TopicRoute
+from remoting.bodies import HeartbeatData
+from remoting.channel import Channel
+from remoting.client import Connect, RemotingClient
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+
+class ClientInstance:
+    """Invariant: after `close` no task of this object is left and every connection is closed."""
+
+    def __init__(
+        self,
+        namesrv: str,
+        *,
+        heartbeat_body: Callable[[str], HeartbeatData],
+        on_request: Callable[[Channel, RemotingCommand], None] | None = None,
+        on_route_change: Callable[[TopicRoute], None] | None = None,
+        instance_name: str = "",
+        heartbeat_interval_s: float = 30.0,
+        poll_name_server_interval_s: float = 5.0,
+        connect: Connect | None = None,
+    ) -> None:
+        # Java's form; the time tells two instances of one process apart.
+        self.client_id = f"{local_ip()}@{instance_name or f'{os.getpid()}#{time.perf_counter_ns()}'}"
+        self.remoting = RemotingClient(on_request=on_request, connect=connect)
+        self.api = ClientApi(self.remoting)
+        self.routes = RouteTable(
+            parse_namesrv(namesrv),
+            self.api.topic_route,
+            poll_interval_s=poll_name_server_interval_s,
+            on_change=self._route_changed,
+        )
+        self._heartbeat_body = heartbeat_body
+        self._on_route_change = on_route_change
+        self._heartbeat_interval_s = heartbeat_interval_s
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._started = False
+        self._closed = False
+
+    def start(self) -> None:
+        self._started = True
+        self.routes.start_polling()
+        self.spawn(self._heartbeats())
+
+    async def close(self) -> None:
+        self._closed = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.routes.close()
+        await self.remoting.close()
+
+    def check_open(self) -> None:
+        """Raises ClientClosedError before `start` and after `close`."""
+        if self._closed or not self._started:
+            raise ClientClosedError(
+                "closed" if self._closed else "not started: use `async with`, or await start()"
+            )
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that ends with this instance."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def broker_addresses(self) -> list[str]:
+        """Every broker of every known route, masters first."""
+        ranked = {
+            (id_ != 0, address)
+            for topic in self.routes.topics()
+            if (route := self.routes.cached(topic)) is not None
+            for addresses in route.brokers.values()
+            for id_, address in addresses.items()
+        }
+        return list(dict.fromkeys(address for _, address in sorted(ranked)))
+
+    async def heartbeat(self) -> None:
+        """One heartbeat to every known broker. Brokers that do not answer are passed over: the next one is soon."""
+        body = self._heartbeat_body(self.client_id)
+        await asyncio.gather(*(self._heartbeat_to(address, body) for address in self.broker_addresses()))
+
+    async def _heartbeat_to(self, address: str, body: HeartbeatData) -> None:
+        try:
+            await self.api.heartbeat(address, body)
+        except (RemotingError, MQClientError) as error:
+            log.info("heartbeat failed to=%s reason=%s", address, error)
+
+    async def _heartbeats(self) -> None:
+        while True:
+            await asyncio.sleep(self._heartbeat_interval_s)
+            await self.heartbeat()
+
+    def _route_changed(self, route: TopicRoute, before: TopicRoute | None) -> None:
+        if before is not None and not self._closed:
+            # A broker that came back does not know us any more.
+            self.spawn(self.heartbeat())
+        if self._on_route_change is not None:
+            self._on_route_change(route)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("background task ended", exc_info=error)
+
+
+def parse_namesrv(text: str) -> list[str]:
+    """`host:port;host:port` -> addresses. Raises ValueError naming the part that is none."""
+    addresses = [part.strip() for part in text.split(";") if part.strip()]
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"NameServer address {address!r}: write host:port, several with ;")
+    if not addresses:
+        raise ValueError("no NameServer address: write host:port, several with ;")
+    return addresses
+
+
+def local_ip() -> str:
+    """The address this machine would use to the outside; it names the client, nothing connects to it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # documentation range; UDP connect sends nothing
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

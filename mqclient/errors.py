@@ -1,0 +1,65 @@
+"""What can go wrong for a client, and what the caller may conclude from it.
+
+`definite`: surely not done; sending again cannot make a duplicate. Everything else is unknown: the message may be
+stored or not. `retriable`: another attempt may succeed without the caller changing anything.
+"""
+
+from __future__ import annotations
+
+
+class MQClientError(Exception):
+    """Base of all errors of this room."""
+
+    definite = False
+    retriable = False
+
+
+class RouteNotFoundError(MQClientError):
+    """No NameServer knows the topic, or none of them answered."""
+
+    definite = True
+    retriable = True
+
+
+class NoMasterError(MQClientError):
+    """The route names no broker that takes writes: the group is electing, or all of it is down."""
+
+    definite = True
+    retriable = True
+
+
+class MessageIllegalError(MQClientError):
+    """The message breaks a rule that the client can check: topic name, empty body, size, property characters."""
+
+    definite = True
+
+
+class ClientClosedError(MQClientError):
+    """The producer or consumer is closed, or was never started."""
+
+    definite = True
+
+
+class BrokerResponseError(MQClientError):
+    """A broker or NameServer answered a query with another code than success."""
+
+    def __init__(self, code: int, remark: str, address: str) -> None:
+        super().__init__(f"{address} answered {code}: {remark}")
+        self.code = code
+        self.remark = remark
+        self.address = address
+
+
+class SendError(MQClientError):
+    """A send that ended without an acknowledgement, after all its attempts.
+
+    `attempts` counts the requests written to a broker. `definite` holds only if every one of them was surely not
+    stored; then `code` is the last refusal (-1: no broker answered).
+    """
+
+    def __init__(self, text: str, *, definite: bool, retriable: bool, attempts: int, code: int = -1) -> None:
+        super().__init__(text)
+        self.definite = definite
+        self.retriable = retriable
+        self.attempts = attempts
+        self.code = code

@@ -1,0 +1,23 @@
+"""A message as an application hands it over, and its two checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`keys` are for look-ups (joined with blanks on the wire), `tags` for filters of consumers, `properties` are the
+    application's own. `sharding_key`: messages with an equal one go to the same queue, in the order sent."""
+
+    topic: str
+    body: bytes
+    tags: str = ""
+    keys: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default=NO_PROPERTIES)
+    flag: int = 0
+    sharding_key: str = ""

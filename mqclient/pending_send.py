@@ -1,0 +1,129 @@
+"""One message on its way: checked and encoded once, then sent as often as its attempts ask for."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from message import const
+from message.compression import compress
+from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC, topic_fault
+from message.properties import PROPERTIES_LENGTH_MAX
+from message.sys_flag import CompressionType, compressed_by
+from mqclient.errors import MessageIllegalError, SendError
+from mqclient.message import Message
+from mqclient.message_queue import MessageQueue
+from mqclient.send_result import SendResult
+
+RESERVED = frozenset(
+    {const.KEYS, const.TAGS, const.UNIQ_CLIENT_MESSAGE_ID_KEYIDX, const.WAIT_STORE_MSG_OK, const.SHARDING_KEY}
+)
+ZLIB_FLAGS = compressed_by(CompressionType.ZLIB)
+
+
+class PendingSend:
+    """`definite`: every attempt so far was surely not stored. `outcome` is None until the send has ended."""
+
+    __slots__ = (
+        "attempts",
+        "body",
+        "born_timestamp",
+        "definite",
+        "fixed_queue",
+        "message",
+        "outcome",
+        "properties",
+        "queue",
+        "refusal",
+        "refusal_code",
+        "sys_flag",
+        "uniq_key",
+        "unknown_ends",
+    )
+
+    def __init__(
+        self,
+        message: Message,
+        uniq_key: str,
+        now_ms: int,
+        *,
+        fixed_queue: MessageQueue | None,
+        compress_over: int,
+        body_size_max: int,
+    ) -> None:
+        """Raises MessageIllegalError."""
+        self.message = message
+        self.uniq_key = uniq_key
+        self.born_timestamp = str(now_ms)
+        self.body = message.body
+        self.sys_flag = "0"
+        self.properties = _properties_text(message, uniq_key)
+        self.fixed_queue = fixed_queue
+        self.queue = fixed_queue
+        self.attempts = 0
+        self.unknown_ends = 0
+        self.definite = True
+        self.refusal = ""
+        self.refusal_code = -1
+        self.outcome: SendResult | SendError | None = None
+        fault = _topic_fault(message.topic)
+        if fault is not None:
+            raise MessageIllegalError(fault)
+        if not 0 < len(self.body) <= body_size_max:
+            raise MessageIllegalError(
+                f"the body has {len(self.body)} bytes, allowed are 1 to {body_size_max}"
+            )
+        if len(self.body) > compress_over:
+            compressed = compress(self.body)
+            if len(compressed) < len(self.body):
+                self.body = compressed
+                self.sys_flag = str(ZLIB_FLAGS)
+
+    def ext_fields(self, group: str, queue: MessageQueue, default_topic_queue_nums: str) -> dict[str, str]:
+        """Fields of SEND_MESSAGE_V2 (310), in the order in which Java's client has them."""
+        return {
+            "a": group,
+            "b": queue.topic,
+            "c": AUTO_CREATE_TOPIC_KEY_TOPIC,
+            "d": default_topic_queue_nums,
+            "e": str(queue.queue_id),
+            "f": self.sys_flag,
+            "g": self.born_timestamp,
+            "h": str(self.message.flag),
+            "i": self.properties,
+            "j": "0",
+            "k": "false",
+            "m": "false",
+            "n": queue.broker_name,
+        }
+
+
+@lru_cache(maxsize=1024)
+def _topic_fault(topic: str) -> str | None:
+    return topic_fault(topic)
+
+
+def _properties_text(message: Message, uniq_key: str) -> str:
+    """The order is Java's: keys, id, WAIT, tags, then the application's own."""
+    pairs = []
+    if message.keys:
+        pairs.append((const.KEYS, " ".join(message.keys)))
+    pairs.append((const.UNIQ_CLIENT_MESSAGE_ID_KEYIDX, uniq_key))
+    pairs.append((const.WAIT_STORE_MSG_OK, "true"))
+    if message.tags:
+        pairs.append((const.TAGS, message.tags))
+    if message.sharding_key:
+        pairs.append((const.SHARDING_KEY, message.sharding_key))
+    if message.properties:
+        if not RESERVED.isdisjoint(message.properties):
+            raise MessageIllegalError(
+                f"properties named {', '.join(sorted(RESERVED))} have fields of their own"
+            )
+        pairs += message.properties.items()
+    text = "".join([f"{name}\x01{value}\x02" for name, value in pairs])
+    if text.count("\x01") != len(pairs) or text.count("\x02") != len(pairs):
+        raise MessageIllegalError(
+            "a key, tag or property holds a character \\x01 or \\x02, which end names and values"
+        )
+    if len(text) * 4 > PROPERTIES_LENGTH_MAX and len(text.encode()) > PROPERTIES_LENGTH_MAX:
+        raise MessageIllegalError(f"keys, tags and properties have more than {PROPERTIES_LENGTH_MAX} bytes")
+    return text

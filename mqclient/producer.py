@@ -1,0 +1,326 @@
+"""The producer: sends messages to the leaders of their queues' replica groups and says what became of each.
+
+The unit is a batch of sends, because one write to a connection can carry many requests; a single send is a batch of
+one. Every attempt has one of three ends: stored, surely not stored, unknown. Refusals by a broker that does not lead
+(yet) cost no try: they are repeated, one probe per pause, until the time is up. Unknown ends are repeated up to
+`retry_times`, and then the message may be stored twice; its UNIQ_KEY stays the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC, group_fault
+from message.tags import java_hash
+from mqclient.client_instance import ClientInstance, local_ip
+from mqclient.errors import MQClientError, NoMasterError, RouteNotFoundError, SendError
+from mqclient.message import Message
+from mqclient.message_queue import MessageQueue
+from mqclient.pending_send import PendingSend
+from mqclient.send_result import SendResult, SendStatus
+from mqclient.topic_route import TopicRoute
+from mqclient.uniq_key import UniqKeyGenerator
+from remoting.bodies import HeartbeatData, ProducerData
+from remoting.client import Connect
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, request
+from remoting.errors import RemotingError
+
+STORED_CODES = frozenset(SendStatus)
+# Refused before anything was appended; another broker, or this one a moment later, may take it.
+NOT_NOW_CODES = frozenset(
+    {ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY, ResponseCode.TOPIC_NOT_EXIST}
+)
+# Not refused by rule but failed on the way: the message may be stored all the same.
+UNKNOWN_CODES = frozenset({ResponseCode.SYSTEM_ERROR, ResponseCode.GO_AWAY})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig:
+    """`retry_times`: further tries after an attempt that ended unknown (Java's default). With 0, an unknown end is
+    reported as such and nothing is ever stored twice."""
+
+    send_timeout_s: float = 3.0
+    retry_times: int = 2
+    compress_over: int = 4096  # bytes of a body
+    body_size_max: int = 4 * 1024 * 1024  # bytes; the broker's default limit
+    default_topic_queue_nums: int = 4  # queues of a topic that a send creates
+    retry_pause_s: float = 0.02  # first pause while a group elects; doubles
+    retry_pause_max_s: float = 0.1
+    stalled_after_s: float = 0.3  # no answer for so long: ask whether somebody else leads now
+
+
+class Producer:
+    """Use it as `async with Producer("127.0.0.1:9876") as producer`, from one event loop."""
+
+    def __init__(
+        self,
+        namesrv: str,
+        group: str = "DEFAULT_PRODUCER",
+        *,
+        config: ProducerConfig | None = None,
+        instance_name: str = "",
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        dice: random.Random | None = None,
+        connect: Connect | None = None,
+    ) -> None:
+        """`namesrv`: `host:port`, several with `;`. Raises ValueError for an address or a group name that is none."""
+        if (fault := group_fault(group)) is not None:
+            raise ValueError(fault)
+        self.group = group
+        self._config = config or ProducerConfig()
+        self._now_ms = now_ms
+        dice = dice or random.Random()
+        self._instance = ClientInstance(
+            namesrv, heartbeat_body=self._heartbeat_body, instance_name=instance_name, connect=connect
+        )
+        self._keys = UniqKeyGenerator(socket.inet_aton(local_ip()), os.getpid(), dice.getrandbits(31))
+        self._next_queue = dice.getrandbits(16)
+        self._queue_nums = str(self._config.default_topic_queue_nums)
+
+    async def start(self) -> None:
+        self._instance.start()
+
+    async def close(self) -> None:
+        for address in self._instance.broker_addresses():
+            try:
+                await self._instance.api.unregister(
+                    address, self._instance.client_id, producer_group=self.group
+                )
+            except (RemotingError, MQClientError):
+                continue  # the broker forgets us with the connection
+        await self._instance.close()
+
+    async def __aenter__(self) -> Producer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def send(
+        self, message: Message, *, queue: MessageQueue | None = None, timeout_s: float | None = None
+    ) -> SendResult:
+        """Raises SendError (whose `definite` says whether it is surely not stored) and MessageIllegalError."""
+        outcome = (await self.send_batch([message], queue=queue, timeout_s=timeout_s))[0]
+        if isinstance(outcome, SendError):
+            raise outcome
+        return outcome
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+    ) -> list[SendResult | SendError]:
+        """Each message's own outcome, in the order given; they are independent requests that share writes.
+
+        Raises MessageIllegalError before anything is sent if one of them breaks a rule.
+        """
+        self._instance.check_open()
+        config = self._config
+        now_ms = self._now_ms()
+        sends = [
+            PendingSend(
+                message,
+                self._keys.next_key(now_ms),
+                now_ms,
+                fixed_queue=queue,
+                compress_over=config.compress_over,
+                body_size_max=config.body_size_max,
+            )
+            for message in messages
+        ]
+        deadline = asyncio.get_running_loop().time() + (timeout_s or config.send_timeout_s)
+        by_topic: dict[str, list[PendingSend]] = {}
+        for send in sends:
+            by_topic.setdefault(send.message.topic, []).append(send)
+        if len(by_topic) == 1:
+            await self._send_all(messages[0].topic, sends, deadline)
+        else:
+            await asyncio.gather(*(self._send_all(topic, some, deadline) for topic, some in by_topic.items()))
+        return [send.outcome for send in sends if send.outcome is not None]
+
+    async def _send_all(self, topic: str, sends: list[PendingSend], deadline: float) -> None:
+        """Rounds of attempts, until each send has an outcome or the time is up."""
+        loop = asyncio.get_running_loop()
+        pause_s = self._config.retry_pause_s
+        todo, probing, trouble = sends, False, ""
+        while todo:
+            remaining_s = deadline - loop.time()
+            if remaining_s <= 0:
+                break
+            try:
+                route = await self._publish_route(topic, refresh=probing)
+                now, later = (todo[:1], todo[1:]) if probing else (todo, [])
+                failed = await self._round(route, now, remaining_s)
+            except (NoMasterError, RouteNotFoundError) as error:
+                trouble, failed, later = str(error), todo, []
+            todo = failed + later
+            probing = bool(failed)
+            if probing:
+                await asyncio.sleep(max(0.0, min(pause_s, deadline - loop.time())))
+                pause_s = min(pause_s * 2, self._config.retry_pause_max_s)
+        for send in todo:
+            self._fail(send, f"no acknowledgement in time; last trouble: {send.refusal or trouble or 'none'}")
+
+    async def _publish_route(self, topic: str, *, refresh: bool) -> TopicRoute:
+        """A route with at least one writable queue whose group has a leader."""
+        routes = self._instance.routes
+        try:
+            route = await (routes.refresh(topic) if refresh else routes.route(topic))
+        except RouteNotFoundError:
+            route = await self._route_of_new_topic(topic)
+        if not route.publish_queues:
+            route = await routes.refresh(route.topic) if not refresh else route
+            if not route.publish_queues:
+                raise NoMasterError(f"no broker of topic {topic} takes writes now: the group has no leader")
+        return route
+
+    async def _route_of_new_topic(self, topic: str) -> TopicRoute:
+        """Where a topic that does not exist may be created by sending: the brokers that hold the template topic."""
+        template = await self._instance.routes.refresh(AUTO_CREATE_TOPIC_KEY_TOPIC)
+        queues = tuple(
+            MessageQueue(topic, queue.broker_name, queue.queue_id)
+            for queue in template.publish_queues
+            if queue.queue_id < self._config.default_topic_queue_nums
+        )
+        return TopicRoute(topic, template.brokers, queues, ())
+
+    async def _round(
+        self, route: TopicRoute, sends: Sequence[PendingSend], timeout_s: float
+    ) -> list[PendingSend]:
+        """One attempt for each; returns those that are to be tried again."""
+        by_broker: dict[str, list[PendingSend]] = {}
+        for send in sends:
+            queue = send.queue = self._choose_queue(route, send)
+            by_broker.setdefault(queue.broker_name, []).append(send)
+        if len(by_broker) == 1:
+            await self._attempt(route, queue.broker_name, list(sends), timeout_s)
+        else:
+            await asyncio.gather(
+                *(
+                    self._attempt(route, broker_name, some, timeout_s)
+                    for broker_name, some in by_broker.items()
+                )
+            )
+        return [send for send in sends if send.outcome is None]
+
+    def _choose_queue(self, route: TopicRoute, send: PendingSend) -> MessageQueue:
+        if send.fixed_queue is not None:
+            return send.fixed_queue
+        queues = route.publish_queues
+        if send.message.sharding_key:
+            return queues[java_hash(send.message.sharding_key) % len(queues)]
+        self._next_queue += 1
+        return queues[self._next_queue % len(queues)]
+
+    async def _attempt(
+        self, route: TopicRoute, broker_name: str, sends: list[PendingSend], timeout_s: float
+    ) -> None:
+        address = route.master_address(broker_name)
+        if address is None:
+            for send in sends:
+                send.refusal = f"broker {broker_name} has no leader now"
+            return
+        group, queue_nums = self.group, self._queue_nums
+        commands = []
+        for send in sends:
+            assert send.queue is not None, "the round chose it"
+            fields = send.ext_fields(group, send.queue, queue_nums)
+            commands.append(request(RequestCode.SEND_MESSAGE_V2, fields, send.body, opaque=0))
+        answers = await self._invoke_watching(route, broker_name, address, commands, timeout_s)
+        for send, answer in zip(sends, answers, strict=True):
+            if isinstance(answer, RemotingError):
+                self._end_without_answer(send, answer)
+            else:
+                self._end_with_answer(send, answer, address)
+
+    async def _invoke_watching(
+        self,
+        route: TopicRoute,
+        broker_name: str,
+        address: str,
+        commands: list[RemotingCommand],
+        timeout_s: float,
+    ) -> list[RemotingCommand | RemotingError]:
+        """Waits for the answers; when they stall, asks the NameServer, and lets go of a broker that was replaced.
+
+        A leader that was paused or cut off keeps its connections open: nothing but its successor's registration tells.
+        """
+        remoting = self._instance.remoting
+        task = asyncio.ensure_future(remoting.invoke_many(address, commands, timeout_s))
+        try:
+            while not (await asyncio.wait({task}, timeout=self._config.stalled_after_s))[0]:
+                try:
+                    now = await self._instance.routes.refresh(route.topic)
+                except RouteNotFoundError:
+                    continue
+                master = now.master_address(broker_name)
+                if master is not None and master != address:
+                    remoting.abort_connection(address)
+        finally:
+            if not task.done():
+                task.cancel()
+        return task.result()
+
+    def _end_without_answer(self, send: PendingSend, error: RemotingError) -> None:
+        send.refusal = str(error) or type(error).__name__
+        if error.definite:
+            return
+        send.attempts += 1
+        self._end_unknown(send)
+
+    def _end_with_answer(self, send: PendingSend, answer: RemotingCommand, address: str) -> None:
+        send.attempts += 1
+        code = answer.code
+        if code in STORED_CODES:
+            fields = answer.ext_fields
+            queue = send.queue
+            assert queue is not None, "it was sent there"
+            send.outcome = SendResult(
+                SendStatus(code),
+                send.uniq_key,
+                fields["msgId"],
+                MessageQueue(queue.topic, queue.broker_name, int(fields["queueId"])),
+                int(fields["queueOffset"]),
+                send.attempts,
+                not send.definite,
+            )
+            return
+        send.refusal = f"{address} answered {code}: {answer.remark}"
+        send.refusal_code = code
+        if code in UNKNOWN_CODES:
+            self._end_unknown(send)
+        elif code not in NOT_NOW_CODES:
+            self._fail(send, send.refusal)
+
+    def _end_unknown(self, send: PendingSend) -> None:
+        send.definite = False
+        send.unknown_ends += 1
+        if send.unknown_ends > self._config.retry_times:
+            self._fail(send, f"outcome unknown after {send.attempts} attempts; the last: {send.refusal}")
+
+    def _fail(self, send: PendingSend, text: str) -> None:
+        send.outcome = SendError(
+            text,
+            definite=send.definite,
+            retriable=send.refusal_code in NOT_NOW_CODES or send.refusal_code == -1,
+            attempts=send.attempts,
+            code=send.refusal_code,
+        )
+
+    def _heartbeat_body(self, client_id: str) -> HeartbeatData:
+        return HeartbeatData(
+            client_id=client_id,
+            producer_data_set=[ProducerData(group_name=self.group)],
+            heartbeat_fingerprint=0,
+            without_sub=False,
+        )

@@ -1,0 +1,136 @@
+"""The pull loop of one queue: asks, waits with long polls, follows the leader, obeys the broker's offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from message.decoder import MessageExt, decode_messages
+from message.errors import MessageError
+from message.names import RETRY_GROUP_TOPIC_PREFIX
+from message.sys_flag import pull_sys_flag
+from message.tags import SubscriptionData
+from mqclient.client_instance import ClientInstance
+from mqclient.consumer_config import ConsumerConfig
+from mqclient.errors import MQClientError, NoMasterError
+from mqclient.process_queue import ConsumeBatch, ProcessQueue
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+PULL_BYTES_MAX = 256 * 1024
+PULL_FLAGS = pull_sys_flag(commit_offset=False, suspend=True, subscription=True, class_filter=False)
+NOTHING_NEW_CODES = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
+
+
+class Puller:
+    """Runs until its queue is dropped. `on_group_unknown` is told when the broker does not know the group (yet)."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        process_queue: ProcessQueue,
+        subscription: SubscriptionData,
+        config: ConsumerConfig,
+        deliver: Callable[[ConsumeBatch], None],
+        on_group_unknown: Callable[[], None],
+    ) -> None:
+        self._instance = instance
+        self._process_queue = process_queue
+        self._subscription = subscription
+        self._config = config
+        self._deliver = deliver
+        self._on_group_unknown = on_group_unknown
+        queue = process_queue.queue
+        self._fields = {
+            "consumerGroup": group,
+            "topic": queue.topic,
+            "queueId": str(queue.queue_id),
+            "queueOffset": "",
+            "maxMsgNums": str(config.pull_batch_size),
+            "sysFlag": str(PULL_FLAGS),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": str(int(config.pull_suspend_s * 1000)),
+            # In the request itself, so that a broker that has just begun to lead needs no heartbeat first.
+            "subscription": subscription.sub_string,
+            "subVersion": str(subscription.sub_version),
+            "expressionType": subscription.expression_type,
+            "maxMsgBytes": str(PULL_BYTES_MAX),
+            "bname": queue.broker_name,
+        }
+        self.address = ""  # the broker that was asked last
+
+    async def run(self) -> None:
+        process_queue = self._process_queue
+        pause_s = self._config.retry_pause_s
+        while not process_queue.is_dropped:
+            await process_queue.room.wait()
+            if process_queue.is_dropped:
+                return
+            try:
+                await self._pull()
+                pause_s = self._config.retry_pause_s
+            except (RemotingError, MQClientError, MessageError) as error:
+                log.info("pull failed queue=%s broker=%s reason=%s", process_queue.queue, self.address, error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, self._config.retry_pause_max_s)
+                await self._look_for_leader()
+
+    async def _pull(self) -> None:
+        process_queue = self._process_queue
+        queue, offset = process_queue.queue, process_queue.pull_offset
+        route = await self._instance.routes.route(queue.topic)
+        address = route.master_address(queue.broker_name)
+        if address is None:
+            raise NoMasterError(f"broker {queue.broker_name} has no leader now")
+        self.address = address
+        fields = self._fields | {"queueOffset": str(offset)}
+        answer = await self._instance.api.ask(
+            address, RequestCode.PULL_MESSAGE, fields, timeout_s=self._config.pull_timeout_s
+        )
+        if process_queue.is_dropped or process_queue.pull_offset != offset:
+            return  # dropped or reset while this pull was held
+        self._take(answer)
+
+    def _take(self, answer: RemotingCommand) -> None:
+        process_queue, code = self._process_queue, answer.code
+        if code == ResponseCode.SUCCESS:
+            messages = decode_messages(answer.body, decompress=True)
+            # Brokers compare hashes of tags; two tags may share one.
+            wanted = self._subscription.tags_set
+            if wanted:
+                messages = [message for message in messages if message.tags in wanted]
+            if process_queue.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+                _show_origin(messages)
+            batch = process_queue.pulled(messages, int(answer.ext_fields["nextBeginOffset"]))
+            if batch is not None:
+                self._deliver(batch)
+        elif code in NOTHING_NEW_CODES:
+            process_queue.pulled([], int(answer.ext_fields["nextBeginOffset"]))
+        elif code == ResponseCode.PULL_OFFSET_MOVED:
+            offset = int(answer.ext_fields["nextBeginOffset"])
+            log.warning(
+                "offset moved queue=%s from=%d to=%d reason=%s",
+                process_queue.queue, process_queue.pull_offset, offset, answer.remark,
+            )  # fmt: skip
+            process_queue.reset(offset)
+        else:
+            if code in (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_EXIST):
+                self._on_group_unknown()
+            raise MQClientError(f"{self.address} answered {code}: {answer.remark}")
+
+    async def _look_for_leader(self) -> None:
+        try:
+            await self._instance.routes.refresh(self._process_queue.queue.topic)
+        except MQClientError as error:
+            log.info("route not found topic=%s reason=%s", self._process_queue.queue.topic, error)
+
+
+def _show_origin(messages: list[MessageExt]) -> None:
+    """A message delivered again shows the topic that it was sent to, not the group's retry topic."""
+    for message in messages:
+        message.topic = message.properties.get("RETRY_TOPIC", message.topic)

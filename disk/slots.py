@@ -64,6 +64,7 @@ class Slots:
     def write_locked(self, payload: bytes) -> None:
         """write() for a caller that holds `lock`."""
         assert len(payload) <= PAYLOAD_SIZE_MAX, f"{self.path}: {len(payload)} bytes do not fit into a slot"
+        self._make_durable()
         self._sequence += 1
         self.payload = payload
         if self._file is None:
@@ -75,14 +76,17 @@ class Slots:
     def make_durable(self) -> None:
         """After a crash, what was read may never have reached the disk. Call before acting on it."""
         with self.lock:
-            if self.payload is not None and not self._durable:
-                self._put(self._next_slot)
-                self._durable = True
+            self._make_durable()
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _make_durable(self) -> None:
+        if self.payload is not None and not self._durable:
+            self._put(self._next_slot)
+            self._durable = True
 
     def _put(self, slot: int) -> None:
         assert self._file is not None

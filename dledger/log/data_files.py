@@ -1,0 +1,162 @@
+"""The data files: where entries lie, byte by byte the same on all members.
+
+An entry never crosses a file end: when it and the 8 bytes of a blank do not fit, a blank fills the file and the entry
+begins the next one. Behind the last entry everything is zero.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate, chain
+
+from disk.disk import DiskError
+from disk.mapped_file import DescriptorCache, MappedFile
+from disk.mapped_file_queue import MappedFileQueue
+from dledger.entry import BLANK_HEADER, BLANK_HEADER_SIZE, BLANK_MAGIC, ENTRY_HEADER_SIZE, Pos
+from dledger.log.errors import EntryTooLargeError, PositionMismatchError
+from dledger.log.jobs import zero_range
+
+
+class DataFiles:
+    """Invariant: bytes behind the end of the log are zero, except in `stray`, which the next write clears first."""
+
+    def __init__(
+        self, descriptors: DescriptorCache, directory: str, file_size: int, allocate_step: int
+    ) -> None:
+        self.queue = MappedFileQueue(descriptors, directory, file_size)
+        self.file_size = file_size
+        self.allocate_step = allocate_step
+        self.allocated_to = (
+            0  # position up to which the disk has set space aside; anywhere in the newest file
+        )
+        self._stray: tuple[int, int] | None = None
+
+    def file_end(self, pos: int) -> int:
+        return pos - pos % self.file_size + self.file_size
+
+    def reserve(self, end_pos: int, body_sizes: Sequence[int]) -> list[Pos]:
+        """Where entries with bodies of these sizes go if the log ends at `end_pos`. Raises EntryTooLargeError."""
+        file_end = self.file_end(end_pos)
+        size = sum(body_sizes) + ENTRY_HEADER_SIZE * len(body_sizes)
+        if end_pos + size + BLANK_HEADER_SIZE <= file_end:
+            entry_sizes = [body_size + ENTRY_HEADER_SIZE for body_size in body_sizes]
+            del entry_sizes[-1:]
+            return list(accumulate(chain((Pos(end_pos),), entry_sizes))) if body_sizes else []  # type: ignore[arg-type]
+        positions: list[Pos] = []
+        pos = end_pos
+        for body_size in body_sizes:
+            entry_size = body_size + ENTRY_HEADER_SIZE
+            if pos + entry_size + BLANK_HEADER_SIZE > file_end:
+                if entry_size + BLANK_HEADER_SIZE > self.file_size:
+                    raise EntryTooLargeError(
+                        f"a body of {body_size} bytes does not fit into a data file of {self.file_size} bytes, "
+                        f"of which {ENTRY_HEADER_SIZE + BLANK_HEADER_SIZE} are header and blank"
+                    )
+                pos = file_end
+                file_end += self.file_size
+            positions.append(Pos(pos))
+            pos += entry_size
+        return positions
+
+    def parts_of(self, positions: Sequence[int]) -> list[tuple[int, int]]:
+        """Cuts ascending positions at file ends: (first, behind last) as numbers into `positions`."""
+        parts: list[tuple[int, int]] = []
+        start = 0
+        while start < len(positions):
+            end = bisect_left(positions, self.file_end(positions[start]), lo=start)
+            parts.append((start, end))
+            start = end
+        return parts
+
+    def check_follows(self, end_pos: int, pos: int, next_pos: int) -> None:
+        """Raises PositionMismatchError unless a range [pos, next_pos) may be appended to a log that ends here."""
+        if pos != end_pos and pos != self.file_end(end_pos):
+            raise PositionMismatchError(
+                f"entries at pos {pos}, but this log ends at {end_pos} and the next file begins at "
+                f"{self.file_end(end_pos)}: is the data file size {self.file_size} on the other member too?"
+            )
+        if next_pos + BLANK_HEADER_SIZE > self.file_end(pos):
+            raise PositionMismatchError(
+                f"entries at pos {pos} to {next_pos} do not leave a blank in their data file of {self.file_size}"
+            )
+
+    def write(self, end_pos: int, parts: Sequence[tuple[int, bytes]]) -> list[MappedFile]:
+        """Writes (position, bytes) parts, each in one file, the first at or behind `end_pos`, and blanks where a file
+        is left. Returns the files written to. Raises DiskError; then nothing but zeros is left behind `end_pos`.
+        """
+        if self._stray is not None:
+            self._clear_stray()
+        written: list[MappedFile] = []
+        at = end_pos
+        try:
+            for pos, data in parts:
+                if pos != at:
+                    # `at` can be a file's first byte only in an empty log, which has no file end before it.
+                    left = self.queue.find_mapped_file_by_offset(at)
+                    assert left is not None
+                    blank_header = BLANK_HEADER.pack(BLANK_MAGIC, pos - at)
+                    left.file().pwrite(blank_header, at - left.file_from_offset)
+                    if left not in written:
+                        written.append(left)
+                    at = pos
+                mapped_file = self._file_with_space(pos, pos + len(data))
+                at = pos + len(data)
+                mapped_file.file().pwrite(data, pos - mapped_file.file_from_offset)
+                if mapped_file not in written:
+                    written.append(mapped_file)
+        except DiskError:
+            self.forget_from(end_pos, at)
+            raise
+        return written
+
+    def forget_from(self, end_pos: int, written_to: int) -> None:
+        """Zeroes what a failed append may have left in [end_pos, written_to), now or before the next write."""
+        self._stray = (end_pos, written_to)
+        try:
+            self._clear_stray()
+        except DiskError:
+            return  # the disk has no space or is broken; the next append meets it again
+
+    def stray_end(self) -> int:
+        return self._stray[1] if self._stray is not None else 0
+
+    def clear_stray_by_cut(self) -> None:
+        """A cut covers the range; it zeroes it."""
+        self._stray = None
+
+    def ensure_file(self, pos: int) -> MappedFile:
+        """The file that holds `pos`; made now, durably, if nobody has made it ahead."""
+        mapped_file = self.queue.find_mapped_file_by_offset(pos)
+        if mapped_file is None:
+            mapped_file = self.queue.create_mapped_file(pos - pos % self.file_size, durable=True)
+        return mapped_file
+
+    def read(self, pos: int, size: int) -> bytes:
+        """Bytes within one file. Fewer only if the file is missing."""
+        mapped_file = self.queue.find_mapped_file_by_offset(pos)
+        if mapped_file is None:
+            return b""
+        return mapped_file.file().pread(size, pos - mapped_file.file_from_offset)
+
+    def next_allocation(self, pos: int) -> tuple[int, int]:
+        """(position, size) of the next step of space in the file that holds `pos`; size 0 when it has all."""
+        start = max(self.allocated_to, pos - pos % self.file_size)
+        return start, max(0, min(self.allocate_step, self.file_end(pos) - start))
+
+    def _file_with_space(self, pos: int, end: int) -> MappedFile:
+        mapped_file = self.ensure_file(pos)
+        while self.allocated_to < end:
+            start, size = self.next_allocation(pos)
+            mapped_file.file().allocate(start - mapped_file.file_from_offset, size)
+            self.allocated_to = start + size
+        return mapped_file
+
+    def _clear_stray(self) -> None:
+        assert self._stray is not None
+        start, end = self._stray
+        for mapped_file in self.queue.mapped_files:
+            first = max(start, mapped_file.file_from_offset)
+            last = min(end, mapped_file.end_offset)
+            if first < last:
+                from_offset = mapped_file.file_from_offset
+                zero_range(mapped_file.file(), first - from_offset, last - from_offset)
+        self._stray = None

@@ -1,0 +1,33 @@
+"""What can be wrong with a ledger on disk. Each text names file and index, and says what to do."""
+
+from dledger.errors import DLedgerError
+
+
+class LedgerError(DLedgerError):
+    """Base of the errors of this room. Errors of the disk itself pass through as disk.DiskError."""
+
+
+class LedgerDamagedError(LedgerError):
+    """What was durable is not readable any more. Nothing is cut: the entries may be committed, and peers have them."""
+
+
+class LedgerConfigError(LedgerError):
+    """The directory was made with other settings than the ones given now."""
+
+    definite = True
+
+
+class EntryTooLargeError(LedgerError):
+    """The entry does not fit into an empty data file. Nothing was appended."""
+
+    definite = True
+
+
+class PositionMismatchError(LedgerError):
+    """Pushed entries do not lie where this ledger ends: the members' data files would differ. Nothing was appended."""
+
+    definite = True
+
+
+class QuorumStateUnreadableError(LedgerError):
+    """Term and vote cannot be read. A member that starts at term 0 instead could vote twice in one term."""

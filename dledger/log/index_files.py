@@ -1,0 +1,81 @@
+"""The index files: 32 bytes per entry that say where it lies. Derived from the data files and rebuilt from them."""
+
+from disk.mapped_file import DescriptorCache, MappedFile
+from disk.mapped_file_queue import MappedFileQueue
+from dledger.entry import ENTRY_MAGIC, INDEX_UNIT, INDEX_UNIT_SIZE, Index, IndexUnit
+from dledger.log.errors import LedgerDamagedError
+from dledger.log.jobs import zero_range
+
+
+class IndexFiles:
+    """The unit of entry i lies at byte i x 32 of the queue."""
+
+    def __init__(self, descriptors: DescriptorCache, directory: str, file_size: int) -> None:
+        assert file_size % INDEX_UNIT_SIZE == 0, "a unit never crosses a file end"
+        self.queue = MappedFileQueue(descriptors, directory, file_size)
+
+    def write(self, first_index: int, units: bytes) -> list[MappedFile]:
+        """Returns the files written to. Raises DiskError; then call zero() for the same range."""
+        offset = first_index * INDEX_UNIT_SIZE
+        first = self.ensure_file(first_index)
+        end = offset + len(units)
+        if end <= first.end_offset:
+            first.file().pwrite(units, offset - first.file_from_offset)
+            return [first]
+        self.ensure_file(end // INDEX_UNIT_SIZE - 1)
+        self.queue.write(offset, units)
+        return [f for f in self.queue.mapped_files if f.end_offset > offset and f.file_from_offset < end]
+
+    def unit(self, index: int) -> IndexUnit:
+        """Raises LedgerDamagedError when there is no unit of this entry."""
+        return self.units(index, index)[0]
+
+    def units(self, first_index: int, last_index: int) -> list[IndexUnit]:
+        """Units of both ends and all between. Raises LedgerDamagedError at the first that is not sound."""
+        size = (last_index - first_index + 1) * INDEX_UNIT_SIZE
+        data = self.queue.read(first_index * INDEX_UNIT_SIZE, size)
+        units = [IndexUnit(*values) for values in INDEX_UNIT.iter_unpack(data[: len(data) // 32 * 32])]
+        for index, unit in enumerate(units, first_index):
+            if unit.magic != ENTRY_MAGIC or unit.index != index:
+                raise self._damaged(index)
+        if len(data) < size:
+            raise self._damaged(first_index + len(units))
+        return units
+
+    def first_index_of_term(self, term: int, low: int, high: int) -> Index:
+        """First index in [low, high] whose term is `term`; terms never fall, and the one at `high` is `term`."""
+        while low < high:
+            middle = (low + high) // 2
+            if self.unit(middle).term < term:
+                low = middle + 1
+            else:
+                high = middle
+        return Index(high)
+
+    def zero(self, first_index: int, last_index: int) -> None:
+        """Clears the units of both ends and all between, where files exist."""
+        start, end = first_index * INDEX_UNIT_SIZE, (last_index + 1) * INDEX_UNIT_SIZE
+        for mapped_file in self.queue.mapped_files:
+            from_offset = mapped_file.file_from_offset
+            first, last = max(start, from_offset), min(end, mapped_file.end_offset)
+            if first < last:
+                zero_range(mapped_file.file(), first - from_offset, last - from_offset)
+
+    def ensure_file(self, index: int) -> MappedFile:
+        """The file that holds the entry's unit; made now, durably, if nobody has made it ahead."""
+        offset = index * INDEX_UNIT_SIZE
+        mapped_file = self.queue.find_mapped_file_by_offset(offset)
+        while mapped_file is None:
+            size = self.queue.mapped_file_size
+            next_offset = self.queue.end_offset if self.queue.mapped_files else offset - offset % size
+            self.queue.create_mapped_file(next_offset, durable=True)
+            mapped_file = self.queue.find_mapped_file_by_offset(offset)
+        return mapped_file
+
+    def _damaged(self, index: int) -> LedgerDamagedError:
+        offset = index * INDEX_UNIT_SIZE
+        path = self.queue.path_of(offset - offset % self.queue.mapped_file_size)
+        return LedgerDamagedError(
+            f"{path}: no sound unit for entry {index} at byte {offset}. Stop the member and delete the file: "
+            "it is rebuilt from the data files at the next start"
+        )

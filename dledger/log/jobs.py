@@ -1,0 +1,168 @@
+"""Blocking disk work of the ledger, to be run in another thread (or, by the simulator, at a time of its choice).
+
+A job touches only what it captured when it was made. It is made and settled (`sync_done` and its like) in the
+ledger's own thread, which meanwhile goes on appending.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from disk.disk import Disk, File
+from disk.mapped_file import DescriptorCache, MappedFile
+from disk.mapped_file_queue import MappedFileQueue, make_file
+from dledger.entry import Index, Pos
+from dledger.log.synced_mark import SyncedMark, SyncedMarkFile
+
+_ZEROS = bytes(1024 * 1024)
+
+
+class DiskJob(Protocol):
+    """Raises DiskError. A failed sync is final for the process: the pages count as clean although they are lost."""
+
+    @property
+    def kind(self) -> str:
+        """One word for log lines."""
+        ...
+
+    def run(self) -> None: ...
+
+
+class SyncJob:
+    """Makes all entries up to `end_index` durable. The index files are not in it: they are derived from the data."""
+
+    __slots__ = ("_files", "durable_index", "durable_pos", "end_index", "held", "log_generation")
+    kind = "sync"
+
+    def __init__(
+        self, log_generation: int, end_index: Index, end_pos: Pos, files: Sequence[MappedFile]
+    ) -> None:
+        self.log_generation = log_generation
+        self.end_index = end_index
+        # What a successful run proves; lowered by each cut that begins before the job is settled.
+        self.durable_index = end_index
+        self.durable_pos = end_pos
+        self.held = list(files)
+        self._files = [mapped_file.hold() for mapped_file in files]
+
+    def run(self) -> None:
+        for file in self._files:
+            file.fdatasync()
+
+    def limit(self, last_index: Index, end_pos: Pos) -> None:
+        """A cut leaves entries up to `last_index`."""
+        if self.durable_index > last_index:
+            self.durable_index, self.durable_pos = last_index, end_pos
+
+
+class MarkJob:
+    """Moves the synced mark up. The index files are synced first, so that none below the mark needs repair."""
+
+    __slots__ = ("_files", "_mark_file", "cancelled", "held", "mark")
+    kind = "mark"
+
+    def __init__(self, mark_file: SyncedMarkFile, mark: SyncedMark, files: Sequence[MappedFile]) -> None:
+        self.mark = mark
+        self.held = list(files)
+        self.cancelled = False  # by a cut: the mark must not be raised over what is being cut
+        self._mark_file = mark_file
+        self._files = [mapped_file.hold() for mapped_file in files]
+
+    def run(self) -> None:
+        for file in self._files:
+            file.fdatasync()
+        self._mark_file.write_unless(lambda: self.cancelled, self.mark)
+
+
+class CutJob:
+    """Removes all bytes from `pos` on, so that a crash at any moment leaves a log that recovery can finish cutting.
+
+    The order is what makes it so: first the record of the cut with the mark lowered below it, then the bytes, then
+    the record away. Only after that may anything be appended, or the redone cut would take it.
+    """
+
+    __slots__ = (
+        "_directories",
+        "_disk",
+        "_mark_file",
+        "_unlinked",
+        "_zeroed",
+        "held",
+        "mark",
+        "mark_while_cutting",
+    )
+    kind = "cut"
+
+    def __init__(
+        self,
+        disk: Disk,
+        mark_file: SyncedMarkFile,
+        *,
+        mark_while_cutting: SyncedMark,
+        mark: SyncedMark,
+        zeroed: Sequence[tuple[MappedFile, int, int]],
+        unlinked: Sequence[str],
+        directories: Sequence[str],
+    ) -> None:
+        """`zeroed`: (file, first offset in it, offset behind the last). `unlinked`: paths, the last file first."""
+        self.mark = mark
+        self.mark_while_cutting = mark_while_cutting
+        self.held = [mapped_file for mapped_file, _, _ in zeroed]
+        self._disk = disk
+        self._mark_file = mark_file
+        self._zeroed = [(mapped_file.hold(), start, end) for mapped_file, start, end in zeroed]
+        self._unlinked = unlinked
+        self._directories = directories
+
+    def run(self) -> None:
+        self._mark_file.write(self.mark_while_cutting)
+        # Later files are unlinked while a sync of them may still run: it holds the descriptor, its bytes go nowhere.
+        for path in self._unlinked:
+            if self._disk.exists(path):
+                self._disk.unlink(path)
+        for directory in self._directories:
+            self._disk.sync_directory(directory)
+        for file, start, end in self._zeroed:
+            zero_range(file, start, end)
+            file.fdatasync()
+        self._mark_file.write(self.mark)
+
+
+class PrepareFileJob:
+    """Makes the next file ahead, or finds space for the next step of writes, so that no append waits for either."""
+
+    __slots__ = ("_allocate", "_descriptors", "allocated_to", "held", "log_generation", "made")
+    kind = "prepare-file"
+
+    def __init__(
+        self,
+        descriptors: DescriptorCache,
+        log_generation: int,
+        *,
+        allocate: tuple[MappedFile, int, int] | None,
+        made: Sequence[tuple[MappedFileQueue, int]],
+    ) -> None:
+        """`allocate`: (file, offset in it, size). `made`: (queue, offset of the file to be made for it)."""
+        self.log_generation = log_generation
+        self.made = made
+        self.held: list[MappedFile] = []
+        self.allocated_to = 0
+        self._descriptors = descriptors
+        self._allocate: tuple[File, int, int] | None = None
+        if allocate is not None:
+            mapped_file, offset, size = allocate
+            self.held.append(mapped_file)
+            self.allocated_to = mapped_file.file_from_offset + offset + size
+            self._allocate = mapped_file.hold(), offset, size
+
+    def run(self) -> None:
+        if self._allocate is not None:
+            file, offset, size = self._allocate
+            file.allocate(offset, size)
+        for queue, offset in self.made:
+            # The directory and the size of a queue never change, so another thread may ask for them.
+            make_file(self._descriptors, queue.directory, offset, queue.mapped_file_size, durable=True)
+
+
+def zero_range(file: File, start: int, end: int) -> None:
+    for at in range(start, end, len(_ZEROS)):
+        file.pwrite(memoryview(_ZEROS)[: end - at], at)

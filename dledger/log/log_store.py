@@ -1,0 +1,556 @@
+"""The ledger of one member: entries appended at the end, read by index or position, cut at the tail.
+
+Decides where entries lie and what of them is durable. Term, vote and commit are the core's; when to sync is the
+caller's, who owns time and threads: everything here runs in one thread, blocking work is handed out as jobs (jobs.py)
+and settled when they have run.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from disk.disk import Disk, DiskError
+from disk.mapped_file import DescriptorCache, MappedFile
+from dledger.core.messages import EntryRange
+from dledger.core.output import Batch
+from dledger.entry import (
+    ENTRY_HEADER_SIZE,
+    INDEX_UNIT_SIZE,
+    EntryKind,
+    Index,
+    Pos,
+    Term,
+    VerifiedRange,
+    index_units_of,
+    pack_index_units,
+    seal_entries,
+)
+from dledger.log.config import LogConfig
+from dledger.log.data_files import DataFiles
+from dledger.log.index_files import IndexFiles
+from dledger.log.jobs import CutJob, MarkJob, PrepareFileJob, SyncJob
+from dledger.log.recent_batches import RecentBatch, RecentBatches
+from dledger.log.recovery import Recovered, Recovery
+from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile
+from dledger.log.term_runs import TermRuns
+
+_CHAIN_CRC = struct.Struct(">i")
+_CHAIN_CRC_OFFSET = 36
+
+MARK_STEP_SIZE = 64 * 1024 * 1024
+MARK_INTERVAL_MS = 1000
+
+# Units read at once where a range is looked up that is no longer in memory: 1 MiB of entries is rarely more.
+_UNITS_READ = 2048
+
+
+class LogStore:
+    """Invariant: ledger_begin_index - 1 <= durable_index <= ledger_end_index, and each entry up to durable_index was
+    covered by an fdatasync that began after it was written and that no cut has overtaken.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        config: LogConfig,
+        descriptors: DescriptorCache,
+        data: DataFiles,
+        index: IndexFiles,
+        mark_file: SyncedMarkFile,
+        recovered: Recovered,
+    ) -> None:
+        """For open(). Takes over what recovery has found."""
+        mark = recovered.mark
+        self.config = config
+        self.ledger_begin_index = recovered.begin_index
+        self.ledger_end_index = mark.index
+        self.ledger_end_term = mark.term
+        self.ledger_end_pos = mark.end_pos
+        self.ledger_end_chain = mark.chain_crc
+        self.log_generation = 0
+        self.durable_index = mark.index
+        self.durable_pos = mark.end_pos
+        self.doubted = recovered.doubted
+        self.recent = RecentBatches(config.recent_bytes_max)
+        self._disk = disk
+        self._descriptors = descriptors
+        self._data = data
+        self._index = index
+        self._mark_file = mark_file
+        self._mark = mark
+        self._mark_moved_ms: int | None = None
+        self._term_runs = TermRuns(recovered.term_runs)
+        self._dirty_data: list[MappedFile] = []  # written since the last sync job was made; held
+        self._dirty_index: list[MappedFile] = []  # written since the last mark job was made; held
+        self._syncs: list[SyncJob] = []
+        self._marking: MarkJob | None = None
+        self._preparing: PrepareFileJob | None = None
+        self._cutting: CutJob | None = None
+
+    @classmethod
+    def open(cls, disk: Disk, config: LogConfig) -> "LogStore":
+        """Recovers what the directory holds; an empty or missing one becomes an empty ledger. Blocks.
+
+        Raises LedgerDamagedError when something durable is not readable, LedgerConfigError when the directory was made
+        with another data file size, DiskError.
+        """
+        for directory in (config.data_directory, config.index_directory, config.own_directory):
+            disk.make_directory(directory)
+        descriptors = DescriptorCache(disk)
+        data = DataFiles(descriptors, config.data_directory, config.data_file_size, config.allocate_step)
+        index = IndexFiles(descriptors, config.index_directory, config.index_file_size)
+        mark_file = SyncedMarkFile(disk, config.own_directory)
+        try:
+            recovered = Recovery(disk, config, data, index, mark_file).run()
+            data.allocated_to = recovered.mark.end_pos
+            # So that the first append waits for no directory.
+            data.ensure_file(recovered.mark.end_pos)
+            index.ensure_file(recovered.mark.index + 1)
+        except BaseException:
+            data.queue.close()
+            index.queue.close()
+            mark_file.close()
+            raise
+        return cls(disk, config, descriptors, data, index, mark_file, recovered)
+
+    # -- appending ---------------------------------------------------------------------------------------------
+
+    def reserve(self, body_sizes: Sequence[int]) -> list[Pos]:
+        """Positions of entries with bodies of these sizes, if they are appended next. Changes nothing.
+
+        Raises EntryTooLargeError.
+        """
+        return self._data.reserve(self.ledger_end_pos, body_sizes)
+
+    def append(self, bodies: Sequence[bytes], positions: Sequence[Pos], term: Term, kind: EntryKind) -> Batch:
+        """Seals and writes entries at the positions that reserve() has given for them, all or none.
+
+        Raises DiskError, of which NoSpaceError may pass; the log is then as before.
+        """
+        assert self._cutting is None, "no append while a cut is under way"
+        assert bodies, "a batch has an entry"
+        first_index = self.ledger_end_index + 1
+        buffers, chain = seal_entries(bodies, positions, first_index, term, kind, self.ledger_end_chain)
+        last_index = first_index + len(bodies) - 1
+        next_pos = positions[-1] + ENTRY_HEADER_SIZE + len(bodies[-1])
+        batches: list[RecentBatch] = []
+        for start, end in self._data.parts_of(positions):
+            pos = positions[start]
+            batches.append(
+                RecentBatch(
+                    Index(first_index + start),
+                    Index(first_index + end - 1),
+                    pos,
+                    b"".join(buffers[2 * start : 2 * end]),
+                    [position - pos for position in positions[start:end]],
+                )
+            )
+        sizes = [ENTRY_HEADER_SIZE + len(body) for body in bodies]
+        units = pack_index_units(first_index, positions, sizes, [term] * len(bodies))
+        self._write(batches, units, next_pos)
+        self._term_runs.add(first_index, term)
+        return self._advance(batches, last_index, term, next_pos, chain)
+
+    def append_range(self, payload: VerifiedRange, skip: int) -> Batch:
+        """Writes verified entries but the first `skip` as they are. They must follow the end of the log.
+
+        Raises PositionMismatchError, DiskError; the log is then as before.
+        """
+        assert self._cutting is None, "no append while a cut is under way"
+        assert 0 <= skip < payload.count, "an entry is left"
+        first_index = payload.first_index + skip
+        assert first_index == self.ledger_end_index + 1, "entries follow the end"
+        start = payload.offsets[skip]
+        pos, next_pos = payload.first_pos + start, payload.next_pos
+        self._data.check_follows(self.ledger_end_pos, pos, next_pos)
+        whole = payload.buffer
+        if start or len(whole) != payload.size or not isinstance(whole, bytes):
+            buffer = bytes(memoryview(whole)[start : payload.size])
+            offsets = [offset - start for offset in payload.offsets[skip:]]
+        else:
+            buffer, offsets = whole, payload.offsets
+        batches = [RecentBatch(Index(first_index), payload.last_index, Pos(pos), buffer, offsets)]
+        self._write(batches, index_units_of(payload)[skip * INDEX_UNIT_SIZE :], next_pos)
+        self._term_runs.add_all(first_index, payload.terms[skip:])
+        return self._advance(batches, payload.last_index, payload.last_term, next_pos, payload.chain)
+
+    def _write(self, batches: Sequence[RecentBatch], units: bytes, next_pos: int) -> None:
+        data_files = self._data.write(self.ledger_end_pos, [(batch.pos, batch.buffer) for batch in batches])
+        first_index = batches[0].first_index
+        try:
+            index_files = self._index.write(first_index, units)
+        except DiskError:
+            self._data.forget_from(self.ledger_end_pos, next_pos)
+            raise
+        for mapped_file in data_files:
+            if mapped_file not in self._dirty_data:
+                mapped_file.hold()
+                self._dirty_data.append(mapped_file)
+        for mapped_file in index_files:
+            if mapped_file not in self._dirty_index:
+                mapped_file.hold()
+                self._dirty_index.append(mapped_file)
+
+    def _advance(
+        self, batches: Sequence[RecentBatch], last_index: int, term: Term, next_pos: int, chain: int
+    ) -> Batch:
+        size = 0
+        for batch in batches:
+            self.recent.append(batch)
+            size += len(batch.buffer)
+        self.ledger_end_index = Index(last_index)
+        self.ledger_end_term = term
+        self.ledger_end_pos = Pos(next_pos)
+        self.ledger_end_chain = chain
+        return Batch(batches[0].first_index, self.ledger_end_index, term, size)
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def term_at(self, index: Index) -> Term | None:
+        """-1 before the first entry ever; None outside begin - 1 .. end."""
+        if index == self.ledger_end_index:
+            return self.ledger_end_term
+        if not self.ledger_begin_index <= index < self.ledger_end_index:
+            return self._mark.before_begin_term if index == self.ledger_begin_index - 1 else None
+        term = self._term_runs.term_at(index)
+        return term if term is not None else self._index.unit(index).term
+
+    def chain_at(self, index: Index) -> int | None:
+        """chain_crc of the entry; 0 before the first entry ever; None outside begin - 1 .. end."""
+        if index == self.ledger_end_index:
+            return self.ledger_end_chain
+        if not self.ledger_begin_index <= index < self.ledger_end_index:
+            return self._mark.before_begin_chain if index == self.ledger_begin_index - 1 else None
+        batch = self.recent.find(index)
+        if batch is not None:
+            return _chain_of(batch.buffer, batch.offset_of(index))
+        return _chain_of(self._data.read(self._index.unit(index).pos, ENTRY_HEADER_SIZE), 0)
+
+    def pos_at(self, index: Index) -> Pos:
+        """Position of the entry's header. The index must lie within begin .. end."""
+        assert self.ledger_begin_index <= index <= self.ledger_end_index
+        batch = self.recent.find(index)
+        if batch is not None:
+            return Pos(batch.pos + batch.offset_of(index))
+        return self._index.unit(index).pos
+
+    def end_pos_at(self, index: Index) -> Pos:
+        """Position behind the entry; for begin - 1, where the first entry lies or would lie."""
+        if index == self.ledger_end_index:
+            return self.ledger_end_pos
+        if index == self.ledger_begin_index - 1:
+            return self.pos_at(self.ledger_begin_index)
+        batch = self.recent.find(index)
+        if batch is not None:
+            return Pos(batch.pos + batch.end_offset_of(index))
+        unit = self._index.unit(index)
+        return Pos(unit.pos + unit.size)
+
+    def first_index_of_term_at(self, index: Index) -> Index:
+        """First index (>= begin) of the run of entries with the term of the entry at `index`."""
+        term = self.term_at(index)
+        assert term is not None
+        assert index >= self.ledger_begin_index
+        first, may_begin_before = self._term_runs.first_index_of_run(index)
+        before = Index(first - 1)
+        if not may_begin_before or before < self.ledger_begin_index or self.term_at(before) != term:
+            return first
+        return self._index.first_index_of_term(term, self.ledger_begin_index, before)
+
+    def range_from(self, first_index: Index, size_max: int) -> EntryRange | None:
+        """At least one whole entry from `first_index` on, at most `size_max` bytes behind the first entry, all in one
+        data file; None when there is nothing from there on."""
+        if not self.ledger_begin_index <= first_index <= self.ledger_end_index:
+            return None
+        batch = self.recent.find(first_index)
+        if batch is None:
+            return self._cold_range_from(first_index, size_max)
+        pos = batch.pos + batch.offset_of(first_index)
+        limit = min(batch.pos + batch.end_offset_of(first_index) + size_max, self._data.file_end(pos))
+        for last in reversed(self.recent.run_from(first_index, limit)):
+            last_index = last.last_index_within(limit)
+            if last_index >= first_index:
+                break
+        return EntryRange(
+            first_index=first_index,
+            last_index=last_index,
+            pos=Pos(pos),
+            size=last.pos + last.end_offset_of(last_index) - pos,
+            last_term=self._present_term(last_index),
+            last_chain=_chain_of(last.buffer, last.offset_of(last_index)),
+        )
+
+    def read_range(self, entries: EntryRange) -> list[bytes]:
+        """The bytes of a range that range_from() gave and no cut has touched since."""
+        parts = self.recent.run_from(entries.first_index, entries.pos + entries.size)
+        if not parts:
+            return [self.read(entries.pos, entries.size)]
+        return [part.slice(entries.first_index, entries.last_index).buffer for part in parts]
+
+    def read(self, pos: int, size: int) -> bytes:
+        """Bytes that lie within one data file, from memory if the newest batches hold them all."""
+        batch = self.recent.find_by_pos(pos)
+        if batch is not None and pos + size <= batch.pos + len(batch.buffer):
+            return batch.buffer[pos - batch.pos : pos - batch.pos + size]
+        return self._data.read(pos, size)
+
+    def batches_from(self, index: Index, last_index: Index, size_max: int) -> Iterator[RecentBatch]:
+        """All entries from `index` to `last_index`, as they lie in memory or read back by about `size_max` bytes.
+
+        Raises LedgerDamagedError, DiskError.
+        """
+        assert index >= self.ledger_begin_index
+        assert last_index <= self.ledger_end_index
+        while index <= last_index:
+            batch = self.recent.find(index)
+            batch = batch.slice(index, last_index) if batch else self._cold_batch(index, last_index, size_max)
+            yield batch
+            index = Index(batch.last_index + 1)
+
+    def _present_term(self, index: Index) -> Term:
+        term = self.term_at(index)
+        assert term is not None
+        return term
+
+    def _cold_batch(self, first_index: int, last_index: int, size_max: int) -> RecentBatch:
+        units = self._index.units(first_index, min(last_index, first_index + _UNITS_READ - 1))
+        pos = units[0].pos
+        limit = min(pos + units[0].size + size_max, self._data.file_end(pos))
+        units = [unit for unit in units if unit.pos + unit.size <= limit]
+        end_pos = units[-1].pos + units[-1].size
+        return RecentBatch(
+            Index(first_index),
+            units[-1].index,
+            pos,
+            self._data.read(pos, end_pos - pos),
+            [unit.pos - pos for unit in units],
+        )
+
+    def _cold_range_from(self, first_index: Index, size_max: int) -> EntryRange:
+        last_unit = min(self.ledger_end_index, first_index + _UNITS_READ - 1)
+        units = self._index.units(first_index, last_unit)
+        pos = units[0].pos
+        limit = min(pos + units[0].size + size_max, self._data.file_end(pos))
+        last = [unit for unit in units if unit.pos + unit.size <= limit][-1]
+        chain = self.chain_at(last.index)
+        assert chain is not None
+        return EntryRange(first_index, last.index, pos, last.pos + last.size - pos, last.term, chain)
+
+    # -- durability --------------------------------------------------------------------------------------------
+
+    def sync_job(self) -> SyncJob | None:
+        """A job that makes all that is appended now durable; None when nothing was written since the last one."""
+        if not self._dirty_data:
+            return None
+        job = SyncJob(self.log_generation, self.ledger_end_index, self.ledger_end_pos, self._dirty_data)
+        self._release(self._dirty_data)
+        self._syncs.append(job)
+        return job
+
+    def sync_done(self, job: SyncJob) -> Index:
+        """Settles a job that has run without error. Returns the durable index, which cuts since may have limited."""
+        self._syncs.remove(job)
+        self._release(job.held)
+        if job.durable_index > self.durable_index:
+            self.durable_index = job.durable_index
+            self.durable_pos = job.durable_pos
+        return self.durable_index
+
+    @property
+    def unsynced_size(self) -> int:
+        """Bytes appended that are not durable."""
+        return self.ledger_end_pos - self.durable_pos
+
+    def mark_job(self, now_ms: int) -> MarkJob | None:
+        """A job that moves the synced mark to the durable index, when it is time: each second or 64 MiB."""
+        mark = self._mark
+        if self._marking or self._cutting or self.durable_index <= mark.index:
+            return None
+        if self._mark_moved_ms is None:
+            self._mark_moved_ms = now_ms  # the first entries since the start
+        step = self.durable_pos - mark.end_pos
+        if step < MARK_STEP_SIZE and now_ms - self._mark_moved_ms < MARK_INTERVAL_MS:
+            return None
+        self._mark_moved_ms = now_ms
+        return self._new_mark_job()
+
+    def mark_done(self, job: MarkJob) -> None:
+        """Settles a job that has run without error."""
+        assert job is self._marking
+        self._marking = None
+        self._release(job.held)
+        if not job.cancelled:
+            self._mark = job.mark
+
+    def _new_mark_job(self) -> MarkJob:
+        chain = self.chain_at(self.durable_index)
+        assert chain is not None
+        mark = replace(
+            self._mark,
+            index=self.durable_index,
+            term=self._present_term(self.durable_index),
+            end_pos=self.durable_pos,
+            chain_crc=chain,
+        )
+        self._marking = MarkJob(self._mark_file, mark, self._dirty_index)
+        self._release(self._dirty_index)
+        return self._marking
+
+    def _release(self, held: list[MappedFile]) -> None:
+        for mapped_file in held:
+            mapped_file.release()
+        held.clear()
+
+    # -- cutting -----------------------------------------------------------------------------------------------
+
+    def begin_cut(self, from_index: Index) -> CutJob:
+        """Takes the entries from `from_index` on out of the log at once; the job takes them off the disk.
+
+        Until cut_done() nothing may be appended.
+        """
+        assert self._cutting is None, "one cut at a time"
+        assert self.ledger_begin_index <= from_index <= self.ledger_end_index
+        last_index = Index(from_index - 1)
+        end_pos, chain = self.end_pos_at(last_index), self.chain_at(last_index)
+        term = self.term_at(last_index)
+        assert term is not None
+        assert chain is not None
+        old_end = max(self.ledger_end_pos, self._data.stray_end())
+        old_end_index = self.ledger_end_index
+        self._data.clear_stray_by_cut()
+        if self._marking is not None:
+            self._marking.cancelled = True
+        mark = self._mark
+        if mark.index >= from_index:
+            mark = replace(mark, index=last_index, term=term, end_pos=end_pos, chain_crc=chain)
+        self.log_generation += 1
+        self.ledger_end_index, self.ledger_end_term = last_index, term
+        self.ledger_end_pos, self.ledger_end_chain = end_pos, chain
+        self.recent.cut_from(from_index)
+        self._term_runs.cut_from(from_index)
+        for sync in self._syncs:
+            sync.limit(last_index, end_pos)
+        if self.durable_index > last_index:
+            self.durable_index, self.durable_pos = last_index, end_pos
+        self._mark = mark
+        job = self._cut_job(mark, end_pos, old_end, from_index, old_end_index)
+        self._cutting = job
+        return job
+
+    def _cut_job(
+        self, mark: SyncedMark, end_pos: Pos, old_end: int, from_index: int, old_end_index: int
+    ) -> CutJob:
+        data_file = self._data.ensure_file(end_pos)
+        index_file = self._index.ensure_file(from_index)
+        unit_offset = from_index * INDEX_UNIT_SIZE
+        unit_end = (old_end_index + 1) * INDEX_UNIT_SIZE
+        zeroed = [
+            (mapped_file, start - from_offset, min(end, mapped_file.end_offset) - from_offset)
+            for mapped_file, from_offset, start, end in (
+                (data_file, data_file.file_from_offset, end_pos, old_end),
+                (index_file, index_file.file_from_offset, unit_offset, unit_end),
+            )
+        ]
+        detached = [
+            *reversed(self._data.queue.detach_from(data_file.end_offset)),
+            *reversed(self._index.queue.detach_from(index_file.end_offset)),
+        ]
+        job = CutJob(
+            self._disk,
+            self._mark_file,
+            mark_while_cutting=replace(mark, cut=CutRecord(end_pos, Pos(old_end))),
+            mark=mark,
+            zeroed=zeroed,
+            unlinked=[mapped_file.path for mapped_file in detached],
+            directories=[self.config.data_directory, self.config.index_directory] if detached else [],
+        )
+        for mapped_file in detached:
+            for dirty in (self._dirty_data, self._dirty_index):
+                if mapped_file in dirty:
+                    dirty.remove(mapped_file)
+                    mapped_file.release()
+            mapped_file.retire()
+        if self._data.allocated_to > data_file.end_offset:
+            self._data.allocated_to = data_file.end_offset
+        return job
+
+    def cut_done(self, job: CutJob) -> None:
+        """Settles a cut that has run without error: the log may be appended to again."""
+        assert job is self._cutting
+        self._cutting = None
+        self._release(job.held)
+
+    # -- files ahead -------------------------------------------------------------------------------------------
+
+    def prepare_job(self) -> PrepareFileJob | None:
+        """A job that finds space for the next step of writes or makes the next file; None when nothing is needed."""
+        if self._preparing is not None or self._cutting is not None:
+            return None
+        allocate = None
+        end_pos = self.ledger_end_pos
+        current = self._data.queue.find_mapped_file_by_offset(end_pos)
+        if current is not None and self._data.allocated_to - end_pos < self.config.allocate_step // 2:
+            start, size = self._data.next_allocation(end_pos)
+            if size:
+                allocate = current, start - current.file_from_offset, size
+        made = []
+        for queue, end in (
+            (self._data.queue, end_pos),
+            (self._index.queue, (self.ledger_end_index + 1) * INDEX_UNIT_SIZE),
+        ):
+            # From the half of a file on: not for a log that hardly grows, not too late for one that does.
+            if queue.mapped_files and queue.end_offset - end < queue.mapped_file_size // 2:
+                made.append((queue, queue.end_offset))
+        if allocate is None and not made:
+            return None
+        self._preparing = PrepareFileJob(self._descriptors, self.log_generation, allocate=allocate, made=made)
+        return self._preparing
+
+    def prepare_done(self, job: PrepareFileJob, error: DiskError | None = None) -> None:
+        """Settles a job. With `error` nothing is taken over: the append that needs the file or the space meets it."""
+        assert job is self._preparing
+        self._preparing = None
+        self._release(job.held)
+        if error is not None:
+            return
+        if job.log_generation == self.log_generation:
+            self._data.allocated_to = max(self._data.allocated_to, job.allocated_to)
+        for queue, offset in job.made:
+            if offset == queue.end_offset:
+                queue.adopt(offset)
+            elif offset > queue.end_offset:
+                # A cut has taken the files before it. A crash before this line leaves a gap that recovery closes.
+                self._disk.unlink(queue.path_of(offset))
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def close(self, *, clean: bool = False) -> None:
+        """Closes the files; no job may be under way. `clean`: syncs and marks the end first, and removes the file
+        made ahead, in which Java would look for a message. Blocks.
+        """
+        if clean:
+            self._close_clean()
+        self._release(self._dirty_data)
+        self._release(self._dirty_index)
+        self._data.queue.close()
+        self._index.queue.close()
+        self._mark_file.close()
+
+    def _close_clean(self) -> None:
+        under_way = [job for job in (*self._syncs, self._marking, self._cutting) if job is not None]
+        assert not under_way, "jobs are settled first"
+        sync = self.sync_job()
+        if sync is not None:
+            sync.run()
+            self.sync_done(sync)
+        if self.durable_index > self._mark.index:
+            mark = self._new_mark_job()
+            mark.run()
+            self.mark_done(mark)
+        self._data.queue.delete_from(self._data.file_end(self.ledger_end_pos))
+        self._disk.sync_directory(self.config.data_directory)
+
+
+def _chain_of(buffer: bytes, offset: int) -> int:
+    value: int = _CHAIN_CRC.unpack_from(buffer, offset + _CHAIN_CRC_OFFSET)[0]
+    return value

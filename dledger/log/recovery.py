@@ -1,0 +1,328 @@
+"""What a ledger on disk holds after a stop of any kind.
+
+Below the synced mark everything was durable: it is looked at lightly, and damage found there stops the member with
+nothing changed. Above the mark each entry is verified; the log ends at the first one that is not sound. What is sound
+is written and synced once more before it counts: after a failed write-back the page cache shows bytes that the disk
+never got. What lies behind the end is cut.
+"""
+
+import logging
+from dataclasses import dataclass, field, replace
+
+from disk.disk import Disk
+from disk.mapped_file import MappedFile
+from disk.mapped_file_queue import MappedFileQueueError
+from dledger.entry import (
+    BLANK_HEADER,
+    BLANK_MAGIC,
+    ENTRY_HEADER_SIZE,
+    GENESIS_CHAIN,
+    INDEX_UNIT_SIZE,
+    EntryCorruptError,
+    Index,
+    Pos,
+    Term,
+    VerifiedRange,
+    index_units_of,
+)
+from dledger.log.below_mark import BelowMark
+from dledger.log.config import LogConfig
+from dledger.log.data_files import DataFiles
+from dledger.log.entry_reader import EntryReader, entry_alone
+from dledger.log.errors import LedgerConfigError, LedgerDamagedError
+from dledger.log.index_files import IndexFiles
+from dledger.log.jobs import CutJob
+from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile
+
+log = logging.getLogger(__name__)
+
+_CHUNK_SIZE = 1024 * 1024
+# Unsynced bytes lie close behind the last sound entry: at most what may be pending lies between.
+_TAIL_SCAN_SIZE = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The state that a LogStore begins with; `mark` is on disk, and everything up to the end is durable."""
+
+    begin_index: Index
+    mark: SyncedMark  # at the end of the log
+    doubted: bool
+    # Runs of equal terms above the mark that was found, as (first index, term).
+    term_runs: list[tuple[Index, Term]] = field(default_factory=list)
+
+
+class Recovery:
+    """One run over the files of a ledger that nobody else has open."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        config: LogConfig,
+        data: DataFiles,
+        index: IndexFiles,
+        mark_file: SyncedMarkFile,
+    ) -> None:
+        self._disk = disk
+        self._config = config
+        self._data = data
+        self._index = index
+        self._mark_file = mark_file
+        self._touched: list[MappedFile] = []
+
+    def run(self) -> Recovered:
+        """Raises LedgerDamagedError, LedgerConfigError, DiskError. The files are changed only above the mark."""
+        mark = self._mark_file.mark
+        if mark is not None and mark.data_file_size != self._config.data_file_size:
+            raise LedgerConfigError(
+                f"{self._config.data_directory}: made with data files of {mark.data_file_size} bytes, configured are "
+                f"{self._config.data_file_size}. The size is a constant of the group: configure the old one"
+            )
+        if mark is not None and mark.cut is not None:
+            mark = self._redo_cut(mark, mark.cut)
+        else:
+            self._load_data()
+        self._load_index()
+        begin_index = self._begin_index(mark)
+        if mark is not None and mark.index >= begin_index:
+            below = BelowMark(self._data, self._index, mark, accept_zero_crc=self._config.accept_zero_crc)
+            below.check()
+            self._touch(below.repaired)
+        reader = self._reader(mark, begin_index)
+        start_index = reader.index
+        term_runs: list[tuple[Index, Term]] = []
+        for verified in reader.ranges():
+            self._rewrite(verified)
+            _add_runs(term_runs, verified)
+        return self._finish(mark, begin_index, start_index, reader, term_runs)
+
+    # -- files -------------------------------------------------------------------------------------------------
+
+    def _redo_cut(self, mark: SyncedMark, cut: CutRecord) -> SyncedMark:
+        log.warning("cut redone from_pos=%d old_end=%d", cut.from_pos, cut.old_end)
+        first = cut.from_pos - cut.from_pos % self._data.file_size
+        self._mark_file.write(mark)  # what was read may not be on disk, and the bytes go only after it
+        for offset in reversed(self._data.queue.list_files()):
+            if offset > first:
+                self._disk.unlink(self._data.queue.path_of(offset))
+        self._disk.sync_directory(self._config.data_directory)
+        self._load_data()
+        mark_after = replace(mark, cut=None)
+        self._cut(mark, mark_after, cut, unlinked=[])
+        return mark_after
+
+    def _load_data(self) -> None:
+        """Also removes a file made ahead that a cut has left alone behind a gap: it took no entry yet."""
+        queue = self._data.queue
+        offsets = queue.list_files()
+        expected = offsets[0] if offsets else 0
+        for offset in offsets:
+            if offset > expected and not any(self._head_of(queue.path_of(offset))):
+                self._disk.unlink(queue.path_of(offset))
+                self._disk.sync_directory(self._config.data_directory)
+            else:
+                expected = offset + self._data.file_size
+        try:
+            queue.load()
+        except MappedFileQueueError as error:
+            raise LedgerDamagedError(f"{error} Nothing was changed; restore the file, or its disk") from error
+
+    def _head_of(self, path: str) -> bytes:
+        file = self._disk.open(path, read_only=True)
+        try:
+            return file.pread(ENTRY_HEADER_SIZE, 0)
+        finally:
+            file.close()
+
+    def _load_index(self) -> None:
+        queue = self._index.queue
+        try:
+            queue.load(accept_short=True)
+        except MappedFileQueueError as error:
+            log.warning("index files are made anew reason=%s", error)
+            for offset in queue.list_files():
+                self._disk.unlink(queue.path_of(offset))
+
+    # -- where to begin ------------------------------------------------------------------------------------------
+
+    def _begin_index(self, mark: SyncedMark | None) -> Index:
+        empty_begin = Index(mark.before_begin_index + 1 if mark is not None else 0)
+        has_entries = mark is not None and mark.index >= empty_begin
+        files = self._data.queue.mapped_files
+        if not files:
+            if has_entries:
+                raise LedgerDamagedError(
+                    f"{self._config.data_directory}: no data file, but entries were durable. Restore the directory, "
+                    "or let the member start anew from its peers with an empty one"
+                )
+            return empty_begin
+        try:
+            return self._first_entry().first_index
+        except EntryCorruptError as error:
+            # Above position 0 nothing but the first entry says which index it has.
+            if has_entries or (mark is None and files[0].file_from_offset > 0):
+                raise LedgerDamagedError(
+                    f"{files[0].path}: {error}, although it was durable. Nothing was changed: restore the file, or "
+                    "let the member start anew from its peers"
+                ) from error
+            return empty_begin
+
+    def _first_entry(self) -> VerifiedRange:
+        zero_crc = self._config.accept_zero_crc
+        return entry_alone(self._data, self._data.queue.min_offset, None, accept_zero_crc=zero_crc)
+
+    def _reader(self, mark: SyncedMark | None, begin_index: Index) -> EntryReader:
+        zero_crc = self._config.accept_zero_crc
+        if mark is not None:
+            return EntryReader(self._data, mark.index, mark.term, mark.end_pos, mark.chain_crc, zero_crc)
+        if begin_index > 0:
+            # Its chain is the anchor of all others, so it is taken as it is and written again by itself.
+            first = self._first_entry()
+            self._rewrite(first)
+            return EntryReader(
+                self._data, first.last_index, first.last_term, first.next_pos, first.chain, zero_crc
+            )
+        start = Pos(self._data.queue.min_offset)
+        return EntryReader(self._data, Index(-1), Term(-1), start, GENESIS_CHAIN, zero_crc)
+
+    # -- above the mark ----------------------------------------------------------------------------------------
+
+    def _rewrite(self, verified: VerifiedRange) -> None:
+        self._data.queue.write(verified.first_pos, memoryview(verified.buffer)[: verified.size])
+        mapped_file = self._data.queue.find_mapped_file_by_offset(verified.first_pos)
+        assert mapped_file is not None
+        self._touch([mapped_file])
+        self._touch(self._index.write(verified.first_index, index_units_of(verified)))
+
+    def _touch(self, files: list[MappedFile]) -> None:
+        self._touched += [mapped_file for mapped_file in files if mapped_file not in self._touched]
+
+    def _finish(
+        self,
+        mark: SyncedMark | None,
+        begin_index: Index,
+        start_index: Index,
+        reader: EntryReader,
+        term_runs: list[tuple[Index, Term]],
+    ) -> Recovered:
+        """Makes the sound part durable, cuts the rest, moves the mark to the end."""
+        for pos, size in reader.blanks:
+            if pos + size <= reader.end_pos:
+                self._data.queue.write(pos, BLANK_HEADER.pack(BLANK_MAGIC, size))
+                left = self._data.queue.find_mapped_file_by_offset(pos)
+                assert left is not None
+                self._touch([left])
+        junk_end, torn = self._junk_behind(reader)
+        self._cut_index(reader.index + 1)
+        for mapped_file in self._touched:
+            mapped_file.file().fdatasync()
+        before = mark or SyncedMark(
+            Index(-1), Term(-1), Pos(0), GENESIS_CHAIN, self._config.data_file_size,
+            before_begin_index=Index(begin_index - 1),
+        )  # fmt: skip
+        new_mark = replace(
+            before, index=reader.index, term=reader.term, end_pos=reader.end_pos, chain_crc=reader.chain
+        )
+        if junk_end > reader.end_pos:
+            cut = CutRecord(reader.end_pos, Pos(junk_end))
+            file_end = self._data.file_end(reader.end_pos)
+            later = self._data.queue.detach_from(file_end)
+            unlinked = [mapped_file.path for mapped_file in reversed(later)]
+            self._cut(replace(new_mark, cut=cut), new_mark, cut, unlinked)
+            for mapped_file in later:
+                mapped_file.retire()
+        elif new_mark != mark:
+            self._mark_file.write(new_mark)
+        # Files may have been made just before a crash, and their names not be on disk yet.
+        self._disk.sync_directory(self._config.data_directory)
+        self._disk.sync_directory(self._config.index_directory)
+        has_data = reader.index >= begin_index or torn
+        doubted = torn or (mark is None and has_data)
+        log.info(
+            "recovered begin=%d end=%d/%d end_pos=%d above_mark=%d doubted=%s mark=%s stopped_by=%s",
+            begin_index, reader.term, reader.index, reader.end_pos, reader.index - start_index, doubted,
+            "found" if mark is not None else self._mark_file.unreadable or "none", reader.stopped_by,
+        )  # fmt: skip
+        return Recovered(begin_index, new_mark, doubted, term_runs)
+
+    def _junk_behind(self, reader: EntryReader) -> tuple[int, bool]:
+        """(position behind the last byte that is not zero, whether it may be the rest of entries).
+
+        A blank with nothing behind it is not: the crash came between a batch's two files. It is cut all the same,
+        for a smaller entry may still go where the larger one did not fit.
+        """
+        junk_end, torn = 0, reader.stopped_by is not None
+        for mapped_file in self._data.queue.mapped_files:
+            start = max(reader.end_pos, mapped_file.file_from_offset)
+            if (start, mapped_file.end_offset - start) in reader.blanks:
+                junk_end = max(junk_end, mapped_file.end_offset)
+            elif start < mapped_file.end_offset:
+                last = _last_byte(mapped_file, start - mapped_file.file_from_offset)
+                if last >= 0:
+                    junk_end, torn = mapped_file.file_from_offset + last + 1, True
+        return junk_end, torn
+
+    def _cut(
+        self, mark_while: SyncedMark, mark_after: SyncedMark, cut: CutRecord, unlinked: list[str]
+    ) -> None:
+        mapped_file = self._data.queue.find_mapped_file_by_offset(cut.from_pos)
+        zeroed = []
+        if mapped_file is not None:
+            from_offset = mapped_file.file_from_offset
+            zeroed = [
+                (
+                    mapped_file,
+                    cut.from_pos - from_offset,
+                    min(cut.old_end, mapped_file.end_offset) - from_offset,
+                )
+            ]
+        job = CutJob(
+            self._disk,
+            self._mark_file,
+            mark_while_cutting=mark_while,
+            mark=mark_after,
+            zeroed=zeroed,
+            unlinked=unlinked,
+            directories=[self._config.data_directory],
+        )
+        job.run()
+        for held in job.held:
+            held.release()
+
+    def _cut_index(self, first_index: int) -> None:
+        """Clears units that have no entry any more."""
+        queue = self._index.queue
+        offset = first_index * INDEX_UNIT_SIZE
+        queue.delete_from(offset + 1)
+        mapped_file = queue.find_mapped_file_by_offset(offset)
+        if mapped_file is not None:
+            start = offset - mapped_file.file_from_offset
+            last = _last_byte(mapped_file, start)
+            if last >= 0:
+                self._index.zero(first_index, first_index + (last - start) // INDEX_UNIT_SIZE)
+                self._touch([mapped_file])
+
+
+def _last_byte(mapped_file: MappedFile, start: int) -> int:
+    """Offset in the file of the last byte from `start` on that is not zero, or -1. Ends at a long run of zeros."""
+    last = -1
+    offset = start
+    zeros = bytes(_CHUNK_SIZE)
+    while offset < mapped_file.file_size and offset - max(last, start) < _TAIL_SCAN_SIZE:
+        chunk = mapped_file.file().pread(min(_CHUNK_SIZE, mapped_file.file_size - offset), offset)
+        if not chunk:
+            break
+        if chunk != zeros[: len(chunk)]:
+            last = offset + len(chunk.rstrip(b"\0")) - 1
+        offset += len(chunk)
+    return last
+
+
+def _add_runs(runs: list[tuple[Index, Term]], verified: VerifiedRange) -> None:
+    last_term = runs[-1][1] if runs else None
+    if verified.last_term == last_term:
+        return
+    for index, term in enumerate(verified.terms, verified.first_index):
+        if term != last_term:
+            last_term = Term(term)
+            runs.append((Index(index), last_term))

@@ -1,0 +1,85 @@
+"""The synced mark: how far the ledger was surely on disk, remembered apart from the ledger.
+
+Below it damage is a fault to be repaired from peers; above it damage is what a crash leaves, and is cut. The mark lags
+behind what is durable by at most 64 MiB or a second, so it costs next to nothing and bounds what recovery reads.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import orjson
+
+from disk.disk import Disk
+from disk.slots import Slots, SlotsUnreadableError
+from dledger.entry import GENESIS_CHAIN, Index, Pos, Term
+
+_NO_INDEX = Index(-1)
+_NO_TERM = Term(-1)
+
+MARK_FILE_NAME = "synced-mark"
+
+
+@dataclass(frozen=True, slots=True)
+class CutRecord:
+    """A cut under way: bytes [from_pos, old_end) of the data, and all later files, are to be gone."""
+
+    from_pos: Pos
+    old_end: Pos
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedMark:
+    """Entries up to `index` are on disk; the next entry lies at `end_pos` or at the start of the file behind it."""
+
+    index: Index
+    term: Term
+    end_pos: Pos  # behind the entry
+    chain_crc: int
+    data_file_size: int  # a group constant: positions mean nothing without it
+    # What lies before the first entry: kept here because retention deletes the entry that says so.
+    before_begin_index: Index = _NO_INDEX
+    before_begin_term: Term = _NO_TERM
+    before_begin_chain: int = GENESIS_CHAIN
+    cut: CutRecord | None = None
+
+
+class SyncedMarkFile:
+    """Two slots on disk. Written by one job at a time; the simulator and recovery read it."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        """Raises nothing for an unreadable file: `unreadable` then says why, and there is no mark."""
+        self.path = f"{directory}/{MARK_FILE_NAME}"
+        self.unreadable: str | None = None
+        self.mark: SyncedMark | None = None
+        try:
+            self._slots = Slots(disk, self.path)
+        except SlotsUnreadableError as error:
+            self.unreadable = str(error)
+            # Recovery goes without it, and what it finds is what the new file begins with.
+            disk.unlink(self.path)
+            self._slots = Slots(disk, self.path)
+        if self._slots.payload is not None:
+            self.mark = _unpack(self._slots.payload)
+
+    def write(self, mark: SyncedMark) -> None:
+        """Blocks on a sync. Raises DiskError."""
+        self.write_unless(lambda: False, mark)
+
+    def write_unless(self, cancelled: Callable[[], bool], mark: SyncedMark) -> None:
+        """Writes unless cancelled() when it is this writer's turn."""
+        with self._slots.lock:
+            if not cancelled():
+                self._slots.write_locked(_pack(mark))
+
+    def close(self) -> None:
+        self._slots.close()
+
+
+def _pack(mark: SyncedMark) -> bytes:
+    return orjson.dumps(asdict(mark))
+
+
+def _unpack(payload: bytes) -> SyncedMark:
+    fields = orjson.loads(payload)
+    cut = fields.pop("cut")
+    return SyncedMark(**fields, cut=CutRecord(**cut) if cut is not None else None)

@@ -25,10 +25,11 @@ MARKS = {"ReqT", "MSG_REGION", "TRACE_ON", "_UNIQUE_KEY_QUERY"}
 # Written by us always, left out by clients of a version that did not have it.
 DEFAULTS = {"committed": "true", "topicSeq": "0"}
 # Requests that the recorder sent without a required field, to see them refused.
+# (code, the field that is named, whether the frame has it) -> frames
 INCOMPLETE = {
-    RequestCode.PULL_MESSAGE: 4,
-    RequestCode.GET_ROUTEINFO_BY_TOPIC: 4,
-    RequestCode.SEND_MESSAGE_V2: 3,
+    (RequestCode.PULL_MESSAGE, "consumerGroup", False): 4,
+    (RequestCode.GET_ROUTEINFO_BY_TOPIC, "topic", False): 4,
+    (RequestCode.SEND_MESSAGE_V2, "a", False): 3,
 }
 
 

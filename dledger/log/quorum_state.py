@@ -1,0 +1,153 @@
+"""Term, vote, doubt and identity of a member: what must not be forgotten for as long as the disk lives.
+
+DLedger keeps term and vote in a properties file that it neither syncs nor misses: when it cannot be read, the node
+starts at term 0 and may vote twice. Here an unreadable state is an error, and the member does not vote.
+"""
+
+from dataclasses import asdict, dataclass, replace
+
+import orjson
+
+from disk.disk import Disk
+from disk.slots import Slots, SlotsUnreadableError
+from dledger.core.messages import PeerId
+from dledger.core.output import HardState
+from dledger.entry import Term
+from dledger.log.errors import QuorumStateUnreadableError
+from dledger.log.synced_mark import MARK_FILE_NAME
+
+QUORUM_STATE_FILE_NAME = "quorum-state"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberIdentity:
+    """Who a member is apart from its id, which a member with an empty disk would have as well."""
+
+    disk_uuid: bytes  # durable before anybody is told
+    data_file_size: int  # a group constant
+    group_uuid: bytes | None = None  # None: the group is not formed yet, as far as this member knows
+    pairs: tuple[tuple[PeerId, bytes], ...] = ()  # (member id, disk uuid) as the group was formed, sorted
+    membership_index: int = -1  # index of the last membership change that is committed
+    # The host's boot at which the state was last written, and whether the member has stopped cleanly since: under
+    # ASYNC_FLUSH only a power loss takes what was acknowledged, and so differs from a crash of the process.
+    boot_id: str = ""
+    stopped_cleanly: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    revision: int
+    hard_state: HardState
+    identity: MemberIdentity | None
+
+
+class StoreQuorumStateJob:
+    """Writes the state as it was when the job was made, unless a later one is on disk already."""
+
+    __slots__ = ("_file", "_state")
+    kind = "quorum-state"
+
+    def __init__(self, file: "_StateFile", state: _State) -> None:
+        self._file = file
+        self._state = state
+
+    def run(self) -> None:
+        self._file.write(self._state)
+
+
+class QuorumState:
+    """Invariant: `hard_state` and `identity` are the newest given or read; a finished job has made its own durable."""
+
+    def __init__(self, file: "_StateFile", state: _State) -> None:
+        self._file = file
+        self._state = state
+
+    @classmethod
+    def load(cls, disk: Disk, directory: str) -> "QuorumState":
+        """`directory` is the `dledger-<id>` directory. Blocks: what was read is on disk for sure when this returns.
+
+        No file is a first start: term 0, no vote, no identity. Raises QuorumStateUnreadableError when the file is
+        damaged, or missing although the ledger has entries; DiskError.
+        """
+        own_directory = f"{directory}/pydledger"
+        disk.make_directory(own_directory)
+        path = f"{own_directory}/{QUORUM_STATE_FILE_NAME}"
+        try:
+            slots = Slots(disk, path)
+        except SlotsUnreadableError as error:
+            raise QuorumStateUnreadableError(f"{error}. The member must not vote before") from error
+        if slots.payload is None:
+            if _has_entries(disk, own_directory):
+                raise QuorumStateUnreadableError(
+                    f"{path}: missing, although the ledger beside it has entries. Restore the file from the disk it "
+                    "was on, or let the member start anew from its peers with an empty directory"
+                )
+            fresh = HardState(sequence=0, curr_term=Term(0), curr_vote_for=None, doubted=False)
+            return cls(_StateFile(slots, 0), _State(0, fresh, None))
+        slots.make_durable()
+        state = _unpack(slots.payload)
+        return cls(_StateFile(slots, state.revision), state)
+
+    @property
+    def hard_state(self) -> HardState:
+        return self._state.hard_state
+
+    @property
+    def identity(self) -> MemberIdentity | None:
+        """None: this disk has never been a member's."""
+        return self._state.identity
+
+    def store_job(self, hard_state: HardState) -> StoreQuorumStateJob:
+        return self._job(replace(self._state, hard_state=hard_state))
+
+    def store_identity_job(self, identity: MemberIdentity) -> StoreQuorumStateJob:
+        return self._job(replace(self._state, identity=identity))
+
+    def close(self) -> None:
+        """No job may be under way."""
+        self._file.slots.close()
+
+    def _job(self, state: _State) -> StoreQuorumStateJob:
+        self._state = replace(state, revision=self._state.revision + 1)
+        return StoreQuorumStateJob(self._file, self._state)
+
+
+class _StateFile:
+    def __init__(self, slots: Slots, written_revision: int) -> None:
+        self.slots = slots
+        self._written_revision = written_revision
+
+    def write(self, state: _State) -> None:
+        with self.slots.lock:
+            # Each state holds all changes before it, so a job overtaken by a later one has nothing left to do.
+            if state.revision > self._written_revision:
+                self.slots.write_locked(_pack(state))
+                self._written_revision = state.revision
+
+
+def _has_entries(disk: Disk, own_directory: str) -> bool:
+    try:
+        slots = Slots(disk, f"{own_directory}/{MARK_FILE_NAME}")
+    except SlotsUnreadableError:
+        return True
+    slots.close()
+    return slots.payload is not None and orjson.loads(slots.payload)["index"] >= 0
+
+
+def _pack(state: _State) -> bytes:
+    return orjson.dumps(asdict(state), default=bytes.hex)
+
+
+def _unpack(payload: bytes) -> _State:
+    fields = orjson.loads(payload)
+    identity = fields["identity"]
+    if identity is not None:
+        identity["disk_uuid"] = bytes.fromhex(identity["disk_uuid"])
+        identity["pairs"] = tuple((peer, bytes.fromhex(uuid)) for peer, uuid in identity["pairs"])
+        if identity["group_uuid"] is not None:
+            identity["group_uuid"] = bytes.fromhex(identity["group_uuid"])
+    return _State(
+        fields["revision"],
+        HardState(**fields["hard_state"]),
+        MemberIdentity(**identity) if identity is not None else None,
+    )

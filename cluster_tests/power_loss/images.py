@@ -40,7 +40,8 @@ class _Name:
 
 @dataclass
 class JournalReplay:
-    """One process's journal over one durable tree. `root` is the live tree that the journal speaks of."""
+    """One process's journal over one durable tree. `root` is the live tree; what the journal says of others is
+    passed over (a node's log files lie beside its store)."""
 
     root: Path
     durable: Path
@@ -71,10 +72,12 @@ class JournalReplay:
             raise BypassError(f"{a.decode()}: a writable shared mapping bypasses disk/")
         if kind in {"create", "rename", "unlink", "mkdir"}:
             path = a.decode()
+            if not self._inside(path):
+                return
             self._pending.append(_Name(position, kind, str(Path(path).parent), path, b.decode(), file_id))
         elif kind == "open":
             path = a.decode()
-            if self._durable(path).exists():
+            if self._inside(path) and self._durable(path).exists():
                 self._path_of[file_id] = path
         elif kind == "dirsync":
             self.summary.directory_syncs += 1
@@ -87,6 +90,9 @@ class JournalReplay:
             self._write(file_id, None, first, a)
         else:
             raise ValueError(f"a journal record of unknown kind {kind!r} at {position}")
+
+    def _inside(self, path: str) -> bool:
+        return Path(path).is_relative_to(self.root)
 
     def _durable(self, path: str) -> Path:
         return self.durable / Path(path).relative_to(self.root)

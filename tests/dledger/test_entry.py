@@ -15,8 +15,11 @@ from dledger.entry import (
     EntryCorruptError,
     EntryFault,
     EntryKind,
+    Index,
     IndexUnit,
+    Pos,
     RangeCorruptError,
+    Term,
     VerifiedRange,
     blank,
     chain_after,
@@ -100,11 +103,11 @@ def test_a_range_verifies_to_its_columns() -> None:
     buffer, chain = sealed()
     assert verify(buffer) == VerifiedRange(
         count=3,
-        first_index=7,
-        last_index=9,
-        first_pos=1000,
-        next_pos=1000 + len(buffer),
-        last_term=3,
+        first_index=Index(7),
+        last_index=Index(9),
+        first_pos=Pos(1000),
+        next_pos=Pos(1000 + len(buffer)),
+        last_term=Term(3),
         chain=chain,
         offsets=[0, 53, 101],
         terms=[3, 3, 3],
@@ -157,6 +160,14 @@ def test_the_fault_names_the_part_that_is_wrong(format_: str, at: int, value: in
     assert (error.kind, error.index, error.pos) == (fault, 7, 1000)
     assert error.verified.count == 0
     assert fault.value in str(error)
+
+
+@pytest.mark.parametrize("size", [0, 47])
+def test_an_entry_smaller_than_its_header_is_a_fault_and_no_endless_loop(size: int) -> None:
+    small = changed(changed(sealed()[0], ">i", 4, size), ">i", 44, size - 48)
+    assert fault_of(small).kind is EntryFault.SIZE
+    with pytest.raises(EntryCorruptError):
+        next(walk(small, 1000))
 
 
 def test_the_sound_entries_in_front_of_a_fault_are_handed_over() -> None:
@@ -294,9 +305,9 @@ def test_index_units_speak_of_the_range() -> None:
     assert units == pack_index_units(7, [1000, 1053, 1101], [53, 48, 61], [3, 3, 3])
     assert len(units) == 3 * INDEX_UNIT_SIZE
     assert parse_index_units(units + bytes(INDEX_UNIT_SIZE)) == [
-        IndexUnit(1, 1000, 53, 7, 3),
-        IndexUnit(1, 1053, 48, 8, 3),
-        IndexUnit(1, 1101, 61, 9, 3),
+        IndexUnit(1, Pos(1000), 53, Index(7), Term(3)),
+        IndexUnit(1, Pos(1053), 48, Index(8), Term(3)),
+        IndexUnit(1, Pos(1101), 61, Index(9), Term(3)),
     ]
 
 

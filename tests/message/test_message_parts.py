@@ -46,6 +46,19 @@ def test_a_deleted_property_is_gone_and_the_others_stay(encoded: bytes, name: by
     assert decode_properties(delete_property(encoded, name)) == left
 
 
+@pytest.mark.parametrize(
+    ("encoded", "left"),
+    [
+        (b"x\x01y\x02a\x01b", b"x\x01y\x02"),
+        (b"a\x01b", b""),
+        (b"a\x01b\x02", b""),
+        (b"a\x01b\x02x\x01y", b"x\x01y"),
+    ],
+)
+def test_what_stood_around_a_deleted_property_keeps_its_separators(encoded: bytes, left: bytes) -> None:
+    assert delete_property(encoded, b"a") == left
+
+
 def test_properties_have_a_limit() -> None:
     assert len(encode_properties({"k": "v" * 32764})) == 32767
     with pytest.raises(MessageEncodeError, match="32768"):

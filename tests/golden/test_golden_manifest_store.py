@@ -26,7 +26,7 @@ def test_a_file_is_covered_by_tests_that_read_it_or_says_where_it_belongs(path: 
         stem = (
             name.split(".n")[0].split(".broker")[0].removesuffix(".expected.jsonl.gz").removesuffix(".tar.xz")
         )
-        wanted = f'"{stem}"' if folder == "store" else f'"{name.removesuffix(".jsonl")}"'
+        wanted = f'"{stem}"' if folder == "store" else f'"{name.removesuffix(".jsonl")}'
         assert wanted in source
     if "covered" not in entry:
         assert "belongs to issue" in entry["not yet"]

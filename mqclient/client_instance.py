@@ -13,6 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from mqclient.client_api import ClientApi
@@ -26,6 +27,8 @@ from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
+
+UNREGISTER_TIMEOUT_S = 0.5
 
 
 class ClientInstance:
@@ -103,6 +106,19 @@ class ClientInstance:
         """One heartbeat to every known broker. Brokers that do not answer are passed over: the next one is soon."""
         body = self._heartbeat_body(self.client_id)
         await asyncio.gather(*(self._heartbeat_to(address, body) for address in self.broker_addresses()))
+
+    async def unregister(self, *, producer_group: str = "", consumer_group: str = "") -> None:
+        """Tells every known broker that we leave. One that does not answer in time finds out by the connection."""
+
+        async def tell(address: str) -> None:
+            with suppress(RemotingError, MQClientError):
+                await self.api.unregister(
+                    address, self.client_id, producer_group=producer_group, consumer_group=consumer_group
+                )
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(UNREGISTER_TIMEOUT_S):
+                await asyncio.gather(*map(tell, self.broker_addresses()))
 
     async def _heartbeat_to(self, address: str, body: HeartbeatData) -> None:
         try:

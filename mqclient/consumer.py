@@ -107,11 +107,11 @@ class PushConsumer:
         try:
             async with asyncio.timeout(LAST_COMMIT_TIMEOUT_S):
                 await self.commit()
-                await asyncio.gather(*map(self._unregister, self._instance.broker_addresses()))
         except TimeoutError:
             log.warning(
                 "left group=%s without a last commit: some messages will be delivered again", self.group
             )
+        await self._instance.unregister(consumer_group=self.group)
         await self._instance.close()
         self._batches.put_nowait(None)
 
@@ -296,12 +296,6 @@ class PushConsumer:
                     await self._instance.routes.refresh(topic)
                 except MQClientError as error:
                     log.debug("no route topic=%s reason=%s", topic, error)
-
-    async def _unregister(self, address: str) -> None:
-        try:
-            await self._instance.api.unregister(address, self.client_id, consumer_group=self.group)
-        except (RemotingError, MQClientError) as error:
-            log.debug("not unregistered broker=%s reason=%s", address, error)
 
     def _group_unknown(self) -> None:
         self._greet_again = True

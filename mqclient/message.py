@@ -1,12 +1,9 @@
-"""A message as an application hands it over, and its two checks."""
+"""A message as an application hands it over."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-
-NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +15,6 @@ class Message:
     body: bytes
     tags: str = ""
     keys: Sequence[str] = ()
-    properties: Mapping[str, str] = field(default=NO_PROPERTIES)
+    properties: Mapping[str, str] = field(default_factory=dict)
     flag: int = 0
     sharding_key: str = ""

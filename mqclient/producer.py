@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC, group_fault
 from message.tags import java_hash
 from mqclient.client_instance import ClientInstance, local_ip
-from mqclient.errors import MQClientError, NoMasterError, RouteNotFoundError, SendError
+from mqclient.errors import NoMasterError, RouteNotFoundError, SendError
 from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
 from mqclient.pending_send import PendingSend
@@ -88,13 +88,8 @@ class Producer:
         self._instance.start()
 
     async def close(self) -> None:
-        for address in self._instance.broker_addresses():
-            try:
-                await self._instance.api.unregister(
-                    address, self._instance.client_id, producer_group=self.group
-                )
-            except (RemotingError, MQClientError):
-                continue  # the broker forgets us with the connection
+        """Takes leave of the brokers. Sends that are under way end with an error."""
+        await self._instance.unregister(producer_group=self.group)
         await self._instance.close()
 
     async def __aenter__(self) -> Producer:

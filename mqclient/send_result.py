@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from message.message_id import decode_offset_message_id
 from mqclient.message_queue import MessageQueue
 
 
@@ -35,5 +36,5 @@ class SendResult:
 
     @property
     def phy_offset(self) -> int:
-        """The byte position in the replica group's commit log: the last 8 bytes of `offset_msg_id`."""
-        return int(self.offset_msg_id[-16:], 16)
+        """The byte position in the replica group's commit log, which `offset_msg_id` holds."""
+        return decode_offset_message_id(self.offset_msg_id)[1]

@@ -1,0 +1,264 @@
+"""A NameServer and a replica group of brokers, in memory behind real sockets, that fail as a test tells them to.
+
+The group keeps one set of queues, as if every append were replicated at once; `lead` moves the leadership. What a
+member is told to do wrong is a list of steps, each used up by one send: a response code, or "close" (the connection
+ends, the message is stored), "mute" (no answer, the message is stored).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from contextlib import suppress
+
+from message.encoder import encode_record
+from message.message_id import offset_message_id, pack_host
+from remoting.bodies import (
+    BrokerData,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    QueueData,
+    TopicRouteData,
+)
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, request, response
+from remoting.server import Channel, RemotingServer
+
+HOST = pack_host("127.0.0.1:10911")
+
+
+class FakeNamesrv:
+    def __init__(self, group: FakeGroup) -> None:
+        self.group = group
+        self.server = RemotingServer(self, "127.0.0.1", 0)
+        self.requests: list[RemotingCommand] = []
+
+    def channel_opened(self, channel: Channel) -> None: ...
+
+    def channel_closed(self, channel: Channel) -> None: ...
+
+    def commands_received(self, channel: Channel, commands: list[RemotingCommand]) -> None:
+        for command in commands:
+            self.requests.append(command)
+            topic = command.ext_fields["topic"]
+            if topic in self.group.topics:
+                answer = response(command, body=self.group.route(topic).encode())
+            else:
+                answer = response(command, ResponseCode.TOPIC_NOT_EXIST, "no route")
+            channel.write(answer.encode())
+
+
+class FakeBroker:
+    def __init__(self, group: FakeGroup) -> None:
+        self.group = group
+        self.server = RemotingServer(self, "127.0.0.1", 0)
+        self.steps: list[int | str] = []
+        self.sends: list[RemotingCommand] = []
+        self.heartbeats: list[HeartbeatData] = []
+        self.unregistered: list[dict[str, str]] = []
+        self.channels: dict[str, Channel] = {}
+        self.held: list[tuple[Channel, RemotingCommand]] = []
+        self.is_mute = False
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    def channel_opened(self, channel: Channel) -> None: ...
+
+    def channel_closed(self, channel: Channel) -> None:
+        for client_id, one in list(self.channels.items()):
+            if one is channel:
+                del self.channels[client_id]
+
+    def commands_received(self, channel: Channel, commands: list[RemotingCommand]) -> None:
+        if self.is_mute:
+            return
+        handlers = {
+            RequestCode.SEND_MESSAGE_V2: self.send_message,
+            RequestCode.PULL_MESSAGE: self.pull_message,
+            RequestCode.HEART_BEAT: self.heart_beat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update_offset,
+            RequestCode.GET_MAX_OFFSET: self.max_offset,
+            RequestCode.GET_MIN_OFFSET: self.min_offset,
+        }
+        for command in commands:
+            answer = handlers[RequestCode(command.code)](channel, command)
+            if answer is not None:
+                channel.write(answer.encode())
+
+    def send_message(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
+        self.sends.append(command)
+        if self.group.leader is not self:
+            return response(command, ResponseCode.SERVICE_NOT_AVAILABLE, "not the leader")
+        step = self.steps.pop(0) if self.steps else 0
+        if isinstance(step, int) and step not in (0, 10, 11, 12):
+            return response(command, step, f"told to answer {step}")
+        fields = command.ext_fields
+        queue = (fields["b"], int(fields["e"]))
+        queue_offset, phy_offset = self.group.store(queue, command)
+        if step == "close":
+            channel.abort()
+        if isinstance(step, str):
+            return None
+        return response(
+            command,
+            step,
+            ext_fields={
+                "msgId": offset_message_id(HOST, phy_offset),
+                "queueId": fields["e"],
+                "queueOffset": str(queue_offset),
+            },
+        )
+
+    def pull_message(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
+        fields = command.ext_fields
+        queue = (fields["topic"], int(fields["queueId"]))
+        if self.group.leader is not self:
+            return response(command, ResponseCode.SYSTEM_BUSY, "not the leader")
+        records, offset = self.group.queues[queue], int(fields["queueOffset"])
+        if offset < self.group.min_offset or offset > len(records):
+            moved = {"nextBeginOffset": str(self.group.min_offset)}
+            return response(command, ResponseCode.PULL_OFFSET_MOVED, "moved", moved)
+        found = records[offset : offset + int(fields["maxMsgNums"])]
+        if not found:
+            self.held.append((channel, command))
+            return None
+        return response(
+            command, ext_fields={"nextBeginOffset": str(offset + len(found))}, body=b"".join(found)
+        )
+
+    def wake(self) -> None:
+        held, self.held = self.held, []
+        for channel, command in held:
+            answer = self.pull_message(channel, command)
+            if answer is not None:
+                channel.write(answer.encode())
+
+    def heart_beat(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        data = HeartbeatData.decode(command.body)
+        self.heartbeats.append(data)
+        if data.consumer_data_set and data.client_id not in self.channels:
+            self.channels[data.client_id] = channel
+            self.notify()
+        return response(command)
+
+    def unregister(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        self.unregistered.append(command.ext_fields)
+        self.channels.pop(command.ext_fields["clientID"], None)
+        self.notify()
+        return response(command)
+
+    def notify(self) -> None:
+        for channel in self.channels.values():
+            changed = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {}, opaque=0, oneway=True)
+            channel.write(changed.encode())
+
+    def consumer_list(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        body = GetConsumerListByGroupResponseBody(consumer_id_list=list(self.channels))
+        return response(command, body=body.encode())
+
+    def query_offset(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        fields = command.ext_fields
+        offset = self.group.offsets.get((fields["consumerGroup"], fields["topic"], int(fields["queueId"])))
+        if offset is None:
+            return response(command, ResponseCode.QUERY_NOT_FOUND, "none")
+        return response(command, ext_fields={"offset": str(offset)})
+
+    def update_offset(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        fields = command.ext_fields
+        key = (fields["consumerGroup"], fields["topic"], int(fields["queueId"]))
+        self.group.offsets[key] = int(fields["commitOffset"])
+        return response(command)
+
+    def max_offset(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        queue = (command.ext_fields["topic"], int(command.ext_fields["queueId"]))
+        return response(command, ext_fields={"offset": str(len(self.group.queues[queue]))})
+
+    def min_offset(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        return response(command, ext_fields={"offset": str(self.group.min_offset)})
+
+
+class FakeGroup:
+    """Use it as `async with FakeGroup() as group`; topics get 4 queues."""
+
+    def __init__(self, members: int = 3, topics: tuple[str, ...] = ("T",)) -> None:
+        self.namesrv = FakeNamesrv(self)
+        self.brokers = [FakeBroker(self) for _ in range(members)]
+        self.leader: FakeBroker | None = self.brokers[0]
+        self.registered: FakeBroker | None = self.leader
+        self.topics = set(topics)
+        self.queues: dict[tuple[str, int], list[bytes]] = defaultdict(list)
+        self.offsets: dict[tuple[str, str, int], int] = {}
+        self.min_offset = 0
+        self._phy_offset = 0
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.namesrv.server.port}"
+
+    @property
+    def records(self) -> int:
+        return sum(map(len, self.queues.values()))
+
+    async def __aenter__(self) -> FakeGroup:
+        for member in (self.namesrv, *self.brokers):
+            await member.server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for member in (self.namesrv, *self.brokers):
+            await member.server.close(flush_seconds=0)
+
+    def lead(self, broker: FakeBroker | None, *, registered: bool = True) -> None:
+        self.leader = broker
+        if registered:
+            self.registered = broker
+
+    def route(self, topic: str) -> TopicRouteData:
+        addresses = {i + 1: b.address for i, b in enumerate(self.brokers) if b is not self.registered}
+        if self.registered is not None:
+            addresses[0] = self.registered.address
+        return TopicRouteData(
+            queue_datas=[QueueData(broker_name="G", read_queue_nums=4, write_queue_nums=4, perm=6)],
+            broker_datas=[BrokerData(cluster="C", broker_name="G", broker_addrs=addresses)],
+        )
+
+    def store(self, queue: tuple[str, int], command: RemotingCommand) -> tuple[int, int]:
+        fields, records = command.ext_fields, self.queues[queue]
+        record = encode_record(
+            queue[0].encode(),
+            queue[1],
+            int(fields["h"]),
+            len(records),
+            self._phy_offset,
+            int(fields["f"]),
+            int(fields["g"]),
+            HOST,
+            time.time_ns() // 1_000_000,
+            HOST,
+            0,
+            0,
+            bytes(command.body),
+            fields["i"].encode(),
+        )
+        records.append(record)
+        phy_offset = self._phy_offset
+        self._phy_offset += len(record) + 48
+        if self.leader is not None:
+            asyncio.get_running_loop().call_soon(self.leader.wake)
+        return len(records) - 1, phy_offset
+
+
+async def until(condition: object, limit_s: float = 5.0) -> None:
+    """Waits for a condition (a function without arguments), turn by turn of the loop."""
+    assert callable(condition)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            while not condition():  # noqa: ASYNC110, the condition is any
+                await asyncio.sleep(0.001)
+    assert condition(), "not reached in time"

@@ -1,0 +1,231 @@
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from fake_group import FakeGroup, until
+
+from mqclient import (
+    ConsumeBatch,
+    ConsumeFromWhere,
+    ConsumerConfig,
+    Message,
+    MessageQueue,
+    Producer,
+    PushConsumer,
+)
+
+FIRST = ConsumerConfig(
+    consume_from=ConsumeFromWhere.FIRST,
+    retry_pause_s=0.001,
+    retry_pause_max_s=0.01,
+    redeliver_after_s=0.001,
+    poll_name_server_interval_s=0.02,
+)
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(coroutine)
+
+
+async def read(consumer: PushConsumer, count: int) -> list[str]:
+    bodies: list[str] = []
+    async with asyncio.timeout(5):
+        async for message in consumer:
+            bodies.append(message.body.decode())
+            if len(bodies) == count:
+                break
+    return bodies
+
+
+async def send(group: FakeGroup, bodies: list[str], tags: str = "") -> None:
+    async with Producer(group.address, "p") as producer:
+        await producer.send_batch([Message("T", body.encode(), tags=tags) for body in bodies])
+
+
+def test_a_new_group_reads_from_the_first_message_on_and_later_ones_as_they_come() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            await send(group, ["a", "b", "c"])
+            async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer:
+                assert sorted(await read(consumer, 3)) == ["a", "b", "c"]
+                await send(group, ["d"])
+                assert await read(consumer, 1) == ["d"]
+
+    run(story())
+
+
+def test_a_new_group_that_begins_at_the_end_sees_only_what_comes_after() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            await send(group, ["old"])
+            async with PushConsumer(group.address, "g", {"T": "*"}) as consumer:
+                await until(lambda: len(consumer.queues) == 4)
+                await send(group, ["new"])
+                assert await read(consumer, 1) == ["new"]
+
+    run(story())
+
+
+def test_offsets_go_on_where_the_last_member_was_done() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            await send(group, [f"{i}" for i in range(8)])
+            async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer:
+                for _ in range(4):
+                    batch = await consumer.take()
+                    assert batch is not None
+                    batch.done()
+            assert sum(group.offsets.values()) == 8
+            await send(group, ["next"])
+            async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer:
+                assert await read(consumer, 1) == ["next"]
+
+    run(story())
+
+
+def test_a_batch_that_is_not_done_is_delivered_again_to_the_next_member() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            await send(group, ["x"])
+            async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer:
+                assert await consumer.take() is not None
+            async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer:
+                assert await read(consumer, 1) == ["x"]
+
+    run(story())
+
+
+def test_two_members_share_the_queues_and_one_takes_over_when_the_other_leaves() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as one:
+            await until(lambda: len(one.queues) == 4)
+            async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as two:
+                await until(lambda: len(one.queues) == 2 and len(two.queues) == 2)
+                assert sorted(one.queues + two.queues) == [MessageQueue("T", "G", i) for i in range(4)]
+            await until(lambda: len(one.queues) == 4)
+
+    run(story())
+
+
+def test_messages_with_another_tag_of_the_same_hash_are_not_shown() -> None:
+    async def story() -> None:
+        # "Aa" and "BB" have one Java hash; a broker that filters by hash delivers both.
+        async with FakeGroup() as group:
+            await send(group, ["no"], tags="BB")
+            await send(group, ["yes"], tags="Aa")
+            async with PushConsumer(group.address, "g", {"T": "Aa"}, config=FIRST) as consumer:
+                assert await read(consumer, 1) == ["yes"]
+
+    run(story())
+
+
+def test_the_offset_moves_over_messages_that_do_not_match() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            await send(group, ["no"] * 4, tags="B")
+            async with PushConsumer(group.address, "g", {"T": "A"}, config=FIRST):
+                await until(lambda: len(group.brokers[0].held) == 4)
+            assert sum(group.offsets.values()) == 4
+
+    run(story())
+
+
+def test_pulls_follow_the_leader() -> None:
+    async def story() -> None:
+        async with (
+            FakeGroup() as group,
+            PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer,
+        ):
+            await until(lambda: len(group.brokers[0].held) == 4)
+            group.lead(group.brokers[2])
+            await until(lambda: len(group.brokers[2].held) == 4)
+            await send(group, ["after"])
+            assert await read(consumer, 1) == ["after"]
+
+    run(story())
+
+
+def test_every_member_of_the_group_of_brokers_hears_the_heartbeat() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, PushConsumer(group.address, "g", {"T": "A || B"}) as consumer:
+            await until(lambda: all(consumer.client_id in broker.channels for broker in group.brokers))
+            (data,) = group.brokers[1].heartbeats[0].consumer_data_set
+            assert (data.group_name, data.consume_type, data.message_model) == (
+                "g",
+                "CONSUME_PASSIVELY",
+                "CLUSTERING",
+            )
+            subscription = {one.topic: one for one in data.subscription_data_set}
+            assert subscription["T"].tags_set == ["A", "B"]
+            assert subscription["T"].code_set == [65, 66]
+            assert subscription["%RETRY%g"].sub_string == "*"
+
+    run(story())
+
+
+def test_a_broker_that_moved_the_offset_is_obeyed() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            await send(group, [f"{i}" for i in range(12)])
+            group.offsets = {("g", "T", i): 0 for i in range(4)}
+            group.min_offset = 2
+            async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer:
+                assert len(await read(consumer, 4)) == 4
+
+    run(story())
+
+
+def test_a_batch_that_cannot_be_sent_back_comes_again_here_and_holds_its_offset() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            await send(group, ["x"])
+            async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer:
+                first = await consumer.take()
+                assert first is not None
+                group.lead(None)  # nobody to take it back
+                await consumer.send_back(first)
+                group.lead(group.brokers[0])
+                async with asyncio.timeout(5):
+                    assert await consumer.take() is first
+                await consumer.commit()
+                assert all(offset == 0 for offset in group.offsets.values())
+
+    run(story())
+
+
+def test_closing_ends_the_readers_that_wait() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            consumer = PushConsumer(group.address, "g", {"T": "*"}, config=FIRST)
+            await consumer.start()
+
+            async def wait() -> ConsumeBatch | None:
+                return await consumer.take()
+
+            waiting = [asyncio.create_task(wait()), asyncio.create_task(wait())]
+            await until(lambda: len(consumer.queues) == 4)
+            await consumer.close()
+            assert await asyncio.gather(*waiting) == [None, None]
+            assert all(broker.unregistered[0]["consumerGroup"] == "g" for broker in group.brokers)
+
+    run(story())
+
+
+def test_a_topic_that_comes_later_is_found() -> None:
+    async def story() -> None:
+        async with (
+            FakeGroup(topics=()) as group,
+            PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer,
+        ):
+            await until(lambda: len(group.namesrv.requests) > 3)
+            group.topics.add("T")
+            await until(lambda: len(consumer.queues) == 4)
+
+    run(story())
+
+
+@pytest.mark.parametrize(("group", "expression"), [("", "*"), ("g b", "*"), ("g", "||")])
+def test_a_name_or_expression_that_is_none_is_refused(group: str, expression: str) -> None:
+    with pytest.raises(ValueError, match=r"group|split"):
+        PushConsumer("127.0.0.1:9876", group, {"T": expression})

@@ -1,0 +1,287 @@
+import asyncio
+import zlib
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from fake_group import FakeGroup
+
+from message.decoder import decode_message
+from mqclient import (
+    ClientClosedError,
+    Message,
+    MessageIllegalError,
+    Producer,
+    ProducerConfig,
+    SendError,
+    SendPipeline,
+    SendResult,
+    SendStatus,
+)
+
+QUICK = ProducerConfig(send_timeout_s=0.2, retry_pause_s=0.001, retry_pause_max_s=0.002, stalled_after_s=0.01)
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(coroutine)
+
+
+def test_send_returns_where_the_message_lies() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            result = await producer.send(
+                Message("T", b"hello", tags="A", keys=("k1", "k2"), properties={"p": "v"})
+            )
+            assert result.status is SendStatus.SEND_OK
+            assert (result.attempts, result.maybe_duplicate) == (1, False)
+            queue = result.message_queue
+            stored = decode_message(group.queues["T", queue.queue_id][result.queue_offset])
+            assert (stored.body, stored.tags, stored.keys) == (b"hello", "A", "k1 k2")
+            assert stored.properties["p"] == "v"
+            assert stored.uniq_key == result.msg_id
+            assert stored.phy_offset == result.phy_offset
+
+    run(story())
+
+
+def test_a_batch_goes_round_the_queues_and_keeps_the_order_of_outcomes() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            outcomes = await producer.send_batch([Message("T", b"%d" % i) for i in range(40)])
+            assert [len(group.queues["T", i]) for i in range(4)] == [10, 10, 10, 10]
+            for i, outcome in enumerate(outcomes):
+                assert isinstance(outcome, SendResult)
+                record = group.queues["T", outcome.message_queue.queue_id][outcome.queue_offset]
+                assert decode_message(record).body == b"%d" % i
+
+    run(story())
+
+
+def test_messages_with_one_sharding_key_share_a_queue_in_order() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            await producer.send_batch([Message("T", b"%d" % i, sharding_key="order-7") for i in range(20)])
+            (records,) = [records for records in group.queues.values() if records]
+            assert [decode_message(record).body for record in records] == [b"%d" % i for i in range(20)]
+
+    run(story())
+
+
+def test_a_large_body_is_compressed_and_read_back_whole() -> None:
+    async def story() -> None:
+        body = b"abcdefgh" * 1000
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            result = await producer.send(Message("T", body))
+            record = group.queues["T", result.message_queue.queue_id][0]
+            stored = decode_message(record)
+            assert zlib.decompress(stored.body) == body
+            assert stored.sys_flag == 0x301
+            assert decode_message(record, decompress=True).body == body
+
+    run(story())
+
+
+def test_a_refused_send_waits_for_the_group_to_elect_and_costs_no_try() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g", config=QUICK) as producer:
+            group.brokers[0].steps = [14] * 10
+            result = await producer.send(Message("T", b"x"))
+            assert not result.maybe_duplicate
+            assert group.records == 1
+
+    run(story())
+
+
+def test_sends_follow_the_leader_to_another_member() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            await producer.send(Message("T", b"1"))
+            group.lead(group.brokers[1])
+            await producer.send(Message("T", b"2"))
+            assert len(group.brokers[1].sends) == 1
+            assert group.records == 2
+
+    run(story())
+
+
+def test_without_a_leader_the_send_ends_definite_when_its_time_is_up() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g", config=QUICK) as producer:
+            group.lead(None)
+            with pytest.raises(SendError, match="no leader") as caught:
+                await producer.send(Message("T", b"x"))
+            assert caught.value.definite
+            assert caught.value.retriable
+            assert caught.value.attempts == 0
+
+    run(story())
+
+
+def test_a_connection_that_ends_before_the_answer_is_tried_again_and_reported_as_maybe_twice() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            group.brokers[0].steps = ["close"]
+            result = await producer.send(Message("T", b"x"))
+            assert (result.attempts, result.maybe_duplicate) == (2, True)
+            stored = [decode_message(record) for records in group.queues.values() for record in records]
+            assert [message.uniq_key for message in stored] == [result.msg_id] * 2
+
+    run(story())
+
+
+def test_an_unknown_end_is_reported_as_unknown_when_retries_are_off() -> None:
+    async def story() -> None:
+        config = ProducerConfig(retry_times=0)
+        async with FakeGroup() as group, Producer(group.address, "g", config=config) as producer:
+            group.brokers[0].steps = ["close"]
+            with pytest.raises(SendError) as caught:
+                await producer.send(Message("T", b"x"))
+            assert not caught.value.definite
+            assert caught.value.attempts == 1
+            assert group.records == 1
+
+    run(story())
+
+
+def test_gives_up_after_three_unknown_ends() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            group.brokers[0].steps = [1, 1, 1]
+            with pytest.raises(SendError, match="outcome unknown after 3 attempts") as caught:
+                await producer.send(Message("T", b"x"))
+            assert not caught.value.definite
+            assert caught.value.code == 1
+
+    run(story())
+
+
+def test_a_refusal_by_rule_is_final_at_once() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            group.brokers[0].steps = [13]
+            with pytest.raises(SendError, match="told to answer 13") as caught:
+                await producer.send(Message("T", b"x"))
+            assert (caught.value.definite, caught.value.retriable, caught.value.code) == (True, False, 13)
+            assert caught.value.attempts == 1
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_lets_go_of_a_leader_that_answers_nothing_once_another_one_leads() -> None:
+    async def story() -> None:
+        config = ProducerConfig(stalled_after_s=0.01)
+        async with FakeGroup() as group, Producer(group.address, "g", config=config) as producer:
+            await producer.send(Message("T", b"1"))
+            group.brokers[0].is_mute = True
+            send = asyncio.create_task(producer.send(Message("T", b"2")))
+            group.lead(group.brokers[1])
+            result = await send
+            assert (result.attempts, result.maybe_duplicate) == (2, True)
+
+    run(story())
+
+
+def test_while_a_group_elects_only_one_message_of_a_batch_knocks() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g", config=QUICK) as producer:
+            group.brokers[0].steps = [14] * 50 + [14] * 3
+            outcomes = await producer.send_batch([Message("T", b"%d" % i) for i in range(50)])
+            assert all(isinstance(outcome, SendResult) for outcome in outcomes)
+            assert len(group.brokers[0].sends) == 50 + 3 + 50
+
+    run(story())
+
+
+def test_a_topic_that_nobody_knows_is_made_by_the_first_send() -> None:
+    async def story() -> None:
+        async with FakeGroup(topics=("TBW102",)) as group, Producer(group.address, "g") as producer:
+            result = await producer.send(Message("New", b"x"))
+            assert result.message_queue.topic == "New"
+            assert group.brokers[0].sends[0].ext_fields["c"] == "TBW102"
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (Message("T", b""), "0 bytes"),
+        (Message("T", b"x" * 4_194_305), "4194305 bytes"),
+        (Message("a b", b"x"), "illegal characters"),
+        (Message("T", b"x", keys=("a\x01",)), "end names and values"),
+        (Message("T", b"x", properties={"TAGS": "x"}), "fields of their own"),
+        (Message("T", b"x", properties={"p": "v" * 40_000}), "more than 32767"),
+    ],
+)
+def test_a_message_that_breaks_a_rule_is_not_sent(message: Message, reason: str) -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            with pytest.raises(MessageIllegalError, match=reason):
+                await producer.send(message)
+            assert group.brokers[0].sends == []
+
+    run(story())
+
+
+def test_a_closed_producer_says_so_and_has_taken_leave() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            producer = Producer(group.address, "g")
+            with pytest.raises(ClientClosedError, match="not started"):
+                await producer.send(Message("T", b"x"))
+            await producer.start()
+            await producer.send(Message("T", b"x"))
+            await producer.close()
+            assert group.brokers[0].unregistered[0]["producerGroup"] == "g"
+            with pytest.raises(ClientClosedError, match="closed"):
+                await producer.send(Message("T", b"x"))
+
+    run(story())
+
+
+def test_a_pipeline_reports_each_message_once_under_its_number() -> None:
+    async def story() -> None:
+        outcomes: dict[int, SendResult | SendError] = {}
+
+        def note(number: int, outcome: SendResult | SendError) -> None:
+            assert number not in outcomes
+            outcomes[number] = outcome
+
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            group.brokers[0].steps = [0, 13, "close"]
+            async with SendPipeline(producer, note, batch_size_max=7, in_flight_max=20) as pipeline:
+                for i in range(100):
+                    await pipeline.put(Message("T", b"%d" % i, properties={"number": str(i)}))
+        assert sorted(outcomes) == list(range(100))
+        assert isinstance(outcomes[1], SendError)
+        for number, outcome in outcomes.items():
+            if isinstance(outcome, SendResult):
+                record = group.queues["T", outcome.message_queue.queue_id][outcome.queue_offset]
+                assert decode_message(record).properties["number"] == str(number)
+
+    run(story())
+
+
+def test_a_pipeline_sends_a_lone_message_without_waiting_for_others() -> None:
+    async def story() -> None:
+        arrived = asyncio.Event()
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            async with SendPipeline(producer, lambda *_: arrived.set()) as pipeline:
+                await pipeline.put(Message("T", b"x"))
+                async with asyncio.timeout(2):
+                    await arrived.wait()
+            assert group.records == 1
+
+    run(story())
+
+
+def test_a_pipeline_tells_of_an_illegal_message() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            with pytest.raises(MessageIllegalError):
+                async with SendPipeline(producer, lambda *_: None) as pipeline:
+                    await pipeline.put(Message("T", b""))
+            assert group.records == 0
+
+    run(story())

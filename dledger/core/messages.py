@@ -12,6 +12,9 @@ from dledger.entry import Index, Pos, Term, VerifiedRange
 
 PeerId = str  # "n0"
 
+_NO_TERM = Term(-1)
+_NO_INDEX = Index(-1)
+
 
 class VoteResult(Enum):
     """Answers to a vote request. Names are DLedger's where it has one."""
@@ -111,7 +114,6 @@ class PushResult(Enum):
     SUCCESS = "SUCCESS"
     INCONSISTENT_STATE = "INCONSISTENT_STATE"  # previous_* is not held; see begin/end/conflict hints
     EXPIRED_TERM = "EXPIRED_TERM"
-    BUSY = "BUSY"  # a cut or something like it is under way: ask again later
     DISK_FULL = "DISK_FULL"
 
 
@@ -128,10 +130,8 @@ class PushResponse:
     ledger_begin_index: Index
     ledger_end_index: Index
     # Fast back-up: the member's term at previous_index (or at its end) and the first index it holds of that term.
-    conflict_term: Term = Term(-1)
-    conflict_index: Index = Index(-1)
+    conflict_term: Term = _NO_TERM
+    conflict_index: Index = _NO_INDEX
 
 
-Message = (
-    VoteRequest | VoteResponse | HeartBeatRequest | HeartBeatResponse | PushRequest | PushResponse
-)
+Message = VoteRequest | VoteResponse | HeartBeatRequest | HeartBeatResponse | PushRequest | PushResponse

@@ -1,0 +1,241 @@
+"""The follower's side of replication: what is pushed here, what of it is held, and what is acknowledged.
+
+Decides which pushed entries fit behind what the log holds, what conflicts and must be cut, how far the leader's commit
+covers this log, and what may be said to be durable. The bytes were verified before they come here; writing, cutting
+and syncing them is the caller's.
+"""
+
+from dledger.core.durable_index import DurableIndex
+from dledger.core.member_state import MemberState
+from dledger.core.messages import PeerId, PushRequest, PushResponse, PushResult, PushType
+from dledger.core.outbox import Outbox
+from dledger.core.output import LogView, PushedEntries
+from dledger.entry import Index, Term, VerifiedRange, parse_header
+
+_NO_TERM = Term(-1)
+_NO_INDEX = Index(-1)
+
+
+class EntryHandler:
+    """Of one follower in one term after the other.
+
+    Invariants: entries up to matched_index are those of the leader of the current term, proven by index, term and
+    chain; nothing up to it or to committed_index is ever cut; only what is matched and durable is acknowledged.
+    """
+
+    def __init__(self, state: MemberState, log: LogView, durable: DurableIndex, outbox: Outbox) -> None:
+        self._state = state
+        self._log = log
+        self._durable = durable
+        self._outbox = outbox
+        self.is_cutting = False
+        self.has_no_space = False
+        self.start_term()
+
+    def start_term(self) -> None:
+        """What was matched with the leader of another term says nothing about this one's."""
+        self._matched_index = Index(-1)
+        self._acked_index = Index(-1)
+        self._sequence = 0  # the newest push seen: acknowledgements carry it
+        self._leader_committed_index = Index(-1)
+        self._waiting: PushRequest | None = None  # the newest push that came during a cut
+        # See hold_all_acknowledged().
+        self._compared_sequence: int | None = None
+        self._committed_after_compare = Index(-1)
+
+    @property
+    def matched_index(self) -> Index:
+        return self._matched_index
+
+    def on_push(self, request: PushRequest, now_ms: int) -> None:
+        """A push by the leader of the current term."""
+        self._sequence = max(self._sequence, request.sequence)
+        self._hear_commit(request)
+        if self.is_cutting:
+            # Answered when the cut is done; of several, the newest is all the leader waits for.
+            self._waiting = request
+            return
+        if request.push_type is PushType.COMMIT:
+            self.learn_commit(self._leader_committed_index)
+            return  # no answer: the next heartbeat says it again
+        if not self._holds_previous(request):
+            self._refuse(request)
+            return
+        self._matched_index = max(self._matched_index, request.previous_index)
+        self.learn_commit(self._leader_committed_index)
+        match request.push_type:
+            case PushType.APPEND if request.payload is not None and request.payload.count:
+                self._append(request, request.payload, now_ms)
+            case PushType.TRUNCATE if self._next_conflicts(request):
+                self._cut(Index(request.previous_index + 1), request)
+            case _:
+                if request.push_type is PushType.COMPARE and self._compared_sequence is None:
+                    self._compared_sequence = request.sequence
+                self._answer(request.push_type, request.sequence, PushResult.SUCCESS)
+
+    def _holds_previous(self, request: PushRequest) -> bool:
+        log, index = self._log, request.previous_index
+        return log.term_at(index) == request.previous_term and log.chain_at(index) == request.previous_chain
+
+    def _next_conflicts(self, request: PushRequest) -> bool:
+        """Whether the entry behind `previous_index` is another than the leader's. Without an entry of the leader's to
+        compare with nothing is cut: a late TRUNCATE would take entries that the leader has pushed since."""
+        index = request.previous_index + 1
+        if request.next_term is None or index > self._log.ledger_end_index:
+            return False
+        log = self._log
+        return (
+            log.term_at(Index(index)) != request.next_term or log.chain_at(Index(index)) != request.next_chain
+        )
+
+    def _append(self, request: PushRequest, payload: VerifiedRange, now_ms: int) -> None:
+        first_index = payload.first_index
+        held_last_index = min(self._log.ledger_end_index, payload.last_index)
+        if held_last_index >= first_index and not self._holds(payload, held_last_index):
+            # One that is held proves all before it, by the chain; so the first that is not is where they part.
+            conflict_index = next(
+                Index(index)
+                for index in range(first_index, held_last_index + 1)
+                if not self._holds(payload, Index(index))
+            )
+            self._cut(conflict_index, request)
+        elif held_last_index == payload.last_index:
+            self._matched_index = max(self._matched_index, payload.last_index)
+            self._answer(PushType.APPEND, request.sequence, PushResult.SUCCESS)
+        elif self.has_no_space:
+            self._answer(PushType.APPEND, request.sequence, PushResult.DISK_FULL)
+        else:
+            # Acknowledged by acknowledge(), once it is durable.
+            self._outbox.append_pushed(PushedEntries(payload, held_last_index - first_index + 1))
+            self._durable.appended(now_ms)
+            self._matched_index = payload.last_index
+
+    def _holds(self, payload: VerifiedRange, index: Index) -> bool:
+        """Whether the log holds the very entry that was pushed for `index`."""
+        log, row = self._log, index - payload.first_index
+        if log.term_at(index) != payload.terms[row]:
+            return False
+        return log.chain_at(index) == parse_header(payload.buffer, payload.offsets[row]).chain_crc
+
+    def _cut(self, from_index: Index, request: PushRequest) -> None:
+        if not self._may_cut(from_index):
+            self._outbox.fail(
+                f"leader {request.leader_id} of term {request.term} pushed another entry {from_index}, but entries up "
+                f"to {self._state.committed_index} are committed and up to {self._matched_index} were matched with it"
+            )
+            return
+        self.is_cutting = True
+        self._waiting = request
+        self._durable.cut(from_index)
+        self._outbox.cut(from_index)
+
+    def _may_cut(self, from_index: Index) -> bool:
+        return from_index > self._state.committed_index and from_index > self._matched_index
+
+    def cut_done(self, now_ms: int) -> None:
+        self.is_cutting = False
+        request, self._waiting = self._waiting, None
+        if request is not None:
+            self.on_push(request, now_ms)
+
+    def set_no_space(self, has_no_space: bool) -> None:
+        """What could not be written was never matched."""
+        self.has_no_space = has_no_space
+        if has_no_space and self._matched_index > self._log.ledger_end_index:
+            self._matched_index = self._log.ledger_end_index
+            self._answer(PushType.APPEND, self._sequence, PushResult.DISK_FULL)
+
+    # --- commit
+
+    def _hear_commit(self, request: PushRequest) -> None:
+        committed_index = request.committed_index
+        self._leader_committed_index = max(self._leader_committed_index, committed_index)
+        if (
+            self._compared_sequence is not None
+            and request.sequence > self._compared_sequence
+            and request.push_type in (PushType.APPEND, PushType.COMMIT)
+        ):
+            self._committed_after_compare = max(self._committed_after_compare, committed_index)
+
+    def learn_commit(self, leader_committed_index: Index) -> None:
+        """Before the entries of the same push are appended, so that it never runs ahead of what the log holds."""
+        self._leader_committed_index = max(self._leader_committed_index, leader_committed_index)
+        committed_index = min(self._leader_committed_index, self._matched_index, self._log.ledger_end_index)
+        if committed_index > self._state.committed_index:
+            self._state.commit(committed_index)
+
+    def holds_all_acknowledged(self) -> bool:
+        """Whether a doubted member is as good as if it had lost nothing.
+
+        What it once acknowledged and lost matters as far as a leader counted it. From its first answer in this term on
+        the leader of this term knows what it really holds; so all that was ever counted is covered by a commit that
+        the leader said after that, if it is of the leader's own term. Durable here up to there is enough.
+        """
+        index = self._committed_after_compare
+        return (
+            index >= 0
+            and index <= min(self._durable.value, self._matched_index)
+            and self._log.term_at(index) == self._state.curr_term
+        )
+
+    # --- answers
+
+    def acknowledge(self, leader_id: PeerId | None) -> None:
+        """After a sync: the only way in which entries are acknowledged that were not there before."""
+        self.learn_commit(self._leader_committed_index)
+        ackable_index = self._ackable_index()
+        if leader_id is not None and ackable_index > self._acked_index:
+            self._answer(PushType.APPEND, self._sequence, PushResult.SUCCESS, leader_id=leader_id)
+
+    def _ackable_index(self) -> Index:
+        if not self._state.can_vote:
+            # A vote that it cannot remember may have gone to a leader of a higher term, which does not know of what
+            # would be acknowledged here.
+            return Index(-1)
+        return min(self._durable.value, self._matched_index)
+
+    def _refuse(self, request: PushRequest) -> None:
+        """Says what is held instead, so that the leader need not go back entry by entry."""
+        log = self._log
+        at = min(request.previous_index, log.ledger_end_index)
+        term = log.term_at(at)
+        if term is None or at < log.ledger_begin_index:
+            self._answer(request.push_type, request.sequence, PushResult.INCONSISTENT_STATE)
+            return
+        self._answer(
+            request.push_type,
+            request.sequence,
+            PushResult.INCONSISTENT_STATE,
+            conflict_term=term,
+            conflict_index=log.first_index_of_term_at(at),
+        )
+
+    def _answer(
+        self,
+        push_type: PushType,
+        sequence: int,
+        result: PushResult,
+        *,
+        leader_id: PeerId | None = None,
+        conflict_term: Term = _NO_TERM,
+        conflict_index: Index = _NO_INDEX,
+    ) -> None:
+        state, log = self._state, self._log
+        self._acked_index = ackable_index = self._ackable_index()
+        to = leader_id if leader_id is not None else state.leader_id
+        assert to is not None, "a push names its leader"
+        self._outbox.send(
+            to,
+            PushResponse(
+                push_type,
+                state.curr_term,
+                state.self_id,
+                sequence,
+                result,
+                ackable_index,
+                log.ledger_begin_index,
+                log.ledger_end_index,
+                conflict_term,
+                conflict_index,
+            ),
+        )

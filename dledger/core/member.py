@@ -1,0 +1,420 @@
+"""One member of a replicated log: the façade over the parts of the pure core.
+
+Messages, time, finished disk work and appends in; one Output out. Nothing here reads a clock, rolls dice that were not
+given, or knows sockets, files and threads: given the same calls, two members return the same Outputs. The server and
+the simulator drive the same class.
+"""
+
+from random import Random
+from typing import assert_never
+
+from dledger.core.durable_index import DurableIndex
+from dledger.core.entry_dispatcher import EntryDispatcher
+from dledger.core.entry_handler import EntryHandler
+from dledger.core.heart_beat_rounds import HeartBeatRounds
+from dledger.core.leader_elector import LeaderElector
+from dledger.core.member_config import MemberConfig
+from dledger.core.member_state import MemberState
+from dledger.core.messages import (
+    HeartBeatRequest,
+    HeartBeatResponse,
+    Message,
+    PeerId,
+    PushRequest,
+    PushResponse,
+    PushResult,
+    VoteRequest,
+    VoteResponse,
+)
+from dledger.core.outbox import Outbox
+from dledger.core.output import (
+    NOTHING,
+    AppendRefusal,
+    Batch,
+    HardState,
+    LogView,
+    Output,
+    RefusalReason,
+    Role,
+)
+from dledger.core.quorum_ack_checker import QuorumAckChecker
+from dledger.entry import Index, Term
+
+_NOTHING_COMMITTED = Index(-1)
+
+
+class Member:
+    """The caller carries out each Output before the next call, and makes all calls in one thread; results of work in
+    other threads come back by synced(), hard_state_saved() and cut_done().
+    """
+
+    def __init__(
+        self,
+        config: MemberConfig,
+        log: LogView,
+        hard_state: HardState,
+        random: Random,
+        now_ms: int,
+        *,
+        durable_index: Index,
+        committed_index: Index = _NOTHING_COMMITTED,
+        can_vote: bool = True,
+    ) -> None:
+        """`durable_index`: of the log as it was opened; the caller syncs the rest and calls synced().
+
+        `can_vote` False: this member's hard state could not be read, or its group is not formed yet.
+        """
+        self._config = config
+        self._log = log
+        self._state = state = MemberState(config.self_id, hard_state, committed_index, can_vote)
+        self._outbox = outbox = Outbox(state)
+        self._durable = DurableIndex(log, durable_index, now_ms)
+        self._elector = LeaderElector(config, state, log, outbox, random, now_ms)
+        self._rounds = HeartBeatRounds(config, state, outbox)
+        self._handler = EntryHandler(state, log, self._durable, outbox)
+        self._checker = QuorumAckChecker(config, state, outbox)
+        self._dispatchers = {
+            peer: EntryDispatcher(config, state, log, outbox, peer) for peer in config.others
+        }
+        self._leading_term: Term | None = None
+        self._handled_term = state.curr_term
+        # Rule 5: what was read back at start may be in the page cache alone: no voting or leading on it until synced.
+        self._tail_to_sync = log.ledger_end_index
+        if log.ledger_end_term > state.curr_term:
+            # The crash came between writing entries of a term and saving the term; no vote in it can have left.
+            state.take_term(log.ledger_end_term, None, "term of the last entry")
+
+    # --- what a member is
+
+    @property
+    def role(self) -> Role:
+        return self._state.role
+
+    @property
+    def curr_term(self) -> Term:
+        return self._state.curr_term
+
+    @property
+    def curr_vote_for(self) -> PeerId | None:
+        return self._state.curr_vote_for
+
+    @property
+    def leader_id(self) -> PeerId | None:
+        return self._state.leader_id
+
+    @property
+    def committed_index(self) -> Index:
+        return self._state.committed_index
+
+    @property
+    def durable_index(self) -> Index:
+        return self._durable.value
+
+    @property
+    def doubted(self) -> bool:
+        return self._state.doubted
+
+    @property
+    def can_vote(self) -> bool:
+        return self._state.can_vote
+
+    @property
+    def stopped(self) -> bool:
+        return self._state.stopped
+
+    @property
+    def leader_ready(self) -> bool:
+        """Leading, with an entry of the own term committed: all that was ever committed is known to be so."""
+        return self._state.role is Role.LEADER and self._checker.own_term_committed
+
+    @property
+    def peer_watermarks_by_term(self) -> dict[Term, dict[PeerId, Index]]:
+        return self._checker.peer_watermarks_by_term
+
+    @property
+    def election_obstacle(self) -> str | None:
+        """What a running campaign still lacks, for status pages."""
+        return self._elector.obstacle()
+
+    @property
+    def peers_behind_begin(self) -> list[PeerId]:
+        """Followers whose log ends before this leader's first entry: they cannot be caught up from this log."""
+        return [peer for peer, dispatcher in self._dispatchers.items() if dispatcher.behind_begin]
+
+    # --- messages and time
+
+    def step(self, message: Message, now_ms: int) -> Output:
+        state = self._state
+        if state.stopped:
+            return NOTHING
+        # A pre-vote changes no term; a vote request does if it is not refused for other reasons (leader_elector.py).
+        if message.term > state.curr_term and type(message) is not VoteRequest:
+            self._elector.take_term(message.term, "heard a higher term", now_ms)
+        match message:
+            case PushResponse():
+                self._on_push_response(message, now_ms)
+            case PushRequest():
+                self._on_push_request(message, now_ms)
+            case HeartBeatRequest():
+                self._on_heart_beat(message, now_ms)
+            case HeartBeatResponse():
+                if (
+                    message.term == state.curr_term
+                    and self._leads()
+                    and message.member_id in self._dispatchers
+                ):
+                    self._rounds.on_response(message)
+            case VoteRequest():
+                self._elector.on_vote_request(message, now_ms, self._may_vote())
+            case VoteResponse():
+                if message.voter_id in self._dispatchers:
+                    self._elector.on_vote_response(message, now_ms)
+            case _:
+                assert_never(message)
+        return self._take(now_ms)
+
+    def tick(self, now_ms: int) -> Output:
+        """Every 10 ms."""
+        state = self._state
+        if state.stopped:
+            return NOTHING
+        is_stalled = self._durable.is_stalled(now_ms, self._config.stalled_sync_ms)
+        if self._leads():
+            silent_ms = self._rounds.quorum_silent_ms(now_ms)
+            if silent_ms > self._config.check_quorum_ms:
+                reason = f"no majority answered for {silent_ms} ms, limit {self._config.check_quorum_ms} ms"
+                self._elector.step_down(f"the own disk hangs: {reason}" if is_stalled else reason, now_ms)
+            else:
+                self._rounds.tick(now_ms, is_stalled)
+                for dispatcher in self._dispatchers.values():
+                    dispatcher.tick(now_ms)
+                self._checker.tick(now_ms)
+        may_campaign = (
+            self._may_vote()
+            and not self._handler.is_cutting
+            and not self._handler.has_no_space
+            and not is_stalled
+        )
+        self._elector.tick(now_ms, may_campaign)
+        return self._take(now_ms)
+
+    def peer_connected(self, peer: PeerId, now_ms: int) -> Output:
+        if self._state.stopped:
+            return NOTHING
+        self._elector.peer_connected(peer, now_ms)
+        if self._leads():
+            self._dispatchers[peer].peer_connected(now_ms)
+        return self._take(now_ms)
+
+    def peer_disconnected(self, peer: PeerId, now_ms: int) -> Output:
+        if self._state.stopped:
+            return NOTHING
+        self._elector.peer_disconnected(peer, now_ms)
+        if self._leads():
+            self._dispatchers[peer].peer_disconnected(now_ms)
+        return self._take(now_ms)
+
+    def _on_push_response(self, response: PushResponse, now_ms: int) -> None:
+        state = self._state
+        if response.term != state.curr_term or state.role is not Role.LEADER:
+            return
+        dispatcher = self._dispatchers.get(response.member_id)
+        if dispatcher is None:
+            return
+        if dispatcher.on_response(response, now_ms):
+            self._checker.update_watermark(response.member_id, dispatcher.match_index)
+        dispatcher.pump(now_ms)
+
+    def _on_push_request(self, request: PushRequest, now_ms: int) -> None:
+        if request.term < self._state.curr_term:
+            self._refuse_expired(request)
+        elif self._is_led_by(request.leader_id, now_ms):
+            self._handler.on_push(request, now_ms)
+
+    def _on_heart_beat(self, request: HeartBeatRequest, now_ms: int) -> None:
+        state = self._state
+        if request.term == state.curr_term:
+            if not self._is_led_by(request.leader_id, now_ms):
+                return
+            self._handler.learn_commit(request.committed_index)
+        elif request.leader_id not in self._dispatchers:
+            return
+        self._outbox.send(
+            request.leader_id,
+            HeartBeatResponse(state.curr_term, state.self_id, request.round, self._log.ledger_end_index),
+        )
+
+    def _is_led_by(self, leader_id: PeerId, now_ms: int) -> bool:
+        """Take the sender of a leader's message of the current term as its leader."""
+        state = self._state
+        if leader_id not in self._dispatchers:
+            return False
+        if state.leader_id not in (None, leader_id):
+            self._outbox.fail(f"{leader_id} and {state.leader_id} both lead term {state.curr_term}")
+            if state.role is Role.LEADER:
+                self._elector.step_down("another leader in its term", now_ms)
+            return False
+        self._elector.hear_leader(leader_id, now_ms)
+        self._enter_term()
+        return True
+
+    def _refuse_expired(self, request: PushRequest) -> None:
+        """Tells a deposed leader of the term that deposed it."""
+        if request.leader_id in self._dispatchers:
+            log, state = self._log, self._state
+            self._outbox.send(
+                request.leader_id,
+                PushResponse(
+                    request.push_type,
+                    state.curr_term,
+                    state.self_id,
+                    request.sequence,
+                    PushResult.EXPIRED_TERM,
+                    Index(-1),
+                    log.ledger_begin_index,
+                    log.ledger_end_index,
+                ),
+            )
+
+    # --- appending
+
+    def check_append(self, size: int, count: int) -> AppendRefusal | None:
+        """Whether `count` entries of `size` bytes together, headers included, may be appended now."""
+        state, config, checker = self._state, self._config, self._checker
+        if state.stopped:
+            return AppendRefusal(RefusalReason.STOPPED, "this member has stopped")
+        if state.role is not Role.LEADER:
+            return AppendRefusal(
+                RefusalReason.NOT_LEADER,
+                f"{state.self_id} is {state.role.name} in term {state.curr_term}, the leader is {state.leader_id}",
+            )
+        if not checker.own_term_committed:
+            return AppendRefusal(
+                RefusalReason.LEADER_NOT_READY,
+                f"{state.self_id} leads term {state.curr_term}, in which nothing is committed yet: "
+                f"committed {state.committed_index}, end {self._log.ledger_end_index}",
+            )
+        if self._handler.has_no_space:
+            return AppendRefusal(
+                RefusalReason.DISK_FULL, f"no space for {size} bytes on the disk of {state.self_id}"
+            )
+        if checker.uncommitted_size + size > config.pending_size_max:
+            return AppendRefusal(
+                RefusalReason.LEADER_PENDING_FULL,
+                f"{checker.uncommitted_size} bytes wait for a majority, {size} more in {count} entries are above the "
+                f"limit of {config.pending_size_max}",
+            )
+        if checker.uncommitted_count >= config.pending_count_max:
+            return AppendRefusal(
+                RefusalReason.LEADER_PENDING_FULL,
+                f"{checker.uncommitted_count} appends wait for a majority, limit {config.pending_count_max}",
+            )
+        return None
+
+    def append(self, batch: Batch, closure: object | None, now_ms: int) -> Output:
+        """`batch` is in the log already. `closure` comes back in a Completion; the no-op of a new leader has none."""
+        state = self._state
+        assert state.role is Role.LEADER, "check_append() says who may append"
+        assert batch.term == state.curr_term, "a leader appends entries of its own term"
+        self._durable.appended(now_ms)
+        self._checker.append(batch, closure, now_ms)
+        for dispatcher in self._dispatchers.values():
+            dispatcher.pump(now_ms)
+        return self._take(now_ms)
+
+    def write_failed_no_space(self, no_space: bool, now_ms: int) -> Output:
+        """True: nothing of an append could be written for want of space. False: try again.
+
+        Until then appends and pushes are refused and this member does not campaign; it votes and reads on.
+        """
+        if self._state.stopped:
+            return NOTHING
+        self._handler.set_no_space(no_space)
+        if no_space and self._leads() and not self._checker.has_own_term_entry:
+            self._elector.step_down("no space for the no-op of its term", now_ms)
+        return self._take(now_ms)
+
+    # --- finished disk work
+
+    def synced(self, end_index: Index, log_generation: int, now_ms: int) -> Output:
+        """A sync is done that captured `end_index` in `log_generation`."""
+        state = self._state
+        if state.stopped or not self._durable.synced(end_index, log_generation, now_ms):
+            return NOTHING
+        if self._leads():
+            self._checker.update_watermark(state.self_id, self._durable.value)
+        elif state.leader_id is not None:
+            self._handler.acknowledge(state.leader_id)
+        return self._take(now_ms)
+
+    def hard_state_saved(self, sequence: int, now_ms: int) -> Output:
+        self._state.hard_state_saved(sequence)
+        if self._state.stopped:
+            return NOTHING
+        self._outbox.release_held()
+        self._elector.hard_state_saved(now_ms)
+        return self._take(now_ms)
+
+    def cut_done(self, now_ms: int) -> Output:
+        if self._state.stopped:
+            return NOTHING
+        self._handler.cut_done(now_ms)
+        return self._take(now_ms)
+
+    # --- the rest of a life
+
+    def allow_voting(self, now_ms: int) -> Output:
+        """The group is formed: a member that was made with can_vote False for want of an identity takes part."""
+        self._state.can_vote = True
+        return self._take(now_ms)
+
+    def stop(self, now_ms: int) -> Output:
+        """Pending appends end as unknown; every later call returns NOTHING."""
+        if self._state.stopped:
+            return NOTHING
+        if self._state.role is not Role.FOLLOWER:
+            self._elector.step_down("stopped", now_ms)
+        output = self._take(now_ms)
+        self._state.stopped = True
+        return output
+
+    # --- after each call
+
+    def _take(self, now_ms: int) -> Output:
+        state = self._state
+        self._enter_term()
+        if state.role is Role.LEADER:
+            if self._leading_term is None:
+                self._start_leading(now_ms)
+        elif self._leading_term is not None:
+            self._leading_term = None
+            self._checker.stop()
+        if state.doubted and self._doubt_is_over():
+            state.end_doubt()
+        return self._outbox.take()
+
+    def _enter_term(self) -> None:
+        if self._handled_term != self._state.curr_term:
+            self._handled_term = self._state.curr_term
+            self._handler.start_term()
+
+    def _start_leading(self, now_ms: int) -> None:
+        self._leading_term = self._state.curr_term
+        self._checker.start(self._durable.value)
+        self._rounds.start(now_ms)
+        for dispatcher in self._dispatchers.values():
+            dispatcher.start(now_ms)
+        self._outbox.want_no_op()
+
+    def _doubt_is_over(self) -> bool:
+        if self._leads():
+            return self._checker.own_term_committed and self._durable.value >= self._state.committed_index
+        return self._handler.holds_all_acknowledged()
+
+    def _leads(self) -> bool:
+        return self._state.role is Role.LEADER
+
+    def _may_vote(self) -> bool:
+        return self._state.can_vote and self._durable.value >= min(
+            self._tail_to_sync, self._log.ledger_end_index
+        )

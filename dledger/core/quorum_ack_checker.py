@@ -1,0 +1,114 @@
+"""What a majority holds: watermarks, the commit of a leader, and the appends that wait for it."""
+
+from collections import deque
+from collections.abc import Iterable
+
+from dledger.core.member_config import MemberConfig
+from dledger.core.member_state import MemberState
+from dledger.core.messages import PeerId
+from dledger.core.outbox import Outbox
+from dledger.core.output import AppendStatus, Batch
+from dledger.entry import Index, Term
+
+
+def quorum_index(watermarks: Iterable[Index]) -> Index:
+    """The highest index that a majority of the members reached."""
+    ascending = sorted(watermarks)
+    return ascending[(len(ascending) - 1) // 2]
+
+
+class QuorumAckChecker:
+    """Of one leader in one term after the other.
+
+    Invariant: committed_index covers only entries that a majority holds durably, and moves by counting only to entries
+    of the leader's own term (Raft, 5.4.2): an older entry on a majority may still be overwritten by another leader.
+    """
+
+    def __init__(self, config: MemberConfig, state: MemberState, outbox: Outbox) -> None:
+        self._config = config
+        self._state = state
+        self._outbox = outbox
+        self._term = Term(-1)
+        self._watermarks: dict[PeerId, Index] = {}
+        self._own_term_first_index: Index | None = None
+        # Batches beyond the commit, oldest first: (last index, bytes).
+        self._uncommitted: deque[tuple[Index, int]] = deque()
+        self._uncommitted_size = 0
+        # Those of them that somebody waits for: (last index, closure, until ms), in the same order.
+        self._pending_closure: deque[tuple[Index, object, int]] = deque()
+
+    @property
+    def peer_watermarks_by_term(self) -> dict[Term, dict[PeerId, Index]]:
+        """Acknowledged index of each member in the term that this one leads; empty when it does not lead."""
+        return {self._term: dict(self._watermarks)} if self._watermarks else {}
+
+    @property
+    def uncommitted_size(self) -> int:
+        """Bytes that this leader appended and no majority holds yet."""
+        return self._uncommitted_size
+
+    @property
+    def uncommitted_count(self) -> int:
+        return len(self._uncommitted)
+
+    @property
+    def own_term_committed(self) -> bool:
+        first_index = self._own_term_first_index
+        return first_index is not None and self._state.committed_index >= first_index
+
+    @property
+    def has_own_term_entry(self) -> bool:
+        return self._own_term_first_index is not None
+
+    def start(self, durable_index: Index) -> None:
+        """A new leader. Its own watermark is what is on its disk, not what is in its log."""
+        self._term = self._state.curr_term
+        self._watermarks = dict.fromkeys(self._config.peers, Index(-1))
+        self._watermarks[self._state.self_id] = durable_index
+        self._own_term_first_index = None
+        self._uncommitted.clear()
+        self._uncommitted_size = 0
+
+    def stop(self) -> None:
+        """Leading is over: what is pending may yet be committed by another leader, or never."""
+        self._watermarks = {}
+        self._own_term_first_index = None
+        self._uncommitted.clear()
+        self._uncommitted_size = 0
+        for _, closure, _ in self._pending_closure:
+            self._outbox.complete(closure, AppendStatus.UNKNOWN)
+        self._pending_closure.clear()
+
+    def append(self, batch: Batch, closure: object | None, now_ms: int) -> None:
+        if self._own_term_first_index is None:
+            self._own_term_first_index = batch.first_index
+        self._uncommitted.append((batch.last_index, batch.size))
+        self._uncommitted_size += batch.size
+        if closure is not None:
+            self._pending_closure.append((batch.last_index, closure, now_ms + self._config.wait_ack_ms_max))
+
+    def update_watermark(self, peer: PeerId, index: Index) -> None:
+        """`index` as the peer said it in this term; lower than before only if it lost what it acknowledged."""
+        self._watermarks[peer] = index
+        majority_index = quorum_index(self._watermarks.values())
+        if majority_index > self._state.committed_index and self._may_commit(majority_index):
+            self._commit(majority_index)
+
+    def _may_commit(self, index: Index) -> bool:
+        first_index = self._own_term_first_index
+        return first_index is not None and index >= first_index
+
+    def _commit(self, index: Index) -> None:
+        self._state.commit(index)
+        uncommitted = self._uncommitted
+        while uncommitted and uncommitted[0][0] <= index:
+            self._uncommitted_size -= uncommitted.popleft()[1]
+        pending = self._pending_closure
+        complete = self._outbox.complete
+        while pending and pending[0][0] <= index:
+            complete(pending.popleft()[1], AppendStatus.SUCCESS)
+
+    def tick(self, now_ms: int) -> None:
+        pending = self._pending_closure
+        while pending and pending[0][2] <= now_ms:
+            self._outbox.complete(pending.popleft()[1], AppendStatus.UNKNOWN)

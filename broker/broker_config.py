@@ -26,9 +26,8 @@ from remoting.configuration import (
     whole_number,
     words,
 )
+from store.state.table_configs import PERM_READ, PERM_WRITE
 
-PERM_READ = 4
-PERM_WRITE = 2
 _INT_MAX = 2**31 - 1
 
 
@@ -105,11 +104,6 @@ class MessageStoreConfig:
     def __post_init__(self) -> None:
         if self.mapped_file_size_consume_queue % 20:
             raise ConfigError("mappedFileSizeConsumeQueue must be a multiple of 20, the size of a unit")
-        if self.max_message_size * 2 > self.mapped_file_size_commit_log:
-            raise ConfigError(
-                f"mappedFileSizeCommitLog={self.mapped_file_size_commit_log} must hold at least two messages "
-                f"of maxMessageSize={self.max_message_size}"
-            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,322 @@
+"""Queue bounds, single messages, topics and groups by hand: what tools and clients ask of a broker besides
+sending and pulling.
+
+Look-ups are answered by every member; what changes a table goes through the log and is answered when applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from broker.answers import Answers, RequestHandler
+from broker.client_channel import ClientChannel
+from broker.subscription_group_manager import SubscriptionGroupManager
+from broker.topic_config_manager import TopicConfigManager
+from message import names
+from message.decoder import decode_message
+from remoting import bodies, headers
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.configuration import format_properties
+from remoting.fastjson import dumps_fastjson
+from store.get_message import GetMessageStatus
+from store.state.table_configs import DataVersion, SubscriptionGroupConfig, TopicConfig
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+NOT_APPLIED = "this member does not lead, or stopped leading: the change may not be stored"
+NO_STORE_TIME = -1
+
+
+class AdminBrokerProcessor:
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        runtime_info: Callable[[], dict[str, str]],
+        settings: Mapping[str, str],
+    ) -> None:
+        """`runtime_info` makes the table of GET_BROKER_RUNTIME_INFO; `settings` are shown by GET_BROKER_CONFIG."""
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._runtime_info = runtime_info
+        self._settings = settings
+        self.handlers: dict[int, RequestHandler] = {
+            RequestCode.GET_MAX_OFFSET: self._get_max_offset,
+            RequestCode.GET_MIN_OFFSET: self._get_min_offset,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self._get_earliest_store_time,
+            RequestCode.VIEW_MESSAGE_BY_ID: self._view_message,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self._update_topic,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._get_all_topics,
+            RequestCode.GET_TOPIC_CONFIG: self._get_topic,
+            RequestCode.GET_TOPIC_STATS_INFO: self._get_topic_stats,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._update_group,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete_group,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._get_group,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._get_all_groups,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self._get_runtime_info,
+            RequestCode.GET_BROKER_CONFIG: self._get_config,
+        }
+
+    # Queues and messages
+
+    def _get_max_offset(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(headers.GetMaxOffsetRequestHeader, command.ext_fields)
+        offset = self._store.max_offset(header.topic, header.queue_id)
+        answers.add(command, ext_fields={"offset": str(offset)})
+
+    def _get_min_offset(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(headers.GetMinOffsetRequestHeader, command.ext_fields)
+        offset = self._store.min_offset(header.topic, header.queue_id)
+        answers.add(command, ext_fields={"offset": str(offset)})
+
+    def _search_offset(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(headers.SearchOffsetRequestHeader, command.ext_fields)
+        offset = self._store.offset_by_time(
+            header.topic, header.queue_id, header.timestamp, upper=_is_upper(header.boundary_type)
+        )
+        answers.add(command, ext_fields={"offset": str(offset)})
+
+    def _get_earliest_store_time(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(headers.GetEarliestMsgStoretimeRequestHeader, command.ext_fields)
+        offset = self._store.min_offset(header.topic, header.queue_id)
+        timestamp = self._store_time_at(header.topic, header.queue_id, offset)
+        answers.add(command, ext_fields={"timestamp": str(timestamp)})
+
+    def _store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
+        """Of the message at a queue offset, in ms; NO_STORE_TIME where there is none."""
+        result = self._store.get_message(topic, queue_id, offset, 1, 1, None)
+        if result.status is not GetMessageStatus.FOUND:
+            return NO_STORE_TIME
+        record = b"".join(result.buffers)
+        return decode_message(record, read_body=False, check_crc=False).store_timestamp
+
+    def _view_message(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(headers.ViewMessageRequestHeader, command.ext_fields)
+        record = self._store.look_message_by_offset(header.offset)
+        if record is None:
+            answers.add(
+                command,
+                ResponseCode.SYSTEM_ERROR,
+                f"can not find message by the offset, {header.offset}",
+            )
+        else:
+            answers.add(command, body=record)
+
+    # Topics
+
+    def _update_topic(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(headers.CreateTopicRequestHeader, command.ext_fields)
+        fault = names.topic_fault(header.topic) or self._system_fault(header.topic)
+        if fault is not None:
+            answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
+            return
+        known = self._topics.select(header.topic)
+        try:
+            attributes = _altered_attributes(known.attributes if known else {}, header.attributes or "")
+        except ValueError as error:
+            answers.add(command, ResponseCode.INVALID_PARAMETER, str(error))
+            return
+        config = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+            attributes=attributes,
+        )
+        if config == known:
+            answers.add(command)
+        else:
+            self._topics.put(config, _answer_applied(answers, command))
+
+    def _delete_topic(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        topic = command.ext_fields.get("topic", "")
+        fault = "The specified topic is blank." if not topic.strip() else self._system_fault(topic)
+        if fault is not None:
+            answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
+        else:
+            self._topics.delete(topic, _answer_applied(answers, command))
+
+    def _system_fault(self, topic: str) -> str | None:
+        if topic in self._topics.system_topics or names.is_system_topic(topic):
+            return f"The topic[{topic}] is conflict with system topic."
+        return None
+
+    def _get_all_topics(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        topics = self._topics.all_topics()
+        body = dumps_fastjson(
+            {
+                "dataVersion": _data_version(self._store.topic_config_table.data_version, self._store.term),
+                "mappingDataVersion": _data_version(DataVersion(), 0),
+                "topicConfigTable": {name: config.to_json() for name, config in topics.items()},
+                "topicQueueMappingDetailMap": {},
+                "topicQueueMappingInfoMap": {},
+            }
+        )
+        answers.add(command, ext_fields={"totalTopicNum": str(len(topics))}, body=body)
+
+    def _get_topic(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        topic = command.ext_fields.get("topic", "")
+        config = self._topics.select(topic)
+        if config is None:
+            answers.add(command, ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+        else:
+            answers.add(command, body=dumps_fastjson(config.to_json()))
+
+    def _get_topic_stats(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        topic = command.ext_fields.get("topic", "")
+        config = self._topics.select(topic)
+        if config is None:
+            answers.add(command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+            return
+        table: dict[tuple[tuple[str, object], ...], dict[str, int]] = {}
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            max_offset = self._store.max_offset(topic, queue_id)
+            last = self._store_time_at(topic, queue_id, max_offset - 1) if max_offset else 0
+            queue = (
+                ("brokerName", self._settings["brokerName"]),
+                ("queueId", queue_id),
+                ("topic", topic),
+            )
+            table[queue] = {
+                "lastUpdateTimestamp": max(last, 0),
+                "maxOffset": max_offset,
+                "minOffset": self._store.min_offset(topic, queue_id),
+            }
+        answers.add(command, body=dumps_fastjson({"offsetTable": table, "topicPutTps": 0.0}))
+
+    # Groups
+
+    def _update_group(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        body = bodies.SubscriptionGroupConfig.decode(command.body)
+        group = body.group_name or ""
+        fault = names.group_fault(group)
+        if fault is not None:
+            answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
+            return
+        config = SubscriptionGroupConfig(
+            group_name=group,
+            consume_enable=body.consume_enable,
+            consume_from_min_enable=body.consume_from_min_enable,
+            consume_broadcast_enable=body.consume_broadcast_enable,
+            consume_message_orderly=bool(body.consume_message_orderly),
+            retry_queue_nums=body.retry_queue_nums,
+            retry_max_times=body.retry_max_times,
+            broker_id=body.broker_id,
+            which_broker_when_consume_slowly=body.which_broker_when_consume_slowly,
+            notify_consumer_ids_changed_enable=body.notify_consumer_ids_changed_enable,
+            group_sys_flag=body.group_sys_flag or 0,
+            consume_timeout_minute=15 if body.consume_timeout_minute is None else body.consume_timeout_minute,
+        )
+        self._groups.put(config, _answer_applied(answers, command))
+
+    def _delete_group(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        fields = command.ext_fields
+        clean_offset = fields.get("cleanOffset") == "true"
+        self._groups.delete(fields.get("groupName", ""), clean_offset, _answer_applied(answers, command))
+
+    def _get_group(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        group = command.ext_fields.get("group", "")
+        config = self._groups.find(group)
+        if config is None:
+            answers.add(
+                command,
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"No group in this broker. group: {group}",
+            )
+        else:
+            answers.add(command, body=dumps_fastjson(config.to_json()))
+
+    def _get_all_groups(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        table = self._store.subscription_group_table
+        body = dumps_fastjson(
+            {
+                "dataVersion": _data_version(table.data_version, self._store.term),
+                "forbiddenTable": {},
+                "subscriptionGroupTable": {name: config.to_json() for name, config in table.configs.items()},
+            }
+        )
+        answers.add(command, ext_fields={"totalGroupNum": str(len(table.configs))}, body=body)
+
+    # The broker itself
+
+    def _get_runtime_info(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        answers.add(command, body=bodies.KVTable(table=self._runtime_info()).encode())
+
+    def _get_config(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        version = dumps_fastjson(_data_version(DataVersion(), 0)).decode()
+        body = format_properties(self._settings.items()).encode()
+        answers.add(command, ext_fields={"version": version}, body=body)
+
+
+def _answer_applied(answers: Answers, command: RemotingCommand) -> Callable[[bool], None]:
+    def on_done(is_applied: bool) -> None:
+        if is_applied:
+            answers.add(command)
+        else:
+            answers.add(command, ResponseCode.SERVICE_NOT_AVAILABLE, NOT_APPLIED)
+
+    return on_done
+
+
+def _is_upper(boundary_type: str | None) -> bool:
+    return (boundary_type or "").upper() == "UPPER"
+
+
+def _data_version(version: DataVersion, term: int) -> dict[str, object]:
+    return {"counter": version.counter, "stateVersion": term, "timestamp": version.timestamp}
+
+
+def _altered_attributes(known: Mapping[str, str], change: str) -> dict[str, str]:
+    """Attributes after `+key=value,-key`. Raises ValueError for another form."""
+    attributes = dict(known)
+    for part in filter(None, (piece.strip() for piece in change.split(","))):
+        name, _, value = part[1:].partition("=")
+        if part[0] == "+" and name and value:
+            attributes[name] = value
+        elif part[0] == "-" and name:
+            attributes.pop(name, None)
+        else:
+            raise ValueError(f"attribute {part!r} is neither +key=value nor -key")
+    return attributes

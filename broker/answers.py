@@ -1,0 +1,44 @@
+"""Answers to the requests of one read: in one write while it is worked on, each by itself later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.client_channel import ClientChannel
+from remoting.command import RemotingCommand, encode_response
+
+
+class Answers:
+    """Invariant: nothing is written for a oneway request."""
+
+    __slots__ = ("_channel", "_frames")
+
+    def __init__(self, channel: ClientChannel) -> None:
+        self._channel = channel
+        self._frames: list[bytes] | None = []
+
+    def add(
+        self,
+        command: RemotingCommand,
+        code: int = 0,
+        remark: str | None = None,
+        ext_fields: dict[str, str] | None = None,
+        body: bytes = b"",
+    ) -> None:
+        if command.is_oneway:
+            return
+        frame = encode_response(command.opaque, command.serialize_type, code, ext_fields, body, remark)
+        if self._frames is None:
+            self._channel.write(frame)
+        else:
+            self._frames.append(frame)
+
+    def flush(self) -> None:
+        """The read is worked off; what is answered from now on is written at once."""
+        frames, self._frames = self._frames, None
+        if frames:
+            self._channel.write(b"".join(frames))
+
+
+# One request of a client: (answers, channel, command, now_ms). Raises RemotingError for a bad header or body.
+RequestHandler = Callable[[Answers, ClientChannel, RemotingCommand, int], None]

@@ -1,0 +1,149 @@
+"""Clients that come, stay and go: HEART_BEAT (34), UNREGISTER_CLIENT (35), CHECK_CLIENT_CONFIG (46).
+
+Every member of a group answers them, leading or not, so that a new leader knows the clients from its first moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+from broker.answers import Answers, RequestHandler
+from broker.client_channel import ClientChannel, ClientChannelInfo
+from broker.consumer_manager import ConsumerManager
+from broker.producer_manager import ProducerManager
+from broker.subscription_group_manager import SubscriptionGroupManager
+from broker.topic_config_manager import TopicConfigManager
+from message.names import retry_topic
+from message.tags import EXPRESSION_TYPE_TAG, SubscriptionData
+from remoting import bodies, headers
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, request
+
+
+class ClientManageProcessor:
+    def __init__(
+        self,
+        consumers: ConsumerManager,
+        producers: ProducerManager,
+        groups: SubscriptionGroupManager,
+        topics: TopicConfigManager,
+        is_serving: Callable[[], bool],
+    ) -> None:
+        self._consumers = consumers
+        self._producers = producers
+        self._groups = groups
+        self._topics = topics
+        self._is_serving = is_serving
+        self.handlers: dict[int, RequestHandler] = {
+            RequestCode.HEART_BEAT: self._heart_beat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister_client,
+            RequestCode.CHECK_CLIENT_CONFIG: self._check_client_config,
+        }
+
+    def _heart_beat(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        data = bodies.HeartbeatData.decode(command.body)
+        info = ClientChannelInfo(channel, data.client_id, command.language.name, command.version, now_ms)
+        is_without_sub = bool(data.without_sub)
+        is_changed = False
+        for consumer in data.consumer_data_set:
+            if self._register_consumer(consumer, info, is_without_sub):
+                is_changed = True
+        for producer in data.producer_data_set:
+            self._producers.register_producer(producer.group_name, info)
+        # To a client that sends no fingerprint RocketMQ says that something changed, always.
+        is_sub_change = is_changed if data.heartbeat_fingerprint else True
+        answers.add(
+            command,
+            ext_fields={
+                "IS_SUPPORT_HEART_BEAT_V2": "true",
+                "IS_SUB_CHANGE": "true" if is_sub_change else "false",
+            },
+        )
+
+    def _register_consumer(
+        self, consumer: bodies.ConsumerData, info: ClientChannelInfo, is_without_sub: bool
+    ) -> bool:
+        group = consumer.group_name
+        config = self._groups.find(group)
+        if config is None:
+            return False
+        topic = retry_topic(group)
+        if config.retry_queue_nums > 0 and self._topics.select(topic) is None and self._is_serving():
+            self._topics.create(
+                self._topics.retry_topic_config(topic, config.retry_queue_nums), lambda is_created: None
+            )
+        return self._consumers.register_consumer(
+            group,
+            info,
+            consume_type=consumer.consume_type,
+            message_model=consumer.message_model,
+            consume_from_where=consumer.consume_from_where,
+            subscriptions=None
+            if is_without_sub
+            else [_subscription(item) for item in consumer.subscription_data_set],
+            is_notify_enabled=config.notify_consumer_ids_changed_enable,
+        )
+
+    def _unregister_client(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(headers.UnregisterClientRequestHeader, command.ext_fields)
+        if header.producer_group is not None:
+            self._producers.unregister_producer(header.producer_group, channel.id)
+        if header.consumer_group is not None:
+            config = self._groups.find(header.consumer_group)
+            is_notify_enabled = config is None or config.notify_consumer_ids_changed_enable
+            self._consumers.unregister_consumer(
+                header.consumer_group, channel.id, is_notify_enabled=is_notify_enabled
+            )
+        answers.add(command)
+
+    def _check_client_config(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        value = bodies.loads_fastjson(bytes(command.body)) if command.body else {}
+        subscription = value.get("subscriptionData") if isinstance(value, dict) else None
+        expression_type = subscription.get("expressionType") if isinstance(subscription, dict) else None
+        if expression_type in (None, EXPRESSION_TYPE_TAG):
+            answers.add(command)
+        else:
+            answers.add(
+                command,
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {expression_type}",
+            )
+
+
+class ConsumerIdsNotifier:
+    """Tells clients by NOTIFY_CONSUMER_IDS_CHANGED (40) that they should allocate queues again."""
+
+    def __init__(self, is_enabled: bool) -> None:
+        self._is_enabled = is_enabled
+        self._opaques = count(1)
+
+    def __call__(self, group: str, channels: list[ClientChannelInfo]) -> None:
+        if not self._is_enabled:
+            return
+        for info in channels:
+            notice = request(
+                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                {"consumerGroup": group},
+                opaque=next(self._opaques) & 0x7FFFFFFF,
+                oneway=True,
+            )
+            info.channel.write(notice.encode())
+
+
+def _subscription(data: bodies.SubscriptionData) -> SubscriptionData:
+    return SubscriptionData(
+        topic=data.topic,
+        sub_string=data.sub_string,
+        tags_set=frozenset(data.tags_set),
+        code_set=frozenset(data.code_set),
+        expression_type=data.expression_type,
+        sub_version=data.sub_version,
+        class_filter_mode=data.class_filter_mode,
+    )

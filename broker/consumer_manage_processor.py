@@ -1,0 +1,136 @@
+"""What consumers ask for: their group's clients (38), its offsets (14, 15), locks of queues (41, 42).
+
+Offset queries and client lists are answered by every member; commits go through the log, so only a serving
+leader takes them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.answers import Answers, RequestHandler
+from broker.client_channel import ClientChannel
+from broker.consumer_manager import ConsumerManager
+from broker.consumer_offset_manager import NO_OFFSET, ConsumerOffsetManager
+from broker.rebalance_lock_manager import RebalanceLockManager
+from broker.subscription_group_manager import SubscriptionGroupManager
+from broker.topic_config_manager import TopicConfigManager
+from remoting import bodies, headers
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+NOT_FOUND_REMARK = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+
+
+class ConsumerManageProcessor:
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        locks: RebalanceLockManager,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._locks = locks
+        self.handlers: dict[int, RequestHandler] = {
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._get_consumer_list,
+            RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
+            RequestCode.LOCK_BATCH_MQ: self._lock_batch,
+            RequestCode.UNLOCK_BATCH_MQ: self._unlock_batch,
+        }
+
+    def _get_consumer_list(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(headers.GetConsumerListByGroupRequestHeader, command.ext_fields)
+        client_ids = self._consumers.client_ids(header.consumer_group)
+        if client_ids:
+            body = bodies.GetConsumerListByGroupResponseBody(consumer_id_list=client_ids)
+            answers.add(command, body=body.encode())
+        else:
+            answers.add(
+                command,
+                ResponseCode.SYSTEM_ERROR,
+                f"no consumer for this group, {header.consumer_group}",
+            )
+
+    def _query_offset(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(headers.QueryConsumerOffsetRequestHeader, command.ext_fields)
+
+        def on_read(offset: int) -> None:
+            if offset == NO_OFFSET and self._may_begin_at_zero(header):
+                offset = 0
+            if offset == NO_OFFSET:
+                answers.add(command, ResponseCode.QUERY_NOT_FOUND, NOT_FOUND_REMARK)
+            else:
+                answers.add(command, ext_fields={"offset": str(offset)})
+
+        self._offsets.query(header.consumer_group, header.topic, header.queue_id, on_read)
+
+    def _may_begin_at_zero(self, header: headers.QueryConsumerOffsetRequestHeader) -> bool:
+        """A group without offset begins with message 0 where that still counts as new."""
+        if header.set_zero_if_not_found is False:
+            return False
+        return self._store.is_offset_in_memory(header.topic, header.queue_id, 0)
+
+    def _update_offset(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        fields = command.ext_fields
+        if not fields.get("queueId") or not fields.get("commitOffset"):
+            answers.add(command, ResponseCode.INVALID_PARAMETER, "QueueId and offset must be set")
+            return
+        header = headers.decode(headers.UpdateConsumerOffsetRequestHeader, fields)
+        group, topic = header.consumer_group, header.topic
+        if self._groups.find(group) is None:
+            answers.add(
+                command,
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"Group {group} not exist!",
+            )
+        elif self._topics.select(topic) is None:
+            answers.add(command, ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        elif command.is_oneway:
+            self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
+        else:
+
+            def on_done(is_applied: bool) -> None:
+                if is_applied:
+                    answers.add(command)
+                else:
+                    answers.add(
+                        command,
+                        ResponseCode.SERVICE_NOT_AVAILABLE,
+                        "this member does not lead, or stopped leading: the offset may not be stored",
+                    )
+
+            self._offsets.commit(group, topic, header.queue_id, header.commit_offset, on_done)
+
+    def _lock_batch(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        body = bodies.LockBatchRequestBody.decode(command.body)
+        queues = {(queue.topic, queue.broker_name, queue.queue_id): queue for queue in body.mq_set}
+        locked = self._locks.lock_batch(body.consumer_group, queues, body.client_id, now_ms)
+        response_body = bodies.LockBatchResponseBody(lock_ok_mq_set=[queues[key] for key in locked])
+        answers.add(command, body=response_body.encode())
+
+    def _unlock_batch(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        body = bodies.LockBatchRequestBody.decode(command.body)
+        queues = [(queue.topic, queue.broker_name, queue.queue_id) for queue in body.mq_set]
+        self._locks.unlock_batch(body.consumer_group, queues, body.client_id)
+        answers.add(command)

@@ -1,0 +1,252 @@
+"""Pulls: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361).
+
+Checks stand in the order of RocketMQ's decision table; the store says what lies in the queue. A pull that finds
+nothing and may wait goes to the hold service instead of being answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from broker.broker_config import BrokerConfig
+from broker.client_channel import ClientChannel
+from broker.consumer_manager import ConsumerManager
+from broker.consumer_offset_manager import ConsumerOffsetManager
+from broker.pull_request_hold_service import PullRequest, PullRequestHoldService
+from broker.subscription_group_manager import SubscriptionGroupManager
+from broker.topic_config_manager import TopicConfigManager
+from message.errors import SubscriptionParseError
+from message.tags import EXPRESSION_TYPE_TAG, SUB_ALL, SubscriptionData, build_subscription
+from remoting import headers
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand, encode_response
+from remoting.errors import RemotingHeaderError
+from store.get_message import GetMessageResult, GetMessageStatus
+from store.state.table_configs import PERM_READ, SubscriptionGroupConfig, TopicConfig
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+COMMIT_OFFSET_FLAG = 0x1
+SUSPEND_FLAG = 0x2
+SUBSCRIPTION_FLAG = 0x4
+
+MASTER_ID = 0
+
+_MOVED_IF_OFFSET = (GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, GetMessageStatus.NO_MESSAGE_IN_QUEUE)
+_CODES = {
+    GetMessageStatus.FOUND: ResponseCode.SUCCESS,
+    GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class _Refused(Exception):
+    def __init__(self, code: int, remark: str, forbidden_type: int | None = None) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+        self.forbidden_type = forbidden_type
+
+
+class PullMessageProcessor:
+    """Invariant: a pull is answered once; it is held at most once, and never where it would be refused."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._count_max = config.store.max_transfer_count_on_message_in_memory
+        self.hold_service = PullRequestHoldService(self._pull_again, store.max_offset)
+
+    def process(self, channel: ClientChannel, commands: Sequence[RemotingCommand], now_ms: int) -> None:
+        """Answers or holds each of `commands`, which are all pulls."""
+        frames: list[bytes] = []
+        for command in commands:
+            if not command.is_oneway:
+                self._pull(channel, command, now_ms, frames, is_first=True)
+        if frames:
+            channel.write(b"".join(frames))
+
+    def _pull_again(self, request: PullRequest, now_ms: int) -> None:
+        frames: list[bytes] = []
+        self._pull(request.channel, request.command, now_ms, frames, is_first=False)
+        request.channel.write(b"".join(frames))
+
+    def _pull(
+        self,
+        channel: ClientChannel,
+        command: RemotingCommand,
+        now_ms: int,
+        frames: list[bytes],
+        *,
+        is_first: bool,
+    ) -> None:
+        try:
+            header = headers.decode(headers.PullMessageRequestHeader, command.ext_fields)
+            group, topic, subscription = self._check(channel, header)
+        except _Refused as refused:
+            fields = {}
+            if refused.forbidden_type is not None:
+                fields["forbiddenType"] = str(refused.forbidden_type)
+            frames.append(_frame(command, refused.code, refused.remark, fields))
+            return
+        except RemotingHeaderError as error:
+            frames.append(_frame(command, ResponseCode.SYSTEM_ERROR, str(error), {}))
+            return
+        if is_first and header.sys_flag & COMMIT_OFFSET_FLAG and header.commit_offset >= 0:
+            self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        matcher = None if subscription.sub_string == SUB_ALL else subscription.matches
+        size_max = self._config.store.max_transfer_bytes_on_message_in_memory
+        if header.max_msg_bytes is not None and header.max_msg_bytes > 0:
+            size_max = min(size_max, header.max_msg_bytes)
+        result = self._store.get_message(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            min(header.max_msg_nums, self._count_max),
+            size_max,
+            matcher,
+        )
+        code = _code_of(result, header.queue_offset)
+        if code == ResponseCode.PULL_NOT_FOUND and is_first and header.sys_flag & SUSPEND_FLAG:
+            hold_ms = header.suspend_timeout_millis
+            if not self._config.long_polling_enable:
+                hold_ms = self._config.short_polling_time_ms
+            code_set = None if matcher is None else subscription.code_set
+            request = PullRequest(channel, command, now_ms + hold_ms, header.queue_offset, code_set)
+            self.hold_service.hold(header.topic, header.queue_id, request)
+            return
+        _add_result(frames, command, code, result, group, topic)
+
+    def _check(
+        self, channel: ClientChannel, header: headers.PullMessageRequestHeader
+    ) -> tuple[SubscriptionGroupConfig, TopicConfig, SubscriptionData]:
+        """Rows 0 to 16 of the table. Raises _Refused."""
+        config = self._config
+        if not self._store.serving and not config.slave_read_enable:
+            raise _Refused(
+                ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while"
+            )
+        if not config.broker_permission & PERM_READ:
+            raise _Refused(
+                ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] pulling message is forbidden", 1
+            )
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            raise _Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist, {FAQ}",
+            )
+        if not group.consume_enable:
+            raise _Refused(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}", 2
+            )
+        topic = self._topics.select(header.topic)
+        if topic is None:
+            raise _Refused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!{FAQ}"
+            )
+        if not topic.perm & PERM_READ:
+            raise _Refused(
+                ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden", 3
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise _Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:"
+                f"[{topic.read_queue_nums}] consumer:[{channel.remote_address}]",
+            )
+        subscription = self._subscription(header, group)
+        if subscription.expression_type != EXPRESSION_TYPE_TAG:
+            raise _Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {subscription.expression_type}",
+            )
+        return group, topic, subscription
+
+    def _subscription(
+        self, header: headers.PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> SubscriptionData:
+        """Rows 9 to 14: from the pull itself, or what the group's clients registered."""
+        if header.sys_flag & SUBSCRIPTION_FLAG:
+            expression_type = header.expression_type or EXPRESSION_TYPE_TAG
+            try:
+                return build_subscription(
+                    header.topic, header.subscription, expression_type, header.sub_version
+                )
+            except SubscriptionParseError:
+                raise _Refused(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+                ) from None
+        registered = self._consumers.groups.get(header.consumer_group)
+        if registered is None:
+            raise _Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+        if not group.consume_broadcast_enable and registered.message_model == "BROADCASTING":
+            raise _Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+                4,
+            )
+        subscription = registered.subscriptions.get(header.topic)
+        if subscription is None:
+            raise _Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+        if subscription.sub_version < header.sub_version:
+            raise _Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return subscription
+
+
+def _code_of(result: GetMessageResult, offset: int) -> int:
+    status = result.status
+    if status in _MOVED_IF_OFFSET:
+        return ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
+    return _CODES[status]
+
+
+def _add_result(
+    frames: list[bytes],
+    command: RemotingCommand,
+    code: int,
+    result: GetMessageResult,
+    group: SubscriptionGroupConfig,
+    topic: TopicConfig,
+) -> None:
+    fields = {
+        "suggestWhichBrokerId": str(MASTER_ID),
+        "nextBeginOffset": str(result.next_begin_offset),
+        "minOffset": str(result.min_offset),
+        "maxOffset": str(result.max_offset),
+        "topicSysFlag": str(topic.topic_sys_flag),
+        "groupSysFlag": str(group.group_sys_flag),
+    }
+    frame = encode_response(command.opaque, command.serialize_type, code, fields, remark=result.status.name)
+    if result.status is GetMessageStatus.FOUND:
+        # The messages follow as they lie in the log; only the frame's length has to count them.
+        size = len(frame) - 4 + sum(map(len, result.buffers))
+        frames.append(size.to_bytes(4, "big"))
+        frames.append(frame[4:])
+        frames += result.buffers
+    else:
+        frames.append(frame)
+
+
+def _frame(command: RemotingCommand, code: int, remark: str, fields: dict[str, str]) -> bytes:
+    return encode_response(command.opaque, command.serialize_type, code, fields, remark=remark)

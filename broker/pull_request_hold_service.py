@@ -1,0 +1,118 @@
+"""Pulls that found nothing and wait: woken by messages, by time, by a change of role.
+
+A held pull costs nothing until something happens to its queue. Woken, it runs as a whole again and is then answered
+whatever it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from broker.client_channel import ClientChannel
+from remoting.command import RemotingCommand
+
+CHECK_INTERVAL_MS = 5000
+
+QueueKey = tuple[str, int]  # topic, queue id
+
+
+@dataclass(slots=True)
+class PullRequest:
+    channel: ClientChannel
+    command: RemotingCommand
+    suspend_until_ms: int
+    queue_offset: int  # what it waits for
+    code_set: frozenset[int] | None  # tag hashes that it wants; None for all
+
+
+class PullRequestHoldService:
+    """Invariant: a request leaves the table exactly once, with a call of `wake` or with its channel's end."""
+
+    def __init__(
+        self, wake: Callable[[PullRequest, int], None], max_offset: Callable[[str, int], int]
+    ) -> None:
+        """`wake(request, now_ms)` answers it; `max_offset(topic, queue_id)` is that of the store."""
+        self._wake = wake
+        self._max_offset = max_offset
+        self._held: dict[QueueKey, list[PullRequest]] = {}
+        self._next_check_ms = 0
+        self._next_expiry_ms: int | None = None
+
+    def __len__(self) -> int:
+        return sum(map(len, self._held.values()))
+
+    def hold(self, topic: str, queue_id: int, request: PullRequest) -> None:
+        self._held.setdefault((topic, queue_id), []).append(request)
+        until = request.suspend_until_ms
+        if self._next_expiry_ms is None or until < self._next_expiry_ms:
+            self._next_expiry_ms = until
+
+    def on_arriving(
+        self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int], now_ms: int
+    ) -> None:
+        """New messages of one queue: their tag hashes, and the queue's max offset behind them."""
+        requests = self._held.get((topic, queue_id))
+        if not requests:
+            return
+        codes: set[int] | None = None
+        woken = []
+        kept = []
+        for request in requests:
+            wanted = request.code_set
+            if wanted is not None and codes is None:
+                codes = set(tags_codes)
+            if request.queue_offset < max_offset and (wanted is None or not wanted.isdisjoint(codes or ())):
+                woken.append(request)
+            else:
+                kept.append(request)
+        self._keep((topic, queue_id), kept)
+        self._wake_all(woken, now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Wakes what has expired, and every 5 s whatever has messages before it after all."""
+        is_check_due = now_ms >= self._next_check_ms
+        if not is_check_due and (self._next_expiry_ms is None or now_ms < self._next_expiry_ms):
+            return
+        if is_check_due:
+            self._next_check_ms = now_ms + CHECK_INTERVAL_MS
+        woken: list[PullRequest] = []
+        self._next_expiry_ms = None
+        for key, requests in list(self._held.items()):
+            max_offset = self._max_offset(*key) if is_check_due else -1
+            kept = []
+            for request in requests:
+                # A filter that matched none of the new messages keeps waiting; the offset behind them is told
+                # to the client when its time is up.
+                has_messages = request.code_set is None and request.queue_offset < max_offset
+                if request.suspend_until_ms <= now_ms or has_messages:
+                    woken.append(request)
+                else:
+                    kept.append(request)
+            self._keep(key, kept)
+        for requests in self._held.values():
+            until = min(request.suspend_until_ms for request in requests)
+            if self._next_expiry_ms is None or until < self._next_expiry_ms:
+                self._next_expiry_ms = until
+        self._wake_all(woken, now_ms)
+
+    def wake_all(self, now_ms: int) -> None:
+        """The role changed or the broker stops: whoever waits must look elsewhere."""
+        held, self._held = self._held, {}
+        self._next_expiry_ms = None
+        for requests in held.values():
+            self._wake_all(requests, now_ms)
+
+    def channel_closed(self, channel_id: int) -> None:
+        for key, requests in list(self._held.items()):
+            self._keep(key, [request for request in requests if request.channel.id != channel_id])
+
+    def _keep(self, key: QueueKey, requests: list[PullRequest]) -> None:
+        if requests:
+            self._held[key] = requests
+        else:
+            del self._held[key]
+
+    def _wake_all(self, requests: Iterable[PullRequest], now_ms: int) -> None:
+        for request in requests:
+            self._wake(request, now_ms)

@@ -1,0 +1,90 @@
+"""Hands a read's commands to their processors: all sends together, all pulls together, the rest one by one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from broker.answers import Answers, RequestHandler
+from broker.client_channel import ClientChannel
+from broker.pull_message_processor import PullMessageProcessor
+from broker.send_message_processor import SendMessageProcessor
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+SEND_CODES = frozenset(
+    {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
+)
+PULL_CODES = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+
+
+class BrokerRequestHandler:
+    """What remoting calls per read. Requests of different kinds in one read are not ordered among each other: a
+    client that needs an order waits for the answer, and answers may always come in any order.
+    """
+
+    def __init__(
+        self,
+        sends: SendMessageProcessor,
+        pulls: PullMessageProcessor,
+        handlers: dict[int, RequestHandler],
+        on_channel_closed: Callable[[ClientChannel], None],
+        clock: Callable[[], int],
+    ) -> None:
+        self._sends = sends
+        self._pulls = pulls
+        self._handlers = handlers
+        self._on_channel_closed = on_channel_closed
+        self._clock = clock
+
+    def channel_opened(self, channel: ClientChannel) -> None:
+        log.debug("channel opened addr=%s", channel.remote_address)
+
+    def channel_closed(self, channel: ClientChannel) -> None:
+        self._on_channel_closed(channel)
+
+    def commands_received(self, channel: ClientChannel, commands: list[RemotingCommand]) -> None:
+        now_ms = self._clock()
+        sends = [command for command in commands if command.code in SEND_CODES]
+        if len(sends) == len(commands):
+            # A response of code 10 to a request of ours would look like a send; the flag tells them apart.
+            sends = [command for command in sends if not command.flag & 1]
+            self._sends.process(channel, sends, now_ms)
+            return
+        sends, pulls, others = [], [], []
+        for command in commands:
+            if command.is_response:
+                continue
+            if command.code in SEND_CODES:
+                sends.append(command)
+            elif command.code in PULL_CODES:
+                pulls.append(command)
+            else:
+                others.append(command)
+        if others:
+            self._handle(channel, others, now_ms)
+        if sends:
+            self._sends.process(channel, sends, now_ms)
+        if pulls:
+            self._pulls.process(channel, pulls, now_ms)
+
+    def _handle(self, channel: ClientChannel, commands: list[RemotingCommand], now_ms: int) -> None:
+        answers = Answers(channel)
+        for command in commands:
+            handler = self._handlers.get(command.code)
+            if handler is None:
+                answers.add(
+                    command,
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                    f" request type {command.code} not supported",
+                )
+                continue
+            try:
+                handler(answers, channel, command, now_ms)
+            except RemotingError as error:
+                log.warning("bad request code=%d addr=%s: %s", command.code, channel.remote_address, error)
+                answers.add(command, ResponseCode.SYSTEM_ERROR, str(error))
+        answers.flush()

@@ -1,0 +1,399 @@
+"""Sends: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320).
+
+All sends of one TCP read become one append and, when a quorum holds it, one write. A send for a topic that does
+not exist yet waits until its creation is applied. Row numbers are those of the decision table in
+docs/protocol (send); what is refused consumes no queue offset.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from broker.broker_config import BrokerConfig
+from broker.client_channel import ClientChannel
+from broker.topic_config_manager import TopicConfigManager, TopicEntry
+from broker.unique_id import UniqueIdGenerator
+from message.batch import decode_batch_body
+from message.errors import MessageDecodeError
+from message.message_id import pack_host
+from message.names import NOT_ALLOWED_SEND_TOPICS, RETRY_GROUP_TOPIC_PREFIX, topic_fault
+from message.properties import PROPERTIES_LENGTH_MAX, decode_properties, delete_property, find_property
+from message.sys_flag import BORNHOST_V6_FLAG
+from message.tags import tags_code, tags_code_of_bytes
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, encode_response
+from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
+from store.state.table_configs import TopicConfig
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+_BORN_HOST = "packed_host"  # channel attribute
+_ONEWAY = 2
+# Of a client's system flags only compression and multi tags are its own to set: the bits of transactions, hosts and
+# inner batches say how a record is laid out or dispatched.
+_CLIENT_SYS_FLAGS = 0x703
+
+# The long names of SEND_MESSAGE by the short ones of V2.
+_SHORT_NAMES = {
+    "producerGroup": "a",
+    "topic": "b",
+    "defaultTopic": "c",
+    "defaultTopicQueueNums": "d",
+    "queueId": "e",
+    "sysFlag": "f",
+    "bornTimestamp": "g",
+    "flag": "h",
+    "properties": "i",
+    "reconsumeTimes": "j",
+    "unitMode": "k",
+    "maxReconsumeTimes": "l",
+    "batch": "m",
+}
+
+# Not stored, and not passed on: these ask for what the broker does not do yet.
+_UNSUPPORTED_PROPERTIES = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_REFUSAL_CODES = {
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.SYSTEM_BUSY: ResponseCode.SYSTEM_BUSY,
+}
+
+
+# What the answer to one stored send needs, apart from where it was stored: opaque, serialize type, whether it is
+# oneway, queue id, UNIQ_KEY, and how many messages it was (more than one for a batch). One per message: no class.
+_Reply = tuple[int, int, bool, str, str, int]
+
+
+class _Refused(Exception):
+    """One request is not stored; the others of its read are."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+class SendMessageProcessor:
+    """Invariant: each send that is not oneway gets exactly one answer, and SUCCESS only after a quorum holds it.
+
+    An outcome that is unknown is answered SYSTEM_ERROR: clients count 10, 11 and 12 as stored.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        clock: Callable[[], int],
+        rng: random.Random,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._clock = clock
+        self._random = rng
+        self._unique_ids = UniqueIdGenerator(config.broker_ip1, rng)
+        self._max_message_size = config.store.max_message_size
+        trace_on = "true" if config.trace_on else "false"
+        self._common_fields = {"MSG_REGION": config.region_id, "TRACE_ON": trace_on}
+        # Java writes these three into every message; the last pair of a name counts when they are read.
+        self._properties_tail = (
+            f"MSG_REGION\x01{config.region_id}\x02TRACE_ON\x01{trace_on}\x02CLUSTER\x01"
+            f"{config.broker_cluster_name}\x02"
+        ).encode()
+        self._message_id_prefix = pack_host(config.broker_addr).hex().upper()
+        self._illegal = (
+            "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
+            f"{config.store.max_message_size}B, msg properties length limit 32KB."
+        )
+
+    def process(self, channel: ClientChannel, commands: Sequence[RemotingCommand], now_ms: int) -> None:
+        """Answers each of `commands`, which are all sends, now or when its outcome is known."""
+        if not self._store.serving:
+            self._refuse_all(channel, commands, ResponseCode.SERVICE_NOT_AVAILABLE, self._not_serving())
+            return
+        born_host, born_flag = self._born_host(channel)
+        puts: list[PutMessage] = []
+        replies: list[_Reply] = []
+        append_put, append_reply = puts.append, replies.append
+        answers: list[bytes] = []
+        entries = self._topics.entries
+        tail = self._properties_tail
+        body_max = self._max_message_size
+        for command in commands:
+            fields = command.ext_fields
+            code = command.code
+            try:
+                if code == RequestCode.SEND_MESSAGE:
+                    fields = {_SHORT_NAMES.get(name, name): value for name, value in fields.items()}
+                topic = fields["b"]
+                entry = entries.get(topic)
+                if entry is None:
+                    entry = self._find_topic(channel, command, topic, fields)
+                    if entry is None:
+                        continue  # held until the topic exists
+                queue_text = fields["e"]
+                queue_id = int(queue_text)
+                if not 0 <= queue_id < entry.queue_limit:
+                    queue_id = self._queue_id(channel, entry, queue_id)
+                    queue_text = str(queue_id)
+                text = fields.get("i", "")
+                at = text.find("UNIQ_KEY\x01")
+                if at == 0 or (at > 0 and text[at - 1] == "\x02"):
+                    end = text.find("\x02", at)
+                    transaction_id = text[at + 9 : end] if end > 0 else text[at + 9 :]
+                else:
+                    transaction_id = self._unique_ids.next_id(now_ms)
+                    text = f"UNIQ_KEY\x01{transaction_id}\x02{text}"
+                at = text.rfind("TAGS\x01")
+                if at < 0:
+                    code_of_tags = 0
+                elif at == 0 or text[at - 1] == "\x02":
+                    end = text.find("\x02", at)
+                    code_of_tags = tags_code(text[at + 5 : end] if end > 0 else text[at + 5 :])
+                else:
+                    code_of_tags = tags_code_of_bytes(find_property(text.encode(), b"TAGS") or b"")
+                if "DELAY" in text or "TIMER_D" in text or "TRAN_MSG\x01" in text or "POP_CK\x01" in text:
+                    text = self._check_properties(text)
+                if code == RequestCode.SEND_BATCH_MESSAGE:
+                    count = self._add_batch(puts, command, fields, entry, queue_id, born_host, born_flag)
+                else:
+                    count = 1
+                    properties = text.encode() + (tail if text[-1] == "\x02" else b"\x02" + tail)
+                    body = command.body
+                    if not isinstance(body, bytes):
+                        body = bytes(body)
+                    if len(body) > body_max or len(properties) > PROPERTIES_LENGTH_MAX or not body:
+                        raise _Refused(ResponseCode.MESSAGE_ILLEGAL, self._illegal)
+                    append_put(
+                        PutMessage(
+                            entry.topic_bytes,
+                            queue_id,
+                            body,
+                            properties,
+                            code_of_tags,
+                            int(fields["g"]),
+                            born_host,
+                            int(fields["h"]),
+                            int(fields["f"]) & _CLIENT_SYS_FLAGS | born_flag,
+                            int(fields.get("j", 0)),
+                        )
+                    )
+                append_reply(
+                    (
+                        command.opaque,
+                        command.serialize_type,
+                        command.flag & _ONEWAY != 0,
+                        queue_text,
+                        transaction_id,
+                        count,
+                    )
+                )
+            except _Refused as refused:
+                self._add_refusal(answers, command, refused.code, refused.remark)
+            except KeyError as missing:
+                self._add_refusal(
+                    answers, command, ResponseCode.SYSTEM_ERROR, f"header has no field {missing}"
+                )
+            except ValueError as error:
+                self._add_refusal(answers, command, ResponseCode.SYSTEM_ERROR, f"bad header field: {error}")
+        if puts:
+            self._put(channel, puts, replies, answers, now_ms)
+        if answers:
+            channel.write(b"".join(answers))
+
+    def _put(
+        self,
+        channel: ClientChannel,
+        puts: list[PutMessage],
+        replies: list[_Reply],
+        answers: list[bytes],
+        now_ms: int,
+    ) -> None:
+        def on_done(status: PutStatus) -> None:
+            if status is PutStatus.PUT_OK:
+                self._answer_stored(channel, replies, stored)
+            else:
+                self._answer_unknown(channel, replies)
+
+        outcome = self._store.put_messages(puts, on_done, now_ms)
+        if isinstance(outcome, PutRefusal):
+            self._add_replies(answers, replies, _REFUSAL_CODES[outcome.status], outcome.text)
+        else:
+            stored = outcome
+
+    def _answer_stored(self, channel: ClientChannel, replies: list[_Reply], stored: PutBatch) -> None:
+        """The hot half of an answer: one frame per message, one write per read."""
+        results = stored.results
+        prefix = self._message_id_prefix
+        common = self._common_fields
+        frames: list[bytes] = []
+        index = 0
+        for opaque, serialize_type, is_oneway, queue_id, transaction_id, count in replies:
+            phy_offset, queue_offset = results[index]
+            if not is_oneway:
+                message_id = f"{prefix}{phy_offset:016X}"
+                if count > 1:
+                    message_id = ",".join(
+                        [f"{prefix}{phy_offset:016X}" for phy_offset, _ in results[index : index + count]]
+                    )
+                fields = {
+                    **common,
+                    "msgId": message_id,
+                    "queueId": queue_id,
+                    "queueOffset": str(queue_offset),
+                    "transactionId": transaction_id,
+                }
+                frames.append(encode_response(opaque, serialize_type, 0, fields))
+            index += count
+        if frames:
+            channel.write(b"".join(frames))
+
+    def _answer_unknown(self, channel: ClientChannel, replies: list[_Reply]) -> None:
+        answers: list[bytes] = []
+        self._add_replies(
+            answers,
+            replies,
+            ResponseCode.SYSTEM_ERROR,
+            "outcome unknown: this member stopped leading before a quorum acknowledged; the message may or may "
+            "not be stored",
+        )
+        if answers:
+            channel.write(b"".join(answers))
+
+    def _add_replies(self, answers: list[bytes], replies: list[_Reply], code: int, remark: str) -> None:
+        answers += [
+            encode_response(opaque, serialize_type, code, self._common_fields, remark=remark)
+            for opaque, serialize_type, is_oneway, *_ in replies
+            if not is_oneway
+        ]
+
+    def _add_refusal(self, answers: list[bytes], command: RemotingCommand, code: int, remark: str) -> None:
+        if not command.flag & _ONEWAY:
+            answers.append(
+                encode_response(
+                    command.opaque, command.serialize_type, code, self._common_fields, remark=remark
+                )
+            )
+
+    def _refuse_all(
+        self, channel: ClientChannel, commands: Sequence[RemotingCommand], code: int, remark: str
+    ) -> None:
+        answers: list[bytes] = []
+        for command in commands:
+            self._add_refusal(answers, command, code, remark)
+        if answers:
+            channel.write(b"".join(answers))
+
+    def _not_serving(self) -> str:
+        store = self._store
+        return f"service not available now: this member is {store.role.value} in term {store.term}"
+
+    def _find_topic(
+        self, channel: ClientChannel, command: RemotingCommand, topic: str, fields: dict[str, str]
+    ) -> TopicEntry | None:
+        """Rows 3 to 5 for a topic that is not in the table of sendable ones. None: the send is held."""
+        fault = topic_fault(topic)
+        if fault is not None:
+            raise _Refused(ResponseCode.INVALID_PARAMETER, fault)
+        if topic in NOT_ALLOWED_SEND_TOPICS:
+            raise _Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        entry = self._topics.entry(topic)
+        if entry is not None:
+            return entry
+        config: TopicConfig | None
+        if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            config = self._topics.retry_topic_config(topic)
+        else:
+            config = self._topics.config_from_template(topic, fields["c"], int(fields["d"]))
+        if config is None:
+            raise _Refused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}"
+            )
+
+        def on_created(is_created: bool) -> None:
+            if is_created:
+                self.process(channel, [command], self._clock())
+            else:
+                self._refuse_all(
+                    channel,
+                    [command],
+                    ResponseCode.SERVICE_NOT_AVAILABLE,
+                    f"topic[{topic}] could not be created: this member stopped leading",
+                )
+
+        self._topics.create(config, on_created)
+        return None
+
+    def _queue_id(self, channel: ClientChannel, entry: TopicEntry, queue_id: int) -> int:
+        if queue_id < 0 and entry.config.write_queue_nums > 0:
+            return self._random.randrange(entry.config.write_queue_nums)
+        raise _Refused(
+            ResponseCode.INVALID_PARAMETER,
+            f"request queueId[{queue_id}] is illegal, {entry.describe()} Producer: {channel.remote_address}",
+        )
+
+    def _check_properties(self, text: str) -> str:
+        """Refuses what would need a system topic behind it; the text without a pop handle."""
+        properties = decode_properties(text.encode())
+        if properties.get("TRAN_MSG", "").lower() == "true":
+            raise _Refused(
+                ResponseCode.NO_PERMISSION, "sending transaction messages is not supported by this broker yet"
+            )
+        for name in _UNSUPPORTED_PROPERTIES:
+            if properties.get(name, "0") != "0":
+                raise _Refused(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"property {name}: delayed messages are not supported by this broker yet",
+                )
+        return delete_property(text.encode(), b"POP_CK").decode()
+
+    def _add_batch(
+        self,
+        puts: list[PutMessage],
+        command: RemotingCommand,
+        fields: dict[str, str],
+        entry: TopicEntry,
+        queue_id: int,
+        born_host: bytes,
+        born_flag: int,
+    ) -> int:
+        """Row 10, then each message of a batch as one of its own; how many."""
+        if len(entry.topic_bytes) > 127 or entry.config.topic_name.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            raise _Refused(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support this topic")
+        try:
+            messages = decode_batch_body(command.body)
+        except MessageDecodeError as error:
+            raise _Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
+        if not messages or len(command.body) > self._max_message_size:
+            raise _Refused(ResponseCode.MESSAGE_ILLEGAL, self._illegal)
+        sys_flag = int(fields["f"]) & _CLIENT_SYS_FLAGS | born_flag
+        born_timestamp = int(fields["g"])
+        puts += [
+            PutMessage(
+                entry.topic_bytes,
+                queue_id,
+                body,
+                properties,
+                tags_code_of_bytes(find_property(properties, b"TAGS") or b""),
+                born_timestamp,
+                born_host,
+                flag,
+                sys_flag,
+            )
+            for flag, body, properties in messages
+        ]
+        return len(messages)
+
+    def _born_host(self, channel: ClientChannel) -> tuple[bytes, int]:
+        """The client's address packed, and the system flag that goes with it."""
+        packed = channel.attributes.get(_BORN_HOST)
+        if packed is None:
+            packed = channel.attributes[_BORN_HOST] = pack_host(channel.remote_address)
+        return packed, BORNHOST_V6_FLAG if len(packed) == 20 else 0

@@ -1,0 +1,51 @@
+"""Consumer groups' settings: the replicated table, and how a group comes into it by being used."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.broker_config import BrokerConfig
+from message.names import group_fault, is_system_group
+from store.state.state_record import DeleteSubscriptionGroup, PutSubscriptionGroup
+from store.state.table_configs import SubscriptionGroupConfig
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+
+class SubscriptionGroupManager:
+    def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
+        self._is_auto_created = config.auto_create_subscription_group
+        self._store = store
+        self._creating: set[str] = set()
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """A group's settings. One that is unknown and may be made gets the defaults at once, while its
+        creation goes through the log; None when it is unknown and must not be made.
+        """
+        config = self._store.subscription_group_table.get(group)
+        if config is not None:
+            return config
+        if not self._is_auto_created and not is_system_group(group):
+            return None
+        if group_fault(group) is not None:
+            return None
+        config = SubscriptionGroupConfig(group_name=group)
+        if self._store.serving and group not in self._creating:
+            self._creating.add(group)
+            log.info("group creation proposed group=%s", group)
+            self.put(config, lambda is_applied: self._creating.discard(group))
+        return config
+
+    def put(self, config: SubscriptionGroupConfig, on_done: Callable[[bool], None]) -> None:
+        """Proposes a group's settings; on_done(True) when they are applied here."""
+        self._store.propose(PutSubscriptionGroup(config), lambda status: on_done(status.is_applied))
+
+    def delete(self, group: str, clean_offset: bool, on_done: Callable[[bool], None]) -> None:
+        self._store.propose(
+            DeleteSubscriptionGroup(group, clean_offset), lambda status: on_done(status.is_applied)
+        )

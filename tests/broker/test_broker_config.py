@@ -1,0 +1,90 @@
+"""A broker's conf file as a whole."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.broker_config import BrokerConfig, FlushDiskType, load_broker_config, read_broker_config
+from remoting.configuration import ConfigError, parse_properties
+
+MINIMUM = """
+enableDLegerCommitLog=true
+dLegerGroup=RaftNode00
+dLegerPeers=n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913
+dLegerSelfId=n1
+storePathRootDir=/tmp/store
+"""
+
+
+def read(extra: str = "") -> tuple[BrokerConfig, list[str]]:
+    return read_broker_config(parse_properties(MINIMUM + extra, "broker.conf"))
+
+
+def test_a_minimal_conf_has_rocketmqs_defaults() -> None:
+    config, warnings = read()
+    assert warnings == []
+    assert config.broker_name == "RaftNode00"
+    assert config.broker_addr == "127.0.0.1:10911"
+    assert config.dledger.member_number == 1
+    assert config.dledger.peers["n2"] == "127.0.0.1:40913"
+    assert config.store.mapped_file_size_commit_log == 1 << 30
+    assert config.default_topic_queue_nums == 8
+
+
+def test_an_ack_means_synced_unless_the_conf_says_otherwise() -> None:
+    assert read()[0].store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    assert read("flushDiskType=ASYNC_FLUSH")[0].store.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+
+
+def test_both_spellings_of_the_file_size_count() -> None:
+    assert read("mapedFileSizeCommitLog=16777216")[0].store.mapped_file_size_commit_log == 16777216
+    assert read("mappedFileSizeCommitLog=16777216")[0].store.mapped_file_size_commit_log == 16777216
+
+
+def test_peers_can_be_dialled_elsewhere() -> None:
+    config, _ = read("pyDLedgerPeerDial=n0=127.0.0.1:7001;n2=127.0.0.1:7002")
+    assert config.dledger.peer_dial == {"n0": "127.0.0.1:7001", "n2": "127.0.0.1:7002"}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("dLegerSelfId=n7", "dLegerSelfId=n7 is not in dLegerPeers"),
+        ("enableDLegerCommitLog=false", "enableDLegerCommitLog must be true"),
+        ("transientStorePoolEnable=true", "no transient store pool"),
+        ("enableControllerMode=true", "controller mode is not supported"),
+        ("flushDiskType=FAST", "must be one of SYNC_FLUSH, ASYNC_FLUSH"),
+        ("mappedFileSizeConsumeQueue=6000001", "multiple of 20"),
+        ("pyDLedgerPeerDial=n9=127.0.0.1:1", "pyDLedgerPeerDial names n9"),
+        ("dLegerPeers=n0:127.0.0.1", "dLegerPeers="),
+    ],
+)
+def test_what_cannot_work_is_refused_at_start(line: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=r"broker\.conf.*") as caught:
+        read(line)
+    assert message in str(caught.value)
+
+
+def test_a_missing_group_is_named() -> None:
+    with pytest.raises(ConfigError, match="dLegerGroup is missing"):
+        read_broker_config(parse_properties("enableDLegerCommitLog=true\ndLegerSelfId=n0", "broker.conf"))
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(MINIMUM + "namesrvAddr=127.0.0.1:9876\n")
+    config, warnings = load_broker_config(str(path), {"namesrvAddr": "10.0.0.1:9876;10.0.0.2:9876"})
+    assert config.namesrv_addr == ("10.0.0.1:9876", "10.0.0.2:9876")
+    assert warnings == []
+
+
+def test_the_registration_period_is_clamped_as_rocketmq_does() -> None:
+    config, warnings = read("registerNameServerPeriod=1000")
+    assert config.register_name_server_period_ms == 10_000
+    assert "is taken as 10000 ms" in warnings[0]
+
+
+@pytest.mark.parametrize("path", sorted(Path("conf").glob("broker-*.conf")), ids=lambda path: path.name)
+def test_the_example_files_are_read_without_a_warning(path: Path) -> None:
+    _, warnings = load_broker_config(str(path))
+    assert warnings == []

@@ -1,0 +1,112 @@
+"""The properties format, and what its reader says about settings that are wrong."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting.configuration import (
+    ConfigError,
+    Property,
+    addresses,
+    boolean,
+    format_properties,
+    known_keys,
+    parse_properties,
+    read_settings,
+    whole_number,
+)
+
+SETTINGS = {
+    "listenPort": whole_number("listen_port", 1, 65535),
+    "traceOn": boolean("trace_on"),
+    "namesrvAddr": addresses("namesrv_addr"),
+}
+
+
+def pairs(text: str) -> list[tuple[str, str, int]]:
+    return [(item.key, item.value, item.line) for item in parse_properties(text, "b.conf")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=1", [("a", "1", 1)]),
+        ("# comment\n! too\n\n  a = 1  ", [("a", "1", 4)]),
+        ("a:1\nb 2\nc", [("a", "1", 1), ("b", "2", 2), ("c", "", 3)]),
+        ("a=1,\\\n   2\nb=3", [("a", "1,2", 1), ("b", "3", 3)]),
+        ("a=c:\\\\x\\\nb", [("a", "c:\\xb", 1)]),
+        ("a=\\u00e4\\t|", [("a", "\u00e4\t|", 1)]),
+        ("a\\=b=c=d", [("a=b", "c=d", 1)]),
+        ("a=1\r\nb=2\r\n", [("a", "1", 1), ("b", "2", 2)]),
+        ("a=last \\", [("a", "last \\", 1)]),
+    ],
+)
+def test_reads_what_java_reads(text: str, expected: list[tuple[str, str, int]]) -> None:
+    assert pairs(text) == expected
+
+
+def test_a_broken_escape_names_file_and_line() -> None:
+    with pytest.raises(ConfigError, match=r"b\.conf:2: .*hexadecimal"):
+        parse_properties("a=1\nb=\\u12x4", "b.conf")
+
+
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-zA-Z][a-zA-Z0-9.]{0,9}", fullmatch=True),
+        st.from_regex(r"[a-zA-Z0-9:;/_.-]{0,12}", fullmatch=True),
+        max_size=5,
+    )
+)
+def test_what_is_formatted_reads_back(table: dict[str, str]) -> None:
+    text = format_properties(table.items())
+    assert {key: value for key, value, _ in pairs(text)} == table
+
+
+def test_values_come_by_field_name() -> None:
+    properties = parse_properties("listenPort=30911\ntraceOn=FALSE\nnamesrvAddr=a:1; b:2", "b.conf")
+    values, warnings = read_settings(properties, SETTINGS)
+    assert values == {"listen_port": 30911, "trace_on": False, "namesrv_addr": ("a:1", "b:2")}
+    assert warnings == []
+
+
+def test_an_unknown_key_is_a_warning_with_the_nearest_known_one() -> None:
+    values, warnings = read_settings([Property("flushDiskTyp", "SYNC_FLUSH", 7, "b.conf")], SETTINGS)
+    assert values == {}
+    assert warnings == ["b.conf:7: unknown key flushDiskTyp; did you mean flushDiskType?"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("listenPort", "70000", "b.conf:3: listenPort='70000' must be a whole number from 1 to 65535"),
+        ("traceOn", "maybe", "b.conf:3: traceOn='maybe' must be true or false"),
+        ("namesrvAddr", "host", "b.conf:3: namesrvAddr='host' must be host:port, several joined by ;"),
+        ("brokerFastFailureEnable", "2", "b.conf:3: brokerFastFailureEnable='2' must be true or false"),
+        ("sendMessageThreadPoolNums", "x", "b.conf:3: sendMessageThreadPoolNums='x' must be a whole number"),
+    ],
+)
+def test_a_bad_value_is_an_error_with_file_line_and_what_is_allowed(
+    key: str, value: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_settings([Property(key, value, 3, "b.conf")], SETTINGS)
+    assert str(caught.value).startswith(message)
+
+
+def test_keys_of_rocketmq_without_effect_are_named_once() -> None:
+    properties = parse_properties("sendMessageThreadPoolNums=4\nbrokerFastFailureEnable=true", "b.conf")
+    _, warnings = read_settings(properties, SETTINGS)
+    assert warnings == [
+        "b.conf: RocketMQ's keys without effect here: sendMessageThreadPoolNums, brokerFastFailureEnable"
+    ]
+
+
+def test_the_last_of_two_values_counts_and_the_other_is_told() -> None:
+    values, warnings = read_settings(parse_properties("listenPort=1\nlistenPort=2", "b.conf"), SETTINGS)
+    assert values == {"listen_port": 2}
+    assert warnings == ["b.conf:2: listenPort is set again, line 1 does not count"]
+
+
+def test_every_key_of_a_broker_conf_of_rocketmq_is_known() -> None:
+    example = "brokerClusterName brokerName brokerId deleteWhen fileReservedTime brokerRole flushDiskType dLegerPeers"
+    assert set(example.split()) <= known_keys().keys()

@@ -1,4 +1,4 @@
-"""Settings of one member of a replicated log, checked where they are made. Who reads them from files is above.
+"""Settings of one member of a replicated log, checked where they are made. Who reads files is above.
 
 Default values carry their reason; names end in their unit.
 """
@@ -89,7 +89,7 @@ class DLedgerConfig:
     bind: PeerAddress | None = None  # where to listen, if not at the own address of `peers`
 
     flush_mode: FlushMode = FlushMode.SYNC_FLUSH
-    # ASYNC_FLUSH, as RocketMQ has it: every interval, if so much waits; whatever waits after the thorough one.
+    # ASYNC_FLUSH, as RocketMQ has it: every interval if so much waits, all that waits every thorough one.
     flush_interval_ms: int = 500
     flush_size_min: int = 4 * _PAGE_SIZE
     flush_thorough_interval_ms: int = 10_000

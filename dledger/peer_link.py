@@ -1,7 +1,7 @@
-"""One TCP connection between two members (or from a reader), as an asyncio protocol: handshake, frames, limits.
+"""One TCP connection between two members, or from a reader: handshake, frames, limits, as an asyncio protocol.
 
-A directed link n0 -> n1 is one connection dialled by n0; it carries n0's requests and n1's answers to them. So a
-proxy in front of n1's port for n0 cuts just that direction of asking.
+A directed link n0 -> n1 is one connection dialled by n0; it carries n0's requests and n1's answers to them.
+So a proxy in front of n1's port for n0 cuts just that direction of asking.
 """
 
 import asyncio

@@ -1,0 +1,160 @@
+"""When a replica's disk work is due, and one blocking job of a kind at a time: sync, hard state, cut, mark,
+next file.
+
+Group commit falls out of that: while a sync runs, what is appended waits; when it ends, the next takes all
+of it. What a finished job means for the core is the replica's to say: `settle` returns it as a value.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from disk.disk import NoSpaceError
+from dledger.config import DLedgerConfig, FlushMode
+from dledger.core.output import HardState
+from dledger.entry import Index
+from dledger.log.jobs import CutJob, DiskJob, MarkJob, PrepareFileJob, SyncJob
+from dledger.log.log_store import LogStore
+from dledger.log.quorum_state import QuorumState
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What a sync captured as it began; later cuts are the receiver's to reckon with."""
+
+    end_index: Index
+    log_generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class HardStateSaved:
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class CutDone:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The member must not go on: what a failed sync did not write counts as written for ever after."""
+
+    reason: str
+
+
+Settled = Synced | HardStateSaved | CutDone | Failed
+
+
+class DiskWork:
+    """Invariant: at most one job of a kind is under way."""
+
+    def __init__(
+        self,
+        config: DLedgerConfig,
+        log_store: LogStore,
+        quorum_state: QuorumState,
+        submit: Callable[[DiskJob], None],
+        now_ms: int,
+    ) -> None:
+        self._config = config
+        self._log = log_store
+        self._quorum_state = quorum_state
+        self._submit = submit
+        self._syncs_each_append = config.flush_mode is FlushMode.SYNC_FLUSH
+        self._sync: SyncJob | None = None
+        self._cut: CutJob | None = None
+        self._mark: MarkJob | None = None
+        self._prepare: PrepareFileJob | None = None
+        self._hard_state: tuple[DiskJob, HardState] | None = None
+        self._flushed_ms = now_ms
+        self._thorough_ms = now_ms
+        self._prepare_not_before_ms = now_ms
+
+    @property
+    def idle(self) -> bool:
+        """Nothing under way. What is not due yet is not counted."""
+        jobs = (self._sync, self._cut, self._mark, self._prepare, self._hard_state)
+        return all(job is None for job in jobs)
+
+    def appended(self, now_ms: int) -> None:
+        """Entries have just been handed to the log store."""
+        if self._syncs_each_append and self._sync is None:
+            self.start_sync()
+        if self._prepare is None and now_ms >= self._prepare_not_before_ms:
+            self._start_prepare()
+
+    def save_hard_state(self, hard_state: HardState) -> None:
+        assert self._hard_state is None, "the core waits for hard_state_saved"
+        job = self._quorum_state.store_job(hard_state)
+        self._hard_state = (job, hard_state)
+        self._submit(job)
+
+    def begin_cut(self, from_index: Index) -> None:
+        """The log store's end is lowered when this returns; nothing may be appended before CutDone."""
+        assert self._cut is None, "the core waits for cut_done"
+        self._cut = self._log.begin_cut(from_index)
+        self._submit(self._cut)
+
+    def start_sync(self) -> None:
+        """Of all that was appended up to now, unless one is under way or nothing waits."""
+        if self._sync is not None:
+            return
+        job = self._log.sync_job()
+        if job is not None:
+            self._sync = job
+            self._submit(job)
+
+    def tick(self, now_ms: int) -> None:
+        if not self._syncs_each_append:
+            self._flush(now_ms)
+        if self._mark is None and self._cut is None:
+            job = self._log.mark_job(now_ms)
+            if job is not None:
+                self._mark = job
+                self._submit(job)
+        if self._prepare is None and now_ms >= self._prepare_not_before_ms:
+            self._start_prepare()
+
+    def settle(self, job: DiskJob, error: Exception | None, now_ms: int) -> Settled | None:
+        """`job` has run. Only the next file may be late for want of space: the append that needs it will say so."""
+        if job is self._prepare and (error is None or isinstance(error, NoSpaceError)):
+            self._prepare = None
+            self._log.prepare_done(job, error)
+            if error is not None:
+                self._prepare_not_before_ms = now_ms + self._config.no_space_retry_ms
+            return None
+        if error is not None:
+            return Failed(f"{job.kind} job: {error!r}")
+        if job is self._sync:
+            self._sync = None
+            self._log.sync_done(job)
+            if self._syncs_each_append:
+                self.start_sync()
+            return Synced(job.end_index, job.log_generation)
+        if job is self._cut:
+            self._cut = None
+            self._log.cut_done(job)
+            return CutDone()
+        if job is self._mark:
+            self._mark = None
+            self._log.mark_done(job)
+            return None
+        assert self._hard_state is not None, f"a {job.kind} job that was not submitted from here"
+        saved = self._hard_state[1]
+        self._hard_state = None
+        return HardStateSaved(saved.sequence)
+
+    def _flush(self, now_ms: int) -> None:
+        if now_ms - self._thorough_ms >= self._config.flush_thorough_interval_ms:
+            self._thorough_ms = self._flushed_ms = now_ms
+            self.start_sync()
+        elif now_ms - self._flushed_ms >= self._config.flush_interval_ms:
+            self._flushed_ms = now_ms
+            if self._log.unsynced_size >= self._config.flush_size_min:
+                self.start_sync()
+
+    def _start_prepare(self) -> None:
+        job = self._log.prepare_job()
+        if job is not None:
+            self._prepare = job
+            self._submit(job)

@@ -1,0 +1,483 @@
+"""One replica of the log: the pure core, the log store and what lies between, without sockets, threads or
+clock.
+
+The core says what is to be done (`Output`), the log store can do it; this module carries it out in order,
+verifies what peers push and tells the embedder. When disk work is due is disk_work.py's. The server runs a
+replica on an event loop, the simulator in virtual time: same calls, same results.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import Any, Protocol, cast
+
+from disk.disk import DiskError, NoSpaceError
+from dledger.config import DLedgerConfig, FlushMode
+from dledger.core.member import Member
+from dledger.core.messages import Message, PeerId, PushRequest
+from dledger.core.output import (
+    NOTHING,
+    AppendRefusal,
+    AppendStatus,
+    Batch,
+    Completion,
+    Output,
+    Role,
+    RoleChange,
+)
+from dledger.disk_work import CutDone, DiskWork, Failed, HardStateSaved, Synced
+from dledger.entry import EntryCorruptError, EntryKind, Index, Pos, Term, VerifiedRange, verify_entries
+from dledger.formation import Formation, Formed, GroupIdentity
+from dledger.log.jobs import DiskJob
+from dledger.log.log_store import LogStore
+from dledger.log.quorum_state import QuorumState
+from dledger.rpc.handshake import DISK_UUID_SIZE
+from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
+from dledger.rpc.response_code import ResponseCode
+from dledger.run_record import begin_run, end_run, store_formed
+
+log = logging.getLogger(__name__)
+
+OnDone = Callable[[AppendStatus], None]
+
+
+class Runtime(Protocol):
+    """What a replica needs done outside: by the server, or by the simulator."""
+
+    def send(self, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
+        """To that peer, if it can be reached now; else it is lost. `buffers`: raw entry bytes of an APPEND."""
+        ...
+
+    def submit(self, job: DiskJob) -> None:
+        """Runs job.run() in another thread (or later), then calls job_done(job, error, now_ms) here."""
+        ...
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Calls it after the present call into the replica has returned; order is kept."""
+        ...
+
+    def drop_connection(self, peer: PeerId, reason: str) -> None:
+        """The peer sent what it must not."""
+        ...
+
+    def failed(self, reason: str) -> None:
+        """This member must not go on: stop it, loudly."""
+        ...
+
+
+class SystemEntry(Protocol):
+    """An entry that the replica appends by itself, with bytes that only the embedder can make."""
+
+    @property
+    def size(self) -> int:
+        """Of the body, bytes."""
+        ...
+
+    def encode(self, pos: Pos, now_ms: int) -> bytes: ...
+
+
+class Embedder(Protocol):
+    """Whose log this is. Called when the outermost call into the replica has carried out its work, never
+    inside append(); it may append from within.
+    """
+
+    def no_op(self, term: Term) -> SystemEntry: ...
+
+    def committed(self, committed_index: Index) -> None: ...
+
+    def role_changed(self, change: RoleChange) -> None: ...
+
+    def log_cut(self, from_index: Index) -> None:
+        """Whatever was kept about entries from there on is void."""
+        ...
+
+
+class Replica:
+    """Invariants: an Output is carried out wholly before the core is called again; the embedder sees
+    commits and cuts in the order in which the core decided them; after a failure nothing is done any more.
+    """
+
+    def __init__(
+        self,
+        config: DLedgerConfig,
+        log_store: LogStore,
+        quorum_state: QuorumState,
+        embedder: Embedder,
+        runtime: Runtime,
+        random: Random,
+        now_ms: int,
+        *,
+        boot_id: str = "",
+    ) -> None:
+        """Blocks on a sync: who this member is, is on disk before it speaks. Raises DLedgerConfigError,
+        DiskError.
+        """
+        self.config = config
+        self.log = log_store
+        self.applied_index = Index(-1)  # kept by the embedder, for status
+        self.failure: str | None = None
+        self._quorum_state = quorum_state
+        self._embedder = embedder
+        self._runtime = runtime
+        self._random = random
+        self._work = DiskWork(config, log_store, quorum_state, runtime.submit, now_ms)
+        self._durable_at_append = config.flush_mode is FlushMode.ASYNC_FLUSH
+        self._later: deque[Callable[[], None]] = deque()
+        self._draining = False
+        self._no_space_until_ms: int | None = None
+        self.identity = begin_run(config, quorum_state, log_store, random.randbytes(DISK_UUID_SIZE), boot_id)
+        self._formation: Formation | None = None
+        if self.identity.group_uuid is None:
+            self._formation = Formation(config.self_id, config.peers, self.identity.disk_uuid)
+            self._form(self._formation.start())
+        self.member = self._make_member(now_ms)
+
+    # -- events
+    # --------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Every `config.tick_interval_ms`."""
+        if self.failure is not None:
+            return
+        if self._no_space_until_ms is not None and now_ms >= self._no_space_until_ms:
+            self._no_space_until_ms = None
+            self._carry_out(self.member.write_failed_no_space(False, now_ms), now_ms)
+        self._carry_out(self.member.tick(now_ms), now_ms)
+        self._work.tick(now_ms)
+        self._drain()
+
+    def receive(self, message: Message, now_ms: int, payload: bytes = b"") -> None:
+        """`payload`: the raw entry bytes of an APPEND. A range that is not sound goes no further."""
+        if self.failure is not None or self._formation is not None:
+            return
+        if type(message) is PushRequest and message.entries is not None:
+            verified = self._verify(message, payload)
+            if verified is None:
+                return
+            message = replace(message, payload=verified)
+        self._carry_out(self.member.step(message, now_ms), now_ms)
+        self._drain()
+
+    def job_done(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
+        if self.failure is not None:
+            return
+        match self._work.settle(job, error, now_ms):
+            case Synced(end_index, log_generation):
+                if not self._durable_at_append:
+                    self._carry_out(self.member.synced(end_index, log_generation, now_ms), now_ms)
+            case HardStateSaved(sequence):
+                self._carry_out(self.member.hard_state_saved(sequence, now_ms), now_ms)
+            case CutDone():
+                self._carry_out(self.member.cut_done(now_ms), now_ms)
+            case Failed(reason):
+                self._fail(reason, now_ms)
+            case None:
+                pass
+        self._drain()
+
+    def peer_seen(self, peer: PeerId, disk_uuid: bytes, group: GroupIdentity | None, now_ms: int) -> None:
+        """What a peer proved to be, before peer_connected(). Raises HandshakeRefusedError if that cannot
+        be.
+        """
+        if self._formation is not None and self._form(self._formation.peer_seen(peer, disk_uuid, group)):
+            # Unformed it has heard and said nothing, so there is nothing to keep.
+            self.member = self._make_member(now_ms)
+
+    def peer_connected(self, peer: PeerId, now_ms: int) -> None:
+        if self.failure is None:
+            self._carry_out(self.member.peer_connected(peer, now_ms), now_ms)
+            self._drain()
+
+    def peer_disconnected(self, peer: PeerId, now_ms: int) -> None:
+        """The connection by which we ask it, or by which it asks us, is closed."""
+        if self.failure is None:
+            self._carry_out(self.member.peer_disconnected(peer, now_ms), now_ms)
+            self._drain()
+
+    def stop(self, now_ms: int) -> None:
+        """Pending appends end as UNKNOWN; what was appended is being synced until `idle`."""
+        if self.failure is None:
+            self._carry_out(self.member.stop(now_ms), now_ms)
+            self._work.start_sync()
+            self._drain()
+
+    @property
+    def idle(self) -> bool:
+        return self._work.idle
+
+    def close(self, *, clean: bool) -> None:
+        """Blocks. After stop() and when idle it may be `clean`; else the files are left as a crash leaves
+        them.
+        """
+        self.log.close(clean=clean)
+        if clean:
+            end_run(self._quorum_state)
+        self._quorum_state.close()
+
+    # -- appending
+    # -----------------------------------------------------------------------------------------------
+
+    def check_append(self, size: int, count: int) -> AppendRefusal | None:
+        """Whether `count` entries of `size` bytes together, headers included, may be appended now."""
+        return self.member.check_append(size, count)
+
+    def reserve(self, body_sizes: Sequence[int]) -> list[Pos]:
+        """Positions of the next entries, if they are the next to be appended."""
+        return self.log.reserve(body_sizes)
+
+    def append(
+        self,
+        bodies: Sequence[bytes],
+        positions: Sequence[Pos],
+        kind: EntryKind,
+        on_done: OnDone | None,
+        now_ms: int,
+    ) -> Batch:
+        """After check_append() and reserve(). `on_done` is called once, after this has returned.
+
+        Raises NoSpaceError (the log is unchanged, and refuses for a while) and DiskError (the member stops).
+        """
+        try:
+            batch = self.log.append(bodies, positions, self.member.curr_term, kind)
+            self._carry_out(self.member.append(batch, on_done, now_ms), now_ms)
+            self._work.appended(now_ms)
+            if self._durable_at_append:
+                self._carry_out(self._durable_now(now_ms), now_ms)
+        except NoSpaceError:
+            self._no_space(now_ms)
+            raise
+        except DiskError as error:
+            self._fail(f"append failed: {error}", now_ms)
+            raise
+        finally:
+            if self._later and not self._draining:
+                self._runtime.call_soon(self._drain)
+        return batch
+
+    # -- reading
+    # -------------------------------------------------------------------------------------------------
+
+    def get(self, request: GetRequest) -> tuple[GetResponse, list[bytes]]:
+        """Committed entries as they lie in the log, at least one if there is one."""
+        committed_index = self.member.committed_index
+        begin = request.begin_index
+        last, pos, chain = Index(begin - 1), Pos(0), 0
+        buffers: list[bytes] = []
+        code = ResponseCode.SUCCESS
+        if begin < self.log.ledger_begin_index:
+            code = ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN
+        elif begin > committed_index + 1:
+            code = ResponseCode.INDEX_OUT_OF_RANGE
+        elif begin <= committed_index:
+            size_max = min(request.size_max, self.config.member_config.push_size_max)
+            entries = self.log.range_from(begin, size_max)
+            assert entries is not None, "committed entries are in the log"
+            if entries.last_index > committed_index:
+                end_pos = self.log.pos_at(Index(committed_index + 1))
+                entries = replace(entries, last_index=committed_index, size=end_pos - entries.pos)
+            chain = self.log.chain_at(Index(begin - 1)) or 0
+            buffers = self.log.read_range(entries)
+            last, pos = entries.last_index, entries.pos
+        return GetResponse(request.request_id, code, begin, last, pos, chain, committed_index), buffers
+
+    def metadata(self, request: MetadataRequest) -> MetadataResponse:
+        member = self.member
+        return MetadataResponse(
+            request_id=request.request_id,
+            code=ResponseCode.SUCCESS,
+            group=self.config.group,
+            member_id=self.config.self_id,
+            leader_id=member.leader_id,
+            term=member.curr_term,
+            ledger_begin_index=self.log.ledger_begin_index,
+            ledger_end_index=self.log.ledger_end_index,
+            committed_index=member.committed_index,
+            peers={peer: str(address) for peer, address in self.config.peers.items()},
+        )
+
+    def status(self) -> dict[str, Any]:
+        """For people and scripts; plain JSON values. `chain_crc` is that of the committed prefix."""
+        member, log_store = self.member, self.log
+        watermarks = member.peer_watermarks_by_term.get(member.curr_term, {})
+        return {
+            "id": self.config.self_id,
+            "group": self.config.group,
+            "role": member.role.value,
+            "term": member.curr_term,
+            "leader": member.leader_id,
+            "ledger_begin": log_store.ledger_begin_index,
+            "ledger_end": log_store.ledger_end_index,
+            "committed": member.committed_index,
+            "applied": self.applied_index,
+            "synced": log_store.durable_index,
+            "watermarks": dict(watermarks) if member.role is Role.LEADER else {},
+            "chain_crc": log_store.chain_at(member.committed_index),
+            "doubted": member.doubted,
+            "can_vote": member.can_vote,
+            "election_obstacle": member.election_obstacle,
+            "waits_for": self._formation.missing if self._formation is not None else [],
+            "failure": self.failure,
+        }
+
+    # -- identity ------------------------------------------------------------------------------------------
+
+    @property
+    def group_identity(self) -> GroupIdentity | None:
+        """None as long as the group is not formed: then this member neither votes nor follows."""
+        identity = self.identity
+        if identity.group_uuid is None:
+            return None
+        return GroupIdentity(identity.group_uuid, identity.pairs)
+
+    def _form(self, formed: Formed | None) -> bool:
+        if formed is None:
+            return False
+        self.identity = store_formed(self._quorum_state, formed)
+        self._formation = None
+        uuid = formed.group.group_uuid.hex()
+        log.info("[%s] group formed uuid=%s doubted=%s", self.config.self_id, uuid, formed.doubted)
+        return True
+
+    def _make_member(self, now_ms: int) -> Member:
+        return Member(
+            self.config.member_config,
+            self.log,
+            self._quorum_state.hard_state,
+            self._random,
+            now_ms,
+            durable_index=self.log.durable_index,
+            can_vote=self._formation is None,
+        )
+
+    # -- carrying out
+    # --------------------------------------------------------------------------------------------
+
+    def _carry_out(self, output: Output, now_ms: int) -> None:
+        if output is NOTHING:
+            return
+        if output.hard_state is not None:
+            self._work.save_hard_state(output.hard_state)
+        if output.cut is not None:
+            from_index = output.cut.from_index
+            log.info("%s cut from_index=%d end=%d", self, from_index, self.log.ledger_end_index)
+            self._work.begin_cut(from_index)
+            self._later.append(lambda: self._embedder.log_cut(from_index))
+        appended, no_space = False, False
+        for pushed in output.appends:
+            try:
+                self.log.append_range(pushed.payload, pushed.skip)
+                appended = True
+            except NoSpaceError:
+                no_space = True
+            except DiskError as error:
+                self._fail(f"append failed: {error}", now_ms)
+                return
+        for envelope in output.messages:
+            self._send(envelope.to, envelope.message)
+        later = self._later
+        if output.committed_index is not None:
+            committed_index = output.committed_index
+            later.append(lambda: self._embedder.committed(committed_index))
+        for completion in output.completions:
+            self._complete(completion)
+        if output.role_change is not None:
+            change = output.role_change
+            log.info("%s role changed leader=%s reason=%s", self, change.leader_id, change.reason)
+            later.append(lambda: self._embedder.role_changed(change))
+        if output.no_op_wanted:
+            later.append(lambda: self._append_no_op(now_ms))
+        if output.fatal is not None:
+            self._fail(output.fatal, now_ms)
+            return
+        # Calls of the core again, now that this Output is carried out.
+        if appended:
+            self._work.appended(now_ms)
+            if self._durable_at_append:
+                self._carry_out(self._durable_now(now_ms), now_ms)
+        if no_space:
+            self._no_space(now_ms)
+
+    def _drain(self) -> None:
+        """Calls out, also for what those calls bring about. An embedder's error is its own: it ends in the
+        shell.
+        """
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while self._later:
+                self._later.popleft()()
+        finally:
+            self._draining = False
+
+    def _complete(self, completion: Completion) -> None:
+        self._later.append(partial(cast(OnDone, completion.closure), completion.status))
+
+    def _durable_now(self, now_ms: int) -> Output:
+        return self.member.synced(self.log.ledger_end_index, self.log.log_generation, now_ms)
+
+    def _send(self, to: PeerId, message: Message) -> None:
+        buffers: Sequence[bytes] = ()
+        if type(message) is PushRequest and message.entries is not None:
+            buffers = self.log.read_range(message.entries)
+        self._runtime.send(to, message, buffers)
+
+    def _verify(self, message: PushRequest, payload: bytes) -> VerifiedRange | None:
+        entries = message.entries
+        assert entries is not None
+        try:
+            verified = verify_entries(
+                payload,
+                first_index=entries.first_index,
+                first_pos=entries.pos,
+                prev_chain=message.previous_chain,
+                prev_term=message.previous_term,
+                accept_zero_crc=self.config.accept_zero_crc,
+            )
+        except EntryCorruptError as error:
+            self._drop(message.leader_id, f"pushed entries are not sound: {error}")
+            return None
+        seen = (verified.last_index, verified.last_term, verified.chain)
+        if seen != (entries.last_index, entries.last_term, entries.last_chain):
+            self._drop(message.leader_id, f"pushed entries end at {seen}, announced was {entries}")
+            return None
+        return verified
+
+    def _drop(self, peer: PeerId, reason: str) -> None:
+        log.error("%s push refused peer=%s reason=%s", self, peer, reason)
+        self._runtime.drop_connection(peer, reason)
+
+    def _append_no_op(self, now_ms: int) -> None:
+        """The own-term no-op, unless this member has ceased to lead."""
+        member = self.member
+        if self.failure is not None or member.role is not Role.LEADER:
+            return
+        entry = self._embedder.no_op(member.curr_term)
+        (pos,) = self.log.reserve([entry.size])
+        # When it fails, append() has told the core, which asks again as soon as there is space.
+        with suppress(DiskError):
+            self.append([entry.encode(pos, now_ms)], [pos], EntryKind.NO_OP, None, now_ms)
+
+    def _no_space(self, now_ms: int) -> None:
+        if self._no_space_until_ms is None:
+            log.error("%s no space on the disk, writes are refused", self)
+        self._no_space_until_ms = now_ms + self.config.no_space_retry_ms
+        self._carry_out(self.member.write_failed_no_space(True, now_ms), now_ms)
+
+    def _fail(self, reason: str, now_ms: int) -> None:
+        """Ends this member. Of what the core still has to say only the ends of pending appends are heard."""
+        if self.failure is not None:
+            return
+        self.failure = reason
+        log.critical("%s stopping reason=%s", self, reason)
+        for completion in self.member.stop(now_ms).completions:
+            self._complete(completion)
+        self._later.append(lambda: self._runtime.failed(reason))
+
+    def __str__(self) -> str:
+        """The prefix of log lines."""
+        return f"[{self.config.self_id}][{self.member.role.value}][term={self.member.curr_term}]"

@@ -1,0 +1,62 @@
+"""What a member writes down about itself at the start and the end of a run: its disk, its boot, its doubt.
+
+Blocking, and done before the member speaks or after it has fallen silent; so it is no job.
+"""
+
+from dataclasses import replace
+
+from dledger.config import DLedgerConfig, FlushMode
+from dledger.errors import DLedgerConfigError
+from dledger.formation import Formed
+from dledger.log.log_store import LogStore
+from dledger.log.quorum_state import MemberIdentity, QuorumState
+
+
+def begin_run(
+    config: DLedgerConfig, quorum_state: QuorumState, log_store: LogStore, disk_uuid: bytes, boot_id: str
+) -> MemberIdentity:
+    """`disk_uuid` is taken if this disk has none yet, and is durable on return. `boot_id` changes with each
+    boot of the host; empty if that cannot be told.
+
+    Raises DLedgerConfigError when the store was made with other data files.
+    """
+    identity = quorum_state.identity
+    if identity is None:
+        identity = MemberIdentity(disk_uuid, config.data_file_size)
+    if identity.data_file_size != config.data_file_size:
+        raise DLedgerConfigError(
+            f"{config.directory} has data files of {identity.data_file_size} bytes, mapedFileSizeCommitLog says "
+            f"{config.data_file_size}; the group keeps the size it was made with"
+        )
+    # What was acknowledged from the page cache outlives the process, not the host's power.
+    lost_power = (
+        config.flush_mode is FlushMode.ASYNC_FLUSH
+        and identity.boot_id not in ("", boot_id)
+        and not identity.stopped_cleanly
+    )
+    hard_state = quorum_state.hard_state
+    if (log_store.doubted or lost_power) and not hard_state.doubted:
+        quorum_state.store_job(replace(hard_state, sequence=hard_state.sequence + 1, doubted=True))
+    identity = replace(identity, boot_id=boot_id, stopped_cleanly=False)
+    # Each job holds all changes before it: this one writes the doubt as well.
+    quorum_state.store_identity_job(identity).run()
+    return identity
+
+
+def store_formed(quorum_state: QuorumState, formed: Formed) -> MemberIdentity:
+    """Durable on return, and so before the member's first vote."""
+    identity = quorum_state.identity
+    assert identity is not None, "a run has begun"
+    hard_state = quorum_state.hard_state
+    if formed.doubted and not hard_state.doubted:
+        quorum_state.store_job(replace(hard_state, sequence=hard_state.sequence + 1, doubted=True))
+    identity = replace(identity, group_uuid=formed.group.group_uuid, pairs=formed.group.pairs)
+    quorum_state.store_identity_job(identity).run()
+    return identity
+
+
+def end_run(quorum_state: QuorumState) -> None:
+    """After the last sync of a clean stop."""
+    identity = quorum_state.identity
+    assert identity is not None, "a run has begun"
+    quorum_state.store_identity_job(replace(identity, stopped_cleanly=True)).run()

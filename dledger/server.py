@@ -1,0 +1,283 @@
+"""The shell of a replica: event loop, sockets, timer, threads. It decides nothing about the log.
+
+Each member dials every other; requests leave on the dialled connection, answers come back on it
+(peer_link.py). The blocking jobs run in a small thread pool and are settled on the loop, so the replica
+lives in one thread.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from disk.disk import Disk
+from dledger.config import DLedgerConfig
+from dledger.core.messages import HeartBeatResponse, Message, PeerId, PushResponse, VoteResponse
+from dledger.errors import HandshakeRefusedError
+from dledger.formation import GroupIdentity
+from dledger.log.jobs import DiskJob
+from dledger.log.log_store import LogStore
+from dledger.log.quorum_state import QuorumState
+from dledger.peer_link import PeerLink
+from dledger.replica import Embedder, Replica
+from dledger.rpc.codec import PeerMessage
+from dledger.rpc.handshake import NONCE_SIZE, Hello
+from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
+
+log = logging.getLogger(__name__)
+
+# A sync, a cut or hard state, and a mark or the next file: each kind is under way at most once.
+_JOB_THREADS = 4
+
+
+def make_clock() -> Callable[[], int]:
+    """Milliseconds since the epoch that never jump: the wall clock as it was now, moved on by the monotonic
+    one.
+
+    One clock for elections and for the timestamps in the log, and a corrected wall clock elects nobody.
+    """
+    offset = time.time_ns() - time.monotonic_ns()
+    return lambda: (time.monotonic_ns() + offset) // 1_000_000
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+class DLedgerServer:
+    """One member on the running event loop. It is also the Runtime of its replica and the owner of its
+    links.
+    """
+
+    def __init__(
+        self,
+        config: DLedgerConfig,
+        disk: Disk,
+        embedder: Embedder,
+        *,
+        on_failure: Callable[[str], None],
+        random: Random | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        """Recovers the log, which blocks. Raises what LogStore.open() and QuorumState.load() raise.
+
+        `on_failure` is called once, when the member must not go on; close() is still to be called then.
+        """
+        self.config = config
+        self.now_ms = clock or make_clock()
+        self._random = random or Random()
+        self._on_failure = on_failure
+        log_store = LogStore.open(disk, config.log_config)
+        quorum_state = QuorumState.load(disk, config.directory)
+        self.replica = Replica(
+            config, log_store, quorum_state, embedder, self, self._random, self.now_ms(), boot_id=_boot_id()
+        )
+        self._outgoing: dict[PeerId, PeerLink] = {}
+        self._incoming: dict[PeerId, PeerLink] = {}
+        self._links: set[PeerLink] = set()  # also readers and unfinished ones
+        self._dial_now: dict[PeerId, asyncio.Event] = {}
+        self._dials: list[asyncio.Task[None]] = []
+        self._jobs = ThreadPoolExecutor(_JOB_THREADS, thread_name_prefix=f"dledger-{config.self_id}")
+        self._idle: asyncio.Event = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._tick_handle: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # -- start and end
+    # -------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listens, dials, ticks. Raises OSError when the port is taken."""
+        loop = self._loop = asyncio.get_running_loop()
+        listen = self.config.listen
+        self._server = await loop.create_server(lambda: self._new_link(None), listen.host, listen.port)
+        log.info("%s listening at=%s", self.replica, listen)
+        for peer in self.config.peers:
+            if peer != self.config.self_id:
+                self._dial_now[peer] = asyncio.Event()
+                self._dials.append(loop.create_task(self._dial(peer), name=f"dial-{peer}"))
+        self._tick()
+
+    async def stop(self) -> None:
+        """A clean stop: hands over nothing, but leaves the log synced and marked and the exports written."""
+        self.replica.stop(self.now_ms())
+        await self._close_links()
+        while not (self.replica.idle or self.replica.failure):
+            self._idle.clear()
+            await self._idle.wait()
+        await self.close(clean=self.replica.failure is None)
+
+    async def close(self, *, clean: bool = False) -> None:
+        """Leaves the network and the disk. Without `clean`, as a crash would leave them."""
+        await self._close_links()
+        await asyncio.get_running_loop().run_in_executor(None, self._jobs.shutdown)
+        self.replica.close(clean=clean)
+        self._loop = None
+
+    async def _close_links(self) -> None:
+        if self._tick_handle is not None:
+            self._tick_handle.cancel()
+            self._tick_handle = None
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for dial in self._dials:
+            dial.cancel()
+        await asyncio.gather(*self._dials, return_exceptions=True)
+        self._dials.clear()
+        links = list(self._links)
+        for link in links:
+            link.abort()
+        await asyncio.gather(*(link.lost for link in links))
+
+    def _tick(self) -> None:
+        assert self._loop is not None
+        self._tick_handle = self._loop.call_later(self.config.tick_interval_ms / 1000, self._tick)
+        self.replica.tick(self.now_ms())
+
+    def status(self) -> dict[str, Any]:
+        return self.replica.status() | {"raft": str(self.config.listen), "links": sorted(self._outgoing)}
+
+    # -- Runtime
+    # -------------------------------------------------------------------------------------------------
+
+    def send(self, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
+        links = self._incoming if isinstance(message, _ANSWERS) else self._outgoing
+        link = links.get(to)
+        if link is not None:
+            link.send(message, buffers)
+
+    def submit(self, job: DiskJob) -> None:
+        self._jobs.submit(self._run, job)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        assert self._loop is not None, "started"
+        self._loop.call_soon(callback)
+
+    def drop_connection(self, peer: PeerId, reason: str) -> None:
+        link = self._incoming.get(peer)
+        if link is not None:
+            link.close(reason)
+
+    def failed(self, reason: str) -> None:
+        self._idle.set()
+        self._on_failure(reason)
+
+    def _run(self, job: DiskJob) -> None:
+        """In a thread of the pool."""
+        error: Exception | None = None
+        try:
+            job.run()
+        except Exception as failure:  # noqa: BLE001 (the top of a thread; the replica decides what it means)
+            error = failure
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self._job_done, job, error)
+
+    def _job_done(self, job: DiskJob, error: Exception | None) -> None:
+        self.replica.job_done(job, error, self.now_ms())
+        if self.replica.idle:
+            self._idle.set()
+
+    # -- links
+    # ---------------------------------------------------------------------------------------------------
+
+    def _new_link(self, dialled: PeerId | None) -> PeerLink:
+        identity, group = self.replica.identity, self.replica.group_identity
+        own = Hello(
+            group=self.config.group,
+            member_id=self.config.self_id,
+            addressee_id=dialled or "",
+            nonce=os.urandom(NONCE_SIZE),
+            disk_uuid=identity.disk_uuid,
+            group_uuid=group.group_uuid if group is not None else None,
+            pairs=group.pairs if group is not None else (),
+            membership_index=identity.membership_index,
+            data_file_size=self.config.data_file_size,
+        )
+        link = PeerLink(self, self.config, own, dialled=dialled)
+        self._links.add(link)
+        return link
+
+    async def _dial(self, peer: PeerId) -> None:
+        """Keeps the connection by which this member asks `peer`."""
+        loop = asyncio.get_running_loop()
+        address = self.config.dial_address(peer)
+        backoff_ms = self.config.dial_backoff_ms_min
+        dial_now = self._dial_now[peer]
+        while True:
+            link: PeerLink | None = None
+            try:
+                _, link = await loop.create_connection(
+                    lambda: self._new_link(peer), address.host, address.port
+                )
+                await link.lost
+            except OSError as error:
+                log.debug("%s dial failed peer=%s at=%s error=%s", self.replica, peer, address, error)
+            if link is not None and link.established:
+                backoff_ms = self.config.dial_backoff_ms_min
+            dial_now.clear()
+            try:
+                async with asyncio.timeout(backoff_ms * self._random.uniform(0.5, 1.0) / 1000):
+                    await dial_now.wait()
+            except TimeoutError:
+                backoff_ms = min(2 * backoff_ms, self.config.dial_backoff_ms_max)
+
+    def link_established(self, link: PeerLink, peer: Hello) -> None:
+        peer_id = peer.member_id
+        if peer_id == "":
+            return  # a reader
+        group = GroupIdentity(peer.group_uuid, peer.pairs) if peer.group_uuid is not None else None
+        assert peer.disk_uuid is not None, "checked in the handshake"
+        try:
+            self.replica.peer_seen(peer_id, peer.disk_uuid, group, self.now_ms())
+        except HandshakeRefusedError as error:
+            link.close(str(error))
+            return
+        if link.dialled is None:
+            older = self._incoming.get(peer_id)
+            self._incoming[peer_id] = link
+            if older is not None:
+                older.abort()  # its end at the peer is gone, or the peer would not have dialled
+            if peer_id not in self._outgoing:
+                self._dial_now[peer_id].set()  # it is up: no need to sit out the back-off
+        else:
+            self._outgoing[peer_id] = link
+            self.replica.peer_connected(peer_id, self.now_ms())
+        log.info("%s link up peer=%s dialled=%s", self.replica, peer_id, link.dialled is not None)
+
+    def link_received(self, link: PeerLink, message: PeerMessage, payload: bytes) -> None:
+        match message:
+            case GetRequest():
+                link.send(*self.replica.get(message))
+            case MetadataRequest():
+                link.send(self.replica.metadata(message))
+            case GetResponse() | MetadataResponse():
+                raise AssertionError("no link asks for these")
+            case _:
+                self.replica.receive(message, self.now_ms(), payload)
+
+    def link_lost(self, link: PeerLink) -> None:
+        self._links.discard(link)
+        links = self._incoming if link.dialled is None else self._outgoing
+        peer_id = link.peer_id
+        if links.get(peer_id) is not link:
+            return
+        del links[peer_id]
+        log.info("%s link down peer=%s dialled=%s", self.replica, peer_id, link.dialled is not None)
+        now_ms = self.now_ms()
+        self.replica.peer_disconnected(peer_id, now_ms)
+        if peer_id in self._outgoing:
+            # Only the way in is closed: the peer can still be asked, whatever it means that it asks no more.
+            self.replica.peer_connected(peer_id, now_ms)
+
+
+_ANSWERS = (VoteResponse, HeartBeatResponse, PushResponse)

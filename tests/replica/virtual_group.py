@@ -1,0 +1,251 @@
+"""A group of replicas in virtual time over real files: a small deterministic Runtime for tests of the replica.
+
+Faults are the simulator's business; here members only crash and come back.
+"""
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from disk.disk import Disk
+from disk.real_disk import RealDisk
+from dledger.config import DLedgerConfig, FlushMode, PeerAddress
+from dledger.core.messages import Message, PeerId
+from dledger.core.output import Batch, Role, RoleChange
+from dledger.entry import EntryKind, Index, Pos, Term
+from dledger.formation import GroupIdentity
+from dledger.log.jobs import DiskJob
+from dledger.log.log_store import LogStore
+from dledger.log.quorum_state import QuorumState
+from dledger.replica import OnDone, Replica
+
+DATA_FILE_SIZE = 64 * 1024
+MESSAGE_DELAY_MS = 1
+JOB_DELAY_MS = 3
+
+
+@dataclass
+class NoOp:
+    term: Term
+    size: int = 16
+
+    def encode(self, pos: Pos, now_ms: int) -> bytes:
+        return b"no-op %d" % self.term + bytes(self.size - len(b"no-op %d" % self.term))
+
+
+@dataclass
+class Journal:
+    """An embedder that writes down what it is told."""
+
+    committed_indexes: list[Index] = field(default_factory=list)
+    roles: list[RoleChange] = field(default_factory=list)
+    cuts: list[Index] = field(default_factory=list)
+
+    def no_op(self, term: Term) -> NoOp:
+        return NoOp(term)
+
+    def committed(self, committed_index: Index) -> None:
+        self.committed_indexes.append(committed_index)
+
+    def role_changed(self, change: RoleChange) -> None:
+        self.roles.append(change)
+
+    def log_cut(self, from_index: Index) -> None:
+        self.cuts.append(from_index)
+
+
+class VirtualMember:
+    """One run of a member, from start to crash or stop. Also the Runtime of its replica."""
+
+    def __init__(self, group: "VirtualGroup", peer_id: PeerId, disk: Disk) -> None:
+        self.group = group
+        self.id = peer_id
+        self.up = True
+        self.failure: str | None = None
+        self.dropped: list[str] = []
+        self.journal = Journal()
+        config = group.config(peer_id)
+        log_store = LogStore.open(disk, config.log_config)
+        quorum_state = QuorumState.load(disk, config.directory)
+        self.replica = Replica(
+            config,
+            log_store,
+            quorum_state,
+            self.journal,
+            self,
+            group.random,
+            group.now_ms,
+            boot_id=group.boot_ids.get(peer_id, ""),
+        )
+
+    def send(self, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
+        self.group.carry(self, to, message, b"".join(buffers))
+
+    def submit(self, job: DiskJob) -> None:
+        def run() -> None:
+            error: Exception | None = None
+            try:
+                job.run()
+            except OSError as failure:
+                error = failure
+            self.replica.job_done(job, error, self.group.now_ms)
+
+        self.later(JOB_DELAY_MS, run)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.later(0, callback)
+
+    def drop_connection(self, peer: PeerId, reason: str) -> None:
+        self.dropped.append(reason)
+
+    def failed(self, reason: str) -> None:
+        self.failure = reason
+
+    def later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        self.group.at(self.group.now_ms + delay_ms, lambda: callback() if self.up else None)
+
+
+class VirtualGroup:
+    def __init__(
+        self,
+        directory: Path,
+        size: int = 3,
+        *,
+        seed: int = 1,
+        flush_mode: FlushMode = FlushMode.SYNC_FLUSH,
+        disk_of: Callable[[PeerId], Disk] = lambda peer: RealDisk(),
+    ) -> None:
+        self.directory = directory
+        self.random = Random(seed)
+        self.flush_mode = flush_mode
+        self.peers = {f"n{number}": PeerAddress("127.0.0.1", 1 + number) for number in range(size)}
+        self.boot_ids: dict[PeerId, str] = {}
+        self.now_ms = 0
+        self.tamper: Callable[[Message, bytes], bytes] = lambda message, payload: payload
+        self.members: dict[PeerId, VirtualMember] = {}
+        self._disk_of = disk_of
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._sequence = 0
+
+    def config(self, peer_id: PeerId) -> DLedgerConfig:
+        return DLedgerConfig(
+            group="g",
+            self_id=peer_id,
+            peers=self.peers,
+            directory=str(self.directory / f"dledger-{peer_id}"),
+            data_file_size=DATA_FILE_SIZE,
+            index_file_size=32 * 512,
+            flush_mode=self.flush_mode,
+        )
+
+    # -- members
+
+    def start(self, *peer_ids: PeerId) -> None:
+        for peer_id in peer_ids or self.peers:
+            member = VirtualMember(self, peer_id, self._disk_of(peer_id))
+            self.members[peer_id] = member
+            self._tick(member)
+            for other in self.running():
+                if other is not member:
+                    self._meet(member, other)
+                    self._meet(other, member)
+
+    def crash(self, peer_id: PeerId) -> None:
+        member = self.members.pop(peer_id)
+        member.up = False
+        member.replica.close(clean=False)
+        for other in self.running():
+            other.replica.peer_disconnected(peer_id, self.now_ms)
+
+    def stop(self, peer_id: PeerId) -> None:
+        member = self.members[peer_id]
+        member.replica.stop(self.now_ms)
+        self.run_until(lambda: member.replica.idle)
+        del self.members[peer_id]
+        member.up = False
+        member.replica.close(clean=True)
+        for other in self.running():
+            other.replica.peer_disconnected(peer_id, self.now_ms)
+
+    def running(self) -> list[VirtualMember]:
+        return list(self.members.values())
+
+    def leader(self) -> VirtualMember | None:
+        """That of the highest term, once it may append."""
+        ready = [member for member in self.running() if member.replica.member.leader_ready]
+        return max(ready, key=lambda member: member.replica.member.curr_term, default=None)
+
+    def _meet(self, member: VirtualMember, other: VirtualMember) -> None:
+        identity = other.replica.identity
+        group: GroupIdentity | None = other.replica.group_identity
+        member.replica.peer_seen(other.id, identity.disk_uuid, group, self.now_ms)
+        member.replica.peer_connected(other.id, self.now_ms)
+
+    def _tick(self, member: VirtualMember) -> None:
+        member.replica.tick(self.now_ms)
+        member.later(10, lambda: self._tick(member))
+
+    # -- time and messages
+
+    def at(self, time_ms: int, callback: Callable[[], None]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._events, (time_ms, self._sequence, callback))
+
+    def carry(self, sender: VirtualMember, to: PeerId, message: Message, payload: bytes) -> None:
+        payload = self.tamper(message, payload)
+        receiver = self.members.get(to)
+
+        def arrive() -> None:
+            if receiver is not None and receiver.up and sender.up:
+                receiver.replica.receive(message, self.now_ms, payload)
+
+        self.at(self.now_ms + MESSAGE_DELAY_MS, arrive)
+
+    def run_until(self, condition: Callable[[], object], limit_ms: int = 20_000) -> None:
+        end_ms = self.now_ms + limit_ms
+        while not condition():
+            time_ms, _, callback = heapq.heappop(self._events)
+            assert time_ms <= end_ms, (
+                f"not within {limit_ms} ms: {[m.replica.status() for m in self.running()]}"
+            )
+            self.now_ms = time_ms
+            callback()
+
+    def run_for(self, duration_ms: int) -> None:
+        end_ms = self.now_ms + duration_ms
+        self.run_until(lambda: self._events[0][0] > end_ms)
+        self.now_ms = end_ms
+
+    # -- what tests do
+
+    def elect(self) -> VirtualMember:
+        self.run_until(self.leader)
+        leader = self.leader()
+        assert leader is not None
+        return leader
+
+    def append(self, leader: VirtualMember, bodies: Sequence[bytes], on_done: OnDone | None = None) -> Batch:
+        replica = leader.replica
+        size = sum(len(body) + 48 for body in bodies)
+        assert replica.check_append(size, len(bodies)) is None
+        positions = replica.reserve([len(body) for body in bodies])
+        return replica.append(bodies, positions, EntryKind.MESSAGE, on_done, self.now_ms)
+
+    def converged(self) -> bool:
+        ends = {
+            (
+                member.replica.log.ledger_end_index,
+                member.replica.log.ledger_end_chain,
+                member.replica.member.committed_index,
+                member.replica.log.durable_index,
+            )
+            for member in self.running()
+        }
+        leaders = [member for member in self.running() if member.replica.member.role is Role.LEADER]
+        return len(ends) == 1 and len(leaders) == 1 and self.leader() is not None
+
+    def data_files(self, peer_id: PeerId) -> dict[str, bytes]:
+        data = self.directory / f"dledger-{peer_id}" / "data"
+        return {path.name: path.read_bytes() for path in sorted(data.iterdir())}

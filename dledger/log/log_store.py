@@ -1,17 +1,15 @@
-"""The ledger of one member: entries appended at the end, read by index or position, cut at the tail.
+"""The ledger of one member: entries appended at the end and cut at the tail; log_reader.py is its reading half.
 
 Decides where entries lie and what of them is durable. Term, vote and commit are the core's; when to sync is the
 caller's, who owns time and threads: everything here runs in one thread, blocking work is handed out as jobs (jobs.py)
 and settled when they have run.
 """
 
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from disk.disk import Disk, DiskError
 from disk.mapped_file import DescriptorCache, MappedFile
-from dledger.core.messages import EntryRange
 from dledger.core.output import Batch
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
@@ -29,22 +27,17 @@ from dledger.log.config import LogConfig
 from dledger.log.data_files import DataFiles
 from dledger.log.index_files import IndexFiles
 from dledger.log.jobs import CutJob, MarkJob, PrepareFileJob, SyncJob
+from dledger.log.log_reader import LogReader
 from dledger.log.recent_batches import RecentBatch, RecentBatches
 from dledger.log.recovery import Recovered, Recovery
 from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile
 from dledger.log.term_runs import TermRuns
 
-_CHAIN_CRC = struct.Struct(">i")
-_CHAIN_CRC_OFFSET = 36
-
 MARK_STEP_SIZE = 64 * 1024 * 1024
 MARK_INTERVAL_MS = 1000
 
-# Units read at once where a range is looked up that is no longer in memory: 1 MiB of entries is rarely more.
-_UNITS_READ = 2048
 
-
-class LogStore:
+class LogStore(LogReader):
     """Invariant: ledger_begin_index - 1 <= durable_index <= ledger_end_index, and each entry up to durable_index was
     covered by an fdatasync that began after it was written and that no cut has overtaken.
     """
@@ -61,25 +54,25 @@ class LogStore:
     ) -> None:
         """For open(). Takes over what recovery has found."""
         mark = recovered.mark
+        super().__init__(
+            data,
+            index,
+            RecentBatches(config.recent_bytes_max),
+            TermRuns(recovered.term_runs),
+            begin_index=recovered.begin_index,
+            mark=mark,
+        )
         self.config = config
-        self.ledger_begin_index = recovered.begin_index
-        self.ledger_end_index = mark.index
-        self.ledger_end_term = mark.term
-        self.ledger_end_pos = mark.end_pos
-        self.ledger_end_chain = mark.chain_crc
         self.log_generation = 0
         self.durable_index = mark.index
         self.durable_pos = mark.end_pos
-        self.doubted = recovered.doubted
-        self.recent = RecentBatches(config.recent_bytes_max)
+        self.doubted = mark.doubted  # as found at the start: entries above the mark may be lost
         self._disk = disk
         self._descriptors = descriptors
-        self._data = data
-        self._index = index
         self._mark_file = mark_file
         self._mark = mark
         self._mark_moved_ms: int | None = None
-        self._term_runs = TermRuns(recovered.term_runs)
+        self._mark_outdated = False  # the one on disk remembers a doubt that it need not
         self._dirty_data: list[MappedFile] = []  # written since the last sync job was made; held
         self._dirty_index: list[MappedFile] = []  # written since the last mark job was made; held
         self._syncs: list[SyncJob] = []
@@ -204,138 +197,6 @@ class LogStore:
         self.ledger_end_chain = chain
         return Batch(batches[0].first_index, self.ledger_end_index, term, size)
 
-    # -- reading -----------------------------------------------------------------------------------------------
-
-    def term_at(self, index: Index) -> Term | None:
-        """-1 before the first entry ever; None outside begin - 1 .. end."""
-        if index == self.ledger_end_index:
-            return self.ledger_end_term
-        if not self.ledger_begin_index <= index < self.ledger_end_index:
-            return self._mark.before_begin_term if index == self.ledger_begin_index - 1 else None
-        term = self._term_runs.term_at(index)
-        return term if term is not None else self._index.unit(index).term
-
-    def chain_at(self, index: Index) -> int | None:
-        """chain_crc of the entry; 0 before the first entry ever; None outside begin - 1 .. end."""
-        if index == self.ledger_end_index:
-            return self.ledger_end_chain
-        if not self.ledger_begin_index <= index < self.ledger_end_index:
-            return self._mark.before_begin_chain if index == self.ledger_begin_index - 1 else None
-        batch = self.recent.find(index)
-        if batch is not None:
-            return _chain_of(batch.buffer, batch.offset_of(index))
-        return _chain_of(self._data.read(self._index.unit(index).pos, ENTRY_HEADER_SIZE), 0)
-
-    def pos_at(self, index: Index) -> Pos:
-        """Position of the entry's header. The index must lie within begin .. end."""
-        assert self.ledger_begin_index <= index <= self.ledger_end_index
-        batch = self.recent.find(index)
-        if batch is not None:
-            return Pos(batch.pos + batch.offset_of(index))
-        return self._index.unit(index).pos
-
-    def end_pos_at(self, index: Index) -> Pos:
-        """Position behind the entry; for begin - 1, where the first entry lies or would lie."""
-        if index == self.ledger_end_index:
-            return self.ledger_end_pos
-        if index == self.ledger_begin_index - 1:
-            return self.pos_at(self.ledger_begin_index)
-        batch = self.recent.find(index)
-        if batch is not None:
-            return Pos(batch.pos + batch.end_offset_of(index))
-        unit = self._index.unit(index)
-        return Pos(unit.pos + unit.size)
-
-    def first_index_of_term_at(self, index: Index) -> Index:
-        """First index (>= begin) of the run of entries with the term of the entry at `index`."""
-        term = self.term_at(index)
-        assert term is not None
-        assert index >= self.ledger_begin_index
-        first, may_begin_before = self._term_runs.first_index_of_run(index)
-        before = Index(first - 1)
-        if not may_begin_before or before < self.ledger_begin_index or self.term_at(before) != term:
-            return first
-        return self._index.first_index_of_term(term, self.ledger_begin_index, before)
-
-    def range_from(self, first_index: Index, size_max: int) -> EntryRange | None:
-        """At least one whole entry from `first_index` on, at most `size_max` bytes behind the first entry, all in one
-        data file; None when there is nothing from there on."""
-        if not self.ledger_begin_index <= first_index <= self.ledger_end_index:
-            return None
-        batch = self.recent.find(first_index)
-        if batch is None:
-            return self._cold_range_from(first_index, size_max)
-        pos = batch.pos + batch.offset_of(first_index)
-        limit = min(batch.pos + batch.end_offset_of(first_index) + size_max, self._data.file_end(pos))
-        for last in reversed(self.recent.run_from(first_index, limit)):
-            last_index = last.last_index_within(limit)
-            if last_index >= first_index:
-                break
-        return EntryRange(
-            first_index=first_index,
-            last_index=last_index,
-            pos=Pos(pos),
-            size=last.pos + last.end_offset_of(last_index) - pos,
-            last_term=self._present_term(last_index),
-            last_chain=_chain_of(last.buffer, last.offset_of(last_index)),
-        )
-
-    def read_range(self, entries: EntryRange) -> list[bytes]:
-        """The bytes of a range that range_from() gave and no cut has touched since."""
-        parts = self.recent.run_from(entries.first_index, entries.pos + entries.size)
-        if not parts:
-            return [self.read(entries.pos, entries.size)]
-        return [part.slice(entries.first_index, entries.last_index).buffer for part in parts]
-
-    def read(self, pos: int, size: int) -> bytes:
-        """Bytes that lie within one data file, from memory if the newest batches hold them all."""
-        batch = self.recent.find_by_pos(pos)
-        if batch is not None and pos + size <= batch.pos + len(batch.buffer):
-            return batch.buffer[pos - batch.pos : pos - batch.pos + size]
-        return self._data.read(pos, size)
-
-    def batches_from(self, index: Index, last_index: Index, size_max: int) -> Iterator[RecentBatch]:
-        """All entries from `index` to `last_index`, as they lie in memory or read back by about `size_max` bytes.
-
-        Raises LedgerDamagedError, DiskError.
-        """
-        assert index >= self.ledger_begin_index
-        assert last_index <= self.ledger_end_index
-        while index <= last_index:
-            batch = self.recent.find(index)
-            batch = batch.slice(index, last_index) if batch else self._cold_batch(index, last_index, size_max)
-            yield batch
-            index = Index(batch.last_index + 1)
-
-    def _present_term(self, index: Index) -> Term:
-        term = self.term_at(index)
-        assert term is not None
-        return term
-
-    def _cold_batch(self, first_index: int, last_index: int, size_max: int) -> RecentBatch:
-        units = self._index.units(first_index, min(last_index, first_index + _UNITS_READ - 1))
-        pos = units[0].pos
-        limit = min(pos + units[0].size + size_max, self._data.file_end(pos))
-        units = [unit for unit in units if unit.pos + unit.size <= limit]
-        end_pos = units[-1].pos + units[-1].size
-        return RecentBatch(
-            Index(first_index),
-            units[-1].index,
-            pos,
-            self._data.read(pos, end_pos - pos),
-            [unit.pos - pos for unit in units],
-        )
-
-    def _cold_range_from(self, first_index: Index, size_max: int) -> EntryRange:
-        last_unit = min(self.ledger_end_index, first_index + _UNITS_READ - 1)
-        units = self._index.units(first_index, last_unit)
-        pos = units[0].pos
-        limit = min(pos + units[0].size + size_max, self._data.file_end(pos))
-        last = [unit for unit in units if unit.pos + unit.size <= limit][-1]
-        chain = self.chain_at(last.index)
-        assert chain is not None
-        return EntryRange(first_index, last.index, pos, last.pos + last.size - pos, last.term, chain)
-
     # -- durability --------------------------------------------------------------------------------------------
 
     def sync_job(self) -> SyncJob | None:
@@ -364,7 +225,7 @@ class LogStore:
     def mark_job(self, now_ms: int) -> MarkJob | None:
         """A job that moves the synced mark to the durable index, when it is time: each second or 64 MiB."""
         mark = self._mark
-        if self._marking or self._cutting or self.durable_index <= mark.index:
+        if self._marking or self._cutting or not self._mark_is_behind():
             return None
         if self._mark_moved_ms is None:
             self._mark_moved_ms = now_ms  # the first entries since the start
@@ -381,6 +242,7 @@ class LogStore:
         self._release(job.held)
         if not job.cancelled:
             self._mark = job.mark
+            self._mark_outdated = False
 
     def _new_mark_job(self) -> MarkJob:
         chain = self.chain_at(self.durable_index)
@@ -395,6 +257,15 @@ class LogStore:
         self._marking = MarkJob(self._mark_file, mark, self._dirty_index)
         self._release(self._dirty_index)
         return self._marking
+
+    def doubt_saved(self) -> None:
+        """The quorum state has the doubt durably, so that the next mark need not remember it."""
+        if self._mark.doubted:
+            self._mark = replace(self._mark, doubted=False)
+            self._mark_outdated = True
+
+    def _mark_is_behind(self) -> bool:
+        return self.durable_index > self._mark.index or self._mark_outdated
 
     def _release(self, held: list[MappedFile]) -> None:
         for mapped_file in held:
@@ -543,14 +414,9 @@ class LogStore:
         if sync is not None:
             sync.run()
             self.sync_done(sync)
-        if self.durable_index > self._mark.index:
+        if self._mark_is_behind():
             mark = self._new_mark_job()
             mark.run()
             self.mark_done(mark)
         self._data.queue.delete_from(self._data.file_end(self.ledger_end_pos))
         self._disk.sync_directory(self.config.data_directory)
-
-
-def _chain_of(buffer: bytes, offset: int) -> int:
-    value: int = _CHAIN_CRC.unpack_from(buffer, offset + _CHAIN_CRC_OFFSET)[0]
-    return value

@@ -16,6 +16,7 @@ from dledger.entry import (
     BLANK_HEADER,
     BLANK_MAGIC,
     ENTRY_HEADER_SIZE,
+    ENTRY_MAGIC,
     GENESIS_CHAIN,
     INDEX_UNIT_SIZE,
     EntryCorruptError,
@@ -28,7 +29,7 @@ from dledger.entry import (
 from dledger.log.below_mark import BelowMark
 from dledger.log.config import LogConfig
 from dledger.log.data_files import DataFiles
-from dledger.log.entry_reader import EntryReader, entry_alone
+from dledger.log.entry_reader import EntryReader, entry_alone, header_at
 from dledger.log.errors import LedgerConfigError, LedgerDamagedError
 from dledger.log.index_files import IndexFiles
 from dledger.log.jobs import CutJob
@@ -47,7 +48,6 @@ class Recovered:
 
     begin_index: Index
     mark: SyncedMark  # at the end of the log
-    doubted: bool
     # Runs of equal terms above the mark that was found, as (first index, term).
     term_runs: list[tuple[Index, Term]] = field(default_factory=list)
 
@@ -82,8 +82,8 @@ class Recovery:
             mark = self._redo_cut(mark, mark.cut)
         else:
             self._load_data()
-        self._load_index()
         begin_index = self._begin_index(mark)
+        self._load_index(begin_index)
         if mark is not None and mark.index >= begin_index:
             below = BelowMark(self._data, self._index, mark, accept_zero_crc=self._config.accept_zero_crc)
             below.check()
@@ -94,6 +94,7 @@ class Recovery:
         for verified in reader.ranges():
             self._rewrite(verified)
             _add_runs(term_runs, verified)
+        self._refuse_java_tail(reader)
         return self._finish(mark, begin_index, start_index, reader, term_runs)
 
     # -- files -------------------------------------------------------------------------------------------------
@@ -134,14 +135,20 @@ class Recovery:
         finally:
             file.close()
 
-    def _load_index(self) -> None:
+    def _load_index(self, begin_index: Index) -> None:
+        """Files that make no queue, or one that begins too late, are made anew: all in them follows from the data."""
         queue = self._index.queue
         try:
             queue.load(accept_short=True)
+            if queue.min_offset <= begin_index * INDEX_UNIT_SIZE:
+                return
+            reason = f"they begin with {queue.mapped_files[0].path}"
         except MappedFileQueueError as error:
-            log.warning("index files are made anew reason=%s", error)
-            for offset in queue.list_files():
-                self._disk.unlink(queue.path_of(offset))
+            reason = str(error)
+        log.warning("index files made anew reason=%s", reason)
+        queue.close()
+        for offset in queue.list_files():
+            self._disk.unlink(queue.path_of(offset))
 
     # -- where to begin ------------------------------------------------------------------------------------------
 
@@ -197,6 +204,21 @@ class Recovery:
     def _touch(self, files: list[MappedFile]) -> None:
         self._touched += [mapped_file for mapped_file in files if mapped_file not in self._touched]
 
+    def _refuse_java_tail(self, reader: EntryReader) -> None:
+        """An entry that would go on here but for its CRC fields, both 0, is no torn write: it must not be cut."""
+        header = header_at(self._data, reader.end_pos)
+        if reader.blanks and sum(reader.blanks[-1]) > reader.end_pos:
+            header = header_at(self._data, sum(reader.blanks[-1]))
+        if (
+            (header.magic, header.index) == (ENTRY_MAGIC, reader.index + 1)
+            and header.size == header.body_length + ENTRY_HEADER_SIZE > ENTRY_HEADER_SIZE
+            and header.chain_crc == header.body_crc == 0
+        ):
+            raise LedgerConfigError(
+                f"{self._config.data_directory}: entries from {header.index} on at pos {header.pos} have no CRCs: "
+                "Java's DLedger wrote them. They must be imported before this member may run here; nothing was cut"
+            )
+
     def _finish(
         self,
         mark: SyncedMark | None,
@@ -216,12 +238,20 @@ class Recovery:
         self._cut_index(reader.index + 1)
         for mapped_file in self._touched:
             mapped_file.file().fdatasync()
+        # Files may have been made just before a crash, and their names not be on disk yet.
+        self._disk.sync_directory(self._config.data_directory)
+        self._disk.sync_directory(self._config.index_directory)
         before = mark or SyncedMark(
             Index(-1), Term(-1), Pos(0), GENESIS_CHAIN, self._config.data_file_size,
             before_begin_index=Index(begin_index - 1),
         )  # fmt: skip
         new_mark = replace(
-            before, index=reader.index, term=reader.term, end_pos=reader.end_pos, chain_crc=reader.chain
+            before,
+            index=reader.index,
+            term=reader.term,
+            end_pos=reader.end_pos,
+            chain_crc=reader.chain,
+            doubted=before.doubted or torn or (mark is None and reader.index >= begin_index),
         )
         if junk_end > reader.end_pos:
             cut = CutRecord(reader.end_pos, Pos(junk_end))
@@ -233,17 +263,12 @@ class Recovery:
                 mapped_file.retire()
         elif new_mark != mark:
             self._mark_file.write(new_mark)
-        # Files may have been made just before a crash, and their names not be on disk yet.
-        self._disk.sync_directory(self._config.data_directory)
-        self._disk.sync_directory(self._config.index_directory)
-        has_data = reader.index >= begin_index or torn
-        doubted = torn or (mark is None and has_data)
         log.info(
             "recovered begin=%d end=%d/%d end_pos=%d above_mark=%d doubted=%s mark=%s stopped_by=%s",
-            begin_index, reader.term, reader.index, reader.end_pos, reader.index - start_index, doubted,
+            begin_index, reader.term, reader.index, reader.end_pos, reader.index - start_index, new_mark.doubted,
             "found" if mark is not None else self._mark_file.unreadable or "none", reader.stopped_by,
         )  # fmt: skip
-        return Recovered(begin_index, new_mark, doubted, term_runs)
+        return Recovered(begin_index, new_mark, term_runs)
 
     def _junk_behind(self, reader: EntryReader) -> tuple[int, bool]:
         """(position behind the last byte that is not zero, whether it may be the rest of entries).

@@ -41,6 +41,8 @@ class SyncedMark:
     before_begin_term: Term = _NO_TERM
     before_begin_chain: int = GENESIS_CHAIN
     cut: CutRecord | None = None
+    # A torn tail was found, and the quorum state may not say so yet. A tail once cut would not be found again.
+    doubted: bool = False
 
 
 class SyncedMarkFile:

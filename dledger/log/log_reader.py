@@ -1,0 +1,183 @@
+"""The reading half of a ledger: entries by index or position, from memory while they are recent.
+
+Knows nothing of durability; what is read may still be cut. Cold reads block and go through the page cache.
+"""
+
+import struct
+from collections.abc import Iterator
+
+from dledger.core.messages import EntryRange
+from dledger.entry import ENTRY_HEADER_SIZE, Index, Pos, Term
+from dledger.log.data_files import DataFiles
+from dledger.log.index_files import IndexFiles
+from dledger.log.recent_batches import RecentBatch, RecentBatches
+from dledger.log.synced_mark import SyncedMark
+from dledger.log.term_runs import TermRuns
+
+_CHAIN_CRC = struct.Struct(">i")
+_CHAIN_CRC_OFFSET = 36
+
+# Units read at once where a range is looked up that is no longer in memory: 1 MiB of entries is rarely more.
+_UNITS_READ = 2048
+
+
+class LogReader:
+    """Invariant: entries ledger_begin_index .. ledger_end_index are in the files; `recent` holds the last of them."""
+
+    def __init__(
+        self,
+        data: DataFiles,
+        index: IndexFiles,
+        recent: RecentBatches,
+        term_runs: TermRuns,
+        *,
+        begin_index: Index,
+        mark: SyncedMark,
+    ) -> None:
+        """`mark` is at the end of the log."""
+        self.ledger_begin_index = begin_index
+        self.ledger_end_index = mark.index
+        self.ledger_end_term = mark.term
+        self.ledger_end_pos = mark.end_pos
+        self.ledger_end_chain = mark.chain_crc
+        self.recent = recent
+        self._before_begin_term = mark.before_begin_term
+        self._before_begin_chain = mark.before_begin_chain
+        self._data = data
+        self._index = index
+        self._term_runs = term_runs
+
+    def term_at(self, index: Index) -> Term | None:
+        """-1 before the first entry ever; None outside begin - 1 .. end."""
+        if index == self.ledger_end_index:
+            return self.ledger_end_term
+        if not self.ledger_begin_index <= index < self.ledger_end_index:
+            return self._before_begin_term if index == self.ledger_begin_index - 1 else None
+        term = self._term_runs.term_at(index)
+        return term if term is not None else self._index.unit(index).term
+
+    def chain_at(self, index: Index) -> int | None:
+        """chain_crc of the entry; 0 before the first entry ever; None outside begin - 1 .. end."""
+        if index == self.ledger_end_index:
+            return self.ledger_end_chain
+        if not self.ledger_begin_index <= index < self.ledger_end_index:
+            return self._before_begin_chain if index == self.ledger_begin_index - 1 else None
+        batch = self.recent.find(index)
+        if batch is not None:
+            return _chain_of(batch.buffer, batch.offset_of(index))
+        return _chain_of(self._data.read(self._index.unit(index).pos, ENTRY_HEADER_SIZE), 0)
+
+    def pos_at(self, index: Index) -> Pos:
+        """Position of the entry's header. The index must lie within begin .. end."""
+        assert self.ledger_begin_index <= index <= self.ledger_end_index
+        batch = self.recent.find(index)
+        if batch is not None:
+            return Pos(batch.pos + batch.offset_of(index))
+        return self._index.unit(index).pos
+
+    def end_pos_at(self, index: Index) -> Pos:
+        """Position behind the entry; for begin - 1, where the first entry lies or would lie."""
+        if index == self.ledger_end_index:
+            return self.ledger_end_pos
+        if index == self.ledger_begin_index - 1:
+            return self.pos_at(self.ledger_begin_index)
+        batch = self.recent.find(index)
+        if batch is not None:
+            return Pos(batch.pos + batch.end_offset_of(index))
+        unit = self._index.unit(index)
+        return Pos(unit.pos + unit.size)
+
+    def first_index_of_term_at(self, index: Index) -> Index:
+        """First index (>= begin) of the run of entries with the term of the entry at `index`."""
+        term = self.term_at(index)
+        assert term is not None
+        assert index >= self.ledger_begin_index
+        first, may_begin_before = self._term_runs.first_index_of_run(index)
+        before = Index(first - 1)
+        if not may_begin_before or before < self.ledger_begin_index or self.term_at(before) != term:
+            return first
+        return self._index.first_index_of_term(term, self.ledger_begin_index, before)
+
+    def range_from(self, first_index: Index, size_max: int) -> EntryRange | None:
+        """At least one whole entry from `first_index` on, at most `size_max` bytes behind the first entry, all in one
+        data file; None when there is nothing from there on."""
+        if not self.ledger_begin_index <= first_index <= self.ledger_end_index:
+            return None
+        batch = self.recent.find(first_index)
+        if batch is None:
+            return self._cold_range_from(first_index, size_max)
+        pos = batch.pos + batch.offset_of(first_index)
+        limit = min(batch.pos + batch.end_offset_of(first_index) + size_max, self._data.file_end(pos))
+        for last in reversed(self.recent.run_from(first_index, limit)):
+            last_index = last.last_index_within(limit)
+            if last_index >= last.first_index:
+                break
+        return EntryRange(
+            first_index=first_index,
+            last_index=last_index,
+            pos=Pos(pos),
+            size=last.pos + last.end_offset_of(last_index) - pos,
+            last_term=self._present_term(last_index),
+            last_chain=_chain_of(last.buffer, last.offset_of(last_index)),
+        )
+
+    def read_range(self, entries: EntryRange) -> list[bytes]:
+        """The bytes of a range that range_from() gave and no cut has touched since."""
+        parts = self.recent.run_from(entries.first_index, entries.pos + entries.size)
+        if not parts:
+            return [self.read(entries.pos, entries.size)]
+        return [part.slice(entries.first_index, entries.last_index).buffer for part in parts]
+
+    def read(self, pos: int, size: int) -> bytes:
+        """Bytes that lie within one data file, from memory if the newest batches hold them all."""
+        batch = self.recent.find_by_pos(pos)
+        if batch is not None and pos + size <= batch.pos + len(batch.buffer):
+            return batch.buffer[pos - batch.pos : pos - batch.pos + size]
+        return self._data.read(pos, size)
+
+    def batches_from(self, index: Index, last_index: Index, size_max: int) -> Iterator[RecentBatch]:
+        """All entries from `index` to `last_index`, as they lie in memory or read back by about `size_max` bytes.
+
+        Raises LedgerDamagedError, DiskError.
+        """
+        assert index >= self.ledger_begin_index
+        assert last_index <= self.ledger_end_index
+        while index <= last_index:
+            batch = self.recent.find(index)
+            batch = batch.slice(index, last_index) if batch else self._cold_batch(index, last_index, size_max)
+            yield batch
+            index = Index(batch.last_index + 1)
+
+    def _present_term(self, index: Index) -> Term:
+        term = self.term_at(index)
+        assert term is not None
+        return term
+
+    def _cold_batch(self, first_index: int, last_index: int, size_max: int) -> RecentBatch:
+        units = self._index.units(first_index, min(last_index, first_index + _UNITS_READ - 1))
+        pos = units[0].pos
+        limit = min(pos + units[0].size + size_max, self._data.file_end(pos))
+        units = [unit for unit in units if unit.pos + unit.size <= limit]
+        end_pos = units[-1].pos + units[-1].size
+        return RecentBatch(
+            Index(first_index),
+            units[-1].index,
+            pos,
+            self._data.read(pos, end_pos - pos),
+            [unit.pos - pos for unit in units],
+        )
+
+    def _cold_range_from(self, first_index: Index, size_max: int) -> EntryRange:
+        last_unit = min(self.ledger_end_index, first_index + _UNITS_READ - 1)
+        units = self._index.units(first_index, last_unit)
+        pos = units[0].pos
+        limit = min(pos + units[0].size + size_max, self._data.file_end(pos))
+        last = [unit for unit in units if unit.pos + unit.size <= limit][-1]
+        chain = self.chain_at(last.index)
+        assert chain is not None
+        return EntryRange(first_index, last.index, pos, last.pos + last.size - pos, last.term, chain)
+
+
+def _chain_of(buffer: bytes, offset: int) -> int:
+    value: int = _CHAIN_CRC.unpack_from(buffer, offset + _CHAIN_CRC_OFFSET)[0]
+    return value

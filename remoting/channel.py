@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from remoting.command import RemotingCommand
 from remoting.connection import FRAME_SIZE_MAX, RemotingConnection
@@ -125,9 +125,10 @@ class ChannelProtocol(asyncio.Protocol):
         return self._channel
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport), "streams are read and written"
-        transport.set_write_buffer_limits(high=self._pending_write_limit)
-        self._channel = Channel(self._channel_id, _address(transport.get_extra_info("peername")), transport)
+        # Not an isinstance: uvloop's transports are of no asyncio class.
+        stream = cast("asyncio.Transport", transport)
+        stream.set_write_buffer_limits(high=self._pending_write_limit)
+        self._channel = Channel(self._channel_id, _address(stream.get_extra_info("peername")), stream)
         self._owner.channel_opened(self._channel)
 
     def data_received(self, data: bytes) -> None:

@@ -218,7 +218,7 @@ class RemotingClient:
                     host,
                     int(port),
                 )
-        except (OSError, TimeoutError, ValueError) as error:
+        except (OSError, TimeoutError, ValueError, OverflowError) as error:
             raise RemotingConnectError(f"{address}: {error or 'connect timed out'}") from error
         return connection
 

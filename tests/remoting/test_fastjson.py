@@ -1,0 +1,84 @@
+"""fastjson text: plain JSON, bare number keys, bean keys, and what is neither."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting.errors import RemotingBodyError
+from remoting.fastjson import DEPTH_MAX, dumps_fastjson, loads_fastjson
+
+CASES = [
+    (b'{"a":1,"b":[true,false,null,1.5,"x"]}', {"a": 1, "b": [True, False, None, 1.5, "x"]}),
+    (b'{0:"127.0.0.1:1",10:"h:2"}', {0: "127.0.0.1:1", 10: "h:2"}),
+    (b'{-1:{}," ":[]}', {-1: {}, " ": []}),
+    (
+        b'{"t":{{"brokerName":"b","queueId":1,"topic":"T"}:7}}',
+        {"t": {(("brokerName", "b"), ("queueId", 1), ("topic", "T")): 7}},
+    ),
+    (
+        b'{1:{{"a":{"b":"{1:2}"}}:[{2:"\xe6\xa0\x87\\"\\u0001"}]}}',
+        {1: {(("a", (("b", "{1:2}"),)),): [{2: '标"\x01'}]}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), CASES)
+def test_texts_are_read_to_their_values(text: bytes, value: object) -> None:
+    assert loads_fastjson(text) == value
+
+
+@pytest.mark.parametrize(("text", "value"), CASES[:4])
+def test_values_are_written_to_their_texts(text: bytes, value: object) -> None:
+    assert dumps_fastjson(value) == text
+
+
+def test_blanks_are_allowed_between_bare_keys() -> None:
+    assert loads_fastjson(b' {\n\t1 : [ 2 , 3 ] , "a" : { } }\r\n') == {1: [2, 3], "a": {}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"{0:1",
+        b"{0:1}}",
+        b"{0:}",
+        b"{0 1}",
+        b"{0:1,}",
+        b"{0:[1,]}",
+        b"{0:[1 2]}",
+        b"{[1]:2}",
+        b"{null:2}",
+        b'{0:"open}',
+        b'{0:"\xff"}',
+        b"{0:nope}",
+        b"{0:" + b"9" * 5_000 + b"}",
+        b"{0:" * 100_000,
+        b"{0:" + b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1) + b"}",
+    ],
+)
+def test_what_is_not_fastjson_is_a_body_error(text: bytes) -> None:
+    with pytest.raises(RemotingBodyError):
+        loads_fastjson(text)
+
+
+def test_a_value_without_json_form_is_a_body_error() -> None:
+    with pytest.raises(RemotingBodyError):
+        dumps_fastjson({"a": object()})
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.text()
+KEYS = st.integers(-(1 << 63), (1 << 63) - 1) | st.text()
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_what_is_written_reads_back(value: object) -> None:
+    assert loads_fastjson(dumps_fastjson(value)) == value

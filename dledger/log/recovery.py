@@ -164,7 +164,7 @@ class Recovery:
                 )
             return empty_begin
         try:
-            return self._first_entry().first_index
+            begin_index = self._first_entry().first_index
         except EntryCorruptError as error:
             # Above position 0 nothing but the first entry says which index it has.
             if has_entries or (mark is None and files[0].file_from_offset > 0):
@@ -173,6 +173,12 @@ class Recovery:
                     "let the member start anew from its peers"
                 ) from error
             return empty_begin
+        if mark is not None and begin_index != empty_begin:
+            raise LedgerDamagedError(
+                f"{files[0].path}: begins with entry {begin_index}, but the log began with {empty_begin}. Nothing was "
+                "changed: restore the files before it, or let the member start anew from its peers"
+            )
+        return begin_index
 
     def _first_entry(self) -> VerifiedRange:
         zero_crc = self._config.accept_zero_crc

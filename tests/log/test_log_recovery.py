@@ -1,0 +1,440 @@
+"""What a stop of any kind leaves is recovered: never less than was durable, never an entry that is not sound."""
+
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from crash_disk import CrashDisk
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_log_store import DATA, FILE_SIZE, append, config, cut, facts, fill, run, sync
+
+from disk.disk import DiskError
+from disk.real_disk import RealDisk
+from dledger.core.output import HardState
+from dledger.entry import EntryKind, Index, Term
+from dledger.log.config import LogConfig
+from dledger.log.errors import LedgerConfigError, LedgerDamagedError
+from dledger.log.log_store import LogStore
+from dledger.log.opening import open_ledger
+
+MARK = "store/dledger-n0/pydledger/synced-mark"
+INDEX = "store/dledger-n0/index"
+
+
+def mark(log: LogStore) -> None:
+    log.mark_job(0)
+    run(log.mark_job(1 << 40), log.mark_done)
+
+
+def locate(log: LogStore, index: int) -> tuple[str, int]:
+    """File and offset of an entry."""
+    pos = log.pos_at(Index(index))
+    return f"{DATA}/{pos - pos % FILE_SIZE:020d}", pos % FILE_SIZE
+
+
+def test_an_unclean_stop_of_the_process_loses_nothing_and_raises_no_doubt() -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 50)
+    before = facts(log)
+    again = LogStore.open(disk, config())
+    assert facts(again) == before
+    assert (again.durable_index, again.doubted) == (log.ledger_end_index, False)
+
+
+def test_what_reads_back_is_written_and_synced_before_it_counts() -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 50)
+    before = facts(log)
+    LogStore.open(disk, config())
+    for seed in range(20):
+        after = LogStore.open(disk.crash(Random(seed)), config())
+        assert facts(after) == before
+        assert not after.doubted
+
+
+def test_a_clean_stop_needs_no_write_at_the_next_start() -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 50)
+    before = facts(log)
+    log.close(clean=True)
+    writes: list[str] = []
+    disk.fail = lambda operation, path: (
+        writes.append(f"{operation} {path}") if operation == "pwrite" else None
+    )
+    assert facts(LogStore.open(disk, config())) == before
+    assert writes == []
+
+
+def test_a_blank_without_an_entry_behind_it_is_taken_back_without_doubt() -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    append(log, [bytes(3000)])
+    end_pos = log.ledger_end_pos
+    writes = 0
+
+    def fail(operation: str, path: str) -> None:
+        nonlocal writes
+        if operation == "pwrite" and path.startswith(DATA):
+            writes += 1
+            if writes == 2:
+                raise KeyboardInterrupt  # the process dies between the blank and the entry
+
+    disk.fail = fail
+    with pytest.raises(KeyboardInterrupt):
+        append(log, [bytes(2000)])
+    disk.fail = lambda operation, path: None
+    assert disk.content(f"{DATA}/{0:020d}")[end_pos : end_pos + 4] == b"\xff\xff\xff\xff"
+    again = LogStore.open(disk, config())
+    assert (again.ledger_end_index, again.ledger_end_pos, again.doubted) == (0, end_pos, False)
+    append(again, [bytes(500)])
+    assert again.pos_at(Index(1)) == end_pos
+
+
+@pytest.mark.parametrize("damaged", [40, 55, 70])
+def test_a_torn_tail_above_the_mark_is_cut_and_makes_the_member_doubted(damaged: int) -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 20)
+    sync(log)
+    mark(log)
+    fill(log, 30, first=20)
+    before = facts(log)
+    path, offset = locate(log, damaged)
+    disk.content(path)[offset + 50] ^= 1
+    again = LogStore.open(disk, config())
+    assert facts(again) == before[: damaged + 1]
+    assert again.doubted
+    end_pos = again.ledger_end_pos
+    data = b"".join(bytes(disk.content(name)) for name in disk.paths() if name.startswith(DATA))
+    assert not any(data[end_pos:])
+    fill(again, 20, first=50)
+    assert again.ledger_end_index > damaged + 20
+
+
+def test_doubt_is_found_again_until_the_quorum_state_has_it() -> None:
+    disk = CrashDisk()
+    log, quorum_state = open_ledger(disk, config())
+    quorum_state.store_job(HardState(1, Term(1), None, doubted=False)).run()
+    fill(log, 5)
+    path, offset = locate(log, log.ledger_end_index)
+    disk.content(path)[offset + 50] ^= 1
+    assert LogStore.open(disk, config()).doubted
+    assert LogStore.open(disk, config()).doubted, "the tail is cut now, the doubt is not forgotten"
+    log, quorum_state = open_ledger(disk, config())
+    assert (log.doubted, quorum_state.hard_state.doubted) == (True, True)
+    quorum_state.store_job(HardState(9, Term(3), None, doubted=False)).run()
+    log.close(clean=True)
+    log, quorum_state = open_ledger(disk, config())
+    assert (log.doubted, quorum_state.hard_state) == (False, HardState(9, Term(3), None, doubted=False))
+
+
+@pytest.mark.parametrize("where", ["mark", "first", "file end", "file start", "blank"])
+def test_damage_below_the_mark_stops_the_member_and_nothing_is_cut(where: str) -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 50)
+    sync(log)
+    mark(log)
+    fill(log, 5, first=50)
+    second = next(i for i in range(200) if log.pos_at(Index(i)) >= FILE_SIZE)
+    path, offset = {
+        "mark": locate(log, log.durable_index),
+        "first": locate(log, 0),
+        "file end": locate(log, second - 1),
+        "file start": locate(log, second),
+        "blank": (f"{DATA}/{0:020d}", FILE_SIZE - 51),
+    }[where]
+    disk.content(path)[offset + 50] ^= 1
+    image = {name: bytes(disk.content(name)) for name in disk.paths()}
+    with pytest.raises(LedgerDamagedError, match=r"durable.*(restore|Restore)") as failure:
+        LogStore.open(disk, config())
+    assert "store/dledger-n0/data" in str(failure.value)
+    assert {name: bytes(disk.content(name)) for name in disk.paths()} == image
+
+
+def test_a_missing_data_file_below_the_mark_stops_the_member() -> None:
+    for missing in range(3):
+        disk = CrashDisk()
+        log = LogStore.open(disk, config())
+        fill(log, 60)
+        log.close(clean=True)
+        disk.unlink(f"{DATA}/{missing * FILE_SIZE:020d}")
+        with pytest.raises(LedgerDamagedError):
+            LogStore.open(disk, config())
+
+
+@pytest.mark.parametrize("damage", ["first file", "last file", "all", "units", "zeros", "short"])
+def test_the_index_is_rebuilt_from_the_data(damage: str) -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 60)
+    fill(log, 10, first=60, term=2)
+    before = facts(log)
+    log.close(clean=True)
+    names = [name for name in disk.paths() if name.startswith(INDEX)]
+    assert len(names) > 5
+    if damage == "units":
+        for name in names[:-1]:
+            disk.content(name)[9::32] = bytes(b ^ 1 for b in disk.content(name)[9::32])
+    elif damage == "zeros":
+        disk.content(names[0])[:] = bytes(640)
+    elif damage == "short":
+        del disk.content(names[-1])[10:]
+    else:
+        for name in {"first file": names[:1], "last file": names[-1:], "all": names}[damage]:
+            disk.unlink(name)
+    again = LogStore.open(disk, config())
+    assert not again.doubted
+    assert facts(again) == before
+
+
+def test_without_a_mark_everything_is_verified_and_doubted() -> None:
+    for unreadable in (False, True):
+        disk = CrashDisk()
+        log = LogStore.open(disk, config())
+        fill(log, 50)
+        before = facts(log)
+        log.close(clean=True)
+        if unreadable:
+            disk.content(MARK)[:] = bytes(len(disk.content(MARK)))
+        else:
+            disk.unlink(MARK)
+        again = LogStore.open(disk, config())
+        assert facts(again) == before
+        assert again.doubted
+
+
+def test_entries_without_crcs_behind_ours_are_refused_and_not_cut() -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 10)
+    log.close(clean=True)
+    last = log.ledger_end_index
+    fill_again = LogStore.open(disk, config())
+    append(fill_again, [b"by Java"])
+    fill_again.close()
+    path, offset = locate(fill_again, last + 1)
+    disk.content(path)[offset + 36 : offset + 44] = bytes(8)
+    with pytest.raises(LedgerConfigError, match="Java"):
+        LogStore.open(disk, config())
+    assert disk.content(path)[offset + 48 : offset + 55] == b"by Java"
+
+
+def test_a_power_loss_at_any_step_of_a_cut_leaves_the_cut_or_the_whole_log() -> None:
+    for step in range(40):
+        for seed in range(6):
+            disk = CrashDisk()
+            log = LogStore.open(disk, config())
+            fill(log, 40)
+            sync(log)
+            mark(log)
+            before = facts(log)
+            count = 0
+
+            def fail(operation: str, path: str, step: int = step) -> None:
+                nonlocal count
+                count += 1
+                if count > step:
+                    raise DiskError(5, "power loss", path)
+
+            job = log.begin_cut(Index(10))
+            disk.fail = fail
+            try:
+                job.run()
+            except DiskError:
+                finished = False
+            else:
+                finished = True
+            after = LogStore.open(disk.crash(Random(seed)), config())
+            assert facts(after) in (before, before[:11])
+            if finished:
+                assert facts(after) == before[:11]
+                assert step > 8, "the cut has steps"
+            assert not after.doubted
+            fill(after, 3)
+        if finished:
+            return
+    pytest.fail("the cut never finished")
+
+
+def test_entries_appended_after_a_cut_are_not_taken_by_a_cut_done_twice() -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 40)
+    sync(log)
+    cut(log, 10)
+    fill(log, 5, term=2)
+    sync(log)
+    before = facts(log)
+    for seed in range(30):
+        assert facts(LogStore.open(disk.crash(Random(seed)), config())) == before
+
+
+def test_each_flipped_bit_above_the_mark_is_found_and_what_is_before_it_kept() -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 4)
+    sync(log)
+    mark(log)
+    marked, mark_pos = log.durable_index, log.ledger_end_pos
+    for number in range(6):
+        append(log, [b"%d" % number * 5], term=2)
+    before, end_pos = facts(log), log.ledger_end_pos
+    name = f"{DATA}/{0:020d}"
+    whole = bytes(disk.content(name))
+    logging.disable()
+    try:
+        for at in range(mark_pos, end_pos):
+            content = disk.content(name)
+            content[:] = whole
+            content[at] ^= 1 << (at % 8)
+            hit = next(index for index in range(marked + 1, marked + 7) if at < log.end_pos_at(Index(index)))
+            copy = disk.crash(Random(0))
+            copy.content(name)[:] = content
+            copy.content(MARK)[:] = disk.content(MARK)
+            again = LogStore.open(copy, config())
+            assert again.ledger_end_index == hit - 1
+            assert facts(again) == before[: hit + 1]
+            assert again.doubted
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+class Model:
+    """A ledger on a crashing disk, with what it has promised."""
+
+    def __init__(self) -> None:
+        self.disk = CrashDisk()
+        self.log = LogStore.open(self.disk, config())
+        self.entries: list[tuple[int, bytes]] = []  # (term, body)
+        self.durable = 0  # entries that must survive anything
+        self.now_ms = 0
+        self.number = 0
+        self.may_doubt = False
+
+    def append(self, sizes: list[int], new_term: bool) -> None:
+        term = (self.entries[-1][0] if self.entries else 0) + new_term
+        bodies = []
+        for size in sizes:
+            self.number += 1
+            bodies.append((b"%d." % self.number * size)[:size])
+        self.log.append(bodies, self.log.reserve(sizes), Term(term), EntryKind.MESSAGE)
+        self.entries += [(term, body) for body in bodies]
+
+    def sync(self) -> None:
+        job = self.log.sync_job()
+        if job is not None:
+            job.run()
+            self.durable = self.log.sync_done(job) + 1
+
+    def mark(self) -> None:
+        self.now_ms += 2000
+        job = self.log.mark_job(self.now_ms)
+        if job is not None:
+            job.run()
+            self.log.mark_done(job)
+            self.may_doubt = False
+
+    def prepare(self) -> None:
+        job = self.log.prepare_job()
+        if job is not None:
+            job.run()
+            self.log.prepare_done(job)
+
+    def cut(self, share: float) -> None:
+        if self.entries:
+            keep = int(len(self.entries) * share)
+            cut(self.log, keep)
+            del self.entries[keep:]
+            self.durable = min(self.durable, keep)
+
+    def restart(self, clean: bool) -> None:
+        self.log.close(clean=clean)
+        self.log = LogStore.open(self.disk, config())
+        self.may_doubt = self.may_doubt and not clean
+        assert not self.log.doubted or self.may_doubt
+        self.log.doubt_saved()
+        assert self.log.ledger_end_index == len(self.entries) - 1, "a process crash loses nothing"
+        self.durable = len(self.entries)
+        self.check()
+
+    def power_loss(self, seed: int) -> None:
+        self.disk = self.disk.crash(Random(seed))
+        self.log = LogStore.open(self.disk, config())
+        kept = self.log.ledger_end_index + 1
+        assert self.durable <= kept <= len(self.entries)
+        del self.entries[kept:]
+        self.durable = kept
+        self.check()
+        self.may_doubt = self.log.doubted
+        self.log.doubt_saved()
+
+    def check(self) -> None:
+        assert self.log.ledger_end_index == len(self.entries) - 1
+        seen = []
+        for batch in self.log.batches_from(Index(0), self.log.ledger_end_index, 600):
+            for index, at in enumerate(batch.offsets, batch.first_index):
+                term = self.log.term_at(Index(index))
+                seen.append((term, batch.buffer[at + 48 : batch.end_offset_of(index)]))
+        assert seen == self.entries
+        assert self.log.durable_index == self.durable - 1
+
+
+SMALL = st.lists(st.integers(0, 900), min_size=1, max_size=9)
+LARGE = st.lists(st.integers(2500, 4040), min_size=1, max_size=2)
+STEPS: st.SearchStrategy[tuple[Callable[..., None], tuple[object, ...]]] = st.one_of(
+    st.tuples(st.just(Model.append), st.tuples(SMALL, st.booleans())),
+    st.tuples(st.just(Model.append), st.tuples(LARGE, st.booleans())),
+    st.tuples(st.sampled_from([Model.sync, Model.mark, Model.prepare, Model.check]), st.just(())),
+    st.tuples(st.just(Model.cut), st.tuples(st.floats(0, 0.99))),
+    st.tuples(st.just(Model.restart), st.tuples(st.booleans())),
+    st.tuples(st.just(Model.power_loss), st.tuples(st.integers(0, 1 << 30))),
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, max_size=30))
+def test_any_history_keeps_what_was_durable_and_nothing_that_was_not_appended(
+    steps: list[tuple[Callable[..., None], tuple[object, ...]]],
+) -> None:
+    logging.disable()
+    try:
+        model = Model()
+        for step, arguments in steps:
+            step(model, *arguments)
+        model.check()
+        model.power_loss(1)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def test_the_recorded_store_of_javas_broker_opens(tmp_path: Path) -> None:
+    import tarfile
+
+    archive = Path(__file__).parents[1] / "golden/store/dledger-5.5.0-3nodes.tar.xz"
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path, filter="data")
+    for node in ("n0", "n1", "n2"):
+        directory = tmp_path / f"dledger-5.5.0-3nodes/{node}/dledger-{node}"
+        settings_of_java = LogConfig(directory=str(directory), data_file_size=1 << 20, accept_zero_crc=True)
+        log = LogStore.open(RealDisk(), settings_of_java)
+        assert (log.ledger_begin_index, log.ledger_end_index, log.ledger_end_term) == (0, 2110, 3)
+        assert [log.term_at(Index(i)) for i in (0, 849, 850, 1468, 1469, 2110)] == [1, 1, 2, 2, 3, 3]
+        assert [log.first_index_of_term_at(Index(i)) for i in (849, 1468, 2110)] == [0, 850, 1469]
+        shown = facts(log)
+        log.close(clean=True)
+        again = LogStore.open(RealDisk(), settings_of_java)
+        assert facts(again) == shown
+        again.close()
+        shutil.rmtree(directory / "index")
+        assert facts(LogStore.open(RealDisk(), settings_of_java)) == shown
+        with pytest.raises(LedgerDamagedError):
+            LogStore.open(RealDisk(), LogConfig(directory=str(directory), data_file_size=1 << 20))

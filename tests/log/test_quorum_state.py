@@ -1,0 +1,130 @@
+"""Term and vote are what was stored last, or the member says that it cannot know."""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from crash_disk import CrashDisk, broken
+from test_log_store import append, config
+
+from disk.disk import DiskError
+from disk.real_disk import RealDisk
+from dledger.core.output import HardState
+from dledger.entry import Index, Term
+from dledger.log.errors import QuorumStateUnreadableError
+from dledger.log.java_exports import checkpoint_job, curr_term_job
+from dledger.log.log_store import LogStore
+from dledger.log.opening import open_ledger
+from dledger.log.quorum_state import MemberIdentity, QuorumState
+
+DIRECTORY = "store/dledger-n0"
+PATH = f"{DIRECTORY}/pydledger/quorum-state"
+FIRST_START = HardState(sequence=0, curr_term=Term(0), curr_vote_for=None, doubted=False)
+IDENTITY = MemberIdentity(
+    disk_uuid=bytes(range(16)),
+    data_file_size=1 << 30,
+    group_uuid=b"\xff" * 32,
+    pairs=(("n0", bytes(range(16))), ("n1", b"\x80" * 16)),
+    membership_index=17,
+    boot_id="4d9a3c1e",
+    stopped_cleanly=True,
+)
+
+
+def state(sequence: int, vote: str | None = "n1") -> HardState:
+    return HardState(sequence, Term(sequence * 2), vote, doubted=sequence % 2 == 1)
+
+
+def test_a_first_start_has_term_0_no_vote_and_no_identity() -> None:
+    quorum_state = QuorumState.load(CrashDisk(), DIRECTORY)
+    assert (quorum_state.hard_state, quorum_state.identity) == (FIRST_START, None)
+
+
+def test_what_is_stored_is_loaded_again_field_by_field() -> None:
+    disk = CrashDisk()
+    quorum_state = QuorumState.load(disk, DIRECTORY)
+    for identity in (replace(IDENTITY, group_uuid=None, pairs=()), IDENTITY):
+        for vote in ("n1", None):
+            quorum_state.store_identity_job(identity).run()
+            quorum_state.store_job(state(3, vote)).run()
+            again = QuorumState.load(disk, DIRECTORY)
+            assert (again.hard_state, again.identity) == (state(3, vote), identity)
+
+
+def test_after_any_power_loss_the_vote_is_the_last_one_stored() -> None:
+    for seed in range(60):
+        disk = CrashDisk()
+        quorum_state = QuorumState.load(disk, DIRECTORY)
+        for sequence in range(1, 2 + seed % 5):
+            quorum_state.store_job(state(sequence)).run()
+            disk = disk.crash(Random(seed * 7 + sequence))
+            quorum_state = QuorumState.load(disk, DIRECTORY)
+            assert quorum_state.hard_state == state(sequence)
+
+
+def test_a_vote_whose_sync_failed_is_either_stored_or_not() -> None:
+    for seed in range(60):
+        disk = CrashDisk()
+        quorum_state = QuorumState.load(disk, DIRECTORY)
+        quorum_state.store_job(state(1)).run()
+        disk.fail = lambda operation, path: broken(operation, path) if operation == "fdatasync" else None
+        with pytest.raises(DiskError):
+            quorum_state.store_job(state(2)).run()
+        disk = disk.crash(Random(seed))
+        found = QuorumState.load(disk, DIRECTORY).hard_state
+        assert found in (state(1), state(2))
+        # Once loaded it stays, whatever comes: load() has written it again.
+        disk = disk.crash(Random(seed + 1))
+        assert QuorumState.load(disk, DIRECTORY).hard_state == found
+
+
+def test_a_job_overtaken_by_a_later_one_does_not_bring_the_old_state_back() -> None:
+    disk = CrashDisk()
+    quorum_state = QuorumState.load(disk, DIRECTORY)
+    vote = quorum_state.store_job(state(1))
+    identity = quorum_state.store_identity_job(IDENTITY)
+    identity.run()
+    vote.run()
+    again = QuorumState.load(disk, DIRECTORY)
+    assert (again.hard_state, again.identity) == (state(1), IDENTITY)
+
+
+def test_an_unreadable_state_is_an_error_and_not_a_first_start() -> None:
+    disk = CrashDisk()
+    QuorumState.load(disk, DIRECTORY).store_job(state(1)).run()
+    disk.content(PATH)[:] = bytes(len(disk.content(PATH)))
+    with pytest.raises(QuorumStateUnreadableError, match=PATH):
+        QuorumState.load(disk, DIRECTORY)
+
+
+def test_a_missing_state_beside_a_ledger_with_entries_is_an_error() -> None:
+    disk = CrashDisk()
+    log, quorum_state = open_ledger(disk, config())
+    log.close(clean=True)
+    log, quorum_state = open_ledger(disk, config())  # nothing was ever voted or appended
+    quorum_state.store_job(state(2)).run()
+    append(log, [b"entry"])
+    log.close(clean=True)
+    assert open_ledger(disk, config())[1].hard_state == state(2)
+    disk.unlink(PATH)
+    with pytest.raises(QuorumStateUnreadableError, match="missing"):
+        open_ledger(disk, config())
+    assert LogStore.open(disk, config()).ledger_end_index == 0
+
+
+def test_java_finds_term_vote_and_checkpoint(tmp_path: Path) -> None:
+    directory = f"{tmp_path}/dledger-n0"
+    QuorumState.load(RealDisk(), directory)
+    for term, vote in ((7, "n2"), (1234, None)):
+        curr_term_job(RealDisk(), directory, Term(term), vote).run()
+        text = (tmp_path / "dledger-n0/currterm").read_text()
+        assert text == f"voteLeader={vote or ''}\ncurrTerm={term}\n"
+    checkpoint_job(RealDisk(), directory, Index(99), Index(98)).run()
+    assert (tmp_path / "dledger-n0/checkpoint").read_text() == "committedIndex=98\nendIndex=99\n"
+    assert sorted(path.name for path in (tmp_path / "dledger-n0").iterdir()) == [
+        "checkpoint",
+        "currterm",
+        "pydledger",
+    ]
+    assert list((tmp_path / "dledger-n0/pydledger").iterdir()) == []

@@ -7,11 +7,12 @@ bytes only, and at most one frame of them.
 
 from __future__ import annotations
 
+from remoting.binary_header import BinaryHeaderReader
 from remoting.command import FRAME_PREFIX, RemotingCommand, decode_header
 from remoting.errors import RemotingProtocolError
 
 FRAME_SIZE_MAX = 16_777_216
-HEADER_SIZE_MAX = 1 << 20  # properties end at 32767 bytes, six times that in the worst JSON escapes
+HEADER_SIZE_MAX = 256 * 1024  # properties end at 32,767 bytes, six times that in the worst JSON escapes
 
 _TLS_HANDSHAKE = 0x16
 _HAPROXY_PREFACES = (b"PROXY ", b"\r\n\r\n\x00\r\nQ")
@@ -24,7 +25,14 @@ class RemotingConnection:
     bad, the stream has no more frames.
     """
 
-    __slots__ = ("_failure", "_frame_size_max", "_header_size_max", "_pending", "_wanted_size")
+    __slots__ = (
+        "_decode_binary",
+        "_failure",
+        "_frame_size_max",
+        "_header_size_max",
+        "_pending",
+        "_wanted_size",
+    )
 
     def __init__(self, frame_size_max: int = FRAME_SIZE_MAX, header_size_max: int = HEADER_SIZE_MAX) -> None:
         """`frame_size_max` counts a whole frame with its length field, as RocketMQ does."""
@@ -33,6 +41,7 @@ class RemotingConnection:
         self._pending: bytes | bytearray = b""
         self._wanted_size = 0  # below this many pending bytes there is nothing new to see
         self._failure: str | None = None
+        self._decode_binary = BinaryHeaderReader().decode
 
     @property
     def pending_size(self) -> int:
@@ -59,6 +68,7 @@ class RemotingConnection:
         commands: list[RemotingCommand] = []
         offset = 0
         size = len(data)
+        decode_binary = self._decode_binary
         self._wanted_size = 8
         try:
             while size - offset >= 8:
@@ -75,7 +85,11 @@ class RemotingConnection:
                     self._wanted_size = end - offset
                     break
                 body_at = offset + 8 + header_length
-                command = decode_header(header_word >> 24, data[offset + 8 : body_at])
+                serialize_type = header_word >> 24
+                if serialize_type == 1:
+                    command = decode_binary(data[offset + 8 : body_at])
+                else:
+                    command = decode_header(serialize_type, data[offset + 8 : body_at])
                 command.body = data[body_at:end]
                 commands.append(command)
                 offset = end

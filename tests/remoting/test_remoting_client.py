@@ -307,7 +307,8 @@ def test_many_requests_of_one_caller_end_each_in_its_own_way() -> None:
         network = MemoryNetwork()
         client = RemotingClient(connect=network.connect)
         assert await client.invoke_many(ADDRESS, [], TIMEOUT_S) == []
-        calls = asyncio.create_task(client.invoke_many(ADDRESS, [asked() for _ in range(3)], TIMEOUT_S))
+        three_calls = client.invoke_many(ADDRESS, [asked() for _ in range(3)], TIMEOUT_S)
+        calls = asyncio.create_task(three_calls)
         await turns()
         first, second, third = (command.opaque for command in sent(network))
         assert len(network.transports[0].writes) == 1

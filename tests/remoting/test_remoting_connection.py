@@ -52,7 +52,7 @@ BAD_STREAMS = [
     ("a header longer than its frame", struct.pack(">II", 10, 7), "header of 7 bytes in a frame of 14"),
     ("a length beyond the limit", struct.pack(">II", 16_777_213, 20), "limit is 16777216"),
     ("a negative length", struct.pack(">iI", -5, 20), "limit is 16777216"),
-    ("a header beyond the limit", struct.pack(">II", 16_000_000, 15_000_000), "limit is 1048576"),
+    ("a header beyond the limit", struct.pack(">II", 16_000_000, 15_000_000), "limit is 262144"),
     ("an unknown serialization", encode_frame(2, b"{}", b""), "serialize type 2"),
     ("no JSON", encode_frame(0, b"nonsense", b""), "JSON header"),
     ("no header", encode_frame(0, b"", b"body"), "JSON header"),
@@ -146,3 +146,69 @@ def test_a_large_frame_that_trickles_in_is_not_copied_at_each_read() -> None:
     # Quadratic copying would move 16 GB here.
     feed(connection, frame, 500, received)
     assert [command.body for command in received] == [body]
+
+
+def test_binary_headers_of_one_shape_are_read_as_the_first_of_them() -> None:
+    connection = RemotingConnection()
+    for opaque in range(10):
+        value = f"value-{opaque}"
+        frame = request(310, {"a": value, "n": "ö"}, b"b", opaque=opaque, serialize_type=1).encode()
+        (command,) = connection.receive_data(frame)
+        assert (command.opaque, command.ext_fields) == (opaque, {"a": value, "n": "ö"})
+        assert command.encode() == frame
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from(["a", "b", "c"]), st.sampled_from(["", "x", "y", "xx", "ö"])),
+            st.sampled_from([None, "r"]),
+        ),
+        max_size=40,
+    )
+)
+def test_what_earlier_headers_looked_like_never_changes_how_one_is_read(
+    headers: list[tuple[dict[str, str], str | None]],
+) -> None:
+    connection = RemotingConnection()
+    for ext_fields, remark in headers:
+        command = RemotingCommand(code=1, remark=remark, ext_fields=ext_fields, serialize_type=1)
+        (known,) = connection.receive_data(command.encode())
+        (fresh,) = RemotingConnection().receive_data(command.encode())
+        assert known == fresh
+        assert (known.ext_fields, known.remark) == (ext_fields, remark)
+
+
+def test_more_shapes_than_are_kept_are_all_read() -> None:
+    connection = RemotingConnection()
+    for _ in range(3):
+        for size in range(100):
+            frame = request(310, {"a": "x" * size}, opaque=1, serialize_type=1).encode()
+            assert connection.receive_data(frame)[0].ext_fields == {"a": "x" * size}
+
+
+def test_a_known_shape_with_a_value_in_no_utf_8_is_refused() -> None:
+    frame = request(310, {"a": "value"}, opaque=1, serialize_type=1).encode()
+    connection = RemotingConnection()
+    for _ in range(3):
+        connection.receive_data(frame)
+    with pytest.raises(RemotingProtocolError, match="binary header"):
+        connection.receive_data(frame.replace(b"value", b"\xffalue"))
+
+
+def test_a_header_of_the_most_fields_that_fit_takes_little_memory() -> None:
+    fields = b",".join(b'"%d":""' % at for at in range(24_000))
+    bomb = encode_frame(0, b'{"code":1,"extFields":{' + fields + b"}}", b"")
+    tracemalloc.start()
+    try:
+        (command,) = RemotingConnection().receive_data(bomb)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(command.ext_fields) == 24_000
+    assert peak < 8_000_000
+
+
+def test_properties_of_the_greatest_length_fit_in_their_worst_json_form() -> None:
+    frame = request(310, {"i": "\x01" * 32_767}, opaque=1).encode()
+    assert RemotingConnection().receive_data(frame)[0].ext_fields == {"i": "\x01" * 32_767}

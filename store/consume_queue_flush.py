@@ -1,0 +1,88 @@
+"""The job that brings units of ConsumeQueues to their files, in another thread."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from disk.disk import File
+from disk.mapped_file import DescriptorCache, MappedFile
+from disk.mapped_file_queue import file_name, make_file
+from store.consume_queue import ConsumeQueue
+from store.layout.consume_queue_unit import CQ_UNIT_SIZE
+
+
+@dataclass(slots=True)
+class _Part:
+    """Bytes for one file, which the job makes if `held` is None."""
+
+    queue: ConsumeQueue
+    file_from_offset: int
+    offset_in_file: int
+    data: bytes | memoryview
+    held: MappedFile | None
+    file: File | None
+
+
+class ConsumeQueueFlushJob:
+    """Fulfils DiskJob. Each file is synced before it is left, so units count as flushed only if the whole job did."""
+
+    __slots__ = ("_descriptors", "_parts", "flushed_to")
+    kind = "flush-consume-queue"
+
+    def __init__(self, descriptors: DescriptorCache, queues: Sequence[ConsumeQueue]) -> None:
+        self._descriptors = descriptors
+        self._parts: list[_Part] = []
+        self.flushed_to: list[tuple[ConsumeQueue, int]] = []  # what settle() may be followed by
+        for queue in queues:
+            offset, units = queue.unflushed()
+            self._add_parts(queue, offset * CQ_UNIT_SIZE, memoryview(units))
+            self.flushed_to.append((queue, offset + len(units) // CQ_UNIT_SIZE))
+
+    def run(self) -> None:
+        for part in self._parts:
+            if part.file is None:
+                self._write_new_file(part)
+            else:
+                part.file.pwrite(part.data, part.offset_in_file)
+                part.file.fdatasync()
+
+    def settle(self, *, succeeded: bool) -> None:
+        """In the store's thread, once run() has ended: lets the files go and takes up new ones."""
+        for part in self._parts:
+            if part.held is not None:
+                part.held.release()
+            elif succeeded:
+                part.queue.files.adopt(part.file_from_offset)
+
+    def _add_parts(self, queue: ConsumeQueue, offset: int, data: memoryview) -> None:
+        files = queue.files
+        while data:
+            file_from_offset = offset - offset % files.mapped_file_size
+            size = min(len(data), file_from_offset + files.mapped_file_size - offset)
+            held = files.find_mapped_file_by_offset(offset)
+            self._parts.append(
+                _Part(
+                    queue,
+                    file_from_offset,
+                    offset - file_from_offset,
+                    data[:size],
+                    held,
+                    held.hold() if held is not None else None,
+                )
+            )
+            offset += size
+            data = data[size:]
+
+    def _write_new_file(self, part: _Part) -> None:
+        files = part.queue.files
+        disk = self._descriptors.disk
+        disk.make_directory(files.directory)
+        make_file(
+            self._descriptors, files.directory, part.file_from_offset, files.mapped_file_size, durable=False
+        )
+        file = disk.open(f"{files.directory}/{file_name(part.file_from_offset)}")
+        try:
+            file.pwrite(part.data, part.offset_in_file)
+            file.fdatasync()
+        finally:
+            file.close()
+        disk.sync_directory(files.directory)

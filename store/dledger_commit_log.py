@@ -1,0 +1,281 @@
+"""The commit log of a member of a DLedger group: what is put becomes entries of the replicated log.
+
+Appending is one synchronous step that ends with the batch in the local log, or with nothing done. Positions, queue
+offsets and store timestamps are given here; replication, commit and the acknowledgement are the replica's.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from disk.disk import DiskError
+from dledger.core.output import AppendRefusal, AppendStatus, Batch, RefusalReason
+from dledger.entry import ENTRY_HEADER_SIZE, EntryKind, Index, Pos, Term
+from dledger.log.errors import EntryTooLargeError
+from message.encoder import encode_record, record_size
+from message.names import SCHEDULE_TOPIC
+from message.properties import PROPERTIES_LENGTH_MAX
+from message.record_layout import (
+    HOSTS_V6_MASK,
+    RECORD_SIZE_MIN,
+    SYS_FLAG_AT,
+    TOPIC_LENGTH_MAX_V1,
+    TOPIC_LENGTH_MAX_V2,
+)
+from message.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG, TRANSACTION_PREPARED_TYPE
+from store.dispatch_request import DispatchRequest, QueueKey
+from store.layout.consume_queue_unit import CQ_UNIT
+from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
+from store.replicated_log import ReplicatedLog
+from store.store_config import StoreConfig
+from store.system_message import SystemMessage, no_op_message, state_message
+
+OnPut = Callable[[PutStatus], None]
+MaxOffset = Callable[[QueueKey], int]
+
+_SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
+_STORE_TIMESTAMP_AT: Final = 56
+_INT64 = struct.Struct(">q")
+_INT32 = struct.Struct(">i")
+
+_REFUSED: Final = {
+    RefusalReason.NOT_LEADER: PutStatus.SERVICE_NOT_AVAILABLE,
+    RefusalReason.LEADER_NOT_READY: PutStatus.SERVICE_NOT_AVAILABLE,
+    RefusalReason.LEADER_TRANSFERRING: PutStatus.SERVICE_NOT_AVAILABLE,
+    RefusalReason.LEADER_PENDING_FULL: PutStatus.SYSTEM_BUSY,
+    RefusalReason.DISK_FULL: PutStatus.SERVICE_NOT_AVAILABLE,
+    RefusalReason.STOPPED: PutStatus.SERVICE_NOT_AVAILABLE,
+}
+
+
+class PendingDispatch:
+    """What the leader keeps of a batch until it is committed, instead of reading it back from the log."""
+
+    __slots__ = ("end_pos", "first_index", "last_index", "requests")
+
+    def __init__(
+        self, first_index: Index, last_index: Index, end_pos: int, requests: list[DispatchRequest]
+    ) -> None:
+        self.first_index = first_index
+        self.last_index = last_index
+        self.end_pos = end_pos  # byte behind the last entry
+        self.requests = requests
+
+
+class DLedgerCommitLog:
+    """Invariant: while serving, `_topic_queue_table` has for each queue in it the offset behind the last message in the
+    log, committed or not; a queue that is not in it has no message behind what its ConsumeQueue holds.
+    """
+
+    def __init__(self, config: StoreConfig, replica: ReplicatedLog, max_offset: MaxOffset) -> None:
+        """`max_offset`: of a queue's ConsumeQueue."""
+        self._config = config
+        self._replica = replica
+        self._max_offset = max_offset
+        self._topic_queue_table: dict[QueueKey, int] = {}
+        self._pending: deque[PendingDispatch] = deque()
+        self.serving_term: Term | None = None
+        self.last_store_timestamp = 0  # ms; records never go back in time
+
+    # Leading
+
+    def start_serving(self, term: Term) -> None:
+        """This member leads, and everything in the log up to its own no-op has been dispatched here."""
+        self.rebuild_topic_queue_table()
+        self._pending.clear()
+        self.serving_term = term
+
+    def stop_serving(self) -> None:
+        """What is uncommitted may be cut now, so nothing kept of it counts. Reput reads the log from here on."""
+        self.serving_term = None
+        self._pending.clear()
+
+    def rebuild_topic_queue_table(self) -> None:
+        """Forgets offsets of an earlier leadership. Each queue's next one is read from its ConsumeQueue on first use,
+        which is right for as long as nobody but this member appends.
+        """
+        self._topic_queue_table.clear()
+
+    # Appending
+
+    def put_messages(
+        self, messages: Sequence[PutMessage], on_done: OnPut, now_ms: int
+    ) -> PutBatch | PutRefusal:
+        """All of `messages` or none. `on_done` is called once, later, unless this returns a refusal."""
+        replica = self._replica
+        if self.serving_term is None:
+            return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "this member does not serve as leader now")
+        body_max = self._config.max_message_size
+        sizes: list[int] = []
+        for message in messages:
+            topic_length, body_length = len(message.topic), len(message.body)
+            properties_length = len(message.properties)
+            if (
+                body_length > body_max
+                or properties_length > PROPERTIES_LENGTH_MAX
+                or topic_length > TOPIC_LENGTH_MAX_V1
+                or message.sys_flag & HOSTS_V6_MASK
+            ):
+                fault = _fault_of(message, body_max)
+                if fault is not None:
+                    return PutRefusal(PutStatus.MESSAGE_ILLEGAL, fault)
+                born_v6 = message.sys_flag & BORNHOST_V6_FLAG != 0
+                sizes.append(record_size(topic_length, properties_length, body_length, born_v6=born_v6))
+            else:
+                sizes.append(RECORD_SIZE_MIN + body_length + topic_length + properties_length)
+        refusal = replica.check_append(sum(sizes) + ENTRY_HEADER_SIZE * len(sizes), len(sizes))
+        if refusal is not None:
+            return _put_refusal(refusal)
+        try:
+            positions = replica.reserve(sizes)
+        except EntryTooLargeError as error:
+            return PutRefusal(PutStatus.MESSAGE_ILLEGAL, str(error))
+
+        store_timestamp = max(now_ms, self.last_store_timestamp)
+        requests, bodies, results = self._encode(messages, sizes, positions, store_timestamp)
+
+        def appended(status: AppendStatus) -> None:
+            on_done(PutStatus.PUT_OK if status is AppendStatus.SUCCESS else PutStatus.UNKNOWN)
+
+        try:
+            batch = replica.append(bodies, positions, EntryKind.MESSAGE, appended, now_ms)
+        except DiskError as error:
+            return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, f"the log could not be written: {error}")
+        # Only now: a refusal must consume no queue offset.
+        self.last_store_timestamp = store_timestamp
+        table = self._topic_queue_table
+        for key, request in requests.items():
+            table[key] = request.queue_offset + len(request.units)
+        # The tags code of a delayed message is its delivery time, which scan_records() knows to find.
+        if requests and all(key[0] != _SCHEDULE_TOPIC for key in requests):
+            end_pos = positions[-1] + ENTRY_HEADER_SIZE + sizes[-1]
+            self._pending.append(
+                PendingDispatch(batch.first_index, batch.last_index, end_pos, list(requests.values()))
+            )
+        return PutBatch(results, store_timestamp, batch.first_index, batch.last_index)
+
+    def append_state(
+        self, records: Sequence[bytes], on_done: Callable[[AppendStatus], None], now_ms: int
+    ) -> Batch | PutRefusal:
+        """Appends state records, all or none."""
+        replica = self._replica
+        if self.serving_term is None:
+            return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "this member does not serve as leader now")
+        entries = [self._state_message(record) for record in records]
+        sizes = [entry.size for entry in entries]
+        refusal = replica.check_append(sum(sizes) + ENTRY_HEADER_SIZE * len(sizes), len(sizes))
+        if refusal is not None:
+            return _put_refusal(refusal)
+        positions = replica.reserve(sizes)
+        bodies = [entry.encode(pos, now_ms) for entry, pos in zip(entries, positions, strict=True)]
+        try:
+            batch = replica.append(bodies, positions, EntryKind.STATE, on_done, now_ms)
+        except DiskError as error:
+            return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, f"the log could not be written: {error}")
+        self.last_store_timestamp = max(now_ms, self.last_store_timestamp)
+        return batch
+
+    def no_op(self, term: Term) -> SystemMessage:
+        """The entry that a new leader begins its term with."""
+        self.last_store_timestamp = max(self.last_store_timestamp, self._store_timestamp_of_last_entry())
+        return no_op_message(term, self._config.store_host, self.last_store_timestamp)
+
+    # Dispatching
+
+    def pending_from(self, index: Index) -> PendingDispatch | None:
+        """The first batch kept that ends at or behind `index`; those before it are forgotten."""
+        pending = self._pending
+        while pending and pending[0].last_index < index:
+            pending.popleft()
+        return pending[0] if pending else None
+
+    def log_cut(self, from_index: Index) -> None:
+        """Entries from `from_index` on are gone."""
+        while self._pending and self._pending[-1].last_index >= from_index:
+            self._pending.pop()
+
+    def _encode(
+        self, messages: Sequence[PutMessage], sizes: list[int], positions: list[Pos], store_timestamp: int
+    ) -> tuple[dict[QueueKey, DispatchRequest], list[bytes], list[tuple[int, int]]]:
+        """Requests by queue, the records, and (phy_offset, queue_offset) of each message."""
+        requests: dict[QueueKey, DispatchRequest] = {}
+        bodies: list[bytes] = []
+        results: list[tuple[int, int]] = []
+        find, pack, encode = requests.get, CQ_UNIT.pack, encode_record
+        store_host = self._config.store_host
+        for message, size, pos in zip(messages, sizes, positions, strict=True):
+            topic, queue_id, sys_flag = message.topic, message.queue_id, message.sys_flag
+            phy_offset = pos + 48
+            if sys_flag & TRANSACTION_PREPARED_TYPE:
+                queue_offset = 0  # it gets no unit, so it takes no place in the queue
+            else:
+                key = (topic, queue_id)
+                request = find(key)
+                if request is None:
+                    request = requests[key] = DispatchRequest(topic, queue_id, self._next_offset(key))
+                tags_code = message.tags_code
+                units = request.units
+                queue_offset = request.queue_offset + len(units)
+                units.append(pack(phy_offset, size, tags_code))
+                request.tags_codes.append(tags_code)
+            bodies.append(
+                encode(
+                    topic,
+                    queue_id,
+                    message.flag,
+                    queue_offset,
+                    phy_offset,
+                    sys_flag,
+                    message.born_timestamp,
+                    message.born_host,
+                    store_timestamp,
+                    store_host,
+                    message.reconsume_times,
+                    message.prepared_transaction_offset,
+                    message.body,
+                    message.properties,
+                )
+            )
+            results.append((phy_offset, queue_offset))
+        return requests, bodies, results
+
+    def _next_offset(self, key: QueueKey) -> int:
+        offset = self._topic_queue_table.get(key)
+        return self._max_offset(key) if offset is None else offset
+
+    def _state_message(self, record: bytes) -> SystemMessage:
+        return state_message(record, self._config.store_host, self.last_store_timestamp)
+
+    def _store_timestamp_of_last_entry(self) -> int:
+        ledger = self._replica.log
+        index = ledger.ledger_end_index
+        if index < ledger.ledger_begin_index:
+            return 0
+        return store_timestamp_of(ledger.read(ledger.pos_at(index) + ENTRY_HEADER_SIZE, RECORD_SIZE_MIN))
+
+
+def store_timestamp_of(head: bytes) -> int:
+    """ms, from the first RECORD_SIZE_MIN bytes of a record."""
+    shift = 12 if _INT32.unpack_from(head, SYS_FLAG_AT)[0] & BORNHOST_V6_FLAG else 0
+    return int(_INT64.unpack_from(head, _STORE_TIMESTAMP_AT + shift)[0])
+
+
+def _fault_of(message: PutMessage, body_max: int) -> str | None:
+    """Why a message that looks unusual cannot be stored; None if it can."""
+    for what, length, limit in (
+        ("body", len(message.body), body_max),
+        ("properties", len(message.properties), PROPERTIES_LENGTH_MAX),
+        ("topic", len(message.topic), TOPIC_LENGTH_MAX_V2),
+    ):
+        if length > limit:
+            return f"the message's {what} has {length} bytes, the limit is {limit}"
+    born_host_size = 20 if message.sys_flag & BORNHOST_V6_FLAG else 8
+    if message.sys_flag & STOREHOSTADDRESS_V6_FLAG or len(message.born_host) != born_host_size:
+        born = len(message.born_host)
+        return f"sysFlag {message.sys_flag:#x} contradicts the hosts: {born} bytes of born host, an IPv4 store host"
+    return None
+
+
+def _put_refusal(refusal: AppendRefusal) -> PutRefusal:
+    return PutRefusal(_REFUSED[refusal.reason], refusal.text)

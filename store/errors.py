@@ -1,0 +1,17 @@
+"""What goes wrong in the store, as classes that a caller can act on."""
+
+
+class StoreError(Exception):
+    """Base of this package's errors."""
+
+
+class StoreDamagedError(StoreError):
+    """Committed data says what it cannot say. The member must not go on: its tables would part from its peers'."""
+
+
+class StateRecordError(StoreError):
+    """A state record that this version cannot read. Written by a newer one, or damaged."""
+
+
+class StoreConfigError(StoreError):
+    """A setting is out of its range; the text names it and what is allowed."""

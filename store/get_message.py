@@ -1,0 +1,41 @@
+"""What a pull gets from the store, as values."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class GetMessageStatus(Enum):
+    """RocketMQ's names; a pull's answer carries them as its remark."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+@dataclass(slots=True)
+class GetMessageResult:
+    """`buffers`: one record each, as it lies in the log; all empty unless FOUND."""
+
+    status: GetMessageStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    buffers: list[bytes]
+    size: int = 0  # of all buffers, bytes
+
+    @property
+    def count(self) -> int:
+        return len(self.buffers)
+
+
+class BoundaryType(Enum):
+    """Which of several messages a time stands for."""
+
+    LOWER = "lower"
+    UPPER = "upper"

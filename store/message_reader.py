@@ -1,0 +1,178 @@
+"""Reading: pulls by queue offset, messages by physical offset, offsets by time. Nothing uncommitted is ever visible.
+
+ConsumeQueues hold units of applied entries alone, and a physical offset counts only below the confirm offset.
+"""
+
+from collections.abc import Callable
+
+from dledger.entry import ENTRY_HEADER, ENTRY_HEADER_SIZE, ENTRY_MAGIC
+from message.record_layout import RECORD_SIZE_MIN
+from store.consume_queue import ConsumeQueue
+from store.consume_queue_store import ConsumeQueueStore
+from store.dledger_commit_log import store_timestamp_of
+from store.errors import StoreDamagedError
+from store.get_message import BoundaryType, GetMessageResult, GetMessageStatus
+from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
+from store.replicated_log import Ledger
+from store.reput import Reput
+from store.store_config import StoreConfig
+
+Matcher = Callable[[int], bool]  # of a unit's tags code
+
+
+class MessageReader:
+    """Reads block where the bytes are neither among the newest nor in the page cache."""
+
+    def __init__(self, config: StoreConfig, ledger: Ledger, queues: ConsumeQueueStore, reput: Reput) -> None:
+        self._config = config
+        self._ledger = ledger
+        self._queues = queues
+        self._reput = reput
+
+    def get_message(
+        self,
+        topic: bytes,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        size_max: int,
+        matcher: Matcher | None,
+    ) -> GetMessageResult:
+        """Up to `count_max` messages and `size_max` bytes from queue offset `offset` on; the first match always fits.
+
+        Raises StoreDamagedError, DiskError.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return _nothing(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        if high == 0:
+            return _nothing(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+        if offset < low:
+            return _nothing(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
+        if offset == high:
+            return _nothing(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+        if offset > high:
+            return _nothing(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+        scan_count = max(self._config.max_filter_message_size // CQ_UNIT_SIZE, count_max)
+        # Without a filter each unit is a message.
+        units = queue.units(offset, count_max if matcher is None else scan_count)
+        if not units:
+            next_offset = min(queue.first_offset_of_next_file(offset), high)
+            return _nothing(GetMessageStatus.OFFSET_FOUND_NULL, next_offset, low, high)
+        return self._read_units(queue, offset, units, count_max, size_max, matcher)
+
+    def look_message_by_offset(self, phy_offset: int) -> bytes | None:
+        """The record at a physical offset, None where no committed message begins."""
+        ledger, pos = self._ledger, phy_offset - ENTRY_HEADER_SIZE
+        begin_index = ledger.ledger_begin_index
+        if begin_index > ledger.ledger_end_index or pos < ledger.pos_at(begin_index):
+            return None
+        if phy_offset + RECORD_SIZE_MIN > self._reput.confirm_offset:
+            return None
+        header = ledger.read(pos, ENTRY_HEADER_SIZE)
+        if len(header) < ENTRY_HEADER_SIZE:
+            return None
+        magic, size, _, _, seen_pos, _, _, _, body_length = ENTRY_HEADER.unpack(header)
+        if magic != ENTRY_MAGIC or seen_pos != pos or size != ENTRY_HEADER_SIZE + body_length:
+            return None
+        if pos + size > self._reput.confirm_offset:
+            return None
+        return ledger.read(phy_offset, body_length)
+
+    def offset_by_time(
+        self, topic: bytes, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER
+    ) -> int:
+        """LOWER: the first message stored at `timestamp` (ms) or later, the maximum if there is none.
+        UPPER: the last one stored at it, or else the last one before it. 0 for an unknown queue.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        low = self._first_at(queue, timestamp)
+        if boundary is BoundaryType.LOWER:
+            return low
+        return max(self._first_at(queue, timestamp + 1) - 1, queue.min_offset)
+
+    def store_timestamp(self, topic: bytes, queue_id: int, offset: int) -> int:
+        """ms; -1 where the queue has no message at `offset`."""
+        queue = self._queues.find(topic, queue_id)
+        unit = queue.unit(offset) if queue is not None else None
+        return self._store_timestamp_at(unit[0]) if unit is not None else -1
+
+    def is_in_memory(self, topic: bytes, queue_id: int, offset: int) -> bool:
+        """Whether the message counts as hot: not far behind the newest."""
+        queue = self._queues.find(topic, queue_id)
+        unit = queue.unit(offset) if queue is not None else None
+        return unit is not None and self._is_hot(unit[0])
+
+    def _read_units(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        units: bytes,
+        count_max: int,
+        size_max: int,
+        matcher: Matcher | None,
+    ) -> GetMessageResult:
+        config = self._config
+        hot = self._is_hot(CQ_UNIT.unpack_from(units)[0])
+        if hot:
+            count_max = min(count_max, config.max_transfer_count_on_message_in_memory)
+            size_max = min(size_max, config.max_transfer_bytes_on_message_in_memory)
+        else:
+            count_max = min(count_max, config.max_transfer_count_on_message_in_disk)
+            size_max = min(size_max, config.max_transfer_bytes_on_message_in_disk)
+        read = self._ledger.read
+        min_phy_offset = self._ledger.pos_at(self._ledger.ledger_begin_index)
+        status = GetMessageStatus.NO_MATCHED_MESSAGE
+        buffers: list[bytes] = []
+        total = 0
+        next_offset = offset
+        for phy_offset, size, tags_code in CQ_UNIT.iter_unpack(units):
+            # Before the filter, as RocketMQ does: a pull that is full looks no further for the offset to go on from.
+            if buffers and (total + size > size_max or len(buffers) >= count_max):
+                break
+            if phy_offset < min_phy_offset:
+                # Fillers too: their message is gone, or was never here.
+                if not buffers:
+                    status = GetMessageStatus.MESSAGE_WAS_REMOVING
+                next_offset += 1
+                continue
+            if matcher is not None and not matcher(tags_code):
+                next_offset += 1
+                continue
+            record = read(phy_offset, size)
+            if len(record) != size or int.from_bytes(record[:4], "big") != size:
+                raise StoreDamagedError(
+                    f"{queue.files.directory}: unit {next_offset} says {size} bytes at {phy_offset}, "
+                    "where the log has no such record"
+                )
+            buffers.append(record)
+            total += size
+            next_offset += 1
+        if buffers:
+            status = GetMessageStatus.FOUND
+        return GetMessageResult(status, next_offset, queue.min_offset, queue.max_offset, buffers, total)
+
+    def _is_hot(self, phy_offset: int) -> bool:
+        return self._reput.confirm_offset - phy_offset <= self._config.access_message_in_memory_max_size
+
+    def _first_at(self, queue: ConsumeQueue, timestamp: int) -> int:
+        """The first offset whose message was stored at `timestamp` or later; store timestamps never fall."""
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            unit = queue.unit(middle)
+            if unit is not None and self._store_timestamp_at(unit[0]) < timestamp:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _store_timestamp_at(self, phy_offset: int) -> int:
+        return store_timestamp_of(self._ledger.read(phy_offset, RECORD_SIZE_MIN))
+
+
+def _nothing(status: GetMessageStatus, next_offset: int, low: int, high: int) -> GetMessageResult:
+    return GetMessageResult(status, next_offset, low, high, [])

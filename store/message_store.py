@@ -1,0 +1,412 @@
+"""The store of one broker over its replica of the log: what the broker's processors put to, get from and propose to.
+
+It is the replica's embedder. Everything here runs in the replica's thread and is driven from outside: events of the
+replica, `reput_step`, `tick`. Blocking work on derived files leaves as jobs through the runtime.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from disk.disk import Disk
+from disk.mapped_file import DescriptorCache
+from dledger.core.output import AppendStatus, Role, RoleChange
+from dledger.entry import GENESIS_CHAIN, Index, Term
+from dledger.log.java_exports import checkpoint_job
+from dledger.log.jobs import DiskJob
+from store.checkpoint_file import Checkpoint, load_checkpoint
+from store.consume_queue_store import ConsumeQueueStore
+from store.dispatch_request import DispatchRequest
+from store.dledger_commit_log import DLedgerCommitLog, OnPut
+from store.errors import StateRecordError, StoreDamagedError
+from store.get_message import BoundaryType, GetMessageResult
+from store.message_reader import Matcher, MessageReader
+from store.put_message import PutBatch, PutMessage, PutRefusal
+from store.replicated_log import ReplicatedLog
+from store.reput import Reput
+from store.state.state_machine import StateMachine
+from store.state.state_proposals import OnProposed, StateProposals
+from store.state.state_record import StateChange
+from store.state.state_tables import ConsumerOffsetTable, SubscriptionGroupTable, TopicConfigTable
+from store.store_config import StoreConfig
+from store.store_flusher import StoreFlusher
+from store.system_message import SystemMessage
+
+log = logging.getLogger(__name__)
+
+OnArriving = Callable[[Sequence[DispatchRequest]], None]
+OnRoleChanged = Callable[[RoleChange], None]
+OnServing = Callable[[bool], None]
+
+
+class StoreRuntime(Protocol):
+    """What the store needs done outside: by the broker's shell, or by the simulator."""
+
+    def submit(self, job: DiskJob) -> None:
+        """Runs job.run() in another thread (or later), then calls the store's job_done(job, error, now_ms) here."""
+        ...
+
+    def reput_wanted(self) -> None:
+        """Something is to be dispatched: call reput_step() soon, but not from within this call."""
+        ...
+
+
+class MessageStore:
+    """Invariant: it serves only while its member leads with its own no-op committed and dispatched here, with all that
+    is before it; then the tables are as the last leader left them, and each queue's next offset is known.
+    """
+
+    def __init__(self, config: StoreConfig, disk: Disk, runtime: StoreRuntime) -> None:
+        """Then start() with the replica, which needs this as its embedder before."""
+        self.config = config
+        self.role = Role.FOLLOWER
+        self.term = Term(-1)
+        self.leader_id: str | None = None
+        self.stopped_cleanly = True  # the run before this one; known after start()
+        self._disk = disk
+        self._runtime = runtime
+        self._now_ms = 0
+        self._arrival_listeners: list[OnArriving] = []
+        self._role_listeners: list[OnRoleChanged] = []
+        self._serving_listeners: list[OnServing] = []
+        self._queues = ConsumeQueueStore(
+            DescriptorCache(disk),
+            f"{config.store_path_root_dir}/consumequeue",
+            config.mapped_file_size_consume_queue,
+            config.consume_queue_cache_size,
+        )
+        self._no_op_term = Term(-1)  # of the newest no-op applied
+        # Made by start().
+        self._replica: ReplicatedLog
+        self._commit_log: DLedgerCommitLog
+        self._reput: Reput
+        self._reader: MessageReader
+        self._state: StateMachine
+        self._proposals: StateProposals
+        self._flusher: StoreFlusher
+
+    # -- start and end -----------------------------------------------------------------------------------------
+
+    def start(self, replica: ReplicatedLog, now_ms: int) -> None:
+        """Recovers what is derived from the log; blocks. What comes behind the last checkpoint is dispatched again by
+        and by, as soon as the group says what is committed. Raises DiskError, StoreDamagedError.
+        """
+        self._now_ms = now_ms
+        config = self.config
+        self._replica = replica
+        self._commit_log = DLedgerCommitLog(config, replica, self._queues.max_offset)
+        self._state = StateMachine(is_whole=replica.log.ledger_begin_index == 0)
+        self._proposals = StateProposals(self._commit_log, config.state_record_size_max)
+        self._reput = Reput(config, replica.log, self._commit_log, self._queues, self)
+        self._reader = MessageReader(config, replica.log, self._queues, self._reput)
+        self._mark_running()
+        self._recover()
+        self._flusher = StoreFlusher(
+            config,
+            self._disk,
+            self._queues,
+            self._state.tables,
+            self._capture,
+            self._runtime.submit,
+            self._reput.applied_index,
+        )
+        self._reput.committed_index = self._reput.applied_index
+        replica.applied_index = self._reput.applied_index
+
+    def close(self, *, clean: bool) -> None:
+        """After the replica has stopped, and with no job of the store under way. Clean: everything is flushed, and
+        exported for Java; blocks. Raises DiskError.
+        """
+        if clean:
+            while self._reput.is_behind and self._reput.step():
+                pass
+            applied_index = self._reput.applied_index
+            self._flusher.flush_all(applied_index)
+            # Java dispatches what lies behind this index; were it too far, those messages never got units.
+            end_index = self._replica.log.ledger_end_index
+            checkpoint_job(self._disk, self.config.ledger_directory, end_index, applied_index).run()
+            self._disk.unlink(self._abort_path)
+            self._disk.sync_directory(self.config.store_path_root_dir)
+        self._queues.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job is under way."""
+        return self._flusher.is_busy
+
+    # -- driven from outside -----------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Every 10 ms or so: appends waiting changes, starts jobs that are due."""
+        self._now_ms = now_ms
+        if self.serving:
+            self._proposals.flush(now_ms)
+            self._write_full_state(now_ms)
+        self._flusher.tick(self._reput.applied_index, now_ms)
+
+    def reput_step(self, now_ms: int) -> int:
+        """Dispatches some committed entries. Returns how many; asks to be called again if there are more.
+
+        Raises StoreDamagedError: then this member must stop. DiskError.
+        """
+        self._now_ms = now_ms
+        count = self._reput.step()
+        if count:
+            self._replica.applied_index = self._reput.applied_index
+            if self._reput.is_behind:
+                self._runtime.reput_wanted()
+        return count
+
+    def job_done(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
+        self._flusher.job_done(job, error)
+        self._flusher.tick(self._reput.applied_index, now_ms)
+
+    def add_arrival_listener(self, listener: OnArriving) -> None:
+        """Called once per reput step with what became visible in it, by queue."""
+        self._arrival_listeners.append(listener)
+
+    def add_role_listener(self, listener: OnRoleChanged) -> None:
+        self._role_listeners.append(listener)
+
+    def add_serving_listener(self, listener: OnServing) -> None:
+        """Called when `serving` has become True or False."""
+        self._serving_listeners.append(listener)
+
+    # -- messages ----------------------------------------------------------------------------------------------
+
+    def put_messages(
+        self, messages: Sequence[PutMessage], on_done: OnPut, now_ms: int
+    ) -> PutBatch | PutRefusal:
+        """Appends all of them or none. `on_done` is called once when the outcome is known, unless this is a refusal:
+        a refusal is definite and consumes no queue offset.
+        """
+        return self._commit_log.put_messages(messages, on_done, now_ms)
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        size_max: int,
+        matcher: Matcher | None = None,
+    ) -> GetMessageResult:
+        """`matcher` says of a tags code whether the message is wanted; None: all are. Raises StoreDamagedError,
+        DiskError.
+        """
+        return self._reader.get_message(topic.encode(), queue_id, offset, count_max, size_max, matcher)
+
+    def look_message_by_offset(self, phy_offset: int) -> bytes | None:
+        """The record of a committed message, None where none begins."""
+        return self._reader.look_message_by_offset(phy_offset)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset behind the newest visible message; 0 for an unknown queue."""
+        return self._queues.max_offset((topic.encode(), queue_id))
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._queues.find(topic.encode(), queue_id)
+        return queue.min_offset if queue is not None else 0
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER
+    ) -> int:
+        return self._reader.offset_by_time(topic.encode(), queue_id, timestamp, boundary)
+
+    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
+        """ms; -1 where there is no message."""
+        return self._reader.store_timestamp(topic.encode(), queue_id, offset)
+
+    def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
+        return self._reader.is_in_memory(topic.encode(), queue_id, offset)
+
+    # -- replicated tables -------------------------------------------------------------------------------------
+
+    @property
+    def topic_config_table(self) -> TopicConfigTable:
+        return self._state.tables.topic_config_table
+
+    @property
+    def subscription_group_table(self) -> SubscriptionGroupTable:
+        return self._state.tables.subscription_group_table
+
+    @property
+    def consumer_offset_table(self) -> ConsumerOffsetTable:
+        """As applied. What a client has just committed one-way is seen by query_offset() alone."""
+        return self._state.tables.consumer_offset_table
+
+    def query_offset(self, group: str, topic: str, queue_id: int) -> int:
+        """The next offset to consume, -1 for none. On the leader also one that is still on its way into the log, so
+        that a client reads its own one-way commit.
+        """
+        pending = self._proposals.pending_offset(group, topic, queue_id)
+        return pending if pending is not None else self.consumer_offset_table.query(group, topic, queue_id)
+
+    def propose(self, change: StateChange, on_done: OnProposed | None, now_ms: int) -> None:
+        """Changes the tables through the log. `on_done` comes once, when this member has applied it or it has failed;
+        without it (one-way) nobody waits. May call `on_done` before it returns, if it refuses.
+        """
+        self._proposals.propose(change, on_done, now_ms)
+
+    # -- status ------------------------------------------------------------------------------------------------
+
+    @property
+    def serving(self) -> bool:
+        return self._commit_log.serving_term is not None
+
+    @property
+    def applied_index(self) -> Index:
+        return self._reput.applied_index
+
+    @property
+    def confirm_offset(self) -> int:
+        """Position behind the last entry that readers can see."""
+        return self._reput.confirm_offset
+
+    @property
+    def reput_behind(self) -> int:
+        """Entries that are committed and not yet dispatched."""
+        return self._reput.committed_index - self._reput.applied_index
+
+    @property
+    def queues(self) -> ConsumeQueueStore:
+        """For listings; not to be changed."""
+        return self._queues
+
+    # -- Embedder of the replica -------------------------------------------------------------------------------
+
+    def no_op(self, term: Term) -> SystemMessage:
+        return self._commit_log.no_op(term)
+
+    def committed(self, committed_index: Index) -> None:
+        if committed_index > self._reput.committed_index:
+            self._reput.committed_index = committed_index
+            self._runtime.reput_wanted()
+
+    def role_changed(self, change: RoleChange) -> None:
+        self.role, self.term, self.leader_id = change.role, change.term, change.leader_id
+        if change.role is not Role.LEADER or self._commit_log.serving_term != change.term:
+            self._stop_serving()
+        if change.role is Role.LEADER and self._no_op_term == change.term:
+            self._start_serving()
+        for listener in self._role_listeners:
+            listener(change)
+
+    def log_cut(self, from_index: Index) -> None:
+        self._commit_log.log_cut(from_index)
+
+    # -- AppliedEntries of reput -------------------------------------------------------------------------------
+
+    def arrived(self, requests: list[DispatchRequest]) -> None:
+        for listener in self._arrival_listeners:
+            listener(requests)
+
+    def no_op_applied(self, term: Term, index: Index) -> None:
+        self._no_op_term = term
+        self._state.term_began()
+        log.info("no-op applied term=%d index=%d", term, index)
+        if self.role is Role.LEADER and self.term == term:
+            self._start_serving()
+
+    def state_applied(self, body: bytes, term: Term, index: Index, pos: int, store_timestamp: int) -> None:
+        try:
+            queues = self._state.apply(body, index, pos, store_timestamp)
+        except StateRecordError as error:
+            raise StoreDamagedError(f"state entry {index}: {error}") from error
+        if queues:
+            self._queues.set_empty_queues(queues)
+        self._proposals.applied(index, self._now_ms)
+        self._state.part_applied(index)
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    @property
+    def _abort_path(self) -> str:
+        return f"{self.config.store_path_root_dir}/abort"
+
+    def _mark_running(self) -> None:
+        """Makes the abort file, and removes what only a clean stop may leave."""
+        disk, root = self._disk, self.config.store_path_root_dir
+        disk.make_directory(root)
+        self.stopped_cleanly = not disk.exists(self._abort_path)
+        java_checkpoint = f"{self.config.ledger_directory}/checkpoint"
+        if disk.exists(java_checkpoint):
+            disk.unlink(java_checkpoint)
+            disk.sync_directory(self.config.ledger_directory)
+        if self.stopped_cleanly:
+            disk.open(self._abort_path, create=True).close()
+            disk.sync_directory(root)
+
+    def _recover(self) -> None:
+        ledger = self._replica.log
+
+        def is_of_log(index: Index, chain_crc: int) -> bool:
+            return ledger.chain_at(index) == chain_crc
+
+        directory = f"{self.config.ledger_directory}/pydledger"
+        checkpoint = load_checkpoint(self._disk, directory, is_of_log)
+        if checkpoint is not None:
+            fault = self._queues.restore(checkpoint.queues)
+            if fault is None:
+                self._state.restore(checkpoint.tables, checkpoint.full_state_log)
+                self._commit_log.last_store_timestamp = checkpoint.store_timestamp
+                self._reput.start_from(checkpoint.applied_index, checkpoint.confirm_offset)
+                log.info("store restored applied_index=%d queues=%d", self.applied_index, len(self._queues))
+                return
+            log.warning("ConsumeQueues are damaged, all are built anew from the log fault=%s", fault)
+        self._queues.delete_all()
+        begin = ledger.ledger_begin_index
+        begin_pos = ledger.pos_at(begin) if begin <= ledger.ledger_end_index else 0
+        self._reput.start_from(Index(begin - 1), begin_pos)
+
+    def _capture(self) -> Checkpoint | None:
+        if not self._state.is_whole:
+            return None
+        index = self._reput.applied_index
+        chain_crc = self._replica.log.chain_at(index) if index >= 0 else GENESIS_CHAIN
+        assert chain_crc is not None, "applied entries are in the log"
+        return Checkpoint(
+            index,
+            chain_crc,
+            self._reput.confirm_offset,
+            self._commit_log.last_store_timestamp,
+            self._state.tables.pack(),
+            self._state.full_state_log.pack(),
+            self._queues.rows(),
+        )
+
+    def _start_serving(self) -> None:
+        self._commit_log.start_serving(self.term)
+        self._state.stop_writing()
+        for listener in self._serving_listeners:
+            listener(True)
+
+    def _stop_serving(self) -> None:
+        was_serving = self.serving
+        self._commit_log.stop_serving()
+        self._proposals.stop()
+        self._state.stop_writing()
+        if was_serving:
+            for listener in self._serving_listeners:
+                listener(False)
+
+    def _write_full_state(self, now_ms: int) -> None:
+        """Begins a full-state record when one is due, and appends its next part when the last one is applied."""
+        state = self._state
+        state.begin_full_state(
+            self._replica.log.ledger_end_pos,
+            self.config.mapped_file_size_commit_log,
+            self.config.state_record_size_max,
+            self.term,
+            self.applied_index,
+            self._queues.rows,
+        )
+        part = state.next_part()
+        if part is not None:
+            batch = self._commit_log.append_state([part], _not_awaited, now_ms)
+            if not isinstance(batch, PutRefusal):
+                state.part_appended(batch.last_index)
+
+
+def _not_awaited(status: AppendStatus) -> None:
+    """Success shows when the entry is applied, failure when the leadership ends."""

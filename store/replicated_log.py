@@ -1,0 +1,67 @@
+"""What the store asks of the replicated log under it: fulfilled by dledger's Replica and its LogStore."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from dledger.core.output import AppendRefusal, AppendStatus, Batch
+from dledger.entry import EntryKind, Index, Pos
+from dledger.log.recent_batches import RecentBatch
+
+OnAppended = Callable[[AppendStatus], None]
+
+
+class Ledger(Protocol):
+    """The log as it lies here, committed or not."""
+
+    @property
+    def ledger_begin_index(self) -> Index: ...
+    @property
+    def ledger_end_index(self) -> Index: ...
+    @property
+    def ledger_end_pos(self) -> Pos: ...
+
+    def chain_at(self, index: Index) -> int | None:
+        """None outside begin - 1 .. end."""
+        ...
+
+    def pos_at(self, index: Index) -> Pos:
+        """Of the entry's header. The index must lie within begin .. end."""
+        ...
+
+    def end_pos_at(self, index: Index) -> Pos:
+        """Position behind the entry. The index must lie within begin .. end."""
+        ...
+
+    def read(self, pos: int, size: int) -> bytes:
+        """Bytes within one data file."""
+        ...
+
+    def batches_from(self, index: Index, last_index: Index, size_max: int) -> Iterable[RecentBatch]:
+        """All entries from `index` to `last_index`, read by about `size_max` bytes where they are not in memory."""
+        ...
+
+
+class ReplicatedLog(Protocol):
+    applied_index: Index  # the store's, for the replica's status
+
+    @property
+    def log(self) -> Ledger: ...
+
+    def check_append(self, size: int, count: int) -> AppendRefusal | None:
+        """Why `count` entries of `size` bytes together, headers included, would be refused now."""
+        ...
+
+    def reserve(self, body_sizes: Sequence[int]) -> list[Pos]:
+        """Where entries with such bodies would go now. Raises EntryTooLargeError."""
+        ...
+
+    def append(
+        self,
+        bodies: Sequence[bytes],
+        positions: Sequence[Pos],
+        kind: EntryKind,
+        on_done: OnAppended | None,
+        now_ms: int,
+    ) -> Batch:
+        """All or none; raises DiskError with the log unchanged. `on_done` is never called within."""
+        ...

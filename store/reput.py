@@ -1,0 +1,152 @@
+"""Dispatches committed entries, in order and once: messages to their ConsumeQueues, state records to the tables.
+
+Nothing behind `committed_index` is looked at, so whatever is derived from the log is derived from committed entries
+alone. Where it stands (`applied_index`, `confirm_offset`) is what readers may see.
+"""
+
+from typing import Protocol
+
+from dledger.entry import ENTRY_HEADER, ENTRY_HEADER_SIZE, EntryKind, Index, Term
+from dledger.log.recent_batches import RecentBatch
+from message.decoder import decode_message
+from message.dispatch_columns import scan_records
+from message.errors import MessageDecodeError
+from store.consume_queue_store import ConsumeQueueStore
+from store.dispatch_request import DispatchRequest, dispatch_requests
+from store.dledger_commit_log import DLedgerCommitLog
+from store.errors import StoreDamagedError
+from store.replicated_log import Ledger
+from store.store_config import StoreConfig
+
+_KIND_LOW_BYTE_AT = 35  # of the entry header's channel field
+
+
+class AppliedEntries(Protocol):
+    """What is to happen with entries other than messages, and when messages have arrived."""
+
+    def arrived(self, requests: list[DispatchRequest]) -> None:
+        """Once per step, with all that became visible in it."""
+        ...
+
+    def no_op_applied(self, term: Term, index: Index) -> None: ...
+
+    def state_applied(
+        self, body: bytes, term: Term, index: Index, pos: int, store_timestamp: int
+    ) -> None: ...
+
+
+class Reput:
+    """Invariant: the ConsumeQueues hold the units of exactly the entries up to applied_index, which is at most
+    committed_index; confirm_offset is the position behind that entry.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        ledger: Ledger,
+        commit_log: DLedgerCommitLog,
+        queues: ConsumeQueueStore,
+        applied: AppliedEntries,
+    ) -> None:
+        self._config = config
+        self._ledger = ledger
+        self._commit_log = commit_log
+        self._queues = queues
+        self._applied = applied
+        self.applied_index = Index(-1)
+        self.confirm_offset = 0  # bytes
+        self.committed_index = Index(-1)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a step would have something to do, unless the rest is a batch committed in part."""
+        return self.applied_index < self.committed_index
+
+    def start_from(self, applied_index: Index, confirm_offset: int) -> None:
+        self.applied_index = applied_index
+        self.confirm_offset = confirm_offset
+
+    def step(self) -> int:
+        """Dispatches about `reput_step_size_max` bytes of entries. Returns how many entries that were.
+
+        Raises StoreDamagedError: then this member cannot go on. DiskError if the log cannot be read.
+        """
+        first_index = self.applied_index + 1
+        offset_max = self.confirm_offset + self._config.reput_step_size_max
+        arrivals: list[DispatchRequest] = []
+        while self.applied_index < self.committed_index and self.confirm_offset < offset_max:
+            last_index = self.committed_index
+            pending = self._commit_log.pending_from(Index(self.applied_index + 1))
+            if pending is not None:
+                if pending.first_index == self.applied_index + 1:
+                    if pending.last_index > last_index:
+                        break  # committed in part: the rest follows, or this leadership ends and what is kept with it
+                    self._queues.put(pending.requests)
+                    arrivals += pending.requests
+                    self.applied_index = pending.last_index
+                    self.confirm_offset = pending.end_pos
+                    continue
+                last_index = min(last_index, Index(pending.first_index - 1))
+            self._dispatch_from_log(last_index, offset_max, arrivals)
+        if arrivals:
+            self._applied.arrived(arrivals)
+        return self.applied_index + 1 - first_index
+
+    def _dispatch_from_log(self, last_index: Index, offset_max: int, arrivals: list[DispatchRequest]) -> None:
+        for batch in self._ledger.batches_from(
+            Index(self.applied_index + 1), last_index, self._config.reput_step_size_max
+        ):
+            offsets, buffer = batch.offsets, batch.buffer
+            kinds = [buffer[offset + _KIND_LOW_BYTE_AT] for offset in offsets]
+            start = 0
+            if any(kinds):
+                for number, kind in enumerate(kinds):
+                    if kind != EntryKind.MESSAGE:
+                        self._dispatch_messages(batch, start, number, arrivals)
+                        self._dispatch_system_entry(batch, number)
+                        start = number + 1
+            self._dispatch_messages(batch, start, len(kinds), arrivals)
+            if self.confirm_offset >= offset_max:
+                return
+
+    def _dispatch_messages(
+        self, batch: RecentBatch, start: int, end: int, arrivals: list[DispatchRequest]
+    ) -> None:
+        if start == end:
+            return
+        offsets = batch.offsets if end - start == len(batch.offsets) else batch.offsets[start:end]
+        try:
+            columns = scan_records(
+                batch.buffer, offsets, shift=ENTRY_HEADER_SIZE, delay_levels=self._config.delay_levels
+            )
+        except MessageDecodeError as error:
+            raise StoreDamagedError(
+                f"entries {batch.first_index + start} to {batch.first_index + end - 1} hold no sound message: {error}"
+            ) from error
+        requests = dispatch_requests(columns)
+        self._queues.put(requests)
+        arrivals += requests
+        self._advance(batch, end - 1, columns.store_timestamps[-1])
+
+    def _dispatch_system_entry(self, batch: RecentBatch, number: int) -> None:
+        offset = batch.offsets[number]
+        _, _, index, term, pos, kind, _, _, _ = ENTRY_HEADER.unpack_from(batch.buffer, offset)
+        try:
+            message = decode_message(batch.buffer, offset + ENTRY_HEADER_SIZE)
+        except MessageDecodeError as error:
+            raise StoreDamagedError(
+                f"entry {index} of kind {kind} holds no sound message: {error}"
+            ) from error
+        self._advance(batch, number, message.store_timestamp)
+        if kind == EntryKind.STATE:
+            self._applied.state_applied(message.body, term, index, pos, message.store_timestamp)
+        elif kind == EntryKind.NO_OP:
+            self._applied.no_op_applied(term, index)
+        elif kind != EntryKind.MEMBERSHIP:
+            raise StoreDamagedError(f"entry {index} is of kind {kind}, which this version does not know")
+
+    def _advance(self, batch: RecentBatch, number: int, store_timestamp: int) -> None:
+        """The entry with this number in the batch is applied."""
+        self.applied_index = Index(batch.first_index + number)
+        self.confirm_offset = batch.pos + batch.end_offset_of(self.applied_index)
+        self._commit_log.last_store_timestamp = max(self._commit_log.last_store_timestamp, store_timestamp)

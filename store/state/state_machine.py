@@ -1,0 +1,114 @@
+"""The replicated tables as a state machine: applies state entries, and writes and reads full-state records.
+
+A member whose log does not reach back to the first entry has no whole state at first. It keeps the changes that it
+meets until a full-state record completes, takes that, and applies what came after the record's index.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+
+from dledger.entry import Index, Term
+from store.consume_queue_store import QueueRow
+from store.errors import StateRecordError
+from store.state.full_state import FullState, FullStateLog, split_full_state
+from store.state.state_record import FullStatePart, StateChange, pack_full_state_part, unpack_record
+from store.state.state_tables import StateTables
+
+# Of a full-state part's message around its data.
+_PART_OVERHEAD = 512
+
+
+class StateMachine:
+    """Invariant: if `is_whole`, the tables are those of every member that has applied the same entries."""
+
+    def __init__(self, *, is_whole: bool) -> None:
+        """`is_whole`: the log begins with its first entry, so what is applied from there is all there is."""
+        self.tables = StateTables()
+        self.full_state_log = FullStateLog()
+        self.is_whole = is_whole
+        self._kept: list[tuple[Index, int, list[StateChange]]] = []  # index, timestamp, changes
+        self._to_write: deque[FullStatePart] = deque()
+        self._part_index: Index | None = None  # of the part appended and not applied yet
+
+    def restore(self, tables: list[Any], full_state_log: list[Any]) -> None:
+        """From a checkpoint. Raises StateRecordError."""
+        self.tables.unpack(tables)
+        self.full_state_log.unpack(full_state_log)
+        self.is_whole = True
+
+    def apply(self, body: bytes, index: Index, pos: int, timestamp: int) -> list[QueueRow]:
+        """One state entry: its message's body and storeTimestamp (ms), its index and position. Returns queues to be
+        known from now on, with their offsets. Raises StateRecordError.
+        """
+        record = unpack_record(body)
+        if isinstance(record, FullStatePart):
+            full_state = self.full_state_log.add(record, pos)
+            if full_state is None or self.is_whole:
+                return []
+            return self._take(full_state)
+        if self.is_whole:
+            self.tables.apply(record, timestamp)
+        else:
+            self._kept.append((index, timestamp, record))
+        return []
+
+    def term_began(self) -> None:
+        """Another term's leader does not complete what the one before has begun."""
+        self.full_state_log.void()
+
+    # -- writing full states, as leader ------------------------------------------------------------------------
+
+    def begin_full_state(
+        self,
+        end_pos: int,
+        data_file_size: int,
+        record_size_max: int,
+        term: Term,
+        applied_index: Index,
+        rows: Callable[[], list[QueueRow]],
+    ) -> None:
+        """Freezes the state as it is at `applied_index`, if a full-state record is due."""
+        if self._to_write or self._part_index is not None or not self.is_whole:
+            return
+        if self.full_state_log.is_due(end_pos, data_file_size):
+            data = msgpack.packb([self.tables.pack(), rows()], unicode_errors="surrogateescape")
+            self._to_write.extend(
+                split_full_state(data, term, applied_index, record_size_max - _PART_OVERHEAD)
+            )
+
+    def next_part(self) -> bytes | None:
+        """The body of the next part to append, None while one is under way or none is left."""
+        if self._part_index is not None or not self._to_write:
+            return None
+        return pack_full_state_part(self._to_write[0])
+
+    def part_appended(self, index: Index) -> None:
+        self._to_write.popleft()
+        self._part_index = index
+
+    def part_applied(self, index: Index) -> None:
+        if index == self._part_index:
+            self._part_index = None
+
+    def stop_writing(self) -> None:
+        """The leadership has ended, or a new one begins."""
+        self._to_write.clear()
+        self._part_index = None
+
+    def _take(self, full_state: FullState) -> list[QueueRow]:
+        try:
+            tables, rows = msgpack.unpackb(
+                full_state.data, strict_map_key=False, unicode_errors="surrogateescape"
+            )
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            raise StateRecordError(f"a full state that cannot be read: {error!r}") from error
+        self.tables.unpack(tables)
+        self.is_whole = True
+        for index, timestamp, changes in self._kept:
+            if index > full_state.applied_index:
+                self.tables.apply(changes, timestamp)
+        self._kept.clear()
+        return [(topic, queue_id, low, high) for topic, queue_id, low, high in rows]

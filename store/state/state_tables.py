@@ -1,0 +1,165 @@
+"""The replicated tables: topics, subscription groups, consumer offsets. They change by applied records alone.
+
+Everything here is a function of the log: two members that have applied the same entries hold equal tables, timestamps
+of the data versions included.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from store.errors import StateRecordError
+from store.state.state_record import (
+    CommitOffset,
+    DeleteSubscriptionGroup,
+    DeleteTopic,
+    PutSubscriptionGroup,
+    PutTopicConfig,
+    StateChange,
+)
+from store.state.table_configs import DataVersion, SubscriptionGroupConfig, TopicConfig
+
+TOPIC_GROUP_SEPARATOR: Final = "@"
+
+
+class TopicConfigTable:
+    """Topic -> TopicConfig, in the order of their creation."""
+
+    def __init__(self) -> None:
+        self.configs: dict[str, TopicConfig] = {}
+        self.data_version = DataVersion()
+
+    def get(self, topic: str) -> TopicConfig | None:
+        return self.configs.get(topic)
+
+    def put(self, config: TopicConfig, timestamp: int) -> None:
+        if self.configs.get(config.topic_name) != config:
+            self.configs[config.topic_name] = config
+            self.data_version = self.data_version.next(timestamp)
+
+    def delete(self, topic: str, timestamp: int) -> None:
+        if self.configs.pop(topic, None) is not None:
+            self.data_version = self.data_version.next(timestamp)
+
+
+class SubscriptionGroupTable:
+    """Group -> SubscriptionGroupConfig, in the order of their creation."""
+
+    def __init__(self) -> None:
+        self.configs: dict[str, SubscriptionGroupConfig] = {}
+        self.data_version = DataVersion()
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        return self.configs.get(group)
+
+    def put(self, config: SubscriptionGroupConfig, timestamp: int) -> None:
+        if self.configs.get(config.group_name) != config:
+            self.configs[config.group_name] = config
+            self.data_version = self.data_version.next(timestamp)
+
+    def delete(self, group: str, timestamp: int) -> None:
+        if self.configs.pop(group, None) is not None:
+            self.data_version = self.data_version.next(timestamp)
+
+
+class ConsumerOffsetTable:
+    """ "topic@group" -> queue id -> next offset to consume."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[str, dict[int, int]] = {}
+        self.data_version = DataVersion()
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """-1 where the group has committed none."""
+        queues = self.offsets.get(f"{topic}@{group}")
+        return queues.get(queue_id, -1) if queues is not None else -1
+
+    def commit(self, change: CommitOffset) -> None:
+        key = f"{change.topic}@{change.group}"
+        queues = self.offsets.get(key)
+        if queues is None:
+            queues = self.offsets[key] = {}
+        queues[change.queue_id] = change.offset
+
+    def queues_of(self, group: str, topic: str) -> Mapping[int, int]:
+        return self.offsets.get(f"{topic}@{group}", {})
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics for which the group has committed an offset."""
+        keys = (key.rpartition(TOPIC_GROUP_SEPARATOR) for key in self.offsets)
+        return [topic for topic, _, name in keys if name == group]
+
+    def groups_of(self, topic: str) -> list[str]:
+        keys = (key.rpartition(TOPIC_GROUP_SEPARATOR) for key in self.offsets)
+        return [group for name, _, group in keys if name == topic]
+
+    def delete_topic(self, topic: str) -> None:
+        for group in self.groups_of(topic):
+            del self.offsets[f"{topic}@{group}"]
+
+    def delete_group(self, group: str) -> None:
+        for topic in self.topics_of(group):
+            del self.offsets[f"{topic}@{group}"]
+
+
+class StateTables:
+    """The three tables, applied to and saved as one."""
+
+    def __init__(self) -> None:
+        self.topic_config_table = TopicConfigTable()
+        self.subscription_group_table = SubscriptionGroupTable()
+        self.consumer_offset_table = ConsumerOffsetTable()
+
+    def apply(self, changes: Sequence[StateChange], timestamp: int) -> None:
+        """All changes of one record, whose storeTimestamp (ms) is given."""
+        offsets_changed = False
+        for change in changes:
+            match change:
+                case CommitOffset():
+                    self.consumer_offset_table.commit(change)
+                    offsets_changed = True
+                case PutTopicConfig(config):
+                    self.topic_config_table.put(config, timestamp)
+                case DeleteTopic(topic):
+                    self.topic_config_table.delete(topic, timestamp)
+                    self.consumer_offset_table.delete_topic(topic)
+                    offsets_changed = True
+                case PutSubscriptionGroup(group_config):
+                    self.subscription_group_table.put(group_config, timestamp)
+                case DeleteSubscriptionGroup(group, clean_offset):
+                    self.subscription_group_table.delete(group, timestamp)
+                    if clean_offset:
+                        self.consumer_offset_table.delete_group(group)
+                        offsets_changed = True
+        if offsets_changed:
+            table = self.consumer_offset_table
+            table.data_version = table.data_version.next(timestamp)
+
+    def pack(self) -> list[Any]:
+        """For msgpack; unpack() gives equal tables."""
+        topics, groups = self.topic_config_table, self.subscription_group_table
+        offsets = self.consumer_offset_table
+        return [
+            [topics.data_version.counter, topics.data_version.timestamp],
+            [config.pack() for config in topics.configs.values()],
+            [groups.data_version.counter, groups.data_version.timestamp],
+            [config.pack() for config in groups.configs.values()],
+            [offsets.data_version.counter, offsets.data_version.timestamp],
+            [[key, list(queues.items())] for key, queues in offsets.offsets.items()],
+        ]
+
+    def unpack(self, values: list[Any]) -> None:
+        """Replaces all that the tables hold. Raises StateRecordError; then they are as before."""
+        try:
+            topic_version, topics, group_version, groups, offset_version, offsets = values
+            topic_configs = [TopicConfig.unpack(config) for config in topics]
+            group_configs = [SubscriptionGroupConfig.unpack(config) for config in groups]
+            offset_table = {key: dict(queues) for key, queues in offsets}
+            versions = [DataVersion(*version) for version in (topic_version, group_version, offset_version)]
+        except (ValueError, TypeError) as error:
+            raise StateRecordError(f"a state of the tables that cannot be read: {error!r}") from error
+        self.topic_config_table.configs = {config.topic_name: config for config in topic_configs}
+        self.subscription_group_table.configs = {config.group_name: config for config in group_configs}
+        self.consumer_offset_table.offsets = offset_table
+        self.topic_config_table.data_version = versions[0]
+        self.subscription_group_table.data_version = versions[1]
+        self.consumer_offset_table.data_version = versions[2]

@@ -1,0 +1,80 @@
+"""What the store of one broker is told. Names and defaults are RocketMQ's where it has them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from store.errors import StoreConfigError
+from store.layout.consume_queue_unit import CQ_FILE_UNITS, CQ_UNIT_SIZE
+
+_S: Final = 1000
+_M: Final = 60 * _S
+_H: Final = 60 * _M
+
+# RocketMQ's messageDelayLevel: level -> ms.
+DELAY_LEVELS: Final[Mapping[int, int]] = MappingProxyType(
+    dict(
+        enumerate(
+            (
+                *(1 * _S, 5 * _S, 10 * _S, 30 * _S),
+                *(minutes * _M for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
+                *(1 * _H, 2 * _H),
+            ),
+            start=1,
+        )
+    )
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreConfig:
+    """Sizes in bytes unless a name says otherwise. Raises StoreConfigError."""
+
+    store_path_root_dir: str
+    ledger_directory: str  # <root>/dledger-<selfId>
+    store_host: bytes  # as it is written into records: IPv4 address and port, 8 bytes
+
+    mapped_file_size_commit_log: int = (
+        1 << 30
+    )  # the ledger's data files: bounds a state record, paces full states
+    mapped_file_size_consume_queue: int = CQ_FILE_UNITS * CQ_UNIT_SIZE
+    max_message_size: int = 4 << 20  # of a body
+
+    flush_interval_consume_queue_ms: int = 1000
+    flush_consume_queue_least_pages: int = 2
+    flush_consume_queue_thorough_interval_ms: int = 60_000
+    # A start after a crash dispatches again what came behind the last checkpoint: about 0.3 s for so many entries.
+    checkpoint_entries_max: int = 131_072
+    # config/*.json
+    flush_consumer_offset_interval_ms: int = 5000
+    # Newest units of all queues, kept so that pulls which follow the log read no file.
+    consume_queue_cache_size: int = 8 << 20
+    # One step of reput: more would keep the event loop from its sockets.
+    reput_step_size_max: int = 4 << 20
+
+    max_transfer_bytes_on_message_in_memory: int = 256 << 10
+    max_transfer_count_on_message_in_memory: int = 32
+    max_transfer_bytes_on_message_in_disk: int = 64 << 10
+    max_transfer_count_on_message_in_disk: int = 8
+    # A message this far behind the newest counts as cold: RocketMQ takes 40 % of the machine's memory.
+    access_message_in_memory_max_size: int = 1 << 30
+    max_filter_message_size: int = 16_000  # bytes of units that one pull looks at
+
+    delay_levels: Mapping[int, int] = field(default_factory=lambda: DELAY_LEVELS)
+
+    def __post_init__(self) -> None:
+        if self.mapped_file_size_consume_queue <= 0 or self.mapped_file_size_consume_queue % CQ_UNIT_SIZE:
+            raise StoreConfigError(
+                f"mappedFileSizeConsumeQueue={self.mapped_file_size_consume_queue}: allowed are multiples of "
+                f"{CQ_UNIT_SIZE}, the size of a unit"
+            )
+        if len(self.store_host) != 8:
+            raise StoreConfigError(
+                f"brokerIP1 must be an IPv4 address: packed, it has {len(self.store_host)} bytes with its port"
+            )
+
+    @property
+    def state_record_size_max(self) -> int:
+        """Of the body of one state record: several of them must fit into a data file."""
+        return min(1 << 20, self.mapped_file_size_commit_log // 8)

@@ -40,6 +40,7 @@ def begin_run(
     identity = replace(identity, boot_id=boot_id, stopped_cleanly=False)
     # Each job holds all changes before it: this one writes the doubt as well.
     quorum_state.store_identity_job(identity).run()
+    log_store.doubt_saved()
     return identity
 
 

@@ -16,7 +16,7 @@ class LogConfig:
     index_file_size: int = 5_242_880 * INDEX_UNIT_SIZE
     # Space is found ahead of the writer, so that a full disk refuses an append instead of breaking one.
     allocate_step: int = 64 * 1024 * 1024
-    # Enough for a follower that is a second behind and for every pull that waits.
+    # Memory for entries that need no disk read. Enough for a follower that is a second behind, and for pulls that wait.
     recent_bytes_max: int = 16 * 1024 * 1024
     # For stores that Java wrote: its CRC fields are 0.
     accept_zero_crc: bool = False

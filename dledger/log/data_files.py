@@ -58,7 +58,9 @@ class DataFiles:
         return positions
 
     def parts_of(self, positions: Sequence[int]) -> list[tuple[int, int]]:
-        """Cuts ascending positions at file ends: (first, behind last) as numbers into `positions`."""
+        """Cuts positions, which ascend, at file ends: (first, behind last) as numbers into `positions`."""
+        if positions[-1] < self.file_end(positions[0]):
+            return [(0, len(positions))]
         parts: list[tuple[int, int]] = []
         start = 0
         while start < len(positions):

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from dledger.entry import Index, Pos
 
 _DEAD_MAX = 1024
+# What a batch and each of its entries cost in memory beside their bytes: many small batches are mostly that.
+_BATCH_COST = 400
+_ENTRY_COST = 40
 
 
 @dataclass(slots=True, eq=False)
@@ -18,6 +21,11 @@ class RecentBatch:
     pos: Pos  # of the first entry
     buffer: bytes
     offsets: Sequence[int]  # of each entry's header in `buffer`
+
+    @property
+    def memory_size(self) -> int:
+        """Bytes of memory, about."""
+        return len(self.buffer) + _BATCH_COST + _ENTRY_COST * len(self.offsets)
 
     @property
     def end_pos(self) -> Pos:
@@ -58,7 +66,7 @@ class RecentBatches:
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
-        self.size = 0  # bytes held
+        self.size = 0  # bytes of memory
         self._batches: list[RecentBatch] = []
         self._first_indexes: list[int] = []
         self._positions: list[int] = []
@@ -71,10 +79,10 @@ class RecentBatches:
         self._batches.append(batch)
         self._first_indexes.append(batch.first_index)
         self._positions.append(batch.pos)
-        self.size += len(batch.buffer)
+        self.size += batch.memory_size
         # The newest one stays in any case, so that what was just appended need not be read back.
         while self.size > self.bytes_max and len(self) > 1:
-            self.size -= len(self._batches[self._live].buffer)
+            self.size -= self._batches[self._live].memory_size
             self._live += 1
         if self._live > _DEAD_MAX:
             self._drop_dead()
@@ -103,7 +111,7 @@ class RecentBatches:
             batch = self._batches.pop()
             self._first_indexes.pop()
             self._positions.pop()
-            self.size -= len(batch.buffer)
+            self.size -= batch.memory_size
             if batch.first_index < index:
                 self.append(batch.slice(batch.first_index, index - 1))
                 return

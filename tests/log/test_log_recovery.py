@@ -14,12 +14,10 @@ from test_log_store import DATA, FILE_SIZE, append, config, cut, facts, fill, ru
 
 from disk.disk import DiskError
 from disk.real_disk import RealDisk
-from dledger.core.output import HardState
 from dledger.entry import EntryKind, Index, Term
 from dledger.log.config import LogConfig
 from dledger.log.errors import LedgerConfigError, LedgerDamagedError
 from dledger.log.log_store import LogStore
-from dledger.log.opening import open_ledger
 
 MARK = "store/dledger-n0/pydledger/synced-mark"
 INDEX = "store/dledger-n0/index"
@@ -118,21 +116,18 @@ def test_a_torn_tail_above_the_mark_is_cut_and_makes_the_member_doubted(damaged:
     assert again.ledger_end_index > damaged + 20
 
 
-def test_doubt_is_found_again_until_the_quorum_state_has_it() -> None:
+def test_doubt_is_found_again_until_it_is_saved_elsewhere() -> None:
     disk = CrashDisk()
-    log, quorum_state = open_ledger(disk, config())
-    quorum_state.store_job(HardState(1, Term(1), None, doubted=False)).run()
+    log = LogStore.open(disk, config())
     fill(log, 5)
     path, offset = locate(log, log.ledger_end_index)
     disk.content(path)[offset + 50] ^= 1
     assert LogStore.open(disk, config()).doubted
-    assert LogStore.open(disk, config()).doubted, "the tail is cut now, the doubt is not forgotten"
-    log, quorum_state = open_ledger(disk, config())
-    assert (log.doubted, quorum_state.hard_state.doubted) == (True, True)
-    quorum_state.store_job(HardState(9, Term(3), None, doubted=False)).run()
+    log = LogStore.open(disk, config())
+    assert log.doubted, "the tail is cut now, the doubt is not forgotten"
+    log.doubt_saved()
     log.close(clean=True)
-    log, quorum_state = open_ledger(disk, config())
-    assert (log.doubted, quorum_state.hard_state) == (False, HardState(9, Term(3), None, doubted=False))
+    assert not LogStore.open(disk, config()).doubted
 
 
 @pytest.mark.parametrize("where", ["mark", "first", "file end", "file start", "blank"])

@@ -15,7 +15,6 @@ from dledger.entry import Index, Term
 from dledger.log.errors import QuorumStateUnreadableError
 from dledger.log.java_exports import checkpoint_job, curr_term_job
 from dledger.log.log_store import LogStore
-from dledger.log.opening import open_ledger
 from dledger.log.quorum_state import MemberIdentity, QuorumState
 
 DIRECTORY = "store/dledger-n0"
@@ -100,17 +99,12 @@ def test_an_unreadable_state_is_an_error_and_not_a_first_start() -> None:
 
 def test_a_missing_state_beside_a_ledger_with_entries_is_an_error() -> None:
     disk = CrashDisk()
-    log, quorum_state = open_ledger(disk, config())
-    log.close(clean=True)
-    log, quorum_state = open_ledger(disk, config())  # nothing was ever voted or appended
-    quorum_state.store_job(state(2)).run()
+    log = LogStore.open(disk, config())
+    QuorumState.load(disk, DIRECTORY)  # the ledger is empty: the very first start
     append(log, [b"entry"])
     log.close(clean=True)
-    assert open_ledger(disk, config())[1].hard_state == state(2)
-    disk.unlink(PATH)
     with pytest.raises(QuorumStateUnreadableError, match="missing"):
-        open_ledger(disk, config())
-    assert LogStore.open(disk, config()).ledger_end_index == 0
+        QuorumState.load(disk, DIRECTORY)
 
 
 def test_java_finds_term_vote_and_checkpoint(tmp_path: Path) -> None:

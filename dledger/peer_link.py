@@ -68,7 +68,7 @@ class PeerLink(asyncio.Protocol):
             dialled or ""
         )  # of an accepted one: known with the handshake, empty for a reader
         self.established = False
-        self.lost = asyncio.get_running_loop().create_future()
+        self.lost = asyncio.Event()
         self._owner = owner
         self._sender_of = _ASKED_BY if dialled is None else _ANSWERED_BY
         self._config = config
@@ -104,8 +104,7 @@ class PeerLink(asyncio.Protocol):
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
-        if not self.lost.done():
-            self.lost.set_result(None)
+        self.lost.set()
         self._owner.link_lost(self)
 
     def send(self, message: PeerMessage, buffers: Sequence[bytes] = ()) -> None:

@@ -119,8 +119,8 @@ class DLedgerServer:
         """Leaves the network and the disk. Without `clean`, as a crash would leave them."""
         await self._close_links()
         await asyncio.get_running_loop().run_in_executor(None, self._jobs.shutdown)
+        self._loop = None  # what the last jobs still say is heard by nobody
         self.replica.close(clean=clean)
-        self._loop = None
 
     async def _close_links(self) -> None:
         if self._tick_handle is not None:
@@ -136,7 +136,7 @@ class DLedgerServer:
         links = list(self._links)
         for link in links:
             link.abort()
-        await asyncio.gather(*(link.lost for link in links))
+        await asyncio.gather(*(link.lost.wait() for link in links))
 
     def _tick(self) -> None:
         assert self._loop is not None
@@ -183,6 +183,8 @@ class DLedgerServer:
             loop.call_soon_threadsafe(self._job_done, job, error)
 
     def _job_done(self, job: DiskJob, error: Exception | None) -> None:
+        if self._loop is None:
+            return
         self.replica.job_done(job, error, self.now_ms())
         if self.replica.idle:
             self._idle.set()
@@ -219,7 +221,7 @@ class DLedgerServer:
                 _, link = await loop.create_connection(
                     lambda: self._new_link(peer), address.host, address.port
                 )
-                await link.lost
+                await link.lost.wait()
             except OSError as error:
                 log.debug("%s dial failed peer=%s at=%s error=%s", self.replica, peer, address, error)
             if link is not None and link.established:

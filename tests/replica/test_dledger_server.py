@@ -1,0 +1,209 @@
+"""Three servers in one process over real loopback sockets: links, threads and the end of a member."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from virtual_group import Journal
+
+from disk.real_disk import RealDisk
+from dledger.config import DLedgerConfig, PeerAddress
+from dledger.core.messages import PeerId
+from dledger.core.output import AppendStatus
+from dledger.entry import EntryKind, Index, verify_entries
+from dledger.rpc.connection import PeerConnection
+from dledger.rpc.handshake import Handshake, Hello
+from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
+from dledger.rpc.response_code import ResponseCode
+from dledger.server import DLedgerServer
+
+pytestmark = pytest.mark.slow
+
+
+def free_addresses(count: int) -> list[PeerAddress]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    addresses = [PeerAddress("127.0.0.1", sock.getsockname()[1]) for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return addresses
+
+
+class Servers:
+    def __init__(self, directory: Path, secrets: dict[PeerId, bytes] | None = None) -> None:
+        names = ["n0", "n1", "n2"]
+        self.directory = directory
+        self.peers = dict(zip(names, free_addresses(3), strict=True))
+        self.secrets = secrets or {}
+        self.running: dict[PeerId, DLedgerServer] = {}
+        self.failures: list[str] = []
+
+    async def start(self, *names: PeerId) -> None:
+        for name in names or self.peers:
+            config = DLedgerConfig(
+                group="g",
+                self_id=name,
+                peers=self.peers,
+                directory=str(self.directory / f"dledger-{name}"),
+                data_file_size=1 << 20,
+                index_file_size=32 * 4096,
+                cluster_secret=self.secrets.get(name, b""),
+            )
+            server = DLedgerServer(config, RealDisk(), Journal(), on_failure=self.failures.append)
+            await server.start()
+            self.running[name] = server
+
+    def leader(self) -> DLedgerServer | None:
+        ready = [server for server in self.running.values() if server.replica.member.leader_ready]
+        return max(ready, key=lambda server: server.replica.member.curr_term, default=None)
+
+    async def elect(self) -> DLedgerServer:
+        await until(self.leader)
+        leader = self.leader()
+        assert leader is not None
+        return leader
+
+    def converged(self) -> bool:
+        states = {
+            (
+                server.replica.log.ledger_end_index,
+                server.replica.log.ledger_end_chain,
+                server.replica.member.committed_index,
+            )
+            for server in self.running.values()
+        }
+        return len(states) == 1 and self.leader() is not None
+
+    async def stop(self, *names: PeerId) -> None:
+        for name in names or list(self.running):
+            await self.running.pop(name).stop()
+
+    def data_files(self, name: PeerId) -> dict[str, bytes]:
+        data = self.directory / f"dledger-{name}" / "data"
+        return {path.name: path.read_bytes() for path in data.iterdir()}
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Looks after every turn of the loop; the servers' ticks keep it turning."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 (members have no event for each condition)
+            await asyncio.sleep(0)
+
+
+async def append(server: DLedgerServer, bodies: list[bytes]) -> AppendStatus:
+    done: asyncio.Future[AppendStatus] = asyncio.get_running_loop().create_future()
+    replica = server.replica
+    positions = replica.reserve([len(body) for body in bodies])
+    replica.append(bodies, positions, EntryKind.MESSAGE, done.set_result, server.now_ms())
+    return await done
+
+
+async def ask(address: PeerAddress, addressee: PeerId, *requests: object) -> list[tuple[object, bytes]]:
+    """As a reader that is no member."""
+    hello = Hello(group="g", member_id="", addressee_id=addressee, nonce=b"r" * 32)
+    handshake = Handshake(hello, secret=b"", members=frozenset(), dialling=True)
+    connection = PeerConnection(handshake, frame_size_max=1 << 24)
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    answers: list[tuple[object, bytes]] = []
+    try:
+        async with asyncio.timeout(5):
+            while not connection.established:
+                writer.write(connection.data_to_send())
+                connection.receive_data(await reader.read(65536))
+            for request in requests:
+                writer.writelines(connection.send(request))  # type: ignore[arg-type]
+            while len(answers) < len(requests):
+                answers += connection.receive_data(await reader.read(65536))
+    finally:
+        writer.close()
+        await writer.wait_closed()
+    return answers
+
+
+@pytest.mark.parametrize("run_loop", [asyncio.run, uvloop.run])
+def test_three_servers_elect_replicate_survive_their_leader_and_agree_byte_by_byte(
+    tmp_path: Path, run_loop: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
+    async def run() -> None:
+        servers = Servers(tmp_path)
+        await servers.start()
+        leader = await servers.elect()
+        for number in range(50):
+            assert await append(leader, [b"body %d" % number] * 3) is AppendStatus.SUCCESS
+        first_term = leader.replica.member.curr_term
+        first = leader.config.self_id
+        # As a kill would: connections close, nothing is synced or said.
+        await servers.running.pop(first).close()
+        second = await servers.elect()
+        assert second.replica.member.curr_term > first_term
+        for number in range(50):
+            assert await append(second, [b"more %d" % number]) is AppendStatus.SUCCESS
+        await servers.start(first)
+        await until(servers.converged)
+        await servers.stop()
+        assert servers.data_files("n0") == servers.data_files("n1") == servers.data_files("n2")
+        assert servers.failures == []
+
+    run_loop(run())
+
+
+def test_a_reader_gets_metadata_and_verifiable_committed_entries(tmp_path: Path) -> None:
+    async def run() -> None:
+        servers = Servers(tmp_path)
+        await servers.start()
+        leader = await servers.elect()
+        await append(leader, [b"one", b"two", b"three"])
+        name = leader.config.self_id
+        (metadata, _), (got, entries), (beyond, _) = await ask(
+            servers.peers[name],
+            name,
+            MetadataRequest(1),
+            GetRequest(2, Index(1), 1 << 20),
+            GetRequest(3, Index(99), 1 << 20),
+        )
+        assert isinstance(metadata, MetadataResponse)
+        assert metadata.leader_id == name
+        assert metadata.peers == {peer: str(address) for peer, address in servers.peers.items()}
+        assert isinstance(got, GetResponse)
+        assert (got.code, got.first_index, got.last_index) == (ResponseCode.SUCCESS, 1, 3)
+        verified = verify_entries(
+            entries, first_index=got.first_index, first_pos=got.first_pos, prev_chain=got.previous_chain
+        )
+        assert verified.chain == leader.replica.log.ledger_end_chain
+        assert isinstance(beyond, GetResponse)
+        assert beyond.code is ResponseCode.INDEX_OUT_OF_RANGE
+        await servers.stop()
+
+    asyncio.run(run())
+
+
+def test_a_member_with_another_secret_is_kept_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        servers = Servers(tmp_path, {"n0": b"ours", "n1": b"ours", "n2": b"not ours"})
+        await servers.start()
+        await until(lambda: "dLegerClusterSecret" in caplog.text)
+        await until(lambda: servers.running["n0"].status()["links"] == ["n1"])
+        assert servers.running["n2"].status()["links"] == []
+        assert servers.running["n0"].replica.group_identity is None
+        await servers.stop()
+
+    asyncio.run(run())
+
+
+def test_a_member_restarted_at_once_is_found_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        servers = Servers(tmp_path)
+        await servers.start()
+        leader = await servers.elect()
+        follower = next(name for name in servers.running if name != leader.config.self_id)
+        await servers.stop(follower)
+        assert await append(leader, [b"without it"]) is AppendStatus.SUCCESS
+        await servers.start(follower)
+        await until(servers.converged)
+        assert servers.leader() is leader
+        await servers.stop()
+
+    asyncio.run(run())

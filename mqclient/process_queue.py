@@ -33,7 +33,10 @@ class ConsumeBatch:
         """The queue went to another member of the group meanwhile: it gets these messages, too."""
         return self._process_queue.is_dropped
 
-    def done(self) -> None:
+    def done(self, count: int | None = None) -> None:
+        """`count`: only the first so many messages are; for a reader that stops there and takes no further batch."""
+        if count is not None and count < len(self.messages):
+            self.next_offset = self.messages[count].queue_offset
         self.is_done = True
         self._process_queue.batch_done()
 

@@ -1,0 +1,152 @@
+"""`mq consume`: what a consumer group reads, a line per message."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import orjson
+import typer
+import uvloop
+
+from message.decoder import MessageExt
+from mq.console import print_table, progress, user_errors
+from mqclient import ConsumeBatch, ConsumeFromWhere, ConsumerConfig, PushConsumer
+
+
+@dataclass(slots=True)
+class ReadSummary:
+    received: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "received": self.received,
+            "bytes": self.bytes,
+            "seconds": round(self.seconds, 3),
+            "messages_per_s": round(self.received / max(self.seconds, 1e-9), 1),
+        }
+
+
+def consume(
+    namesrv: Annotated[
+        str, typer.Option("-n", "--namesrv", metavar="ADDR", help="host:port, several with ;")
+    ],
+    topic: Annotated[str, typer.Option(help="May come later than the consumer.")],
+    group: Annotated[str, typer.Option(help="Members of one group share the topic's queues.")],
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="first|last|TIME",
+            help="Where a group begins that has no offset yet; TIME like 2026-01-31T12:00 or ms since 1970.",
+        ),
+    ] = "last",
+    tags: Annotated[str, typer.Option(help="Only these: 'A || B'; * is all.")] = "*",
+    count: Annotated[int, typer.Option(help="End after so many messages; 0: never.")] = 0,
+    idle_s: Annotated[float, typer.Option(help="End when nothing came for so long; 0: never.")] = 0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A JSON object per message, and one with the summary last.")
+    ] = False,
+) -> None:
+    """Read a topic as a member of a group, until --count, --idle-s or Ctrl-C."""
+    summary = ReadSummary()
+    with user_errors():
+        if count < 0 or idle_s < 0:
+            raise ValueError("--count and --idle-s must not be negative")
+        consumer = PushConsumer(namesrv, group, {topic: tags}, config=consumer_config(begin))
+        uvloop.run(_read(consumer, count, idle_s, summary, as_json=as_json))
+    if as_json:
+        _write({"summary": summary.as_dict()})
+        return
+    told = summary.as_dict()
+    if sys.stdout.isatty():
+        print_table("", tuple(told), [list(told.values())])
+    else:
+        print(" ".join(f"{name}={value}" for name, value in told.items()), file=sys.stderr)
+
+
+def consumer_config(begin: str) -> ConsumerConfig:
+    """What `--from` means. Raises ValueError in words for the one who typed it."""
+    if begin in ("first", "last"):
+        return ConsumerConfig(consume_from=ConsumeFromWhere[begin.upper()])
+    if begin.isdigit():
+        timestamp_ms = int(begin)
+    else:
+        try:
+            timestamp_ms = int(datetime.datetime.fromisoformat(begin).timestamp() * 1000)
+        except ValueError:
+            raise ValueError(f"--from {begin!r}: first, last, 2026-01-31T12:00 or ms since 1970") from None
+    return ConsumerConfig(consume_from=ConsumeFromWhere.TIMESTAMP, consume_timestamp_ms=timestamp_ms)
+
+
+async def _read(
+    consumer: PushConsumer, count: int, idle_s: float, summary: ReadSummary, *, as_json: bool
+) -> None:
+    interrupted = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
+    show = _show_json if as_json else _show_body
+    bar = progress()
+    bar.disable |= as_json
+    with bar:
+        task = bar.add_task("reading", total=count or None, shown="")
+        async with consumer:
+            began = time.monotonic()
+            while not (count and summary.received >= count):
+                batch = await _next_batch(consumer, interrupted, idle_s)
+                if batch is None:
+                    break
+                left = count - summary.received if count else len(batch.messages)
+                for message in batch.messages[:left]:
+                    show(message)
+                    summary.received += 1
+                    summary.bytes += len(message.body)
+                sys.stdout.flush()
+                batch.done(left)
+                bar.update(task, completed=summary.received, shown=f"{summary.received:,} messages")
+            summary.seconds = time.monotonic() - began
+
+
+async def _next_batch(
+    consumer: PushConsumer, interrupted: asyncio.Event, idle_s: float
+) -> ConsumeBatch | None:
+    """None: interrupted, or nothing came in time."""
+    take = asyncio.ensure_future(consumer.take())
+    stop = asyncio.ensure_future(interrupted.wait())
+    try:
+        await asyncio.wait({take, stop}, timeout=idle_s or None, return_when=asyncio.FIRST_COMPLETED)
+        return take.result() if take.done() and not interrupted.is_set() else None
+    finally:
+        take.cancel()
+        stop.cancel()
+
+
+def _show_body(message: MessageExt) -> None:
+    sys.stdout.buffer.write(message.body + b"\n")
+
+
+def _show_json(message: MessageExt) -> None:
+    _write(
+        {
+            "topic": message.topic,
+            "queue_id": message.queue_id,
+            "queue_offset": message.queue_offset,
+            "msg_id": message.uniq_key,
+            "offset_msg_id": message.msg_id,
+            "keys": message.keys,
+            "tags": message.tags,
+            "store_timestamp": message.store_timestamp,
+            "body": message.body.decode(errors="replace"),
+        },
+    )
+
+
+def _write(value: object) -> None:
+    sys.stdout.buffer.write(orjson.dumps(value) + b"\n")

@@ -1,0 +1,319 @@
+"""`mq quickstart`: the whole promise in half a minute.
+
+A cluster starts, a file's lines are sent while a consumer group in another process reads along, the leader is killed
+with -9 half way and nobody is helped. Then the killed member is started again, and what the clients saw is compared
+with what the replicas' files hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+import uvloop
+from rich.progress import Progress, TaskID
+
+from dledger.entry import ENTRY_HEADER_SIZE
+from message.decoder import decode_message
+from mq.cluster import Cluster, ClusterError
+from mq.cluster_layout import ClusterLayout
+from mq.cluster_status import cluster_status, wait_serving
+from mq.console import EXIT_FAILED, print_json, progress, user_errors
+from mq.line_source import field_reader
+from mq.processes import listening_ports
+from mq.quickstart_reader import receipt_count
+from mq.quickstart_report import QuickstartReport, compare_receipts, print_report
+from mq.quickstart_sender import End, LeaderKill, Ledger, send_lines
+from mq.replica_files import ReplicaFiles, ReplicaFilesError, Verdict, judge
+from mqclient import Producer, ProducerConfig
+from mqclient.client_api import ClientApi
+from mqclient.topic_route import MASTER_ID
+from remoting.client import RemotingClient
+
+TOPIC = "Quickstart"
+GROUP = "quickstart_readers"
+QUEUES = 8
+FIRST_BASE_PORT = 9876
+LAST_BASE_PORT = 60_000
+SERVING_TIMEOUT_S = 30.0
+SEND_TIMEOUT_S = 15.0
+# Nothing new for so long: the reader has what it will get.
+READER_SILENT_S = 5.0
+CATCH_UP_TIMEOUT_S = 30.0
+POLL_S = 0.05
+RECORD_READ_SIZE = 64 * 1024  # more than a system record has
+DEFAULT_FILE = Path(__file__).resolve().parent.parent / "examples" / "clock_changes.tsv"
+
+
+def quickstart(
+    file: Annotated[
+        Path, typer.Argument(help="Every line is sent; the default is a small real data set.")
+    ] = DEFAULT_FILE,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the cluster up and say what to try next.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON and nothing else.")] = False,
+) -> None:
+    """Start a cluster, send a file, kill the leader half way, prove that nothing is lost."""
+    with user_errors(ClusterError, ReplicaFilesError):
+        lines = count_lines(file)
+        if lines < 2:
+            raise ClusterError(f"{file} has {lines} lines that are not empty: half way needs 2 at least")
+        report = _run(file, lines, keep=keep, show=not as_json)
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        print_report(report)
+    if not report.holds:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def count_lines(path: Path) -> int:
+    """Lines that are not empty, as the sender counts them."""
+    with path.open("rb") as file:
+        return sum(1 for line in file if line.rstrip(b"\n").rstrip(b"\r"))
+
+
+def free_base_port() -> int:
+    """The first base port, from NameServer's usual one in steps of 100, at which nothing of a cluster is taken."""
+    listening = listening_ports()
+    for base_port in range(FIRST_BASE_PORT, LAST_BASE_PORT, 100):
+        if listening.isdisjoint(ClusterLayout(dir="", base_port=base_port).ports()):
+            return base_port
+    raise ClusterError(f"no base port between {FIRST_BASE_PORT} and {LAST_BASE_PORT} is free")
+
+
+def _run(file: Path, lines: int, *, keep: bool, show: bool) -> QuickstartReport:
+    run_dir = Path("run").resolve()
+    run_dir.mkdir(exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="quickstart-", dir=run_dir))
+    bar = progress()
+    bar.disable |= not show
+    ended = holds = False
+    try:
+        with _terminated_as_interrupted(), bar:
+            report = _Story(
+                ClusterLayout(dir=str(directory), base_port=free_base_port()), file, lines, bar
+            ).run()
+        ended, holds = True, report.holds
+        if keep:
+            report.kept_in = directory
+        return report
+    finally:
+        if not (keep and ended):
+            with contextlib.suppress(ClusterError):
+                Cluster.load(directory).down()
+            if holds:
+                shutil.rmtree(directory)
+            elif ended:
+                print(f"mq: conf files, logs and data stay in {directory}", file=sys.stderr)
+
+
+class _Story:
+    """The steps, one after the other. Processes it starts are ended by `_run`, the reader by itself."""
+
+    def __init__(self, layout: ClusterLayout, file: Path, lines: int, bar: Progress) -> None:
+        self._layout = layout
+        self._file = file
+        self._lines = lines
+        self._bar = bar
+        self._receipts = Path(layout.dir) / "receipts"
+        self._ledger = Ledger(lines)
+        self._killed = ""
+
+    def run(self) -> QuickstartReport:
+        began = time.monotonic()
+        bar, lines = self._bar, self._lines
+        task = bar.add_task("starting 1 NameServer and 3 brokers", total=None, shown="")
+        self._cluster = cluster = Cluster.up(self._layout)
+        wait_serving(cluster, SERVING_TIMEOUT_S)
+        with self._reader():
+            bar.update(task, description="sending", total=lines)
+            reading = bar.add_task("receiving", total=lines, shown="")
+            kill = uvloop.run(self._send(lambda: self._show(task, reading)))
+            self._wait(
+                lambda: self._show(task, reading), self._all_received, READER_SILENT_S, self._receipt_count
+            )
+        bar.update(task, description=f"{self._killed} is started again and catches up", shown="")
+        cluster.start(self._killed)
+        committed = self._wait_caught_up()
+        bar.update(task, description="reading the replicas' files")
+        nodes = self._layout.nodes
+        verdict = judge(
+            [node.store_dir for node in nodes],
+            committed_index=committed,
+            acknowledged=self._ledger.acknowledged(),
+        )
+        ledger = self._ledger
+        return QuickstartReport(
+            sent=ledger.ended,
+            acknowledged=ledger.count(End.ACKNOWLEDGED),
+            unknown=ledger.count(End.UNKNOWN),
+            refused=ledger.count(End.REFUSED),
+            received=compare_receipts(ledger, self._receipts),
+            leaders=self._leaders(verdict),
+            killed=self._killed,
+            killed_term=self._term_at(verdict, kill.last_offset),
+            gap_ms=kill.gap_ms,
+            verdict=verdict,
+            first_trouble=ledger.first_trouble,
+            seconds=time.monotonic() - began,
+            namesrv=self._layout.namesrv,
+        )
+
+    async def _send(self, show: Callable[[], None]) -> LeaderKill:
+        default = self._file == DEFAULT_FILE
+        keys = field_reader("column:1" if default else "line")
+        tags = field_reader("column:2" if default else "none")
+        remoting = RemotingClient()
+        api = ClientApi(remoting)
+        kill = LeaderKill(self._ledger, lambda: self._leader(api), self._kill)
+        producer = Producer(
+            self._layout.namesrv, "quickstart_sender", config=ProducerConfig(send_timeout_s=SEND_TIMEOUT_S)
+        )
+        showing = asyncio.create_task(self._show_on(show))
+        try:
+            await api.create_topic(await self._leader(api), TOPIC, read_queues=QUEUES, write_queues=QUEUES)
+            async with producer:
+                await send_lines(producer, TOPIC, self._file, keys, tags, self._ledger, kill)
+        finally:
+            showing.cancel()
+            await remoting.close()
+        return kill
+
+    async def _leader(self, api: ClientApi) -> str:
+        """Its address, as the NameServer has it."""
+        info = await api.cluster_info(self._layout.namesrv)
+        (broker,) = info.broker_addr_table.values()
+        if MASTER_ID not in broker.broker_addrs:
+            raise ClusterError("the group has no leader, though nobody was killed yet; see the brokers' logs")
+        return broker.broker_addrs[MASTER_ID]
+
+    def _kill(self, address: str) -> str:
+        (node,) = (node for node in self._layout.nodes if node.listen == address)
+        self._killed = node.id
+        self._cluster.kill(node.id)
+        return node.id
+
+    @contextlib.contextmanager
+    def _reader(self) -> Iterator[None]:
+        """The consumer group's process. Its own session, so that Ctrl-C is ours to pass on."""
+        arguments = [self._layout.namesrv, TOPIC, GROUP, str(self._receipts)]
+        with (Path(self._layout.dir) / "reader.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "mq.quickstart_reader", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _receipt_count(self) -> int:
+        return receipt_count(self._receipts)
+
+    def _all_received(self) -> bool:
+        """Cheap first: duplicates make the count alone no proof."""
+        acknowledged = self._ledger.count(End.ACKNOWLEDGED)
+        if self._receipt_count() < acknowledged:
+            return False
+        return not compare_receipts(self._ledger, self._receipts).missing_acknowledged
+
+    def _wait_caught_up(self) -> int:
+        """The committed index that every member has reached."""
+        committed = -1
+
+        def reached() -> bool:
+            nonlocal committed
+            values: list[int | None] = [node["committed"] for node in cluster_status(self._cluster)["nodes"]]
+            known = [value for value in values if value is not None]
+            if len(known) < len(values) or min(known) < max(known):
+                return False
+            committed = known[0]
+            return True
+
+        self._wait(lambda: None, reached, CATCH_UP_TIMEOUT_S, lambda: 0)
+        if committed < 0:
+            raise ClusterError(f"{self._killed} did not come back; see {self._layout.dir}")
+        return committed
+
+    def _wait(
+        self,
+        show: Callable[[], None],
+        reached: Callable[[], bool],
+        silent_s: float,
+        measure: Callable[[], int],
+    ) -> None:
+        """Until the goal is reached, or `measure` has not moved for `silent_s`; the report tells what is missing."""
+        last, moved_at = measure(), time.monotonic()
+        while not reached():
+            show()
+            now = measure()
+            if now != last:
+                last, moved_at = now, time.monotonic()
+            if time.monotonic() - moved_at > silent_s:
+                return
+            time.sleep(POLL_S)
+
+    async def _show_on(self, show: Callable[[], None]) -> None:
+        while True:
+            show()
+            await asyncio.sleep(POLL_S)
+
+    def _show(self, sending: TaskID, reading: TaskID) -> None:
+        ledger, received = self._ledger, self._receipt_count()
+        note = f", {self._killed} killed" if self._killed else ""
+        self._bar.update(sending, completed=ledger.ended, shown=f"{ledger.ended:,} of {self._lines:,}{note}")
+        self._bar.update(reading, completed=received, shown=f"{received:,}")
+
+    def _term_at(self, verdict: Verdict, phy_offset: int) -> int:
+        """The term of the entry that holds a record."""
+        replica = verdict.replicas[0]
+        index = replica.index_at(phy_offset)
+        return max((term for term, begin in replica.term_begins.items() if begin <= index), default=0)
+
+    def _leaders(self, verdict: Verdict) -> dict[int, str]:
+        """Each term's first entry is its leader's own, and bears the leader's address."""
+        replica = verdict.replicas[0]
+        files = ReplicaFiles(replica.directory)
+        names = {node.listen: node.id for node in self._layout.nodes}
+        leaders = {}
+        for term, index in replica.term_begins.items():
+            begin = replica.positions[index - replica.begin_index]
+            record = files.read(begin + ENTRY_HEADER_SIZE, RECORD_READ_SIZE)
+            host = decode_message(record).store_host
+            leaders[term] = names.get(host, host)
+        return leaders
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM takes the same way out as Ctrl-C, which ends every process."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)

@@ -258,6 +258,9 @@ class LeaderElector:
                 self._follow(now_ms, f"voted for {request.candidate_id}", self._draw_timeout())
             self._outbox.send_vote(request.candidate_id, response)
         else:
+            if result is VoteResult.ACCEPT:
+                # It was first: give it the time of a round, or both win their pre-votes and share the votes.
+                self._campaign_at_ms = max(self._campaign_at_ms, now_ms + self._draw_repeat())
             self._outbox.send(request.candidate_id, response)
 
     def _refusal_of_any_term(self, request: VoteRequest, now_ms: int, may_vote: bool) -> VoteResult | None:

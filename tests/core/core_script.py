@@ -1,0 +1,238 @@
+"""Scripts over a group of members: commands, `----`, and all that they printed (after etcd-io/raft's testdata).
+
+Commands, one per line; a block of several prints what all of them brought about:
+
+    members n0 n1 push_size_max=1   the group and what differs from the default settings; before anything else
+    log n0 1 1 2                entries with these terms are in its log, durable
+    hard n0 term=2 vote_for=n1 doubted
+    start n0 [cannot_vote]      or `start all`, which connects all as well
+    connect n0 n1               disconnect n0 n1
+    tick n0 50                  50 ms later it ticks; `wait 50` only lets time pass
+    deliver n0->n1 [all]        the oldest message, or all; `drop n0->n1 [all]` loses them
+    save n0                     its hard state is on disk; `sync n0`: its log; `cut_done n0`: its cut
+    append n0 2 name            two entries, waited for as `name`
+    crash n0 [1]                loses what is not durable but for 1 entry
+    settle                      deliver, save, sync and cut until nothing is left
+    run 500                     time passes in ticks of 10 ms, all else is immediate
+    status                      logs
+    quietly COMMAND             without its trace
+"""
+
+from collections.abc import Iterator
+
+from core_group import CoreGroup
+from memory_log import MemoryLog
+
+from dledger.core.messages import (
+    HeartBeatRequest,
+    HeartBeatResponse,
+    Message,
+    PeerId,
+    PushRequest,
+    PushResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from dledger.core.output import HardState, Output
+from dledger.entry import Index, Term
+
+
+def run_script(text: str) -> str:
+    """The script again, with what it printed this time."""
+    session = Session()
+    blocks = []
+    for block in text.strip("\n").split("\n\n"):
+        lines = block.split("\n")
+        commands = lines[: lines.index("----")] if "----" in lines else lines
+        printed = [line for command in commands for line in session.run(command)]
+        is_story = all(command.startswith("#") for command in commands)
+        blocks.append("\n".join(commands if is_story else [*commands, "----", *printed]))
+    return "\n\n".join(blocks) + "\n"
+
+
+class Session:
+    def __init__(self) -> None:
+        self._printed: list[str] = []
+        self._group = CoreGroup(())
+
+    def run(self, command: str) -> list[str]:
+        self._printed = []
+        words = command.split()
+        if words[0] == "quietly":
+            self._execute(words[1:])
+            return []
+        if words[0] != "#":
+            self._execute(words)
+        return self._printed
+
+    def _execute(self, words: list[str]) -> None:
+        group = self._group
+        match words:
+            case ["members", *fields]:
+                ids = [field for field in fields if "=" not in field]
+                settings = dict(field.split("=") for field in fields if "=" in field)
+                self._group = CoreGroup(
+                    ids, trace=self._trace, **{name: int(value) for name, value in settings.items()}
+                )
+            case ["log", node_id, *terms]:
+                group.nodes[node_id].log = MemoryLog([int(term) for term in terms])
+            case ["begin", node_id, index]:
+                group.nodes[node_id].log.ledger_begin_index = Index(int(index))
+            case ["hard", node_id, *fields]:
+                group.nodes[node_id].hard_state = _hard_state(fields)
+            case ["start", "all"]:
+                for node_id in group.ids:
+                    group.start(node_id)
+                for a in group.ids:
+                    for b in group.ids:
+                        if a < b:
+                            group.connect(a, b)
+            case ["start", node_id]:
+                group.start(node_id)
+            case ["start", node_id, "cannot_vote"]:
+                group.start(node_id, can_vote=False)
+            case ["connect", a, b]:
+                group.connect(a, b)
+            case ["disconnect", a, b]:
+                group.disconnect(a, b)
+            case ["wait", ms]:
+                group.now_ms += int(ms)
+            case ["tick", node_id, ms]:
+                group.now_ms += int(ms)
+                group.tick(node_id)
+            case ["deliver", link]:
+                group.deliver(*_link(link))
+            case ["deliver", link, "all"]:
+                for _ in range(len(group.links[_link(link)])):
+                    group.deliver(*_link(link))
+            case ["drop", link]:
+                group.links[_link(link)].popleft()
+            case ["drop", link, "all"]:
+                group.links[_link(link)].clear()
+            case ["save", node_id]:
+                group.save(node_id)
+            case ["sync", node_id]:
+                group.sync(node_id)
+            case ["cut_done", node_id]:
+                group.finish_cut(node_id)
+            case ["append", node_id, count, name]:
+                bodies = [b"%s%d" % (name.encode(), number) for number in range(int(count))]
+                refusal = group.nodes[node_id].up.check_append(sum(map(len, bodies)), len(bodies))
+                if refusal is None:
+                    group.append(node_id, bodies, name)
+                else:
+                    self._printed.append(f"{node_id} refuses: {refusal.reason.name}: {refusal.text}")
+            case ["no_space", node_id, "yes" | "no" as answer]:
+                member = group.nodes[node_id].up
+                group.carry_out(node_id, member.write_failed_no_space(answer == "yes", group.now_ms))
+            case ["stop", node_id]:
+                group.carry_out(node_id, group.nodes[node_id].up.stop(group.now_ms))
+            case ["crash", node_id]:
+                group.crash(node_id)
+            case ["crash", node_id, keep]:
+                group.crash(node_id, keep=int(keep))
+            case ["settle"]:
+                group.settle()
+            case ["run", ms]:
+                group.run(int(ms))
+            case ["status"]:
+                self._printed += list(self._status())
+            case ["logs"]:
+                self._printed += list(self._logs())
+            case _:
+                raise ValueError(f"no such command: {' '.join(words)}")
+
+    def _trace(self, node_id: PeerId, output: Output) -> None:
+        self._printed += describe(node_id, output)
+
+    def _status(self) -> Iterator[str]:
+        for node_id, node in self._group.nodes.items():
+            member = node.member
+            if member is None:
+                yield f"{node_id} down"
+                continue
+            log = node.log
+            yield (
+                f"{node_id} {member.role.name} term={member.curr_term} vote_for={member.curr_vote_for} "
+                f"leader={member.leader_id} end={log.ledger_end_term}/{log.ledger_end_index} "
+                f"committed={member.committed_index} durable={member.durable_index}"
+                f"{' doubted' if member.doubted else ''}{' ready' if member.leader_ready else ''}"
+            )
+
+    def _logs(self) -> Iterator[str]:
+        for node_id, node in self._group.nodes.items():
+            begin, end = node.log.ledger_begin_index, node.log.ledger_end_index
+            terms = [str(node.log.term_at(Index(index))) for index in range(begin, end + 1)]
+            yield f"{node_id} {begin}: {' '.join(terms)}"
+
+
+def describe(node_id: PeerId, output: Output) -> list[str]:
+    """An Output field by field, top to bottom."""
+    lines = []
+    if (state := output.hard_state) is not None:
+        doubted = " doubted" if state.doubted else ""
+        lines.append(f"{node_id} persist term={state.curr_term} vote_for={state.curr_vote_for}{doubted}")
+    if output.cut is not None:
+        lines.append(f"{node_id} cut from={output.cut.from_index}")
+    lines += [
+        f"{node_id} append {pushed.payload.first_index + pushed.skip}..{pushed.payload.last_index}"
+        for pushed in output.appends
+    ]
+    lines += [f"{node_id}->{envelope.to} {_message(envelope.message)}" for envelope in output.messages]
+    if output.committed_index is not None:
+        lines.append(f"{node_id} commit {output.committed_index}")
+    lines += [f"{node_id} complete {item.closure} {item.status.name}" for item in output.completions]
+    if (change := output.role_change) is not None:
+        lines.append(
+            f"{node_id} role {change.role.name} term={change.term} leader={change.leader_id}: {change.reason}"
+        )
+    if output.no_op_wanted:
+        lines.append(f"{node_id} wants a no-op")
+    if output.fatal is not None:
+        lines.append(f"{node_id} FATAL {output.fatal}")
+    return lines
+
+
+def _message(message: Message) -> str:
+    match message:
+        case VoteRequest():
+            end = f"{message.ledger_end_term}/{message.ledger_end_index}"
+            return f"{'PRE_VOTE' if message.pre_vote else 'VOTE'} term={message.term} end={end}"
+        case VoteResponse():
+            kind = "PRE_VOTE_RESPONSE" if message.pre_vote else "VOTE_RESPONSE"
+            doubted = " doubted" if message.doubted else ""
+            end = f"{message.ledger_end_term}/{message.ledger_end_index}"
+            return f"{kind} of={message.request_term} term={message.term} {message.vote_result.name} end={end}{doubted}"
+        case HeartBeatRequest():
+            return f"HEART_BEAT term={message.term} committed={message.committed_index} round={message.round}"
+        case HeartBeatResponse():
+            return f"HEART_BEAT_RESPONSE term={message.term} round={message.round}"
+        case PushRequest():
+            entries = message.payload or message.entries
+            what = f" entries={entries.first_index}..{entries.last_index}" if entries else ""
+            following = "" if message.next_term is None else f" next={message.next_term}"
+            return (
+                f"{message.push_type.name} term={message.term} seq={message.sequence} "
+                f"previous={message.previous_term}/{message.previous_index}{following}{what} "
+                f"committed={message.committed_index}"
+            )
+        case PushResponse():
+            conflict = (
+                ""
+                if message.conflict_index < 0
+                else f" conflict={message.conflict_term} from {message.conflict_index}"
+            )
+            return (
+                f"{message.push_type.name}_RESPONSE term={message.term} seq={message.sequence} "
+                f"{message.push_result.name} durable={message.durable_index} end={message.ledger_end_index}{conflict}"
+            )
+
+
+def _link(text: str) -> tuple[PeerId, PeerId]:
+    sender, to = text.split("->")
+    return sender, to
+
+
+def _hard_state(fields: list[str]) -> HardState:
+    values = dict(field.split("=") for field in fields if "=" in field)
+    return HardState(1, Term(int(values["term"])), values.get("vote_for"), "doubted" in fields)

@@ -1,0 +1,215 @@
+"""Random histories of a group, and what must hold after each of their events."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from random import Random
+
+from core_group import CoreGroup, Node
+
+from dledger.core.messages import PeerId
+from dledger.core.output import AppendStatus, Output, Role
+from dledger.entry import Index, Term
+
+
+@dataclass
+class Counts:
+    """What a history had in it: a history without faults proves nothing."""
+
+    elections: int = 0
+    cuts: int = 0
+    crashes: int = 0
+    acknowledged: int = 0
+    unknown: int = 0
+
+
+@dataclass
+class Judge:
+    """Election safety, log matching, leader completeness and state machine safety (Raft, figure 3)."""
+
+    group: CoreGroup
+    leaders: dict[Term, PeerId] = field(default_factory=dict)
+    committed: list[bytes] = field(default_factory=list)  # entries, as first seen committed
+    counts: Counts = field(default_factory=Counts)
+
+    def on_output(self, node_id: PeerId, output: Output) -> None:
+        node = self.group.nodes[node_id]
+        assert output.fatal is None, output.fatal
+        change = output.role_change
+        if change is not None and change.role is Role.LEADER:
+            known = self.leaders.setdefault(change.term, node_id)
+            assert known == node_id, f"{known} and {node_id} both lead term {change.term}"
+            self.counts.elections += 1
+            self._leader_has_all_committed(node)
+        if output.cut is not None:
+            assert output.cut.from_index > node.up.committed_index, "a committed entry is cut"
+            self.counts.cuts += 1
+        if output.committed_index is not None:
+            self._commits_agree(node, output.committed_index)
+        for completion in output.completions:
+            if completion.status is AppendStatus.SUCCESS:
+                self.counts.acknowledged += 1
+                index, entry = completion.closure  # type: ignore[misc]
+                assert self.committed[index] == entry, f"entry {index} is acknowledged and not committed"
+            else:
+                self.counts.unknown += 1
+
+    def _leader_has_all_committed(self, node: Node) -> None:
+        for index, entry in enumerate(self.committed):
+            assert index <= node.log.ledger_end_index, f"{node.node_id} leads without committed entry {index}"
+            assert node.log.entry(index) == entry, f"{node.node_id} leads with another entry {index}"
+
+    def _commits_agree(self, node: Node, committed_index: Index) -> None:
+        assert committed_index <= node.log.ledger_end_index, "a commit beyond the end"
+        for index in range(committed_index + 1):
+            if index < len(self.committed):
+                assert self.committed[index] == node.log.entry(index), f"two entries {index} are committed"
+            else:
+                self.committed.append(node.log.entry(index))
+
+    def logs_match(self) -> None:
+        """Entries of one index and term are the same, and so is all before them."""
+        nodes = list(self.group.nodes.values())
+        for left, right in pairwise(nodes):
+            a, b = left.log, right.log
+            for index in range(min(a.ledger_end_index, b.ledger_end_index), -1, -1):
+                if a.term_at(Index(index)) == b.term_at(Index(index)):
+                    assert a.chain_at(Index(index)) == b.chain_at(Index(index)), f"logs part below {index}"
+                    break
+
+
+class Soup:
+    """Everything that may happen, in an order drawn from the seed."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        self.random = Random(seed)
+        self.group = CoreGroup(
+            [f"n{number}" for number in range(size)],
+            seed,
+            push_size_max=self.random.choice((60, 200, 5000)),
+            push_window_size=5000,
+        )
+        self.judge = Judge(self.group)
+        self.group.trace = self.judge.on_output
+        self._appended = 0
+        self._loss = self.random.choice((0.0, 0.02, 0.1))
+        self._duplicates = self.random.choice((0.0, 0.05))
+        self._reorder = self.random.choice((0.0, 0.1))
+        self._crashes = self.random.choice((0.0, 0.003, 0.015))
+        self._burst_max = self.random.choice((1, 4, 20))
+        self._restarts = self.random.choice((0.02, 0.1))
+        self._link_changes = self.random.choice((0.004, 0.02))
+        self._tick_ms = self.random.choice(((1, 5, 10, 20), (10, 40, 100, 200)))
+        self._cut_off: set[tuple[PeerId, PeerId]] = set()
+        for node_id in self.group.ids:
+            self.group.start(node_id)
+
+    def run(self, steps: int) -> Counts:
+        for _ in range(steps):
+            self._step()
+        self.judge.logs_match()
+        return self.judge.counts
+
+    def heal(self) -> None:
+        """Faults end: one leader must be ready, and all must hold the same committed log."""
+        group = self.group
+        self._cut_off.clear()
+        for node_id, node in group.nodes.items():
+            if node.member is None:
+                group.start(node_id)
+        for pair in self._pairs():
+            group.disconnect(*pair)
+            group.connect(*pair)
+        group.settle()
+        group.run_until(lambda: group.leader() is not None, 20_000)
+        group.run_until(lambda: len({n.log.ledger_end_index for n in group.nodes.values()}) == 1, 20_000)
+        leader = group.leader()
+        assert leader is not None
+        self._append(leader)
+        group.run_until(self._all_committed, 20_000)
+        self.judge.logs_match()
+
+    def _all_committed(self) -> bool:
+        ends = {node.log.ledger_end_index for node in self.group.nodes.values()}
+        return len(ends) == 1 and set(self.group.committed().values()) == ends
+
+    def _pairs(self) -> list[tuple[PeerId, PeerId]]:
+        return [(a, b) for a in self.group.ids for b in self.group.ids if a < b]
+
+    def _step(self) -> None:
+        group, random = self.group, self.random
+        up = [node_id for node_id, node in group.nodes.items() if node.member is not None]
+        roll = random.random()
+        if len(up) < len(group.ids) and random.random() < self._restarts:
+            self._start(random.choice([node_id for node_id in group.ids if node_id not in up]))
+        elif roll < self._crashes and up:
+            leading = [node_id for node_id in up if group.nodes[node_id].up.role is not Role.FOLLOWER]
+            self._crash(random.choice(leading if leading and random.random() < 0.4 else up))
+        elif roll < self._crashes + self._link_changes:
+            self._change_link(*random.choice(self._pairs()))
+        elif roll < 0.16:
+            group.now_ms += random.choice(self._tick_ms)
+            for node_id in up:
+                if random.random() < 0.9:
+                    group.tick(node_id)
+        elif roll < 0.26:
+            for node_id in up:
+                if group.nodes[node_id].up.leader_ready:
+                    self._append(node_id)
+        elif roll < 0.42 and up:
+            node_id = random.choice(up)
+            random.choice((group.save, group.sync, group.finish_cut))(node_id)
+        else:
+            for _ in range(random.randint(1, self._burst_max)):
+                self._deliver()
+
+    def _append(self, node_id: PeerId) -> None:
+        group, random = self.group, self.random
+        node = group.nodes[node_id]
+        self._appended += 1
+        bodies = [b"%d.%d" % (self._appended, number) for number in range(random.randint(1, 3))]
+        if node.up.check_append(sum(map(len, bodies)), len(bodies)) is None:
+            batch = node.log.append(bodies, node.up.curr_term)
+            closure = (batch.last_index, node.log.entry(batch.last_index))
+            group.carry_out(node_id, node.up.append(batch, closure, group.now_ms))
+
+    def _deliver(self) -> None:
+        group, random = self.group, self.random
+        links = [pair for pair, link in group.links.items() if link]
+        if not links:
+            return
+        pair = random.choice(links)
+        link = group.links[pair]
+        if pair in self._cut_off or random.random() < self._loss:
+            link.popleft()
+            return
+        if random.random() < self._duplicates:
+            link.append(link[0])
+        at = random.randrange(len(link)) if random.random() < self._reorder else 0
+        group.deliver(*pair, at)
+
+    def _change_link(self, a: PeerId, b: PeerId) -> None:
+        group, random = self.group, self.random
+        directions = random.choice(([(a, b)], [(b, a)], [(a, b), (b, a)]))
+        if self._cut_off and random.random() < 0.7:
+            self._cut_off.clear()
+            group.connect(a, b)
+        else:
+            self._cut_off.update(directions)
+            if random.random() < 0.5:
+                group.disconnect(a, b)  # else the packets vanish and nobody is told
+
+    def _start(self, node_id: PeerId) -> None:
+        self.group.start(node_id)
+        for peer in self.group.ids:
+            if peer != node_id:
+                self.group.connect(node_id, peer)
+
+    def _crash(self, node_id: PeerId) -> None:
+        group = self.group
+        self.judge.counts.crashes += 1
+        log = group.nodes[node_id].log
+        # Of what was not synced, any part may have reached the disk.
+        group.crash(node_id, keep=self.random.randint(0, log.ledger_end_index - log.durable_index))
+        for peer in group.ids:
+            if peer != node_id and self.random.random() < 0.8:
+                group.disconnect(node_id, peer)

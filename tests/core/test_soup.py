@@ -1,0 +1,43 @@
+"""Random message soup on three and five members: whatever the order of events, Raft's invariants hold, and when the
+faults end, the group agrees."""
+
+from collections import Counter
+
+import pytest
+from soup import Soup
+
+SEEDS_OF_THREE = range(60)
+SEEDS_OF_FIVE = range(20)
+
+
+def _run(size: int, seed: int, steps: int) -> Counter[str]:
+    soup = Soup(size, seed)
+    counts = soup.run(steps)
+    soup.heal()
+    return Counter(vars(counts))
+
+
+@pytest.mark.parametrize("seed", SEEDS_OF_THREE)
+def test_three_members_stay_safe_and_converge(seed):
+    _run(3, seed, 1000)
+
+
+@pytest.mark.parametrize("seed", SEEDS_OF_FIVE)
+def test_five_members_stay_safe_and_converge(seed):
+    _run(5, seed, 1500)
+
+
+@pytest.mark.slow
+def test_the_soup_has_in_it_what_it_is_meant_to_try():
+    total = Counter()
+    for seed in range(100, 200):
+        total += _run(3, seed, 1500)
+    assert total["elections"] > 200
+    assert total["crashes"] > 300
+    assert total["cuts"] > 20
+    assert total["acknowledged"] > 2000
+    assert total["unknown"] > 100
+
+
+def test_the_same_seed_tells_the_same_story():
+    assert Soup(3, 7).run(1500) == Soup(3, 7).run(1500)

@@ -9,25 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from broker.answers import Answers, RequestHandler
+from broker.answers import Answers, RequestHandler, answer_applied
 from broker.client_channel import ClientChannel
 from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.topic_config_manager import TopicConfigManager
 from message import names
-from message.decoder import decode_message
 from remoting import bodies, headers
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.configuration import format_properties
 from remoting.fastjson import dumps_fastjson
-from store.get_message import GetMessageStatus
+from store.get_message import BoundaryType
 from store.state.table_configs import DataVersion, SubscriptionGroupConfig, TopicConfig
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
-
-NOT_APPLIED = "this member does not lead, or stopped leading: the change may not be stored"
-NO_STORE_TIME = -1
 
 
 class AdminBrokerProcessor:
@@ -84,9 +80,9 @@ class AdminBrokerProcessor:
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
         header = headers.decode(headers.SearchOffsetRequestHeader, command.ext_fields)
-        offset = self._store.offset_by_time(
-            header.topic, header.queue_id, header.timestamp, upper=_is_upper(header.boundary_type)
-        )
+        is_upper = (header.boundary_type or "").upper() == BoundaryType.UPPER.name
+        boundary = BoundaryType.UPPER if is_upper else BoundaryType.LOWER
+        offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
         answers.add(command, ext_fields={"offset": str(offset)})
 
     def _get_earliest_store_time(
@@ -94,16 +90,8 @@ class AdminBrokerProcessor:
     ) -> None:
         header = headers.decode(headers.GetEarliestMsgStoretimeRequestHeader, command.ext_fields)
         offset = self._store.min_offset(header.topic, header.queue_id)
-        timestamp = self._store_time_at(header.topic, header.queue_id, offset)
+        timestamp = self._store.store_timestamp(header.topic, header.queue_id, offset)
         answers.add(command, ext_fields={"timestamp": str(timestamp)})
-
-    def _store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
-        """Of the message at a queue offset, in ms; NO_STORE_TIME where there is none."""
-        result = self._store.get_message(topic, queue_id, offset, 1, 1, None)
-        if result.status is not GetMessageStatus.FOUND:
-            return NO_STORE_TIME
-        record = b"".join(result.buffers)
-        return decode_message(record, read_body=False, check_crc=False).store_timestamp
 
     def _view_message(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
@@ -148,7 +136,7 @@ class AdminBrokerProcessor:
         if config == known:
             answers.add(command)
         else:
-            self._topics.put(config, _answer_applied(answers, command))
+            self._topics.put(config, answer_applied(answers, command), now_ms)
 
     def _delete_topic(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
@@ -158,7 +146,7 @@ class AdminBrokerProcessor:
         if fault is not None:
             answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
         else:
-            self._topics.delete(topic, _answer_applied(answers, command))
+            self._topics.delete(topic, answer_applied(answers, command), now_ms)
 
     def _system_fault(self, topic: str) -> str | None:
         if topic in self._topics.system_topics or names.is_system_topic(topic):
@@ -201,7 +189,7 @@ class AdminBrokerProcessor:
         table: dict[tuple[tuple[str, object], ...], dict[str, int]] = {}
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
             max_offset = self._store.max_offset(topic, queue_id)
-            last = self._store_time_at(topic, queue_id, max_offset - 1) if max_offset else 0
+            last = self._store.store_timestamp(topic, queue_id, max_offset - 1) if max_offset else 0
             queue = (
                 ("brokerName", self._settings["brokerName"]),
                 ("queueId", queue_id),
@@ -239,20 +227,22 @@ class AdminBrokerProcessor:
             group_sys_flag=body.group_sys_flag or 0,
             consume_timeout_minute=15 if body.consume_timeout_minute is None else body.consume_timeout_minute,
         )
-        self._groups.put(config, _answer_applied(answers, command))
+        self._groups.put(config, answer_applied(answers, command), now_ms)
 
     def _delete_group(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
         fields = command.ext_fields
         clean_offset = fields.get("cleanOffset") == "true"
-        self._groups.delete(fields.get("groupName", ""), clean_offset, _answer_applied(answers, command))
+        self._groups.delete(
+            fields.get("groupName", ""), clean_offset, answer_applied(answers, command), now_ms
+        )
 
     def _get_group(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
         group = command.ext_fields.get("group", "")
-        config = self._groups.find(group)
+        config = self._groups.find(group, now_ms)
         if config is None:
             answers.add(
                 command,
@@ -288,20 +278,6 @@ class AdminBrokerProcessor:
         version = dumps_fastjson(_data_version(DataVersion(), 0)).decode()
         body = format_properties(self._settings.items()).encode()
         answers.add(command, ext_fields={"version": version}, body=body)
-
-
-def _answer_applied(answers: Answers, command: RemotingCommand) -> Callable[[bool], None]:
-    def on_done(is_applied: bool) -> None:
-        if is_applied:
-            answers.add(command)
-        else:
-            answers.add(command, ResponseCode.SERVICE_NOT_AVAILABLE, NOT_APPLIED)
-
-    return on_done
-
-
-def _is_upper(boundary_type: str | None) -> bool:
-    return (boundary_type or "").upper() == "UPPER"
 
 
 def _data_version(version: DataVersion, term: int) -> dict[str, object]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.client_channel import ClientChannel
+from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, encode_response
+from store.state.state_proposals import ProposeStatus
 
 
 class Answers:
@@ -42,3 +44,23 @@ class Answers:
 
 # One request of a client: (answers, channel, command, now_ms). Raises RemotingError for a bad header or body.
 RequestHandler = Callable[[Answers, ClientChannel, RemotingCommand, int], None]
+
+
+def answer_applied(answers: Answers, command: RemotingCommand) -> Callable[[ProposeStatus], None]:
+    """Answers a request that changes a replicated table when the change has an outcome."""
+
+    def on_done(status: ProposeStatus) -> None:
+        match status:
+            case ProposeStatus.APPLIED:
+                answers.add(command)
+            case ProposeStatus.NOT_LEADER:
+                remark = "this member does not serve as leader now; nothing was changed"
+                answers.add(command, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+            case ProposeStatus.UNKNOWN:
+                remark = "outcome unknown: this member stopped leading; the change may or may not be made"
+                answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            case ProposeStatus.REFUSED:
+                remark = "the change is too large for one state record; nothing was changed"
+                answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
+
+    return on_done

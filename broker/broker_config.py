@@ -53,7 +53,7 @@ class DLedgerGroupConfig:
     heart_beat_interval_ms: int = 150
     vote_timeout_ms_min: int = 1000
     vote_timeout_ms_max: int = 1600
-    max_pending_bytes: int = 256 * 1024 * 1024
+    max_pending_bytes: int = 64 * 1024 * 1024
 
     @property
     def member_number(self) -> int:
@@ -326,3 +326,33 @@ def read_broker_config(properties: list[Property]) -> tuple[BrokerConfig, list[s
 def _take(values: Mapping[str, object], kind: type) -> dict[str, Any]:
     names = {item.name for item in fields(kind)}
     return {name: value for name, value in values.items() if name in names}
+
+
+def shown_settings(config: BrokerConfig) -> dict[str, str]:
+    """RocketMQ's keys and their values now, as GET_BROKER_CONFIG answers them. Secrets are left out."""
+    shown = {}
+    for settings, part in (
+        (BROKER_SETTINGS, config),
+        (DLEDGER_SETTINGS, config.dledger),
+        (STORE_SETTINGS, config.store),
+    ):
+        for key, setting in settings.items():
+            value = getattr(part, setting.field, None)
+            if value is None or setting.field == "cluster_secret":
+                continue
+            shown[key] = _shown(key, value)
+    return shown
+
+
+def _shown(key: str, value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case Enum():
+            return str(value.value)
+        case tuple():
+            return ";".join(value)
+        case Mapping():
+            separator = "-" if key == "dLegerPeers" else "="
+            return ";".join(f"{member_id}{separator}{address}" for member_id, address in value.items())
+    return str(value)

@@ -67,14 +67,13 @@ class ClientManageProcessor:
         self, consumer: bodies.ConsumerData, info: ClientChannelInfo, is_without_sub: bool
     ) -> bool:
         group = consumer.group_name
-        config = self._groups.find(group)
+        config = self._groups.find(group, info.last_update_ms)
         if config is None:
             return False
         topic = retry_topic(group)
         if config.retry_queue_nums > 0 and self._topics.select(topic) is None and self._is_serving():
-            self._topics.create(
-                self._topics.retry_topic_config(topic, config.retry_queue_nums), lambda is_created: None
-            )
+            retry_config = self._topics.retry_topic_config(topic, config.retry_queue_nums)
+            self._topics.create(retry_config, lambda is_created: None, info.last_update_ms)
         return self._consumers.register_consumer(
             group,
             info,
@@ -94,7 +93,7 @@ class ClientManageProcessor:
         if header.producer_group is not None:
             self._producers.unregister_producer(header.producer_group, channel.id)
         if header.consumer_group is not None:
-            config = self._groups.find(header.consumer_group)
+            config = self._groups.find(header.consumer_group, now_ms)
             is_notify_enabled = config is None or config.notify_consumer_ids_changed_enable
             self._consumers.unregister_consumer(
                 header.consumer_group, channel.id, is_notify_enabled=is_notify_enabled

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.answers import Answers, RequestHandler
+from broker.answers import Answers, RequestHandler, answer_applied
 from broker.client_channel import ClientChannel
 from broker.consumer_manager import ConsumerManager
-from broker.consumer_offset_manager import NO_OFFSET, ConsumerOffsetManager
 from broker.rebalance_lock_manager import RebalanceLockManager
 from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.topic_config_manager import TopicConfigManager
 from remoting import bodies, headers
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from store.state.state_record import CommitOffset
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
 
+NO_OFFSET = -1
 NOT_FOUND_REMARK = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
@@ -32,14 +33,12 @@ class ConsumerManageProcessor:
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
         locks: RebalanceLockManager,
     ) -> None:
         self._store = store
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
-        self._offsets = offsets
         self._locks = locks
         self.handlers: dict[int, RequestHandler] = {
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._get_consumer_list,
@@ -69,21 +68,19 @@ class ConsumerManageProcessor:
     ) -> None:
         header = headers.decode(headers.QueryConsumerOffsetRequestHeader, command.ext_fields)
 
-        def on_read(offset: int) -> None:
-            if offset == NO_OFFSET and self._may_begin_at_zero(header):
-                offset = 0
-            if offset == NO_OFFSET:
-                answers.add(command, ResponseCode.QUERY_NOT_FOUND, NOT_FOUND_REMARK)
-            else:
-                answers.add(command, ext_fields={"offset": str(offset)})
-
-        self._offsets.query(header.consumer_group, header.topic, header.queue_id, on_read)
+        offset = self._store.query_offset(header.consumer_group, header.topic, header.queue_id)
+        if offset == NO_OFFSET and self._may_begin_at_zero(header):
+            offset = 0
+        if offset == NO_OFFSET:
+            answers.add(command, ResponseCode.QUERY_NOT_FOUND, NOT_FOUND_REMARK)
+        else:
+            answers.add(command, ext_fields={"offset": str(offset)})
 
     def _may_begin_at_zero(self, header: headers.QueryConsumerOffsetRequestHeader) -> bool:
         """A group without offset begins with message 0 where that still counts as new."""
         if header.set_zero_if_not_found is False:
             return False
-        return self._store.is_offset_in_memory(header.topic, header.queue_id, 0)
+        return self._store.is_in_memory(header.topic, header.queue_id, 0)
 
     def _update_offset(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
@@ -94,7 +91,7 @@ class ConsumerManageProcessor:
             return
         header = headers.decode(headers.UpdateConsumerOffsetRequestHeader, fields)
         group, topic = header.consumer_group, header.topic
-        if self._groups.find(group) is None:
+        if self._groups.find(group, now_ms) is None:
             answers.add(
                 command,
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -102,25 +99,20 @@ class ConsumerManageProcessor:
             )
         elif self._topics.select(topic) is None:
             answers.add(command, ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-        elif command.is_oneway:
-            self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
         else:
-
-            def on_done(is_applied: bool) -> None:
-                if is_applied:
-                    answers.add(command)
-                else:
-                    answers.add(
-                        command,
-                        ResponseCode.SERVICE_NOT_AVAILABLE,
-                        "this member does not lead, or stopped leading: the offset may not be stored",
-                    )
-
-            self._offsets.commit(group, topic, header.queue_id, header.commit_offset, on_done)
+            change = CommitOffset(group, topic, header.queue_id, header.commit_offset)
+            on_done = None if command.is_oneway else answer_applied(answers, command)
+            self._store.propose(change, on_done, now_ms)
 
     def _lock_batch(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
+        if not self._store.serving:
+            # Two members that both grant locks would let two clients consume one queue.
+            answers.add(
+                command, ResponseCode.SERVICE_NOT_AVAILABLE, "this member does not serve as leader now"
+            )
+            return
         body = bodies.LockBatchRequestBody.decode(command.body)
         queues = {(queue.topic, queue.broker_name, queue.queue_id): queue for queue in body.mq_set}
         locked = self._locks.lock_batch(body.consumer_group, queues, body.client_id, now_ms)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from broker.broker_config import BrokerConfig
 from broker.client_channel import ClientChannel
 from broker.consumer_manager import ConsumerManager
-from broker.consumer_offset_manager import ConsumerOffsetManager
 from broker.pull_request_hold_service import PullRequest, PullRequestHoldService
 from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.topic_config_manager import TopicConfigManager
@@ -23,6 +22,7 @@ from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, encode_response
 from remoting.errors import RemotingHeaderError
 from store.get_message import GetMessageResult, GetMessageStatus
+from store.state.state_record import CommitOffset
 from store.state.table_configs import PERM_READ, SubscriptionGroupConfig, TopicConfig
 
 if TYPE_CHECKING:
@@ -66,14 +66,12 @@ class PullMessageProcessor:
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
     ) -> None:
         self._config = config
         self._store = store
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
-        self._offsets = offsets
         self._count_max = config.store.max_transfer_count_on_message_in_memory
         self.hold_service = PullRequestHoldService(self._pull_again, store.max_offset)
 
@@ -102,7 +100,7 @@ class PullMessageProcessor:
     ) -> None:
         try:
             header = headers.decode(headers.PullMessageRequestHeader, command.ext_fields)
-            group, topic, subscription = self._check(channel, header)
+            group, topic, subscription = self._check(channel, header, now_ms)
         except _Refused as refused:
             fields = {}
             if refused.forbidden_type is not None:
@@ -113,7 +111,7 @@ class PullMessageProcessor:
             frames.append(_frame(command, ResponseCode.SYSTEM_ERROR, str(error), {}))
             return
         if is_first and header.sys_flag & COMMIT_OFFSET_FLAG and header.commit_offset >= 0:
-            self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+            self._commit_offset(header, now_ms)
         matcher = None if subscription.sub_string == SUB_ALL else subscription.matches
         size_max = self._config.store.max_transfer_bytes_on_message_in_memory
         if header.max_msg_bytes is not None and header.max_msg_bytes > 0:
@@ -137,8 +135,14 @@ class PullMessageProcessor:
             return
         _add_result(frames, command, code, result, group, topic)
 
+    def _commit_offset(self, header: headers.PullMessageRequestHeader, now_ms: int) -> None:
+        """Most pulls carry the offset that an earlier one carried already."""
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if self._store.query_offset(group, topic, queue_id) != header.commit_offset:
+            self._store.propose(CommitOffset(group, topic, queue_id, header.commit_offset), None, now_ms)
+
     def _check(
-        self, channel: ClientChannel, header: headers.PullMessageRequestHeader
+        self, channel: ClientChannel, header: headers.PullMessageRequestHeader, now_ms: int
     ) -> tuple[SubscriptionGroupConfig, TopicConfig, SubscriptionData]:
         """Rows 0 to 16 of the table. Raises _Refused."""
         config = self._config
@@ -150,7 +154,7 @@ class PullMessageProcessor:
             raise _Refused(
                 ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] pulling message is forbidden", 1
             )
-        group = self._groups.find(header.consumer_group)
+        group = self._groups.find(header.consumer_group, now_ms)
         if group is None:
             raise _Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -135,7 +135,7 @@ class SendMessageProcessor:
                 topic = fields["b"]
                 entry = entries.get(topic)
                 if entry is None:
-                    entry = self._find_topic(channel, command, topic, fields)
+                    entry = self._find_topic(channel, command, topic, fields, now_ms)
                     if entry is None:
                         continue  # held until the topic exists
                 queue_text = fields["e"]
@@ -296,7 +296,12 @@ class SendMessageProcessor:
         return f"service not available now: this member is {store.role.value} in term {store.term}"
 
     def _find_topic(
-        self, channel: ClientChannel, command: RemotingCommand, topic: str, fields: dict[str, str]
+        self,
+        channel: ClientChannel,
+        command: RemotingCommand,
+        topic: str,
+        fields: dict[str, str],
+        now_ms: int,
     ) -> TopicEntry | None:
         """Rows 3 to 5 for a topic that is not in the table of sendable ones. None: the send is held."""
         fault = topic_fault(topic)
@@ -328,7 +333,7 @@ class SendMessageProcessor:
                     f"topic[{topic}] could not be created: this member stopped leading",
                 )
 
-        self._topics.create(config, on_created)
+        self._topics.create(config, on_created, now_ms)
         return None
 
     def _queue_id(self, channel: ClientChannel, entry: TopicEntry, queue_id: int) -> int:

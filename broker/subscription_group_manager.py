@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.broker_config import BrokerConfig
 from message.names import group_fault, is_system_group
+from store.state.state_proposals import OnProposed
 from store.state.state_record import DeleteSubscriptionGroup, PutSubscriptionGroup
 from store.state.table_configs import SubscriptionGroupConfig
 
@@ -23,7 +23,7 @@ class SubscriptionGroupManager:
         self._store = store
         self._creating: set[str] = set()
 
-    def find(self, group: str) -> SubscriptionGroupConfig | None:
+    def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
         """A group's settings. One that is unknown and may be made gets the defaults at once, while its
         creation goes through the log; None when it is unknown and must not be made.
         """
@@ -38,14 +38,12 @@ class SubscriptionGroupManager:
         if self._store.serving and group not in self._creating:
             self._creating.add(group)
             log.info("group creation proposed group=%s", group)
-            self.put(config, lambda is_applied: self._creating.discard(group))
+            self.put(config, lambda status: self._creating.discard(group), now_ms)
         return config
 
-    def put(self, config: SubscriptionGroupConfig, on_done: Callable[[bool], None]) -> None:
-        """Proposes a group's settings; on_done(True) when they are applied here."""
-        self._store.propose(PutSubscriptionGroup(config), lambda status: on_done(status.is_applied))
+    def put(self, config: SubscriptionGroupConfig, on_done: OnProposed, now_ms: int) -> None:
+        """Proposes a group's settings, new or changed."""
+        self._store.propose(PutSubscriptionGroup(config), on_done, now_ms)
 
-    def delete(self, group: str, clean_offset: bool, on_done: Callable[[bool], None]) -> None:
-        self._store.propose(
-            DeleteSubscriptionGroup(group, clean_offset), lambda status: on_done(status.is_applied)
-        )
+    def delete(self, group: str, clean_offset: bool, on_done: OnProposed, now_ms: int) -> None:
+        self._store.propose(DeleteSubscriptionGroup(group, clean_offset), on_done, now_ms)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from broker.broker_config import BrokerConfig
 from message import names
+from store.state.state_proposals import OnProposed, ProposeStatus
 from store.state.state_record import DeleteTopic, PutTopicConfig
 from store.state.table_configs import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion, TopicConfig
 
 if TYPE_CHECKING:
-    from store.message_store import MessageStore, ProposeStatus
+    from store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
@@ -134,26 +135,22 @@ class TopicConfigManager:
             perm=PERM_READ | PERM_WRITE,
         )
 
-    def create(self, config: TopicConfig, on_created: OnCreated) -> None:
+    def create(self, config: TopicConfig, on_created: OnCreated, now_ms: int) -> None:
         """Proposes a topic, once for all who ask meanwhile; on_created(True) when it exists here."""
         waiting = self._creating.setdefault(config.topic_name, [])
         waiting.append(on_created)
         if len(waiting) > 1:
             return
         log.info("topic creation proposed topic=%s queues=%d", config.topic_name, config.write_queue_nums)
-        self.put(config, lambda is_done: self._created(config.topic_name, is_done))
+        self.put(config, lambda status: self._created(config.topic_name, status), now_ms)
 
-    def _created(self, topic: str, is_done: bool) -> None:
+    def _created(self, topic: str, status: ProposeStatus) -> None:
         for on_created in self._creating.pop(topic, []):
-            on_created(is_done)
+            on_created(status is ProposeStatus.APPLIED)
 
-    def put(self, config: TopicConfig, on_done: OnCreated) -> None:
+    def put(self, config: TopicConfig, on_done: OnProposed, now_ms: int) -> None:
         """Proposes a topic's config, new or changed."""
-        self._store.propose(PutTopicConfig(config), lambda status: on_done(_is_applied(status)))
+        self._store.propose(PutTopicConfig(config), on_done, now_ms)
 
-    def delete(self, topic: str, on_done: OnCreated) -> None:
-        self._store.propose(DeleteTopic(topic), lambda status: on_done(_is_applied(status)))
-
-
-def _is_applied(status: ProposeStatus) -> bool:
-    return status.value == "APPLIED"
+    def delete(self, topic: str, on_done: OnProposed, now_ms: int) -> None:
+        self._store.propose(DeleteTopic(topic), on_done, now_ms)

@@ -1,0 +1,118 @@
+"""A broker without its sockets: all processors over one store, wired together.
+
+The shell (broker/server.py) gives it reads, ticks and events; tests and the simulator may do the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from broker.admin_broker_processor import AdminBrokerProcessor
+from broker.broker_config import BrokerConfig, shown_settings
+from broker.client_channel import ClientChannel
+from broker.client_manage_processor import ClientManageProcessor, ConsumerIdsNotifier
+from broker.consumer_manage_processor import ConsumerManageProcessor
+from broker.consumer_manager import ConsumerManager
+from broker.producer_manager import ProducerManager
+from broker.pull_message_processor import PullMessageProcessor
+from broker.rebalance_lock_manager import RebalanceLockManager
+from broker.registration import Registration
+from broker.request_handler import BrokerRequestHandler
+from broker.send_message_processor import SendMessageProcessor
+from broker.subscription_group_manager import SubscriptionGroupManager
+from broker.topic_config_manager import TopicConfigManager
+from dledger.core.output import RoleChange
+from store.dispatch_request import DispatchRequest
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+EXPIRY_SCAN_INTERVAL_MS = 10_000
+BROKER_VERSION = "V5_5_0"
+
+
+class BrokerController:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        clock: Callable[[], int],
+        rng: random.Random,
+    ) -> None:
+        """`store` must be started: its tables are read from here on. `clock` is in ms since the epoch."""
+        self._store = store
+        self._clock = clock
+        self._boot_ms = clock()
+        self._next_scan_ms = 0
+        self.topics = TopicConfigManager(config, store)
+        self.groups = SubscriptionGroupManager(config, store)
+        self.consumers = ConsumerManager(
+            ConsumerIdsNotifier(config.notify_consumer_ids_changed_enable), config.channel_expired_timeout_ms
+        )
+        self.producers = ProducerManager(config.channel_expired_timeout_ms)
+        self.registration = Registration(config, store, self.topics)
+        self.sends = SendMessageProcessor(config, store, self.topics, clock, rng)
+        self.pulls = PullMessageProcessor(config, store, self.topics, self.groups, self.consumers)
+        self.hold_service = self.pulls.hold_service
+        clients = ClientManageProcessor(
+            self.consumers, self.producers, self.groups, self.topics, lambda: store.serving
+        )
+        consumer_manage = ConsumerManageProcessor(
+            store, self.topics, self.groups, self.consumers, RebalanceLockManager()
+        )
+        admin = AdminBrokerProcessor(
+            store, self.topics, self.groups, self._runtime_info, shown_settings(config)
+        )
+        self.request_handler = BrokerRequestHandler(
+            self.sends,
+            self.pulls,
+            {**clients.handlers, **consumer_manage.handlers, **admin.handlers},
+            self._channel_closed,
+            clock,
+        )
+        store.add_arrival_listener(self._arrived)
+        store.add_role_listener(self._role_changed)
+
+    def tick(self, now_ms: int) -> list[ClientChannel]:
+        """Every 10 ms or so. Channels of clients that have been silent too long: to be closed."""
+        self.hold_service.tick(now_ms)
+        if now_ms < self._next_scan_ms:
+            return []
+        self._next_scan_ms = now_ms + EXPIRY_SCAN_INTERVAL_MS
+        expired = self.consumers.expire(now_ms) + self.producers.expire(now_ms)
+        return [info.channel for info in expired]
+
+    def stop(self) -> None:
+        """Answers every held pull, so that clients look elsewhere."""
+        self.hold_service.wake_all(self._clock())
+
+    def _arrived(self, requests: Sequence[DispatchRequest]) -> None:
+        now_ms = self._clock()
+        arriving = self.hold_service.on_arriving
+        for request in requests:
+            topic = request.topic.decode()
+            arriving(topic, request.queue_id, request.next_offset, request.tags_codes, now_ms)
+
+    def _role_changed(self, change: RoleChange) -> None:
+        self.hold_service.wake_all(self._clock())
+
+    def _channel_closed(self, channel: ClientChannel) -> None:
+        self.hold_service.channel_closed(channel.id)
+        self.consumers.channel_closed(channel.id)
+        self.producers.channel_closed(channel.id)
+
+    def _runtime_info(self) -> dict[str, str]:
+        store = self._store
+        return {
+            "bootTimestamp": str(self._boot_ms),
+            "brokerActive": "true" if store.serving else "false",
+            "brokerVersionDesc": BROKER_VERSION,
+            "commitLogMaxOffset": str(store.confirm_offset),
+            "dispatchBehindBytes": "0" if store.reput_behind == 0 else str(store.reput_behind),
+            "heldPulls": str(len(self.hold_service)),
+            "role": store.role.value,
+            "runtime": f"[ {(self._clock() - self._boot_ms) // 1000} seconds ]",
+            "term": str(store.term),
+        }

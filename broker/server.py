@@ -1,0 +1,378 @@
+"""A broker process: disk, member of the group, store, sockets, clock and signals around the pure parts.
+
+One event loop runs everything but blocking disk work. Order at the end of a clean stop: NameServers are told, no
+request is taken any more, the log is synced, then what is derived from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import random
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from broker.broker_config import BrokerConfig, FlushDiskType
+from broker.broker_controller import BrokerController
+from broker.http_endpoint import HttpEndpoint
+from broker.store_lock import StoreLock
+from disk.disk import DiskError
+from disk.real_disk import RealDisk
+from dledger.config import DLedgerConfig, FlushMode, parse_address
+from dledger.core.member_config import MemberConfig
+from dledger.errors import DLedgerError
+from dledger.log.jobs import DiskJob
+from dledger.server import DLedgerServer, make_clock
+from message.message_id import pack_host
+from remoting.client import RemotingClient
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from remoting.server import RemotingServer
+from store.errors import StoreError
+from store.message_store import MessageStore
+from store.store_config import StoreConfig
+
+log = logging.getLogger(__name__)
+
+TICK_INTERVAL_S = 0.010
+STATUS_LOG_INTERVAL_MS = 10_000
+UNREGISTER_TIMEOUT_S = 1.0
+_PAGE_SIZE = 4096
+
+
+class BrokerFailedError(Exception):
+    """The broker had to stop by itself. The message is the reason."""
+
+
+class Broker:
+    """The shell of one broker; its processors are in a BrokerController. It is the store's runtime."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """Recovers log and store, which blocks. Raises StoreLockedError, DLedgerError, StoreError, OSError."""
+        self.config = config
+        self._rng = random.Random()
+        self._clock = make_clock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._failure: asyncio.Future[str] | None = None
+        self._reput_scheduled = False
+        self._tick_handle: asyncio.TimerHandle | None = None
+        self._next_status_log_ms = 0
+        # One thread: flushing derived files is never urgent.
+        self._jobs = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._jobs_under_way = 0
+        self._jobs_done = asyncio.Event()
+        disk = RealDisk()
+        disk.make_directory(config.store.store_path_root_dir)
+        self._lock = StoreLock(config.store.store_path_root_dir)
+        self._store = MessageStore(store_config(config), disk, self)
+        self._dledger = DLedgerServer(
+            dledger_config(config),
+            disk,
+            self._store,
+            on_failure=self._fail,
+            random=self._rng,
+            clock=self._clock,
+        )
+        self._store.start(self._dledger.replica, self._clock())
+        self._controller = BrokerController(config, self._store, self._clock, self._rng)
+        self._remoting = RemotingServer(
+            self._controller.request_handler,
+            config.bind_address,
+            config.listen_port,
+            idle_seconds=config.server_channel_max_idle_time_seconds,
+        )
+        self._http: HttpEndpoint | None = None
+        if config.http_port is not None:
+            self._http = HttpEndpoint(config.bind_address, config.http_port, self.status)
+        self._name_servers = [_NameServer(address) for address in config.namesrv_addr]
+        self._client = RemotingClient()
+
+    def __str__(self) -> str:
+        store = self._store
+        return f"[{self.config.dledger.self_id}][{store.role.value}][term={store.term}]"
+
+    async def start(self) -> None:
+        """Listens, joins the group, registers. Raises OSError when a port is taken."""
+        self._loop = asyncio.get_running_loop()
+        self._failure = self._loop.create_future()
+        self._store.add_serving_listener(self._serving_changed)
+        await self._remoting.start()
+        if self._http is not None:
+            await self._http.start()
+        await self._dledger.start()
+        for name_server in self._name_servers:
+            name_server.task = self._loop.create_task(self._keep_registered(name_server))
+        self._tick()
+        log.info(
+            "%s broker started name=%s listen=%s", self, self.config.broker_name, self.config.broker_addr
+        )
+
+    async def failed(self) -> str:
+        """Waits for the reason why this broker must not go on."""
+        assert self._failure is not None, "started"
+        return await asyncio.shield(self._failure)
+
+    async def stop(self) -> None:
+        """Clean: everything acknowledged, derived and exported is on disk afterwards."""
+        await self._leave(is_clean=True)
+        self._dledger.replica.stop(self._clock())
+        await self._store_jobs_done()
+        await self._dledger.stop()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, functools.partial(self._store.close, clean=True))
+        self._jobs.shutdown()
+        self._lock.release()
+        log.info("%s broker stopped", self)
+
+    async def abort(self) -> None:
+        """After a failure: leaves the files as a crash would."""
+        await self._leave(is_clean=False)
+        await self._store_jobs_done()
+        await self._dledger.close()
+        self._store.close(clean=False)
+        self._jobs.shutdown()
+        self._lock.release()
+
+    async def _leave(self, *, is_clean: bool) -> None:
+        for name_server in self._name_servers:
+            if name_server.task is not None:
+                name_server.task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await name_server.task
+        if is_clean:
+            await asyncio.gather(*(self._unregister(name_server) for name_server in self._name_servers))
+        self._controller.stop()
+        await self._remoting.close()
+        await self._client.close()
+        if self._http is not None:
+            await self._http.close()
+        if self._tick_handle is not None:
+            self._tick_handle.cancel()
+
+    async def _store_jobs_done(self) -> None:
+        while self._jobs_under_way:
+            self._jobs_done.clear()
+            await self._jobs_done.wait()
+
+    def status(self) -> dict[str, Any]:
+        """For people and scripts; plain JSON values."""
+        store = self._store
+        http_port = self._http.port if self._http is not None else None
+        return {
+            **self._dledger.status(),
+            "pid": os.getpid(),
+            "serving": store.serving,
+            "reput": store.applied_index,
+            "reput_behind": store.reput_behind,
+            "listen": self.config.broker_addr,
+            "http": f"{self.config.broker_ip1}:{http_port}" if http_port is not None else None,
+            "store_dir": self.config.store.store_path_root_dir,
+            "broker_name": self.config.broker_name,
+            "cluster": self.config.broker_cluster_name,
+        }
+
+    # -- runtime of the store --------------------------------------------------------------------------------
+
+    def submit(self, job: DiskJob) -> None:
+        self._jobs_under_way += 1
+        self._jobs.submit(self._run_job, job)
+
+    def reput_wanted(self) -> None:
+        if not self._reput_scheduled and self._loop is not None:
+            self._reput_scheduled = True
+            self._loop.call_soon(self._reput)
+
+    def _reput(self) -> None:
+        self._reput_scheduled = False
+        try:
+            self._store.reput_step(self._clock())
+        except (StoreError, DiskError) as error:
+            self._fail(f"dispatching failed: {error}")
+
+    def _run_job(self, job: DiskJob) -> None:
+        """In the store's thread."""
+        error: Exception | None = None
+        try:
+            job.run()
+        except Exception as failure:  # noqa: BLE001 (the top of a thread; the store decides what it means)
+            error = failure
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._job_done, job, error)
+
+    def _job_done(self, job: DiskJob, error: Exception | None) -> None:
+        self._jobs_under_way -= 1
+        try:
+            self._store.job_done(job, error, self._clock())
+        except (StoreError, DiskError) as failure:
+            self._fail(f"a job of the store failed: {failure}")
+        self._jobs_done.set()
+
+    # -- time and trouble ------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        assert self._loop is not None, "started"
+        self._tick_handle = self._loop.call_later(TICK_INTERVAL_S, self._tick)
+        now_ms = self._clock()
+        try:
+            self._store.tick(now_ms)
+        except (StoreError, DiskError) as error:
+            self._fail(f"the store failed: {error}")
+            return
+        for channel in self._controller.tick(now_ms):
+            channel.close()
+        if self._controller.registration.is_due(now_ms):
+            self._register_soon()
+        if now_ms >= self._next_status_log_ms:
+            self._next_status_log_ms = now_ms + STATUS_LOG_INTERVAL_MS
+            self._log_status()
+
+    def _log_status(self) -> None:
+        status = self._dledger.status()
+        log.info(
+            "%s ledger=%s..%s committed=%s reput=%s synced=%s watermarks=%s serving=%s",
+            self,
+            status["ledger_begin"],
+            status["ledger_end"],
+            status["committed"],
+            self._store.applied_index,
+            status["synced"],
+            status["watermarks"],
+            self._store.serving,
+        )
+
+    def _fail(self, reason: str) -> None:
+        log.critical("%s must stop: %s", self, reason)
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_result(reason)
+
+    # -- NameServers -----------------------------------------------------------------------------------------
+
+    def _serving_changed(self, is_serving: bool) -> None:
+        log.info("%s serving=%s", self, is_serving)
+        self._register_soon()
+
+    def _register_soon(self) -> None:
+        for name_server in self._name_servers:
+            name_server.wanted.set()
+
+    async def _keep_registered(self, name_server: _NameServer) -> None:
+        """One task per NameServer, so that a dead one delays no other."""
+        registration = self._controller.registration
+        timeout_s = self.config.register_broker_timeout_ms / 1000
+        while True:
+            await name_server.wanted.wait()
+            name_server.wanted.clear()
+            answer = await self._ask(name_server, registration.register_request, timeout_s)
+            if answer is None:
+                registration.retry_soon(self._clock())
+
+    async def _unregister(self, name_server: _NameServer) -> None:
+        await self._ask(name_server, self._controller.registration.unregister_request, UNREGISTER_TIMEOUT_S)
+
+    async def _ask(
+        self, name_server: _NameServer, make_request: Callable[[], RemotingCommand], timeout_s: float
+    ) -> RemotingCommand | None:
+        """The answer, None when there is none or it says no. Only changes are logged: it may go on for hours."""
+        try:
+            answer = await self._client.invoke(name_server.address, make_request(), timeout_s)
+            fault = None if answer.code == ResponseCode.SUCCESS else f"code {answer.code}: {answer.remark}"
+        except RemotingError as error:
+            answer, fault = None, str(error)
+        if fault is not None and fault != name_server.fault:
+            log.warning("%s name server refuses or is away addr=%s: %s", self, name_server.address, fault)
+        elif fault is None and name_server.fault is not None:
+            log.info("%s name server is back addr=%s", self, name_server.address)
+        name_server.fault = fault
+        return answer if fault is None else None
+
+
+class _NameServer:
+    """What the broker keeps of one NameServer."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.wanted = asyncio.Event()
+        self.fault: str | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+def dledger_config(config: BrokerConfig) -> DLedgerConfig:
+    """The settings of the replicated log. Raises DLedgerConfigError."""
+    dledger, store = config.dledger, config.store
+    is_sync = store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    return DLedgerConfig(
+        group=dledger.group,
+        self_id=dledger.self_id,
+        peers={peer: parse_address(address) for peer, address in dledger.peers.items()},
+        directory=_ledger_directory(config),
+        cluster_secret=dledger.cluster_secret.encode(),
+        peer_dial={peer: parse_address(address) for peer, address in dledger.peer_dial.items()},
+        flush_mode=FlushMode.SYNC_FLUSH if is_sync else FlushMode.ASYNC_FLUSH,
+        flush_interval_ms=store.flush_interval_commit_log_ms,
+        flush_size_min=store.flush_commit_log_least_pages * _PAGE_SIZE,
+        flush_thorough_interval_ms=store.flush_commit_log_thorough_interval_ms,
+        data_file_size=store.mapped_file_size_commit_log,
+        member=MemberConfig(
+            self_id=dledger.self_id,
+            peers=tuple(dledger.peers),
+            heart_beat_interval_ms=dledger.heart_beat_interval_ms,
+            election_timeout_ms_min=dledger.vote_timeout_ms_min,
+            election_timeout_ms_max=dledger.vote_timeout_ms_max,
+            pending_size_max=dledger.max_pending_bytes,
+        ),
+    )
+
+
+def store_config(config: BrokerConfig) -> StoreConfig:
+    """The settings of the store. Raises StoreConfigError."""
+    store = config.store
+    return StoreConfig(
+        store_path_root_dir=store.store_path_root_dir,
+        ledger_directory=_ledger_directory(config),
+        store_host=pack_host(config.broker_addr),
+        mapped_file_size_commit_log=store.mapped_file_size_commit_log,
+        mapped_file_size_consume_queue=store.mapped_file_size_consume_queue,
+        max_message_size=store.max_message_size,
+        flush_interval_consume_queue_ms=store.flush_interval_consume_queue_ms,
+        flush_consume_queue_least_pages=store.flush_consume_queue_least_pages,
+        flush_consume_queue_thorough_interval_ms=store.flush_consume_queue_thorough_interval_ms,
+        flush_consumer_offset_interval_ms=store.flush_consumer_offset_interval_ms,
+        max_transfer_bytes_on_message_in_memory=store.max_transfer_bytes_on_message_in_memory,
+        max_transfer_count_on_message_in_memory=store.max_transfer_count_on_message_in_memory,
+        max_filter_message_size=store.max_filter_message_size,
+    )
+
+
+def _ledger_directory(config: BrokerConfig) -> str:
+    return f"{config.store.store_path_root_dir}/dledger-{config.dledger.self_id}"
+
+
+async def run_broker(config: BrokerConfig) -> None:
+    """Runs a broker until SIGTERM or SIGINT. Raises OSError when a port or the store is taken, SystemExit(1)
+    when the store cannot be opened or the broker had to stop by itself; the reason is logged.
+    """
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        broker = Broker(config)
+    except (DLedgerError, StoreError) as error:
+        log.critical("broker does not start: %s", error)
+        raise SystemExit(1) from None
+    await broker.start()
+    failure = loop.create_task(broker.failed())
+    stop_wanted = loop.create_task(stopped.wait())
+    done, _ = await asyncio.wait((failure, stop_wanted), return_when=asyncio.FIRST_COMPLETED)
+    stop_wanted.cancel()
+    if failure in done:
+        await broker.abort()
+        raise SystemExit(1)
+    failure.cancel()
+    await broker.stop()

@@ -205,6 +205,7 @@ class StoreGroup:
             max_message_size=16 * 1024,
             flush_consume_queue_thorough_interval_ms=self.thorough_interval_ms,
             checkpoint_entries_max=self.checkpoint_entries_max,
+            flush_consumer_offset_interval_ms=500,
             consume_queue_cache_size=64 * 20,
         )
 

@@ -45,6 +45,10 @@ _ANSWERED_BY: Mapping[type, Callable[[PeerMessage], PeerId]] = {
 class LinkOwner(Protocol):
     """What a link tells its server. All calls come from the event loop."""
 
+    def link_made(self, link: "PeerLink") -> None:
+        """Connected, nothing known yet. link_lost() will follow."""
+        ...
+
     def link_established(self, link: "PeerLink", peer: Hello) -> None: ...
     def link_received(self, link: "PeerLink", message: PeerMessage, payload: bytes) -> None: ...
     def link_lost(self, link: "PeerLink") -> None: ...
@@ -78,6 +82,7 @@ class PeerLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._owner.link_made(self)
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -205,9 +205,7 @@ class DLedgerServer:
             membership_index=identity.membership_index,
             data_file_size=self.config.data_file_size,
         )
-        link = PeerLink(self, self.config, own, dialled=dialled)
-        self._links.add(link)
-        return link
+        return PeerLink(self, self.config, own, dialled=dialled)
 
     async def _dial(self, peer: PeerId) -> None:
         """Keeps the connection by which this member asks `peer`."""
@@ -232,6 +230,11 @@ class DLedgerServer:
                     await dial_now.wait()
             except TimeoutError:
                 backoff_ms = min(2 * backoff_ms, self.config.dial_backoff_ms_max)
+
+    def link_made(self, link: PeerLink) -> None:
+        self._links.add(link)
+        if self._server is None:
+            link.abort()  # it came while this member was leaving
 
     def link_established(self, link: PeerLink, peer: Hello) -> None:
         peer_id = peer.member_id

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from disk.disk import Disk, DiskError
 from disk.mapped_file import DescriptorCache, MappedFile
+from disk.mapped_file_queue import MappedFileQueue
 from dledger.core.output import Batch
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
@@ -78,6 +79,9 @@ class LogStore(LogReader):
         self._syncs: list[SyncJob] = []
         self._marking: MarkJob | None = None
         self._preparing: PrepareFileJob | None = None
+        self._made: list[
+            tuple[MappedFileQueue, int]
+        ] = []  # (queue, offset) of files made ahead, not in use yet
         self._cutting: CutJob | None = None
 
     @classmethod
@@ -350,6 +354,7 @@ class LogStore(LogReader):
         assert job is self._cutting
         self._cutting = None
         self._release(job.held)
+        self._take_made()
 
     # -- files ahead -------------------------------------------------------------------------------------------
 
@@ -386,12 +391,22 @@ class LogStore(LogReader):
             return
         if job.log_generation == self.log_generation:
             self._data.allocated_to = max(self._data.allocated_to, job.allocated_to)
-        for queue, offset in job.made:
+        self._made += job.made
+        if self._cutting is None:
+            self._take_made()
+
+    def _take_made(self) -> None:
+        """Files made ahead come into use. No cut is under way, so what is still there stays."""
+        for queue, offset in self._made:
+            path = queue.path_of(offset)
+            if queue.find_mapped_file_by_offset(offset) is not None or not self._disk.exists(path):
+                continue  # an append could not wait for it, or a cut has taken it
             if offset == queue.end_offset:
                 queue.adopt(offset)
-            elif offset > queue.end_offset:
+            else:
                 # A cut has taken the files before it. A crash before this line leaves a gap that recovery closes.
-                self._disk.unlink(queue.path_of(offset))
+                self._disk.unlink(path)
+        self._made.clear()
 
     # -- the end -----------------------------------------------------------------------------------------------
 

@@ -10,11 +10,12 @@ import pytest
 from crash_disk import CrashDisk
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ledger_model import LedgerModel
 from test_log_store import DATA, FILE_SIZE, append, config, cut, facts, fill, run, sync
 
 from disk.disk import DiskError
 from disk.real_disk import RealDisk
-from dledger.entry import EntryKind, Index, Term
+from dledger.entry import Index
 from dledger.log.config import LogConfig
 from dledger.log.errors import LedgerConfigError, LedgerDamagedError
 from dledger.log.log_store import LogStore
@@ -302,95 +303,30 @@ def test_each_flipped_bit_above_the_mark_is_found_and_what_is_before_it_kept() -
         logging.disable(logging.NOTSET)
 
 
-class Model:
-    """A ledger on a crashing disk, with what it has promised."""
-
-    def __init__(self) -> None:
-        self.disk = CrashDisk()
-        self.log = LogStore.open(self.disk, config())
-        self.entries: list[tuple[int, bytes]] = []  # (term, body)
-        self.durable = 0  # entries that must survive anything
-        self.now_ms = 0
-        self.number = 0
-        self.may_doubt = False
-
-    def append(self, sizes: list[int], new_term: bool) -> None:
-        term = (self.entries[-1][0] if self.entries else 0) + new_term
-        bodies = []
-        for size in sizes:
-            self.number += 1
-            bodies.append((b"%d." % self.number * size)[:size])
-        self.log.append(bodies, self.log.reserve(sizes), Term(term), EntryKind.MESSAGE)
-        self.entries += [(term, body) for body in bodies]
-
-    def sync(self) -> None:
-        job = self.log.sync_job()
-        if job is not None:
-            job.run()
-            self.durable = self.log.sync_done(job) + 1
-
-    def mark(self) -> None:
-        self.now_ms += 2000
-        job = self.log.mark_job(self.now_ms)
-        if job is not None:
-            job.run()
-            self.log.mark_done(job)
-            self.may_doubt = False
-
-    def prepare(self) -> None:
-        job = self.log.prepare_job()
-        if job is not None:
-            job.run()
-            self.log.prepare_done(job)
-
-    def cut(self, share: float) -> None:
-        if self.entries:
-            keep = int(len(self.entries) * share)
-            cut(self.log, keep)
-            del self.entries[keep:]
-            self.durable = min(self.durable, keep)
-
-    def restart(self, clean: bool) -> None:
-        self.log.close(clean=clean)
-        self.log = LogStore.open(self.disk, config())
-        self.may_doubt = self.may_doubt and not clean
-        assert not self.log.doubted or self.may_doubt
-        self.log.doubt_saved()
-        assert self.log.ledger_end_index == len(self.entries) - 1, "a process crash loses nothing"
-        self.durable = len(self.entries)
-        self.check()
-
-    def power_loss(self, seed: int) -> None:
-        self.disk = self.disk.crash(Random(seed))
-        self.log = LogStore.open(self.disk, config())
-        kept = self.log.ledger_end_index + 1
-        assert self.durable <= kept <= len(self.entries)
-        del self.entries[kept:]
-        self.durable = kept
-        self.check()
-        self.may_doubt = self.log.doubted
-        self.log.doubt_saved()
-
-    def check(self) -> None:
-        assert self.log.ledger_end_index == len(self.entries) - 1
-        seen = []
-        for batch in self.log.batches_from(Index(0), self.log.ledger_end_index, 600):
-            for index, at in enumerate(batch.offsets, batch.first_index):
-                term = self.log.term_at(Index(index))
-                seen.append((term, batch.buffer[at + 48 : batch.end_offset_of(index)]))
-        assert seen == self.entries
-        assert self.log.durable_index == self.durable - 1
-
-
 SMALL = st.lists(st.integers(0, 900), min_size=1, max_size=9)
 LARGE = st.lists(st.integers(2500, 4040), min_size=1, max_size=2)
+WITHOUT_ARGUMENTS = [
+    LedgerModel.begin_sync,
+    LedgerModel.end_sync,
+    LedgerModel.sync,
+    LedgerModel.begin_mark,
+    LedgerModel.end_mark,
+    LedgerModel.begin_prepare,
+    LedgerModel.end_prepare,
+    LedgerModel.end_cut,
+    LedgerModel.check,
+]
+SEEDS = st.integers(0, 1 << 30)
 STEPS: st.SearchStrategy[tuple[Callable[..., None], tuple[object, ...]]] = st.one_of(
-    st.tuples(st.just(Model.append), st.tuples(SMALL, st.booleans())),
-    st.tuples(st.just(Model.append), st.tuples(LARGE, st.booleans())),
-    st.tuples(st.sampled_from([Model.sync, Model.mark, Model.prepare, Model.check]), st.just(())),
-    st.tuples(st.just(Model.cut), st.tuples(st.floats(0, 0.99))),
-    st.tuples(st.just(Model.restart), st.tuples(st.booleans())),
-    st.tuples(st.just(Model.power_loss), st.tuples(st.integers(0, 1 << 30))),
+    st.tuples(st.just(LedgerModel.append), st.tuples(SMALL, st.booleans())),
+    st.tuples(st.just(LedgerModel.append), st.tuples(LARGE, st.booleans())),
+    st.tuples(st.sampled_from(WITHOUT_ARGUMENTS), st.just(())),
+    st.tuples(st.just(LedgerModel.begin_cut), st.tuples(st.floats(0, 0.99))),
+    st.tuples(st.just(LedgerModel.restart), st.tuples(st.booleans())),
+    st.tuples(st.just(LedgerModel.power_loss), st.tuples(SEEDS)),
+    st.tuples(
+        st.just(LedgerModel.power_loss_during), st.tuples(st.integers(0, 3), st.integers(0, 12), SEEDS)
+    ),
 )
 
 
@@ -402,11 +338,11 @@ def test_any_history_keeps_what_was_durable_and_nothing_that_was_not_appended(
 ) -> None:
     logging.disable()
     try:
-        model = Model()
+        model = LedgerModel()
         for step, arguments in steps:
             step(model, *arguments)
-        model.check()
         model.power_loss(1)
+        model.check()
     finally:
         logging.disable(logging.NOTSET)
 

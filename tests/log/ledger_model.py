@@ -1,0 +1,171 @@
+"""A ledger on a crashing disk beside what it has promised, for histories of any kind."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+
+from crash_disk import CrashDisk
+from test_log_store import config
+
+from dledger.entry import EntryKind, Index, Term
+from dledger.log.jobs import CutJob, MarkJob, PrepareFileJob, SyncJob
+from dledger.log.log_store import LogStore
+
+
+class PowerLossError(Exception):
+    """Raised out of a disk operation; nothing of the process goes on after it."""
+
+
+class LedgerModel:
+    """Each method is a step of a history. Jobs run when a step says so, in any order, as threads would run them."""
+
+    def __init__(self) -> None:
+        self.disk = CrashDisk()
+        self.log = LogStore.open(self.disk, config())
+        self.entries: list[tuple[int, bytes]] = []  # (term, body)
+        self.durable = 0  # entries that must survive anything
+        self.now_ms = 0
+        self.number = 0
+        self.doubts = 0  # power losses after which there was doubt
+        self._doubt_on_disk = False
+        self._sync: SyncJob | None = None
+        self._mark: MarkJob | None = None
+        self._prepare: PrepareFileJob | None = None
+        self._cut: CutJob | None = None
+
+    def append(self, sizes: list[int], new_term: bool) -> None:
+        if self._cut is not None:
+            return
+        term = (self.entries[-1][0] if self.entries else 0) + new_term
+        bodies = []
+        for size in sizes:
+            self.number += 1
+            bodies.append((b"%d." % self.number * size)[:size])
+        self.log.append(bodies, self.log.reserve(sizes), Term(term), EntryKind.MESSAGE)
+        self.entries += [(term, body) for body in bodies]
+
+    def begin_sync(self) -> None:
+        if self._sync is None:
+            self._sync = self.log.sync_job()
+
+    def end_sync(self) -> None:
+        job, self._sync = self._sync, None
+        if job is not None:
+            job.run()
+            self.durable = self.log.sync_done(job) + 1
+
+    def begin_mark(self) -> None:
+        self.now_ms += 2000
+        if self._mark is None:
+            self._mark = self.log.mark_job(self.now_ms)
+
+    def end_mark(self) -> None:
+        job, self._mark = self._mark, None
+        if job is not None:
+            job.run()
+            self.log.mark_done(job)
+            self._doubt_on_disk = self._doubt_on_disk and job.cancelled
+
+    def begin_prepare(self) -> None:
+        if self._prepare is None:
+            self._prepare = self.log.prepare_job()
+
+    def end_prepare(self) -> None:
+        job, self._prepare = self._prepare, None
+        if job is not None:
+            job.run()
+            self.log.prepare_done(job)
+
+    def begin_cut(self, share: float) -> None:
+        if self.entries and self._cut is None:
+            keep = int(len(self.entries) * share)
+            self._cut = self.log.begin_cut(Index(keep))
+            del self.entries[keep:]
+            self.durable = min(self.durable, keep)
+
+    def end_cut(self) -> None:
+        job, self._cut = self._cut, None
+        if job is not None:
+            job.run()
+            self.log.cut_done(job)
+            self._doubt_on_disk = False
+
+    def sync(self) -> None:
+        self.begin_sync()
+        self.end_sync()
+
+    def restart(self, clean: bool) -> None:
+        for end in (self.end_sync, self.end_mark, self.end_prepare, self.end_cut):
+            end()
+        self.log.close(clean=clean)
+        self._doubt_on_disk = self._doubt_on_disk and not clean
+        self.log = LogStore.open(self.disk, config())
+        assert not self.log.doubted or self._doubt_on_disk
+        self.log.doubt_saved()
+        assert self.log.ledger_end_index == len(self.entries) - 1, "the end of a process loses nothing"
+        self.durable = len(self.entries)
+        self.check()
+
+    def power_loss(self, seed: int) -> None:
+        """The power may go again while the ledger recovers."""
+        random = Random(seed)
+        cut_length = len(self.entries) if self._cut is not None else None
+        self.disk = self.disk.crash(random)
+        while random.random() < 0.3:
+            self._fail_after(random.randrange(12))
+            with suppress(PowerLossError):
+                LogStore.open(self.disk, config())
+            self.disk = self.disk.crash(random)
+        self._sync = self._mark = self._prepare = self._cut = None
+        self.log = LogStore.open(self.disk, config())
+        kept = self.log.ledger_end_index + 1
+        assert kept >= self.durable
+        if cut_length is None:
+            assert kept <= len(self.entries)
+        elif kept > cut_length:
+            # The cut had not begun on the disk: what was to go is there again, and as good as before.
+            self._take_back()
+        del self.entries[kept:]
+        self.durable = kept
+        self.check()
+        self.doubts += self.log.doubted
+        self._doubt_on_disk = self.log.doubted
+        self.log.doubt_saved()
+
+    def power_loss_during(self, step: int, after: int, seed: int) -> None:
+        """The power goes at the n-th change that a running job makes."""
+        end: Callable[[], None] = (self.end_sync, self.end_mark, self.end_prepare, self.end_cut)[step]
+        cut = self._cut
+        self._fail_after(after)
+        try:
+            end()
+        except PowerLossError:
+            self._cut = cut
+        self.power_loss(seed)
+
+    def check(self) -> None:
+        assert self._read() == self.entries
+        assert self.log.durable_index == self.durable - 1
+
+    def _take_back(self) -> None:
+        self.entries += self._read()[len(self.entries) :]
+
+    def _read(self) -> list[tuple[int, bytes]]:
+        seen = []
+        for batch in self.log.batches_from(Index(0), self.log.ledger_end_index, 600):
+            for index, at in enumerate(batch.offsets, batch.first_index):
+                term = self.log.term_at(Index(index))
+                assert term is not None
+                seen.append((int(term), batch.buffer[at + 48 : batch.end_offset_of(index)]))
+        return seen
+
+    def _fail_after(self, count: int) -> None:
+        left = count
+
+        def fail(operation: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise PowerLossError(f"{operation} {path}")
+
+        self.disk.fail = fail

@@ -7,6 +7,7 @@ connection waits.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -62,15 +63,13 @@ class HttpEndpoint:
         return door
 
     async def _import_aiohttp(self) -> None:
-        self._web_server = await asyncio.get_running_loop().run_in_executor(None, self._make_web_server)
+        await asyncio.get_running_loop().run_in_executor(None, importlib.import_module, "aiohttp.web")
+        from aiohttp import web
+
+        self._web_server = web.Server(self._handle, access_log=None)
         doors, self._doors = self._doors, []
         for door in doors:
             door.hand_over_to(self._web_server())
-
-    def _make_web_server(self) -> web.Server:
-        from aiohttp import web
-
-        return web.Server(self._handle, access_log=None)
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
         from aiohttp import web

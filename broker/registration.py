@@ -112,7 +112,7 @@ class Registration:
                 data_version=DataVersion(
                     timestamp=version.timestamp,
                     counter=version.counter,
-                    state_version=self._store.term,
+                    state_version=max(self._store.term, 0),
                 ),
                 topic_config_table=table,
                 mapping_data_version=DataVersion(timestamp=0, counter=0, state_version=0),

@@ -26,7 +26,8 @@ class _Node:
         apply(self.now, size)
 
     def sync(self) -> None:
-        self.durable = bytearray(self.now)
+        for change in self.pending:
+            apply(self.durable, change)
         self.pending.clear()
 
     def survivor(self, random: Random) -> "_Node":
@@ -127,6 +128,11 @@ class CrashDisk:
                     survivors[id(node)] = node.survivor(random)
                 after._names[path] = after._durable_names[path] = survivors[id(node)]
         return after
+
+    def fail_write_back(self) -> None:
+        """What is unsynced will never be on disk, yet still reads back: the pages count as clean."""
+        for node in self._names.values():
+            node.pending.clear()
 
     def content(self, path: str) -> bytearray:
         """What readers see, to be changed in place."""

@@ -106,6 +106,18 @@ class LedgerModel:
         self.durable = len(self.entries)
         self.check()
 
+    def restart_after_failed_write_back(self) -> None:
+        """A sync has failed, the process has stopped as it must, and what it wrote reads back all the same."""
+        if self._cut is not None:
+            self.end_cut()
+        self.disk.fail_write_back()
+        self._sync = self._mark = self._prepare = None
+        self.log = LogStore.open(self.disk, config())
+        assert self.log.ledger_end_index == len(self.entries) - 1
+        self.durable = len(self.entries)
+        self.check()
+        self.log.doubt_saved()
+
     def power_loss(self, seed: int) -> None:
         """The power may go again while the ledger recovers."""
         random = Random(seed)

@@ -314,6 +314,7 @@ WITHOUT_ARGUMENTS = [
     LedgerModel.begin_prepare,
     LedgerModel.end_prepare,
     LedgerModel.end_cut,
+    LedgerModel.restart_after_failed_write_back,
     LedgerModel.check,
 ]
 SEEDS = st.integers(0, 1 << 30)

@@ -292,15 +292,16 @@ def test_the_mark_follows_what_is_durable_within_a_second(log: LogStore) -> None
     assert job.mark.index == log.ledger_end_index
 
 
-def test_a_mark_on_its_way_is_not_raised_over_a_cut(log: LogStore) -> None:
+@pytest.mark.parametrize("mark_first", [False, True])
+def test_a_mark_on_its_way_is_not_raised_over_a_cut(log: LogStore, mark_first: bool) -> None:
     fill(log, 9)
     sync(log)
     log.mark_job(0)
     late = log.mark_job(5000)
     assert late is not None
     cut_job = log.begin_cut(Index(5))
-    late.run()
-    cut_job.run()
+    for job in (late, cut_job) if mark_first else (cut_job, late):
+        job.run()
     log.mark_done(late)
     log.cut_done(cut_job)
     log.close()

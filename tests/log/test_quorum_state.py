@@ -78,6 +78,20 @@ def test_a_vote_whose_sync_failed_is_either_stored_or_not() -> None:
         assert QuorumState.load(disk, DIRECTORY).hard_state == found
 
 
+def test_a_vote_that_only_the_page_cache_has_is_written_again_before_it_counts() -> None:
+    for seed in range(20):
+        disk = CrashDisk()
+        quorum_state = QuorumState.load(disk, DIRECTORY)
+        quorum_state.store_job(state(1)).run()
+        disk.fail = lambda operation, path: broken(operation, path) if operation == "fdatasync" else None
+        with pytest.raises(DiskError):
+            quorum_state.store_job(state(2)).run()
+        disk.fail = lambda operation, path: None
+        disk.fail_write_back()
+        assert QuorumState.load(disk, DIRECTORY).hard_state == state(2)
+        assert QuorumState.load(disk.crash(Random(seed)), DIRECTORY).hard_state == state(2)
+
+
 def test_a_job_overtaken_by_a_later_one_does_not_bring_the_old_state_back() -> None:
     disk = CrashDisk()
     quorum_state = QuorumState.load(disk, DIRECTORY)

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from disk.disk import File
-from disk.mapped_file import DescriptorCache, MappedFile
-from disk.mapped_file_queue import file_name, make_file
+from disk.disk import Disk, File
+from disk.mapped_file import MappedFile
 from store.consume_queue import ConsumeQueue
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE
 
@@ -25,11 +24,11 @@ class _Part:
 class ConsumeQueueFlushJob:
     """Fulfils DiskJob. Each file is synced before it is left, so units count as flushed only if the whole job did."""
 
-    __slots__ = ("_descriptors", "_parts", "flushed_to")
+    __slots__ = ("_disk", "_parts", "flushed_to")
     kind = "flush-consume-queue"
 
-    def __init__(self, descriptors: DescriptorCache, queues: Sequence[ConsumeQueue]) -> None:
-        self._descriptors = descriptors
+    def __init__(self, disk: Disk, queues: Sequence[ConsumeQueue]) -> None:
+        self._disk = disk
         self._parts: list[_Part] = []
         self.flushed_to: list[tuple[ConsumeQueue, int]] = []  # what settle() may be followed by
         for queue in queues:
@@ -74,13 +73,13 @@ class ConsumeQueueFlushJob:
 
     def _write_new_file(self, part: _Part) -> None:
         files = part.queue.files
-        disk = self._descriptors.disk
+        disk = self._disk
         disk.make_directory(files.directory)
-        make_file(
-            self._descriptors, files.directory, part.file_from_offset, files.mapped_file_size, durable=False
-        )
-        file = disk.open(f"{files.directory}/{file_name(part.file_from_offset)}")
+        file = disk.open(files.path_of(part.file_from_offset), create=True)
         try:
+            # A file of that name is what a crash or a power loss has left of an earlier life of the queue.
+            file.truncate(0)
+            file.truncate(files.mapped_file_size)
             file.pwrite(part.data, part.offset_in_file)
             file.fdatasync()
         finally:

@@ -84,6 +84,10 @@ class ConsumeQueueStore:
                 fault = str(error)
             if fault is not None:
                 return f"{queue.files.directory}: {fault}"
+        known = {queue.files.directory for queue in self._queues.values()}
+        for directory in self._directories():
+            if directory not in known:
+                self._delete_files(directory)  # of a queue that began behind the checkpoint
         return None
 
     def delete_all(self) -> None:
@@ -92,11 +96,8 @@ class ConsumeQueueStore:
             queue.files.close()
         self._queues.clear()
         self._dirty.clear()
-        for topic in self._disk.list_directory(self.directory):
-            for queue_id in self._disk.list_directory(f"{self.directory}/{topic}"):
-                directory = f"{self.directory}/{topic}/{queue_id}"
-                for name in reversed(self._disk.list_directory(directory)):
-                    self._disk.unlink(f"{directory}/{name}")
+        for directory in self._directories():
+            self._delete_files(directory)
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
         for queue in self._queues.values():
@@ -117,7 +118,7 @@ class ConsumeQueueStore:
             self._dirty.pop(queue, None)
             if queue.unflushed_count:
                 taken.append(queue)
-        return ConsumeQueueFlushJob(self._descriptors, taken) if taken else None
+        return ConsumeQueueFlushJob(self._disk, taken) if taken else None
 
     def flush_done(self, job: ConsumeQueueFlushJob, *, succeeded: bool) -> None:
         """Settles a job that has run. After an error its units are written anew by the next one."""
@@ -135,6 +136,16 @@ class ConsumeQueueStore:
     def close(self) -> None:
         for queue in self._queues.values():
             queue.files.close()
+
+    def _directories(self) -> Iterator[str]:
+        """Of all queues that have one on disk."""
+        for topic in self._disk.list_directory(self.directory):
+            for queue_id in self._disk.list_directory(f"{self.directory}/{topic}"):
+                yield f"{self.directory}/{topic}/{queue_id}"
+
+    def _delete_files(self, directory: str) -> None:
+        for name in reversed(self._disk.list_directory(directory)):
+            self._disk.unlink(f"{directory}/{name}")
 
     def _add(self, topic: bytes, queue_id: int) -> ConsumeQueue:
         name = topic.decode("utf-8", "surrogateescape")

@@ -6,6 +6,7 @@ why files are written and read by position although RocketMQ maps them.
 
 # The calls by name: which system call runs is the point here.
 # ruff: noqa: PTH102, PTH105, PTH108, PTH116, PTH120, PTH208
+import ctypes
 import errno
 import os
 import stat
@@ -18,6 +19,13 @@ from disk.disk import Buffer, DiskError, NoSpaceError
 IOV_MAX = os.sysconf("SC_IOV_MAX") if os.sysconf("SC_IOV_MAX") > 0 else 16
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+# The system call itself: where a file system cannot do it, glibc's posix_fallocate writes zeros into blocks that read
+# as zeros, which races with a writer in another thread. None on systems that do not have the call.
+_fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+if _fallocate is not None:
+    _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
+_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @contextmanager
@@ -87,8 +95,13 @@ class RealFile:
             os.ftruncate(self._descriptor, size)
 
     def allocate(self, offset: int, size: int) -> None:
-        with _disk_errors(self.path):
-            os.posix_fallocate(self._descriptor, offset, size)
+        # Where it is not supported, a full disk shows at the write itself.
+        while _fallocate is not None and _fallocate(self._descriptor, 0, offset, size):
+            code = ctypes.get_errno()
+            if code in _NOT_SUPPORTED:
+                return
+            if code != errno.EINTR:
+                raise _disk_error(OSError(code, os.strerror(code)), self.path)
 
     def size(self) -> int:
         with _disk_errors(self.path):

@@ -1,7 +1,9 @@
 """The real disk: positions, many buffers, errors by class."""
 
+import ctypes
 import errno
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -45,7 +47,10 @@ def test_truncate_lengthens_with_zeros_and_allocate_keeps_the_content(disk: Disk
     file = disk.open(f"{tmp_path}/f", create=True)
     file.pwrite(b"abc", 0)
     file.truncate(8192)
-    file.allocate(0, 4096)
+    file.allocate(0, 1 << 20)
+    assert file.size() == 1 << 20, "only allocate() within the length leaves it alone"
+    assert Path(file.path).stat().st_blocks * 512 >= 1 << 20
+    file.truncate(8192)
     assert file.size() == 8192
     assert file.pread(8192, 0) == b"abc" + bytes(8189)
 
@@ -69,12 +74,31 @@ def test_a_full_disk_is_told_apart_from_a_broken_one(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(real_disk.os, "pwrite", fail)
-    monkeypatch.setattr(real_disk.os, "posix_fallocate", fail)
+    monkeypatch.setattr(real_disk.os, "pwritev", fail)
     with pytest.raises(NoSpaceError):
         file.pwrite(b"x", 0)
     with pytest.raises(NoSpaceError) as failure:
-        file.allocate(0, 1)
+        file.pwritev([b"x"], 0)
     assert (failure.value.errno, failure.value.filename) == (code, f"{tmp_path}/f")
+
+
+@pytest.mark.parametrize(
+    ("code", "raised"), [(errno.ENOSPC, NoSpaceError), (errno.EIO, DiskError), (errno.EOPNOTSUPP, None)]
+)
+def test_space_that_cannot_be_set_aside_is_missed_only_where_it_could_be(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, raised: type[DiskError] | None
+) -> None:
+    codes = [errno.EINTR, code]
+
+    def fallocate(descriptor: int, mode: int, offset: int, size: int) -> int:
+        ctypes.set_errno(codes.pop(0))
+        return -1
+
+    file = disk.open(f"{tmp_path}/f", create=True)
+    monkeypatch.setattr(real_disk, "_fallocate", fallocate)
+    with nullcontext() if raised is None else pytest.raises(raised):
+        file.allocate(0, 4096)
+    assert codes == []
 
 
 def test_a_failed_sync_is_no_lack_of_space(

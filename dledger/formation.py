@@ -44,7 +44,7 @@ def group_uuid_of(pairs: Iterable[tuple[PeerId, bytes]]) -> bytes:
 
 
 class Formation:
-    """Of one unformed member. Invariant: gives a Formed once, and always the same for the same peers seen."""
+    """Of one unformed member. Invariant: gives a Formed once, made of what the peers that are there now have shown."""
 
     def __init__(self, self_id: PeerId, members: Iterable[PeerId], disk_uuid: bytes) -> None:
         self._self_id = self_id
@@ -54,7 +54,7 @@ class Formation:
 
     @property
     def missing(self) -> list[PeerId]:
-        """Members not seen yet, sorted: what a first start waits for."""
+        """Members that are not there, sorted: what a first start waits for."""
         return sorted(self._members - self._unformed.keys())
 
     def start(self) -> Formed | None:
@@ -69,8 +69,7 @@ class Formation:
         if self._formed:
             return None
         if group is None:
-            # The newest disk counts: a peer that lost its disk before the group was formed is simply a new
-            # one.
+            # The newest disk counts: a peer that lost its disk before the group was formed is simply a new one.
             self._unformed[peer_id] = disk_uuid
             return self._form_if_all_seen()
         if group_uuid_of(group.pairs) != group.group_uuid:
@@ -78,6 +77,10 @@ class Formation:
         self._formed = True
         own_pair = (self._self_id, self._unformed[self._self_id])
         return Formed(group, doubted=own_pair not in group.pairs)
+
+    def peer_lost(self, peer_id: PeerId) -> None:
+        """No connection to it any more: it may have been formed since it said that it was not."""
+        self._unformed.pop(peer_id, None)
 
     def _form_if_all_seen(self) -> Formed | None:
         if self._formed or self._unformed.keys() != self._members:

@@ -31,6 +31,7 @@ from dledger.core.output import (
 )
 from dledger.disk_work import CutDone, DiskWork, Failed, HardStateSaved, Synced
 from dledger.entry import EntryCorruptError, EntryKind, Index, Pos, Term, VerifiedRange, verify_entries
+from dledger.errors import HandshakeRefusedError
 from dledger.formation import Formation, Formed, GroupIdentity
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
@@ -179,22 +180,33 @@ class Replica:
                 pass
         self._drain()
 
-    def peer_seen(self, peer: PeerId, disk_uuid: bytes, group: GroupIdentity | None, now_ms: int) -> None:
-        """What a peer proved to be, before peer_connected(). Raises HandshakeRefusedError if that cannot
-        be.
+    def peer_seen(self, peer: PeerId, disk_uuid: bytes, group: GroupIdentity | None, now_ms: int) -> bool:
+        """What a peer proved to be, before peer_connected(). Whether this member has been formed just now: then
+        peers that know it as unformed are to be told soon, by shaking hands anew.
+
+        Raises HandshakeRefusedError if what the peer says cannot be.
         """
-        if self._formation is not None and self._form(self._formation.peer_seen(peer, disk_uuid, group)):
-            # Unformed it has heard and said nothing, so there is nothing to keep.
-            self.member = self._make_member(now_ms)
+        if self._formation is None:
+            if group is not None and group != self.group_identity:
+                raise HandshakeRefusedError(f"{peer!r} was formed into another group meanwhile")
+            return False
+        if not self._form(self._formation.peer_seen(peer, disk_uuid, group)):
+            return False
+        # Unformed it has heard and said nothing, so there is nothing to keep.
+        self.member = self._make_member(now_ms)
+        return True
 
     def peer_connected(self, peer: PeerId, now_ms: int) -> None:
+        """The connection is up by which we ask it."""
         if self.failure is None:
             self._carry_out(self.member.peer_connected(peer, now_ms), now_ms)
             self._drain()
 
     def peer_disconnected(self, peer: PeerId, now_ms: int) -> None:
-        """The connection by which we ask it, or by which it asks us, is closed."""
+        """The connection is closed by which we ask it, or the one by which it asks us."""
         if self.failure is None:
+            if self._formation is not None:
+                self._formation.peer_lost(peer)
             self._carry_out(self.member.peer_disconnected(peer, now_ms), now_ms)
             self._drain()
 

@@ -243,9 +243,13 @@ class DLedgerServer:
         group = GroupIdentity(peer.group_uuid, peer.pairs) if peer.group_uuid is not None else None
         assert peer.disk_uuid is not None, "checked in the handshake"
         try:
-            self.replica.peer_seen(peer_id, peer.disk_uuid, group, self.now_ms())
+            formed_now = self.replica.peer_seen(peer_id, peer.disk_uuid, group, self.now_ms())
         except HandshakeRefusedError as error:
             link.close(str(error))
+            return
+        if formed_now:
+            for other in list(self._links):
+                other.abort()
             return
         if link.dialled is None:
             older = self._incoming.get(peer_id)

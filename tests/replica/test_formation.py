@@ -69,3 +69,12 @@ def test_it_is_formed_once() -> None:
 def test_a_group_uuid_that_is_not_of_its_pairs_is_refused() -> None:
     with pytest.raises(HandshakeRefusedError, match="'n0'"):
         formation("n1").peer_seen("n0", DISKS["n0"], GroupIdentity(b"x" * 32, PAIRS))
+
+
+def test_a_peer_that_went_away_may_be_formed_by_now_and_must_be_met_again() -> None:
+    member = formation("n0")
+    member.peer_seen("n1", DISKS["n1"], None)
+    member.peer_lost("n1")
+    assert member.peer_seen("n2", b"a new disk of n2", None) is None
+    assert member.missing == ["n1"]
+    assert member.peer_seen("n1", DISKS["n1"], GROUP) == Formed(GROUP, doubted=False)

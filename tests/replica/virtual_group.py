@@ -147,10 +147,7 @@ class VirtualGroup:
             member = VirtualMember(self, peer_id, self._disk_of(peer_id))
             self.members[peer_id] = member
             self._tick(member)
-            for other in self.running():
-                if other is not member:
-                    self._meet(member, other)
-                    self._meet(other, member)
+            self.meet_all(member)
 
     def crash(self, peer_id: PeerId) -> None:
         member = self.members.pop(peer_id)
@@ -177,10 +174,18 @@ class VirtualGroup:
         ready = [member for member in self.running() if member.replica.member.leader_ready]
         return max(ready, key=lambda member: member.replica.member.curr_term, default=None)
 
+    def meet_all(self, member: VirtualMember) -> None:
+        for other in self.running():
+            if other is not member:
+                self._meet(member, other)
+                self._meet(other, member)
+
     def _meet(self, member: VirtualMember, other: VirtualMember) -> None:
         identity = other.replica.identity
         group: GroupIdentity | None = other.replica.group_identity
-        member.replica.peer_seen(other.id, identity.disk_uuid, group, self.now_ms)
+        if member.replica.peer_seen(other.id, identity.disk_uuid, group, self.now_ms):
+            member.later(0, lambda: self.meet_all(member))
+            return
         member.replica.peer_connected(other.id, self.now_ms)
 
     def _tick(self, member: VirtualMember) -> None:

@@ -42,6 +42,8 @@ class CoreGroup:
         self.settings = settings
         self.ids = tuple(ids)
         self.trace = trace
+        self.hung: set[PeerId] = set()  # their disks finish nothing in settle()
+        self.full: set[PeerId] = set()  # their disks have no space for a no-op
         self.nodes = {
             node_id: Node(node_id, MemoryLog(), HardState(0, Term(0), None, False)) for node_id in ids
         }
@@ -143,7 +145,9 @@ class CoreGroup:
         node.results += [(completion.closure, completion.status) for completion in output.completions]
         if output.fatal is not None:
             node.fatal = output.fatal
-        if output.no_op_wanted:
+        if output.no_op_wanted and node_id in self.full:
+            self.carry_out(node_id, node.up.write_failed_no_space(True, self.now_ms))
+        elif output.no_op_wanted:
             assert node.cutting is None, "no append while a cut is under way"
             batch = node.log.append([b"no-op"], node.up.curr_term, EntryKind.NO_OP)
             self.carry_out(node_id, node.up.append(batch, None, self.now_ms))
@@ -161,7 +165,7 @@ class CoreGroup:
         for _ in range(rounds_max):
             quiet = True
             for node_id, node in self.nodes.items():
-                if node.member is None:
+                if node.member is None or node_id in self.hung:
                     continue
                 if node.saving is not None:
                     quiet = False

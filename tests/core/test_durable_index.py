@@ -1,0 +1,70 @@
+from memory_log import MemoryLog
+
+from dledger.core.durable_index import DurableIndex
+
+
+def _log_and_durable(durable_index):
+    log = MemoryLog([1] * 10)
+    return log, DurableIndex(log, durable_index, 0)
+
+
+def test_a_sync_raises_it_once():
+    _, durable = _log_and_durable(4)
+    assert durable.synced(9, 0, 5)
+    assert durable.value == 9
+    assert not durable.synced(9, 0, 6)
+
+
+def test_a_sync_that_began_before_a_cut_counts_up_to_the_cut():
+    log, durable = _log_and_durable(4)
+    durable.cut(6)
+    log.cut(6)
+    log.append([b"x"] * 10, 2)
+    assert durable.synced(9, 0, 5)
+    assert durable.value == 5
+
+
+def test_of_two_cuts_since_the_sync_began_the_lower_counts():
+    log, durable = _log_and_durable(2)
+    for from_index in (5, 3):
+        durable.cut(from_index)
+        log.cut(from_index)
+        log.append([b"x"] * 10, 2)
+    assert not durable.synced(9, 0, 5)
+    assert durable.value == 2
+
+
+def test_a_sync_that_began_after_a_cut_counts_whole():
+    log, durable = _log_and_durable(9)
+    durable.cut(6)
+    assert durable.value == 5
+    log.cut(6)
+    log.append([b"x"] * 10, 2)
+    assert durable.synced(15, 1, 5)
+    assert durable.value == 15
+
+
+def test_it_is_stalled_when_work_waits_and_no_sync_completes():
+    log, durable = _log_and_durable(9)
+    assert not durable.is_stalled(10_000, 5000)
+    log.append([b"x"], 1)
+    durable.appended(10_000)
+    durable.appended(12_000)
+    assert not durable.is_stalled(14_999, 5000)
+    assert durable.is_stalled(15_000, 5000)
+
+
+def test_each_completed_sync_shows_that_the_disk_works():
+    log, durable = _log_and_durable(9)
+    log.append([b"x"] * 2, 1)
+    durable.appended(0)
+    durable.synced(10, 0, 4000)  # and entry 11 waits
+    assert not durable.is_stalled(8999, 5000)
+    assert durable.is_stalled(9000, 5000)
+    durable.synced(11, 0, 9001)
+    assert not durable.is_stalled(99_000, 5000)
+
+
+def test_a_tail_read_back_at_start_waits_from_the_start():
+    _, durable = _log_and_durable(8)
+    assert durable.is_stalled(5000, 5000)

@@ -1,0 +1,211 @@
+"""What a leader owes: counted commits, one answer per append, and going when it has no ground to lead."""
+
+from core_group import CoreGroup
+
+from dledger.core.messages import HeartBeatRequest, PushResponse, PushResult, PushType
+from dledger.core.output import AppendRefusal, AppendStatus, Batch, Completion, Output, RefusalReason, Role
+from dledger.entry import Index, Term
+
+SUCCESS, UNKNOWN = AppendStatus.SUCCESS, AppendStatus.UNKNOWN
+
+
+def _leader(size=3, **settings):
+    group = CoreGroup([f"n{number}" for number in range(size)], **settings)
+    for node_id in group.ids:
+        group.start(node_id)
+    group.now_ms = 40
+    group.tick("n0")
+    group.settle()
+    group.run(50)
+    assert group.leader() == "n0"
+    return group, group.nodes["n0"].up
+
+
+def _ack(group, peer, index):
+    """As the peer would say it for the newest push on its way."""
+    sequence = group.links["n0", peer][-1].sequence
+    return PushResponse(
+        PushType.APPEND, Term(1), peer, sequence, PushResult.SUCCESS, Index(index), Index(0), Index(index)
+    )
+
+
+def _quiet_append(group, closure):
+    """The Output of the last append() without its pushes."""
+    log, member = group.nodes["n0"].log, group.nodes["n0"].up
+    batch = log.append([b"body"], member.curr_term)
+    group.carry_out("n0", member.append(batch, closure, group.now_ms))
+
+
+def test_an_append_is_acknowledged_when_a_majority_holds_it_durably():
+    group, member = _leader()
+    _quiet_append(group, "a")
+    assert member.synced(Index(1), 0, group.now_ms) == Output()
+    assert member.step(_ack(group, "n1", 1), group.now_ms) == Output(
+        committed_index=Index(1), completions=(Completion("a", SUCCESS),)
+    )
+
+
+def test_two_followers_are_a_majority_without_the_leaders_own_disk():
+    group, member = _leader()
+    _quiet_append(group, "a")
+    assert member.step(_ack(group, "n1", 1), group.now_ms) == Output()
+    assert member.step(_ack(group, "n2", 1), group.now_ms) == Output(
+        committed_index=Index(1), completions=(Completion("a", SUCCESS),)
+    )
+
+
+def test_one_acknowledgement_completes_all_appends_that_it_covers():
+    group, member = _leader()
+    for closure in ("a", "b", "c"):
+        _quiet_append(group, closure)
+    member.synced(Index(3), 0, group.now_ms)
+    assert member.step(_ack(group, "n1", 2), group.now_ms) == Output(
+        committed_index=Index(2), completions=(Completion("a", SUCCESS), Completion("b", SUCCESS))
+    )
+
+
+def test_an_append_that_waits_too_long_ends_as_unknown_and_may_still_be_committed():
+    group, member = _leader(check_quorum_ms=60_000, wait_ack_ms_max=2500)
+    _quiet_append(group, "a")
+    group.now_ms += 2500
+    output = member.tick(group.now_ms)
+    assert output.completions == (Completion("a", UNKNOWN),)
+    group.carry_out("n0", output)
+    member.synced(Index(1), 0, group.now_ms)
+    output = member.step(_ack(group, "n2", 1), group.now_ms)
+    assert (output.committed_index, output.completions) == (1, ())
+
+
+def test_stepping_down_ends_all_pending_appends_at_once_as_unknown():
+    group, member = _leader()
+    for closure in ("a", "b"):
+        _quiet_append(group, closure)
+    output = member.step(HeartBeatRequest(Term(2), "n1", Index(0), 1), group.now_ms)
+    assert output.completions == (Completion("a", UNKNOWN), Completion("b", UNKNOWN))
+    assert output.role_change is not None
+    assert (output.role_change.role, output.role_change.leader_id) == (Role.FOLLOWER, "n1")
+    assert member.peer_watermarks_by_term == {}
+
+
+def test_a_sync_that_ends_after_stepping_down_still_counts_as_durable():
+    group, member = _leader()
+    _quiet_append(group, "a")
+    member.step(HeartBeatRequest(Term(2), "n1", Index(0), 1), group.now_ms)
+    member.synced(Index(1), 0, group.now_ms)
+    assert member.durable_index == 1
+
+
+def test_refusals_name_cause_value_and_limit():
+    group, member = _leader(pending_size_max=100)
+    assert member.check_append(100, 1) is None
+    _quiet_append(group, "a")
+    assert member.check_append(60, 2) == AppendRefusal(
+        RefusalReason.LEADER_PENDING_FULL,
+        "52 bytes wait for a majority, 60 more in 2 entries are above the limit of 100",
+    )
+    assert group.nodes["n1"].up.check_append(1, 1) == AppendRefusal(
+        RefusalReason.NOT_LEADER, "n1 is FOLLOWER in term 1, the leader is n0"
+    )
+
+
+def test_batches_that_wait_are_limited_too():
+    group, member = _leader(pending_count_max=2)
+    _quiet_append(group, "a")
+    assert member.check_append(1, 1) is None
+    _quiet_append(group, "b")
+    assert member.check_append(1, 1) == AppendRefusal(
+        RefusalReason.LEADER_PENDING_FULL, "2 appends wait for a majority, limit 2"
+    )
+    group.settle()
+    assert member.check_append(1, 1) is None
+
+
+def test_a_leader_refuses_until_an_entry_of_its_own_term_is_committed():
+    group = CoreGroup(("n0", "n1", "n2"))
+    for node_id in group.ids:
+        group.start(node_id)
+    group.now_ms = 40
+    group.tick("n0")
+    while group.nodes["n0"].up.role is not Role.LEADER:
+        for node_id in group.ids:
+            group.save(node_id)
+        for (sender, to), link in group.links.items():
+            if link:
+                group.deliver(sender, to)
+    assert not group.nodes["n0"].up.leader_ready
+    assert group.nodes["n0"].up.check_append(1, 1).reason is RefusalReason.LEADER_NOT_READY
+    group.settle()
+    assert group.nodes["n0"].up.leader_ready
+
+
+def test_a_leader_without_space_for_its_no_op_goes():
+    group = CoreGroup(("n0", "n1", "n2"))
+    group.full.add("n0")
+    reasons = []
+    group.trace = lambda _, output: reasons.append(output.role_change and output.role_change.reason)
+    for node_id in group.ids:
+        group.start(node_id)
+    group.now_ms = 40
+    group.tick("n0")
+    group.settle()
+    assert "no space for the no-op of its term" in reasons
+    assert group.run_until(lambda: group.leader() in ("n1", "n2")) < 3000
+
+
+def test_a_leader_whose_disk_hangs_falls_silent_and_another_leads():
+    group, member = _leader(stalled_sync_ms=2000, check_quorum_ms=1000)
+    group.hung.add("n0")
+    group.append("n0", [b"a"], "a")
+    assert group.run_until(lambda: member.committed_index == 1) == 10  # the others are a majority
+    assert 2000 + 1000 - 150 <= group.run_until(lambda: member.role is not Role.LEADER) <= 3010
+    assert group.run_until(lambda: group.leader() in ("n1", "n2")) <= 1600
+
+
+def test_heartbeats_wait_for_no_sync():
+    group, member = _leader()
+    _quiet_append(group, "a")
+    beats = 0
+    for _ in range(30):
+        group.now_ms += 10
+        output = member.tick(group.now_ms)
+        beats += sum(isinstance(item.message, HeartBeatRequest) for item in output.messages)
+    assert beats == 2 * 2
+
+
+def test_an_answer_to_an_old_round_is_no_fresh_contact():
+    group, member = _leader()
+    first_round = []
+    for _ in range(16):
+        group.now_ms += 10
+        group.carry_out("n0", member.tick(group.now_ms))
+    for _ in range(len(group.links["n0", "n1"])):
+        group.deliver("n0", "n1")
+    first_round = list(group.links["n1", "n0"])
+    for _ in range(150):
+        group.now_ms += 10
+        group.carry_out("n0", member.tick(group.now_ms))
+        for message in first_round:
+            group.receive("n0", message)  # again and again, as from a buffer
+        if member.role is not Role.LEADER:
+            break
+    assert member.role is Role.FOLLOWER
+
+
+def test_a_group_of_one_commits_what_is_on_its_own_disk():
+    group, member = _leader(size=1)
+    log = group.nodes["n0"].log
+    batch = log.append([b"a"], Term(1))
+    assert batch == Batch(Index(1), Index(1), Term(1), 49)
+    assert member.append(batch, "a", group.now_ms) == Output()
+    assert member.synced(Index(1), 0, group.now_ms) == Output(
+        committed_index=Index(1), completions=(Completion("a", SUCCESS),)
+    )
+
+
+def test_stopped_means_stopped():
+    group, member = _leader()
+    _quiet_append(group, "a")
+    assert member.stop(group.now_ms).completions == (Completion("a", UNKNOWN),)
+    assert member.check_append(1, 1).reason is RefusalReason.STOPPED
+    assert member.tick(group.now_ms + 10_000) == Output()
+    assert member.stop(group.now_ms) == Output()

@@ -64,8 +64,8 @@ class LogReader:
             return self._before_begin_chain if index == self.ledger_begin_index - 1 else None
         batch = self.recent.find(index)
         if batch is not None:
-            return _chain_of(batch.buffer, batch.offset_of(index))
-        return _chain_of(self._data.read(self._index.unit(index).pos, ENTRY_HEADER_SIZE), 0)
+            return chain_crc_at(batch.buffer, batch.offset_of(index))
+        return chain_crc_at(self._data.read(self._index.unit(index).pos, ENTRY_HEADER_SIZE), 0)
 
     def pos_at(self, index: Index) -> Pos:
         """Position of the entry's header. The index must lie within begin .. end."""
@@ -118,7 +118,7 @@ class LogReader:
             pos=Pos(pos),
             size=last.pos + last.end_offset_of(last_index) - pos,
             last_term=self._present_term(last_index),
-            last_chain=_chain_of(last.buffer, last.offset_of(last_index)),
+            last_chain=chain_crc_at(last.buffer, last.offset_of(last_index)),
         )
 
     def read_range(self, entries: EntryRange) -> list[bytes]:
@@ -178,6 +178,7 @@ class LogReader:
         return EntryRange(first_index, last.index, pos, last.pos + last.size - pos, last.term, chain)
 
 
-def _chain_of(buffer: bytes, offset: int) -> int:
+def chain_crc_at(buffer: bytes | bytearray | memoryview, offset: int) -> int:
+    """Of the entry whose header lies at `offset`."""
     value: int = _CHAIN_CRC.unpack_from(buffer, offset + _CHAIN_CRC_OFFSET)[0]
     return value

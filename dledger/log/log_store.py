@@ -20,6 +20,7 @@ from dledger.entry import (
     Pos,
     Term,
     VerifiedRange,
+    chain_after,
     index_units_of,
     pack_index_units,
     seal_entries,
@@ -28,7 +29,7 @@ from dledger.log.config import LogConfig
 from dledger.log.data_files import DataFiles
 from dledger.log.index_files import IndexFiles
 from dledger.log.jobs import CutJob, MarkJob, PrepareFileJob, SyncJob
-from dledger.log.log_reader import LogReader
+from dledger.log.log_reader import LogReader, chain_crc_at
 from dledger.log.recent_batches import RecentBatch, RecentBatches
 from dledger.log.recovery import Recovered, Recovery
 from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile
@@ -110,6 +111,11 @@ class LogStore(LogReader):
             raise
         return cls(disk, config, descriptors, data, index, mark_file, recovered)
 
+    @property
+    def disk(self) -> Disk:
+        """For files beside the ledger."""
+        return self._disk
+
     # -- appending ---------------------------------------------------------------------------------------------
 
     def reserve(self, body_sizes: Sequence[int]) -> list[Pos]:
@@ -126,6 +132,8 @@ class LogStore(LogReader):
         """
         assert self._cutting is None, "no append while a cut is under way"
         assert bodies, "a batch has an entry"
+        expected = (self.ledger_end_pos, self._data.file_end(self.ledger_end_pos))
+        assert positions[0] in expected, "positions are reserved anew after each append and cut"
         first_index = self.ledger_end_index + 1
         buffers, chain = seal_entries(bodies, positions, first_index, term, kind, self.ledger_end_chain)
         last_index = first_index + len(bodies) - 1
@@ -161,6 +169,9 @@ class LogStore(LogReader):
         pos, next_pos = payload.first_pos + start, payload.next_pos
         self._data.check_follows(self.ledger_end_pos, pos, next_pos)
         whole = payload.buffer
+        header = memoryview(whole)[start : start + ENTRY_HEADER_SIZE]
+        chained = chain_after(header, self.ledger_end_chain) == chain_crc_at(whole, start)
+        assert chained, "entries are verified against the chain of the entry that they follow"
         if start or len(whole) != payload.size or not isinstance(whole, bytes):
             buffer = bytes(memoryview(whole)[start : payload.size])
             offsets = [offset - start for offset in payload.offsets[skip:]]

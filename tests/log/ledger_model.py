@@ -181,3 +181,33 @@ class LedgerModel:
                 raise PowerLossError(f"{operation} {path}")
 
         self.disk.fail = fail
+
+
+def play(seed: int) -> LedgerModel:
+    """A history of up to 60 steps, ending with a power loss."""
+    random = Random(seed)
+    model = LedgerModel()
+    plain = (
+        *(model.begin_sync, model.end_sync) * 2,
+        *(model.begin_mark, model.end_mark, model.begin_prepare, model.end_prepare, model.sync),
+        *(model.end_cut,) * 2,
+    )
+    for _ in range(random.randint(5, 60)):
+        chance = random.random()
+        if chance < 0.4:
+            usual = (random.randint(0, 600), random.randint(0, 600), random.choice((0, 10, 900, 3500, 4040)))
+            model.append([random.choice(usual) for _ in range(random.randint(1, 9))], random.random() < 0.2)
+        elif chance < 0.75:
+            random.choice(plain)()
+        elif chance < 0.83:
+            model.begin_cut(random.random())
+        elif chance < 0.85:
+            model.restart(clean=random.random() < 0.3)
+        elif chance < 0.87:
+            model.restart_after_failed_write_back()
+        elif chance < 0.93:
+            model.power_loss(random.randrange(1 << 30))
+        else:
+            model.power_loss_during(random.randrange(4), random.randrange(13), random.randrange(1 << 30))
+    model.power_loss(1)
+    return model

@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -10,7 +11,7 @@ import pytest
 from crash_disk import CrashDisk
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger_model import LedgerModel
+from ledger_model import LedgerModel, play
 from test_log_store import DATA, FILE_SIZE, append, config, cut, facts, fill, run, sync
 
 from disk.disk import DiskError
@@ -223,6 +224,7 @@ def test_entries_without_crcs_behind_ours_are_refused_and_not_cut() -> None:
     assert disk.content(path)[offset + 48 : offset + 55] == b"by Java"
 
 
+@pytest.mark.slow
 def test_a_power_loss_at_any_step_of_a_cut_leaves_the_cut_or_the_whole_log() -> None:
     for step in range(40):
         for seed in range(6):
@@ -348,9 +350,19 @@ def test_any_history_keeps_what_was_durable_and_nothing_that_was_not_appended(
         logging.disable(logging.NOTSET)
 
 
-def test_the_recorded_store_of_javas_broker_opens(tmp_path: Path) -> None:
-    import tarfile
+@pytest.mark.slow
+def test_long_histories_keep_it_too_and_meet_every_fault() -> None:
+    logging.disable()
+    try:
+        models = [play(seed) for seed in range(150)]
+    finally:
+        logging.disable(logging.NOTSET)
+    assert sum(model.doubts for model in models) > 100
+    assert sum(model.number for model in models) > 5000
 
+
+@pytest.mark.slow
+def test_the_recorded_store_of_javas_broker_opens(tmp_path: Path) -> None:
     archive = Path(__file__).parents[1] / "golden/store/dledger-5.5.0-3nodes.tar.xz"
     with tarfile.open(archive) as tar:
         tar.extractall(tmp_path, filter="data")

@@ -5,16 +5,21 @@ Group commit falls out of that: while a sync runs, what is appended waits; when 
 of it. What a finished job means for the core is the replica's to say: `settle` returns it as a value.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from disk.disk import NoSpaceError
 from dledger.config import DLedgerConfig, FlushMode
+from dledger.core.messages import PeerId
 from dledger.core.output import HardState
-from dledger.entry import Index
+from dledger.entry import Index, Term
+from dledger.log.java_exports import curr_term_job
 from dledger.log.jobs import CutJob, DiskJob, MarkJob, PrepareFileJob, SyncJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,8 @@ class DiskWork:
         self._mark: MarkJob | None = None
         self._prepare: PrepareFileJob | None = None
         self._hard_state: tuple[DiskJob, HardState] | None = None
+        self._export: DiskJob | None = None
+        self._exported: tuple[Term, PeerId | None] | None = None
         self._flushed_ms = now_ms
         self._thorough_ms = now_ms
         self._prepare_not_before_ms = now_ms
@@ -73,7 +80,7 @@ class DiskWork:
     @property
     def idle(self) -> bool:
         """Nothing under way. What is not due yet is not counted."""
-        jobs = (self._sync, self._cut, self._mark, self._prepare, self._hard_state)
+        jobs = (self._sync, self._cut, self._mark, self._prepare, self._hard_state, self._export)
         return all(job is None for job in jobs)
 
     def appended(self, now_ms: int) -> None:
@@ -123,6 +130,14 @@ class DiskWork:
             if error is not None:
                 self._prepare_not_before_ms = now_ms + self._config.no_space_retry_ms
             return None
+        if job is self._export:
+            self._export = None
+            if error is not None:
+                # Nothing of ours depends on it; the next change of term, or a clean stop, writes it again.
+                log.warning("currterm not exported directory=%s error=%s", self._config.directory, error)
+            else:
+                self._export_curr_term()
+            return None
         if error is not None:
             return Failed(f"{job.kind} job: {error!r}")
         if job is self._sync:
@@ -142,7 +157,16 @@ class DiskWork:
         assert self._hard_state is not None, f"a {job.kind} job that was not submitted from here"
         saved = self._hard_state[1]
         self._hard_state = None
+        self._export_curr_term()
         return HardStateSaved(saved.sequence)
+
+    def _export_curr_term(self) -> None:
+        hard_state = self._quorum_state.hard_state
+        wanted = hard_state.curr_term, hard_state.curr_vote_for
+        if self._export is None and self._exported != wanted:
+            self._exported = wanted
+            self._export = curr_term_job(self._log.disk, self._config.directory, *wanted)
+            self._submit(self._export)
 
     def _flush(self, now_ms: int) -> None:
         if now_ms - self._thorough_ms >= self._config.flush_thorough_interval_ms:

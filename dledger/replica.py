@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from disk.disk import DiskError, NoSpaceError
 from dledger.config import DLedgerConfig, FlushMode
@@ -22,17 +22,16 @@ from dledger.core.messages import Message, PeerId, PushRequest
 from dledger.core.output import (
     NOTHING,
     AppendRefusal,
-    AppendStatus,
     Batch,
     Completion,
     Output,
     Role,
-    RoleChange,
 )
 from dledger.disk_work import CutDone, DiskWork, Failed, HardStateSaved, Synced
-from dledger.entry import EntryCorruptError, EntryKind, Index, Pos, Term, VerifiedRange, verify_entries
+from dledger.entry import EntryCorruptError, EntryKind, Index, Pos, VerifiedRange, verify_entries
 from dledger.errors import HandshakeRefusedError
 from dledger.formation import Formation, Formed, GroupIdentity
+from dledger.log.java_exports import curr_term_job
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
@@ -40,61 +39,9 @@ from dledger.rpc.handshake import DISK_UUID_SIZE
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
 from dledger.rpc.response_code import ResponseCode
 from dledger.run_record import begin_run, end_run, store_formed
+from dledger.runtime import Embedder, OnDone, Runtime
 
 log = logging.getLogger(__name__)
-
-OnDone = Callable[[AppendStatus], None]
-
-
-class Runtime(Protocol):
-    """What a replica needs done outside: by the server, or by the simulator."""
-
-    def send(self, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
-        """To that peer, if it can be reached now; else it is lost. `buffers`: raw entry bytes of an APPEND."""
-        ...
-
-    def submit(self, job: DiskJob) -> None:
-        """Runs job.run() in another thread (or later), then calls job_done(job, error, now_ms) here."""
-        ...
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        """Calls it after the present call into the replica has returned; order is kept."""
-        ...
-
-    def drop_connection(self, peer: PeerId, reason: str) -> None:
-        """The peer sent what it must not."""
-        ...
-
-    def failed(self, reason: str) -> None:
-        """This member must not go on: stop it, loudly."""
-        ...
-
-
-class SystemEntry(Protocol):
-    """An entry that the replica appends by itself, with bytes that only the embedder can make."""
-
-    @property
-    def size(self) -> int:
-        """Of the body, bytes."""
-        ...
-
-    def encode(self, pos: Pos, now_ms: int) -> bytes: ...
-
-
-class Embedder(Protocol):
-    """Whose log this is. Called when the outermost call into the replica has carried out its work, never
-    inside append(); it may append from within.
-    """
-
-    def no_op(self, term: Term) -> SystemEntry: ...
-
-    def committed(self, committed_index: Index) -> None: ...
-
-    def role_changed(self, change: RoleChange) -> None: ...
-
-    def log_cut(self, from_index: Index) -> None:
-        """Whatever was kept about entries from there on is void."""
-        ...
 
 
 class Replica:
@@ -227,6 +174,9 @@ class Replica:
         """
         self.log.close(clean=clean)
         if clean:
+            hard_state = self._quorum_state.hard_state
+            term, vote = hard_state.curr_term, hard_state.curr_vote_for
+            curr_term_job(self.log.disk, self.config.directory, term, vote).run()
             end_run(self._quorum_state)
         self._quorum_state.close()
 

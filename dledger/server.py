@@ -24,10 +24,11 @@ from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.peer_link import PeerLink
-from dledger.replica import Embedder, Replica
+from dledger.replica import Replica
 from dledger.rpc.codec import PeerMessage
 from dledger.rpc.handshake import NONCE_SIZE, Hello
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
+from dledger.runtime import Embedder
 
 log = logging.getLogger(__name__)
 

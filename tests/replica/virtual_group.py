@@ -19,7 +19,8 @@ from dledger.formation import GroupIdentity
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
-from dledger.replica import OnDone, Replica
+from dledger.replica import Replica
+from dledger.runtime import OnDone
 
 DATA_FILE_SIZE = 64 * 1024
 MESSAGE_DELAY_MS = 1
@@ -65,6 +66,7 @@ class VirtualMember:
         self.up = True
         self.failure: str | None = None
         self.dropped: list[str] = []
+        self.sent = 0
         self.journal = Journal()
         config = group.config(peer_id)
         log_store = LogStore.open(disk, config.log_config)
@@ -81,6 +83,7 @@ class VirtualMember:
         )
 
     def send(self, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
+        self.sent += 1
         self.group.carry(self, to, message, b"".join(buffers))
 
     def submit(self, job: DiskJob) -> None:
@@ -120,6 +123,7 @@ class VirtualGroup:
         self.directory = directory
         self.random = Random(seed)
         self.flush_mode = flush_mode
+        self.data_file_size = DATA_FILE_SIZE
         self.peers = {f"n{number}": PeerAddress("127.0.0.1", 1 + number) for number in range(size)}
         self.boot_ids: dict[PeerId, str] = {}
         self.now_ms = 0
@@ -135,7 +139,7 @@ class VirtualGroup:
             self_id=peer_id,
             peers=self.peers,
             directory=str(self.directory / f"dledger-{peer_id}"),
-            data_file_size=DATA_FILE_SIZE,
+            data_file_size=self.data_file_size,
             index_file_size=32 * 512,
             flush_mode=self.flush_mode,
         )

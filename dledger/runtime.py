@@ -1,0 +1,62 @@
+"""What a replica asks of those around it: of its runtime below (the server or the simulator), of its embedder above."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from dledger.core.messages import Message, PeerId
+from dledger.core.output import AppendStatus, RoleChange
+from dledger.entry import Index, Pos, Term
+from dledger.log.jobs import DiskJob
+
+OnDone = Callable[[AppendStatus], None]
+
+
+class Runtime(Protocol):
+    """What a replica needs done outside: by the server, or by the simulator."""
+
+    def send(self, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
+        """To that peer, if it can be reached now; else it is lost. `buffers`: raw entry bytes of an APPEND."""
+        ...
+
+    def submit(self, job: DiskJob) -> None:
+        """Runs job.run() in another thread (or later), then calls job_done(job, error, now_ms) here."""
+        ...
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Calls it after the present call into the replica has returned; order is kept."""
+        ...
+
+    def drop_connection(self, peer: PeerId, reason: str) -> None:
+        """The peer sent what it must not."""
+        ...
+
+    def failed(self, reason: str) -> None:
+        """This member must not go on: stop it, loudly."""
+        ...
+
+
+class SystemEntry(Protocol):
+    """An entry that the replica appends by itself, with bytes that only the embedder can make."""
+
+    @property
+    def size(self) -> int:
+        """Of the body, bytes."""
+        ...
+
+    def encode(self, pos: Pos, now_ms: int) -> bytes: ...
+
+
+class Embedder(Protocol):
+    """Whose log this is. Called when the outermost call into the replica has carried out its work, never
+    inside append(); it may append from within.
+    """
+
+    def no_op(self, term: Term) -> SystemEntry: ...
+
+    def committed(self, committed_index: Index) -> None: ...
+
+    def role_changed(self, change: RoleChange) -> None: ...
+
+    def log_cut(self, from_index: Index) -> None:
+        """Whatever was kept about entries from there on is void."""
+        ...

@@ -76,7 +76,7 @@ class MessageReader:
         magic, size, _, _, seen_pos, _, _, _, body_length = ENTRY_HEADER.unpack(header)
         if magic != ENTRY_MAGIC or seen_pos != pos or size != ENTRY_HEADER_SIZE + body_length:
             return None
-        if pos + size > self._reput.confirm_offset:
+        if body_length < RECORD_SIZE_MIN or pos + size > self._reput.confirm_offset:
             return None
         return ledger.read(phy_offset, body_length)
 

@@ -287,8 +287,8 @@ class MessageStore:
         self.role, self.term, self.leader_id = change.role, change.term, change.leader_id
         if change.role is not Role.LEADER or self._commit_log.serving_term != change.term:
             self._stop_serving()
-        if change.role is Role.LEADER and self._no_op_term == change.term:
-            self._start_serving()
+            if change.role is Role.LEADER and self._no_op_term == change.term:
+                self._start_serving()
         for listener in self._role_listeners:
             listener(change)
 

@@ -49,9 +49,9 @@ class StoreConfig:
     # config/*.json
     flush_consumer_offset_interval_ms: int = 5000
     # Newest units of all queues, kept so that pulls which follow the log read no file.
-    consume_queue_cache_size: int = 8 << 20
+    consume_queue_cache_size: int = 2 << 20
     # One step of reput: more would keep the event loop from its sockets.
-    reput_step_size_max: int = 4 << 20
+    reput_step_size_max: int = 1 << 20
 
     max_transfer_bytes_on_message_in_memory: int = 256 << 10
     max_transfer_count_on_message_in_memory: int = 32

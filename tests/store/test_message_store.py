@@ -25,6 +25,7 @@ def group(tmp_path: Path) -> StoreGroup:
 def test_what_is_put_is_got_after_commit_and_not_before(group: StoreGroup) -> None:
     leader = group.lead()
     put = leader.put(message(body=b"one", tags="A"), message(body=b"two", tags="B"))
+    leader.reput()
     assert put.statuses == []
     assert leader.store.max_offset("T", 0) == 0
     group.settle()

@@ -336,7 +336,11 @@ def test_what_a_deposed_leader_appended_in_vain_leaves_no_trace(tmp_path: Path) 
     put_some(old, Random(1), 10)
     group.settle()
     group.cut_off.add(old.id)
+    committed = units_seen(old)
     in_vain = [old.put(message("T", queue_id, b"in vain")) for queue_id in range(3)]
+    group.run_for(500)
+    old.reput()
+    assert units_seen(old) == committed
     group.run_until(lambda: old.replica.member.role is not Role.LEADER)
     group.run_until(lambda: any(m.store.serving for m in group.members.values() if m is not old))
     new = next(member for member in group.members.values() if member.store.serving)
@@ -349,3 +353,32 @@ def test_what_a_deposed_leader_appended_in_vain_leaves_no_trace(tmp_path: Path) 
     third = group.lead()
     expected = {key: len(units) for key, units in units_by_the_log(third).items()}
     assert third.put(message("T", 0)).queue_offsets == [expected["T", 0]]
+
+
+@pytest.mark.slow
+def test_a_leader_that_leads_again_forgets_the_offsets_of_messages_that_were_cut(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path, 3)
+    group.start()
+    old = group.lead()
+    put_some(old, Random(1), 5)
+    group.settle()
+    group.cut_off.add(old.id)
+    assert old.put(*[message("T", 0)] * 10).statuses == []
+    group.run_until(lambda: not old.store.serving)
+    while group.serving() is not old:
+        # The others lead one after the other, until it is the old leader's turn again.
+        group.run_until(lambda: group.serving() is not None)
+        leader = group.lead()
+        if leader is not old:
+            group.cut_off = set()
+            group.settle()
+            leader.put(message("T", 0))
+            group.settle()
+            group.cut_off = {leader.id}
+            group.run_until(lambda gone=leader: not gone.store.serving)  # type: ignore[misc]
+            group.run_until(lambda: group.serving() is not None)
+    group.cut_off = set()
+    expected = len(units_by_the_log(old)["T", 0])
+    assert old.put(message("T", 0), message("T", 0)).queue_offsets == [expected, expected + 1]
+    group.settle()
+    assert units_seen(old) == units_by_the_log(old)

@@ -1,0 +1,204 @@
+"""One ConsumeQueue and the store of all of them: memory and files together hold what was put, however it is flushed."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disk.disk import DiskError
+from disk.mapped_file import DescriptorCache
+from disk.real_disk import RealDisk
+from store.consume_queue_store import ConsumeQueueStore
+from store.dispatch_request import DispatchRequest
+from store.layout.consume_queue_unit import CQ_UNIT, FILLER
+
+FILE_UNITS = 10
+
+
+def open_store(directory: Path, cache_units: int = 0) -> ConsumeQueueStore:
+    return ConsumeQueueStore(
+        DescriptorCache(RealDisk(), 4), str(directory / "cq"), 20 * FILE_UNITS, 20 * cache_units
+    )
+
+
+def unit(number: int) -> tuple[int, int, int]:
+    return 1000 + 100 * number, 90, -number
+
+
+def request(first: int, count: int, topic: bytes = b"T", queue_id: int = 0) -> DispatchRequest:
+    made = DispatchRequest(topic, queue_id, first)
+    made.units = [CQ_UNIT.pack(*unit(number)) for number in range(first, first + count)]
+    made.tags_codes = [unit(number)[2] for number in range(first, first + count)]
+    return made
+
+
+def flush(store: ConsumeQueueStore) -> None:
+    queues = store.dirty()
+    while (job := store.flush_job(queues)) is not None:
+        job.run()
+        store.flush_done(job, succeeded=True)
+
+
+def all_units(store: ConsumeQueueStore, topic: bytes = b"T") -> list[tuple[int, int, int] | None]:
+    queue = store.find(topic, 0)
+    assert queue is not None
+    return [queue.unit(offset) for offset in range(queue.min_offset, queue.max_offset)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(st.one_of(st.integers(1, 25), st.just("flush"), st.just("reopen")), max_size=14),
+    first=st.sampled_from([0, 0, 7, 10, 23]),
+    span=st.integers(1, 40),
+)
+def test_any_range_reads_as_it_was_put(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[int | str], first: int, span: int
+) -> None:
+    directory = tmp_path_factory.mktemp("queue")
+    store = open_store(directory)
+    store.put([request(first, 1)])
+    end = first + 1
+    for step in steps:
+        if isinstance(step, int):
+            store.put([request(end, step)])
+            end += step
+        elif step == "flush":
+            flush(store)
+        else:
+            flush(store)
+            rows = store.rows()
+            store.close()
+            store = open_store(directory)
+            assert store.restore(rows) is None
+    queue = store.find(b"T", 0)
+    assert queue is not None
+    assert (queue.min_offset, queue.max_offset) == (first, end)
+    for offset in range(first, end):
+        found = list(CQ_UNIT.iter_unpack(queue.units(offset, span)))
+        assert found == [unit(number) for number in range(offset, min(offset + span, end))]
+    store.close()
+
+
+def test_a_queue_that_begins_above_0_has_fillers_from_its_file_s_start(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.put([request(23, 2)])
+    flush(store)
+    (path,) = (tmp_path / "cq" / "T" / "0").iterdir()
+    assert path.name == f"{20 * 20:020d}"
+    data = path.read_bytes()
+    assert data[: 3 * 20] == FILLER * 3
+    assert data[3 * 20 : 5 * 20] == request(23, 2).units[0] + request(23, 2).units[1]
+    assert data[5 * 20 :] == bytes(5 * 20)
+
+
+def test_a_gap_is_filled_so_that_offsets_stay_right_and_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path)
+    with caplog.at_level(logging.ERROR):
+        store.put([request(0, 2), request(4, 1)])
+    assert "expected=2 found=4" in caplog.text
+    assert all_units(store) == [unit(0), unit(1), (0, 0x7FFFFFFF, 0), (0, 0x7FFFFFFF, 0), unit(4)]
+
+
+def test_what_is_there_already_is_left_alone(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.put([request(0, 5), request(1, 2), request(3, 4)])
+    assert all_units(store) == [unit(number) for number in range(7)]
+
+
+def test_memory_keeps_the_newest_units_within_the_cache_size(tmp_path: Path) -> None:
+    store = open_store(tmp_path, cache_units=100)
+    store.put([request(0, 500)])
+    flush(store)
+    queue = store.find(b"T", 0)
+    assert queue is not None
+    assert queue.tail_size == 20 * 100
+    assert queue.unflushed_count == 0
+
+
+def test_a_failed_flush_changes_nothing_and_the_next_one_makes_up_for_it(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.put([request(0, 15)])
+    flush(store)
+    store.put([request(15, 30)])
+    job = store.flush_job(store.dirty())
+    assert job is not None
+    (tmp_path / "cq" / "T" / "0" / f"{400:020d}").mkdir()  # where a file is to be
+    with pytest.raises(DiskError):
+        job.run()
+    store.flush_done(job, succeeded=False)
+    queue = store.find(b"T", 0)
+    assert queue is not None
+    assert queue.flushed_offset == 15
+    (tmp_path / "cq" / "T" / "0" / f"{400:020d}").rmdir()
+    flush(store)
+    rows = store.rows()
+    store.close()
+    reopened = open_store(tmp_path)
+    assert reopened.restore(rows) is None
+    assert all_units(reopened) == [unit(number) for number in range(45)]
+
+
+def test_a_file_left_by_an_earlier_life_of_a_queue_is_wiped(tmp_path: Path) -> None:
+    directory = tmp_path / "cq" / "T" / "0"
+    directory.mkdir(parents=True)
+    (directory / f"{0:020d}").write_bytes(b"\xff" * 20 * FILE_UNITS)
+    store = open_store(tmp_path)
+    store.put([request(0, 2)])
+    flush(store)
+    assert (directory / f"{0:020d}").read_bytes()[40:] == bytes(20 * FILE_UNITS - 40)
+
+
+def test_restoring_removes_files_of_queues_that_the_checkpoint_does_not_know(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.put([request(0, 2), request(0, 3, b"U")])
+    flush(store)
+    rows = [row for row in store.rows() if row[0] == b"T"]
+    store.close()
+    reopened = open_store(tmp_path)
+    assert reopened.restore(rows) is None
+    assert list((tmp_path / "cq" / "U" / "0").iterdir()) == []
+    assert all_units(reopened) == [unit(0), unit(1)]
+
+
+@pytest.mark.parametrize("min_phy_offset", [0, 1000, 1001, 1450, 2400, 2401, 9999])
+def test_the_minimum_offset_is_the_first_unit_that_points_into_the_log(
+    tmp_path: Path, min_phy_offset: int
+) -> None:
+    store = open_store(tmp_path)
+    store.put([request(0, 15)])
+    flush(store)
+    store.correct_min_offset(min_phy_offset)
+    queue = store.find(b"T", 0)
+    assert queue is not None
+    expected = [number for number in range(15) if unit(number)[0] >= min_phy_offset]
+    assert queue.min_offset == (expected[0] if expected else 15)
+
+
+def test_a_topic_that_names_no_directory_is_kept_inside_all_the_same(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.put([request(0, 2, b"../../evil"), request(0, 1, b"..")])
+    flush(store)
+    assert sorted(path.name for path in (tmp_path / "cq").iterdir()) == sorted(
+        [b"../../evil".hex(), b"..".hex()]
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["cq"]
+    assert all_units(store, b"../../evil") == [unit(0), unit(1)]
+
+
+def test_more_queues_than_descriptors_or_one_job_take_are_all_flushed(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for number in range(150):
+        store.put([request(0, 2, b"T%d" % number)])
+    flush(store)
+    assert len(store.dirty()) == 0
+    for number in range(150):
+        store.put([request(2, 12, b"T%d" % number)])
+    flush(store)
+    assert all_units(store, b"T7") == [unit(number) for number in range(14)]
+    rows = store.rows()
+    store.close()
+    assert open_store(tmp_path).restore(rows) is None

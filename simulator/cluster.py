@@ -1,0 +1,165 @@
+"""One run: a group of simulated members, first under faults, then healed, with every step looked at."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+
+from dledger.core.messages import Message, PeerId
+from dledger.core.output import Role
+from simulator.convergence import Convergence
+from simulator.event_loop import EventLoop
+from simulator.faults import Faults
+from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
+from simulator.invariants.commit_within_end import CommitWithinEnd
+from simulator.invariants.election_safety import ElectionSafety
+from simulator.invariants.invariant import Invariant, ViolationError
+from simulator.invariants.leader_completeness import LeaderCompleteness
+from simulator.invariants.log_matching import LogMatching
+from simulator.invariants.queue_offsets_dense import QueueOffsetsDense
+from simulator.invariants.state_machine_safety import StateMachineSafety
+from simulator.invariants.visible_is_committed import VisibleIsCommitted
+from simulator.life_view import LifeView
+from simulator.member import Process, SimMember
+from simulator.network import SimNetwork
+from simulator.options import Options
+from simulator.oracle import Oracle
+from simulator.trace import Trace
+from simulator.workload import Workload
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a run was worth."""
+
+    elections: int = 0
+    truncations: int = 0  # cuts of entries at the end of a log
+    lives: int = 0
+    entries: int = 0  # committed
+    full_states: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    crashes_with_loss: int = 0
+    bytes_lost: int = 0
+    acknowledged: int = 0  # messages
+    unknown: int = 0
+    refused: int = 0
+    read: int = 0
+    sent: int = 0  # messages between members
+    lost: int = 0
+    virtual_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Looked:
+    """What the cluster knows of one life from its last step."""
+
+    view: LifeView
+    state: tuple[object, ...]
+    leading_term: int
+    log_generation: int
+
+
+class Cluster:
+    """Invariant: after each step of a member every invariant was asked, unless nothing it looks at has changed."""
+
+    def __init__(self, seed: int, options: Options, *, with_digest: bool = False) -> None:
+        self.seed = seed
+        self.options = options
+        self.loop = EventLoop()
+        self.trace = Trace(with_digest=with_digest)
+        self.oracle = Oracle()
+        self.network = SimNetwork(self.loop, options, Random(f"{seed}/network"))
+        self.network.on_send = self._trace_send
+        ids = [f"n{number}" for number in range(options.member_count)]
+        self.members = [
+            SimMember(member_id, ids, seed, options, self.loop, self.network, self.trace, self)
+            for member_id in ids
+        ]
+        for member in self.members:
+            self.network.add(member.member_id, member)
+        self.workload = Workload(self.loop, self.members, self.oracle, options, Random(f"{seed}/workload"))
+        self.faults = Faults(self.loop, self.members, self.network, options, Random(f"{seed}/faults"))
+        self.invariants: list[Invariant] = [
+            ElectionSafety(),
+            LogMatching(),
+            LeaderCompleteness(),
+            StateMachineSafety(),
+            CommitWithinEnd(),
+            AcknowledgedIsKept(),
+            QueueOffsetsDense(),
+            VisibleIsCommitted(),
+        ]
+        self.counts = Counts()
+        self._looked: dict[PeerId, _Looked] = {}
+
+    def run(self) -> None:
+        """Raises ViolationError, and whatever the code under test lets out."""
+        for member in self.members:
+            self.loop.call_later(0, member.start)
+        self.workload.start()
+        self.faults.start()
+        self.loop.run_until(self.options.fault_phase_ms * 1_000)
+        self.workload.is_running = False
+        self.faults.heal()
+        Convergence(self.loop, self.members, self.oracle, self.workload).run()
+
+    def summary(self) -> Counts:
+        counts, outcomes, faults = self.counts, self.workload.outcomes, self.faults
+        counts.lives = sum(member.life for member in self.members)
+        counts.entries = len(self.oracle.chains)
+        counts.faults = faults.happened
+        counts.crashes_with_loss, counts.bytes_lost = faults.crashes_with_loss, faults.bytes_lost
+        counts.acknowledged, counts.unknown = outcomes.acknowledged, outcomes.unknown
+        counts.refused, counts.read = outcomes.refused, outcomes.read
+        counts.sent, counts.lost = self.network.sent, self.network.lost
+        counts.virtual_ms = self.loop.now_us // 1_000
+        return counts
+
+    # -- Watcher of the members --------------------------------------------------------------------------------
+
+    def stepped(self, member: SimMember) -> None:
+        process = member.process
+        assert process is not None, "a step is of a process"
+        looked = self._looked.get(member.member_id)
+        if looked is None or looked.view.life != process.life:
+            looked = _Looked(LifeView(process), (), -1, process.replica.log.log_generation)
+            self._looked[member.member_id] = looked
+        view = looked.view
+        state = view.state()
+        if state != looked.state:
+            looked.state = state
+            self._count(member, process, looked)
+            self._check(view)
+
+    def failed(self, member: SimMember, reason: str) -> None:
+        if not member.may_fail:
+            raise ViolationError("no_member_fails", f"{member.member_id}: {reason}")
+        self.faults.happened["member_failed"] += 1
+        self.faults.restart_later(member)
+
+    def crashed_at_point(self, member: SimMember) -> None:
+        self.faults.crash_point_reached(member)
+
+    def _check(self, view: LifeView) -> None:
+        fault = self.oracle.learn(view)
+        if fault is not None:
+            raise ViolationError("state_machine_safety", f"{view.member_id}: {fault}")
+        for invariant in self.invariants:
+            fault = invariant.check(view, self.oracle)
+            if fault is not None:
+                raise ViolationError(invariant.name, fault)
+
+    def _count(self, member: SimMember, process: Process, looked: _Looked) -> None:
+        raft, log = process.replica.member, process.replica.log
+        if raft.role is Role.LEADER and raft.curr_term != looked.leading_term:
+            looked.leading_term = raft.curr_term
+            self.counts.elections += 1
+            self.trace.add(self.loop.now_us, "{} leads term {}", member.member_id, raft.curr_term)
+        if log.log_generation != looked.log_generation:
+            looked.log_generation = log.log_generation
+            self.counts.truncations += 1
+            self.trace.add(self.loop.now_us, "{} cut to {}", member.member_id, log.ledger_end_index)
+        if member.has_lost and process.replica.group_identity is not None and not raft.doubted:
+            member.has_lost = False
+
+    def _trace_send(self, sender: PeerId, to: PeerId, message: Message) -> None:
+        self.trace.add(self.loop.now_us, "  {} to {} {}", sender, to, message)

@@ -1,0 +1,139 @@
+"""The end of a run: with all faults gone the group serves again, and all members come to hold the same.
+
+Here everything is compared, not only what has changed: logs byte by byte, ConsumeQueues unit by unit, each message as a
+consumer pulls it, and the replicated tables.
+"""
+
+from collections.abc import Callable
+
+from dledger.entry import Index
+from simulator.event_loop import EventLoop
+from simulator.invariants.invariant import ViolationError
+from simulator.member import Process, SimMember
+from simulator.oracle import Oracle
+from simulator.workload import Workload, read_and_compare
+
+_NAME = "convergence"
+# Longer than a disk that hung when the faults ended, a silence, an election and a transfer take together.
+_LIMIT_US = 30_000_000
+_PROBE_INTERVAL_US = 100_000
+
+
+class Convergence:
+    def __init__(self, loop: EventLoop, members: list[SimMember], oracle: Oracle, workload: Workload) -> None:
+        self._loop = loop
+        self._members = members
+        self._oracle = oracle
+        self._workload = workload
+
+    def run(self) -> None:
+        """Raises ViolationError."""
+        healed_us = self._loop.now_us
+        self._probe(healed_us)
+        self._wait(
+            lambda: self._workload.last_acknowledged_put_us >= healed_us,
+            "no message put since is acknowledged",
+        )
+        self._wait(self._is_at_rest, "the members do not come to hold the same")
+        self.compare()
+
+    def _probe(self, healed_us: int) -> None:
+        """Puts messages until one is acknowledged."""
+        if self._workload.last_acknowledged_put_us < healed_us:
+            for member in self._members:
+                if member.process is not None and member.process.store.serving:
+                    self._workload.put(member, 1)
+            self._loop.call_later(_PROBE_INTERVAL_US, self._probe, healed_us)
+
+    def _wait(self, is_done: Callable[[], bool], complaint: str) -> None:
+        started_us = self._loop.now_us
+        if not self._loop.run_until(started_us + _LIMIT_US, is_done):
+            raise ViolationError(
+                _NAME, f"{_LIMIT_US // 1_000} ms after the last fault {complaint}", is_liveness=True
+            )
+
+    def _is_at_rest(self) -> bool:
+        processes = [member.process for member in self._members]
+        leaders = [process for process in processes if process is not None and process.store.serving]
+        if len(leaders) != 1:
+            return False
+        end_index = leaders[0].replica.log.ledger_end_index
+        return all(process is not None and _is_at(process, end_index) for process in processes)
+
+    def compare(self) -> None:
+        """Raises ViolationError at the first difference."""
+        processes = [member.process for member in self._members if member.process is not None]
+        for process in processes:
+            self._compare_log(processes[0], process)
+            self._compare_queues(process)
+            if _tables(process) != _tables(processes[0]):
+                self._fail(
+                    process, f"has tables {_tables(process)}, {_id(processes[0])} {_tables(processes[0])}"
+                )
+        for acknowledged in self._oracle.acknowledged:
+            for uid, (_, _, phy_offset) in zip(acknowledged.uids, acknowledged.places, strict=True):
+                for process in processes:
+                    if process.store.look_message_by_offset(phy_offset) is None:
+                        self._fail(process, f"has no message {uid} at {phy_offset}, which is acknowledged")
+
+    def _compare_log(self, first: Process, other: Process) -> None:
+        one, another = first.replica.log, other.replica.log
+        if another.ledger_end_pos != one.ledger_end_pos:
+            self._fail(other, f"ends at {another.ledger_end_pos}, {_id(first)} at {one.ledger_end_pos}")
+        size = other.host.options.data_file_size
+        for pos in range(0, one.ledger_end_pos, size):
+            path = f"data/{pos:020d}"
+            length = min(size, one.ledger_end_pos - pos)
+            contents = [
+                process.host.disk.read_file(f"{process.host.config.directory}/{path}")[:length]
+                for process in (first, other)
+            ]
+            if contents[0] != contents[1]:
+                self._fail(other, f"has other bytes in {path} than {_id(first)}")
+
+    def _compare_queues(self, process: Process) -> None:
+        queues = process.store.queues
+        known = {
+            (queue.topic, queue.queue_id): (queue.min_offset, queue.max_offset)
+            for queue in queues
+            if queue.max_offset
+        }
+        wanted = {key: (0, len(messages)) for key, messages in self._oracle.queues.items()}
+        if known != wanted:
+            self._fail(process, f"has queues {known}, the log {wanted}")
+        for key, messages in self._oracle.queues.items():
+            offset = 0
+            while offset < len(messages):
+                count = read_and_compare(process, self._oracle, key, offset)
+                if count == 0:
+                    self._fail(process, f"gives out nothing at offset {offset} of {key}")
+                offset += count
+
+    def _fail(self, process: Process, text: str) -> None:
+        raise ViolationError(_NAME, f"{_id(process)} {text}")
+
+
+def _is_at(process: Process, end_index: Index) -> bool:
+    log = process.replica.log
+    return (
+        log.ledger_end_index
+        == log.durable_index
+        == process.replica.member.committed_index
+        == process.store.applied_index
+        == end_index
+    )
+
+
+def _id(process: Process) -> str:
+    return process.host.member_id
+
+
+def _tables(process: Process) -> tuple[object, ...]:
+    store = process.store
+    topics, groups = store.topic_config_table, store.subscription_group_table
+    offsets = store.consumer_offset_table
+    return (
+        *(topics.configs, topics.data_version),
+        *(groups.configs, groups.data_version),
+        *(offsets.offsets, offsets.data_version),
+    )

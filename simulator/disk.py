@@ -1,0 +1,298 @@
+"""The disk of a simulated host: it remembers what no sync has covered, so that it can lose it.
+
+Holds the contract of disk/disk.py at its most literal: bytes are durable after an fdatasync of their file that began
+after the write; a creation, rename or unlink after sync_directory of the parent. Calls in the member's own thread take
+no virtual time; blocking jobs go through `run_deferred`, so that a crash can fall between any two of their syncs.
+"""
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+
+from disk.disk import Buffer, DiskError, NoSpaceError
+from simulator.disk_nodes import (
+    DeferredRun,
+    DirectoryNode,
+    FileNode,
+    Node,
+    Relink,
+    Survival,
+    Write,
+    resize,
+)
+
+
+class CrashPointReached(BaseException):
+    """The process was to be killed before this disk operation."""
+
+
+class SimFile:
+    """An open file. Reads see what was written, synced or not."""
+
+    __slots__ = ("_disk", "_node", "path")
+
+    def __init__(self, disk: "SimDisk", path: str, node: FileNode) -> None:
+        self.path = path
+        self._disk = disk
+        self._node = node
+
+    def pread(self, size: int, offset: int) -> bytes:
+        return bytes(self._node.content[offset : offset + size])
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        node = self._node
+        content, end = node.content, offset + len(data)
+        disk = self._disk
+        disk.before_change(self.path, node, end)
+        data = bytes(data)
+        if end > len(content):
+            content.extend(bytes(end - len(content)))
+        content[offset:end] = data
+        node.pending.append(disk.write(node, offset, data))
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
+        self.pwrite(b"".join(buffers), offset)
+
+    def truncate(self, size: int) -> None:
+        disk, node = self._disk, self._node
+        disk.before_change(self.path, node, 0)
+        resize(node.content, size)
+        node.pending.append(disk.write(node, size, None))
+
+    def allocate(self, offset: int, size: int) -> None:
+        node = self._node
+        self._disk.before_change(self.path, node, offset + size)
+        if offset + size > len(node.content):
+            self.truncate(offset + size)
+
+    def size(self) -> int:
+        return len(self._node.content)
+
+    def fdatasync(self) -> None:
+        self._disk.sync(self._node, self.path)
+
+    def close(self) -> None:
+        pass  # a closed file keeps nothing, and MappedFile's own tests see to it that nobody uses one
+
+
+class SimDisk:
+    """Invariant: content = durable + pending, in order, for each file; likewise the entries of each directory."""
+
+    def __init__(
+        self, random: Random, clock_us: Callable[[], int], sync_latency_us: Callable[[], int]
+    ) -> None:
+        """`sync_latency_us` draws how long one sync takes."""
+        self.is_full = False
+        self.crash_after: int | None = None  # so many operations from now the process is killed
+        self.failing_syncs = 0  # so many of the next ones fail
+        self._random = random
+        self._clock_us = clock_us
+        self._sync_latency_us = sync_latency_us
+        self._root = DirectoryNode()
+        self._number = 0
+        self._runs: list[DeferredRun] = []  # under way
+        self._deferred: DeferredRun | None = None  # whose code is running
+
+    # -- Disk --------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> SimFile:
+        parent, name = self._parent(path)
+        node = parent.entries.get(name)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            self.before_change(path, None, 0)
+            node = FileNode()
+            self._relink(parent, ((name, node),))
+        if isinstance(node, DirectoryNode):
+            raise DiskError(errno.EISDIR, "is a directory", path)
+        return SimFile(self, path, node)
+
+    def read_file(self, path: str) -> bytes:
+        file = self.open(path, read_only=True)
+        return file.pread(file.size(), 0)
+
+    def list_directory(self, path: str) -> list[str]:
+        node = self._find(path)
+        return sorted(node.entries) if isinstance(node, DirectoryNode) else []
+
+    def exists(self, path: str) -> bool:
+        return self._find(path) is not None
+
+    def is_directory(self, path: str) -> bool:
+        return isinstance(self._find(path), DirectoryNode)
+
+    def make_directory(self, path: str) -> None:
+        if self.is_directory(path):
+            return
+        parent_path = path.rpartition("/")[0]
+        if parent_path:
+            self.make_directory(parent_path)
+        parent, name = self._parent(path)
+        self.before_change(path, None, 0)
+        self._relink(parent, ((name, DirectoryNode()),))
+        self.sync(parent, parent_path)
+
+    def rename(self, old: str, new: str) -> None:
+        old_parent, old_name = self._parent(old)
+        new_parent, new_name = self._parent(new)
+        node = old_parent.entries.get(old_name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", old)
+        self.before_change(old, None, 0)
+        if old_parent is new_parent:
+            self._relink(new_parent, ((old_name, None), (new_name, node)))
+        else:
+            self._relink(new_parent, ((new_name, node),))
+            self._relink(old_parent, ((old_name, None),))
+
+    def unlink(self, path: str) -> None:
+        parent, name = self._parent(path)
+        if name not in parent.entries:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self.before_change(path, None, 0)
+        self._relink(parent, ((name, None),))
+
+    def sync_directory(self, path: str) -> None:
+        node = self._find(path)
+        if not isinstance(node, DirectoryNode):
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        self.sync(node, path)
+
+    def free_space(self, path: str) -> tuple[int, int]:
+        return (0 if self.is_full else 1 << 40), 1 << 41
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def run_deferred(self, code: Callable[[], None]) -> DeferredRun:
+        """Runs a blocking job: its code now, its effects by and by. Call complete() at its `end_us`."""
+        run = self._deferred = DeferredRun()
+        try:
+            code()
+        except DiskError as error:
+            run.error = error
+        finally:
+            self._deferred = None
+            start_us = self._clock_us()
+            # Jobs that write one file take turns by a lock of their own; the one that came first has it.
+            for other in self._runs:
+                if other.nodes & run.nodes:
+                    start_us = max(start_us, other.end_us)
+            run.schedule(start_us)
+            self._runs.append(run)
+        return run
+
+    def complete(self, run: DeferredRun) -> None:
+        self._runs.remove(run)
+        self._settle(run, run.end_us)
+
+    def _settle(self, run: DeferredRun, now_us: int) -> None:
+        """Makes durable what the syncs of `run` that are done by `now_us` cover."""
+        for stage, (node, number) in enumerate(run.syncs):
+            if run.stage_starts_us[stage + 1] > now_us:
+                return
+            node.sync(number, run.stage_starts_us[stage])
+
+    # -- crashes -----------------------------------------------------------------------------------------------
+
+    def process_crash(self) -> None:
+        """Jobs end where they are; the page cache stays."""
+        now_us = self._clock_us()
+        self._end_runs(now_us)
+        for node in self._nodes():
+            node.forget_unbegun(now_us)
+
+    def power_loss(self) -> int:
+        """Returns how many unsynced bytes (and changes of directories, one each) were lost."""
+        self.process_crash()
+        survival = self._random.choice(list(Survival))
+        # All nodes before any changes: a directory may lose the names of its files.
+        return sum([node.lose_power(survival, self._random) for node in list(self._nodes())])
+
+    def _end_runs(self, now_us: int) -> None:
+        runs, self._runs = self._runs, []
+        for run in runs:
+            self._settle(run, now_us)
+        self.crash_after = None
+
+    def _nodes(self) -> Iterator[Node]:
+        stack: list[Node] = [self._root]
+        seen: set[int] = set()
+        while stack:
+            node = stack.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            yield node
+            if isinstance(node, DirectoryNode):
+                stack += node.entries.values()
+                stack += node.durable.values()
+
+    # -- for SimFile -------------------------------------------------------------------------------------------
+
+    def before_change(self, path: str, node: FileNode | None, end: int) -> None:
+        """Raises CrashPointReached, NoSpaceError. `end`: of the bytes of `node` that need space."""
+        if self.crash_after is not None:
+            self._count_down()
+        if node is not None and end > node.allocated:
+            if self.is_full:
+                raise NoSpaceError(errno.ENOSPC, "no space left on device", path)
+            node.allocated = end
+
+    def write(self, node: FileNode, offset: int, data: bytes | None) -> Write:
+        self._number += 1
+        run = self._deferred
+        if run is None:
+            return Write(self._number, None, 0, offset, data)
+        run.nodes.add(id(node))
+        return Write(self._number, run, run.stage, offset, data)
+
+    def sync(self, node: Node, path: str) -> None:
+        if self.crash_after is not None:
+            self._count_down()
+        if self.failing_syncs and isinstance(node, FileNode) and node.pending:
+            self.failing_syncs -= 1
+            node.fail_sync()
+            raise DiskError(errno.EIO, "input/output error", path)
+        number = self._number + 1
+        run = self._deferred
+        if run is None:
+            # In the member's own thread nothing of a job counts as not begun: it made the same file, say.
+            node.sync(number, None)
+            return
+        run.syncs.append((node, number))
+        run.latencies_us.append(self._sync_latency_us())
+        run.stage += 1
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _count_down(self) -> None:
+        assert self.crash_after is not None
+        self.crash_after -= 1
+        if self.crash_after < 0:
+            raise CrashPointReached
+
+    def _relink(self, directory: DirectoryNode, names: tuple[tuple[str, Node | None], ...]) -> None:
+        self._number += 1
+        run = self._deferred
+        relink = Relink(self._number, run, run.stage if run is not None else 0, names)
+        relink.apply(directory.entries)
+        directory.pending.append(relink)
+
+    def _find(self, path: str) -> Node | None:
+        node: Node = self._root
+        for name in path.strip("/").split("/"):
+            if not isinstance(node, DirectoryNode):
+                return None
+            found = node.entries.get(name)
+            if found is None:
+                return None
+            node = found
+        return node
+
+    def _parent(self, path: str) -> tuple[DirectoryNode, str]:
+        parent_path, _, name = path.strip("/").rpartition("/")
+        parent = self._find(parent_path) if parent_path else self._root
+        if not isinstance(parent, DirectoryNode):
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        return parent, name

@@ -1,0 +1,275 @@
+"""What goes wrong in the first phase of a run: one fault after the other, chosen by the seed, some of them overlapping.
+
+Each kind counts itself only when it has really happened: a seed is worth what its faults were.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+from dledger.config import FlushMode
+from simulator.event_loop import EventLoop
+from simulator.member import SimMember
+from simulator.network import SimNetwork
+from simulator.options import Options
+
+# A crash point lies within so many disk operations from now.
+_CRASH_POINT_MAX = 60
+# A disk that hangs does so for about the time after which a leader falls silent (MemberConfig.stalled_sync_ms).
+_HUNG_US = 7_000_000
+
+
+class Faults:
+    """Invariant: a member that does not run is started again, at the latest by heal()."""
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        members: list[SimMember],
+        network: SimNetwork,
+        options: Options,
+        random: Random,
+    ) -> None:
+        self.happened: Counter[str] = Counter()
+        self.crashes_with_loss = 0
+        self.bytes_lost = 0
+        self.is_healed = False
+        self._loop = loop
+        self._members = members
+        self._network = network
+        self._options = options
+        self._random = random
+        self._makers: dict[str, Callable[[SimMember], bool]] = {
+            "crash": self._crash,
+            "crash_point": self._crash_point,
+            "power_loss": self._power_loss,
+            "power_loss_of_all": self._power_loss_of_all,
+            "clean_stop": self._clean_stop,
+            "pause": self._pause,
+            "partition": self._partition,
+            "one_way": self._one_way,
+            "isolate_leader": self._isolate_leader,
+            "close_connection": self._close_connection,
+            "slow_disk": self._slow_disk,
+            "hung_disk": self._hung_disk,
+            "full_disk": self._full_disk,
+            "failed_sync": self._failed_sync,
+            "wiped_disk": self._wiped_disk,
+        }
+
+    def start(self) -> None:
+        self._next()
+
+    def _next(self) -> None:
+        if self.is_healed:
+            return
+        random, options = self._random, self._options
+        self._loop.call_later(
+            int(random.expovariate(1 / (options.fault_interval_ms * 1_000))) + 1, self._next
+        )
+        kinds = list(options.faults)
+        (kind,) = random.choices(kinds, [options.faults[kind] for kind in kinds])
+        # Half of all faults meet the leader: it has the most to lose.
+        leaders = [
+            member for member in self._members if member.process is not None and member.process.store.serving
+        ]
+        member = random.choice(leaders if leaders and random.random() < 0.5 else self._members)
+        if self._makers[kind](member):
+            self.happened[kind] += 1
+            member.trace.add(self._loop.now_us, "fault {} at {}", kind, member.member_id)
+
+    def heal(self) -> None:
+        """From here on nothing hinders the group."""
+        self.is_healed = True
+        self._network.is_healed = True
+        for path in self._network.paths.values():
+            path.is_blocked = False
+        for member in self._members:
+            self._heal_disk(member)
+            if member.is_paused:
+                member.resume()
+            self._restart(member)
+
+    # -- processes and power -----------------------------------------------------------------------------------
+
+    def _crash(self, member: SimMember) -> bool:
+        if member.process is None:
+            return False
+        member.end_process()
+        self.restart_later(member)
+        return True
+
+    def _crash_point(self, member: SimMember) -> bool:
+        """Killed at some disk operation, maybe in the recovery of its next life."""
+        member.disk.crash_after = self._random.randrange(_CRASH_POINT_MAX)
+        return False  # counted when it is reached
+
+    def crash_point_reached(self, member: SimMember) -> None:
+        self.happened["crash_point"] += 1
+        if self._random.random() < 0.5 and self._may_lose(member):
+            self._lose_power(member)
+        self.restart_later(member)
+
+    def _power_loss(self, member: SimMember) -> bool:
+        if not self._may_lose(member):
+            return False
+        self._lose_power(member)
+        self.restart_later(member)
+        return True
+
+    def _power_loss_of_all(self, member: SimMember) -> bool:
+        """Under ASYNC_FLUSH that is documented loss."""
+        if self._options.flush_mode is FlushMode.ASYNC_FLUSH:
+            return False
+        for each in self._members:
+            self._lose_power(each)
+            self.restart_later(each)
+        return True
+
+    def _lose_power(self, member: SimMember) -> None:
+        had_process = member.process is not None
+        lost = member.lose_power()
+        if lost:
+            self.crashes_with_loss += 1
+            self.bytes_lost += lost
+        if self._options.flush_mode is FlushMode.ASYNC_FLUSH and (lost or had_process):
+            member.has_lost = True
+
+    def _may_lose(self, member: SimMember) -> bool:
+        """A minority may lose what it has acknowledged: entire disks, or under ASYNC_FLUSH the page cache."""
+        if self._options.flush_mode is FlushMode.SYNC_FLUSH:
+            return True
+        return self._is_minority_lost_with(member)
+
+    def _is_minority_lost_with(self, member: SimMember) -> bool:
+        lost = sum(other.has_lost for other in self._members if other is not member)
+        return lost + 1 <= (len(self._members) - 1) // 2
+
+    def _clean_stop(self, member: SimMember) -> bool:
+        process = member.process
+        if process is None or process.is_stopping or member.is_paused:
+            return False
+        member.call(process.stop)
+        self.restart_later(member)
+        return True
+
+    def _pause(self, member: SimMember) -> bool:
+        if member.process is None or member.is_paused:
+            return False
+        process = member.process
+        member.pause()
+
+        def resume() -> None:
+            if member.process is process and member.is_paused:
+                member.resume()
+
+        self._loop.call_later(self._draw_duration_us(), resume)
+        return True
+
+    def restart_later(self, member: SimMember) -> None:
+        self._loop.call_later(self._draw_duration_us(), self._restart, member)
+
+    def _restart(self, member: SimMember) -> None:
+        if member.process is not None and not member.process.is_stopping:
+            return
+        if member.process is not None:
+            self._loop.call_later(10_000, self._restart, member)  # its clean stop is under way
+            return
+        member.start()
+
+    # -- network -----------------------------------------------------------------------------------------------
+
+    def _partition(self, member: SimMember) -> bool:
+        """Two groups that do not hear each other."""
+        ids = [other.member_id for other in self._members]
+        one_side = set(self._random.sample(ids, self._random.randint(1, len(ids) - 1)))
+        return self._block(
+            [pair for pair in self._network.paths if (pair[0] in one_side) != (pair[1] in one_side)]
+        )
+
+    def _one_way(self, member: SimMember) -> bool:
+        pairs = sorted(self._network.paths)
+        return self._block(self._random.sample(pairs, self._random.randint(1, len(pairs) // 2)))
+
+    def _isolate_leader(self, member: SimMember) -> bool:
+        process = member.process
+        if process is None or not process.store.serving:
+            return False
+        member_id = member.member_id
+        outgoing, incoming = self._random.choice(((True, True), (True, False), (False, True)))
+        return self._block(
+            [
+                pair
+                for pair in self._network.paths
+                if (outgoing and pair[0] == member_id) or (incoming and pair[1] == member_id)
+            ]
+        )
+
+    def _block(self, pairs: list[tuple[str, str]]) -> bool:
+        paths = [self._network.paths[pair] for pair in pairs if not self._network.paths[pair].is_blocked]
+        for path in paths:
+            path.is_blocked = True
+        if self._random.random() < 0.3:
+            # The kernel, or a proxy, notices.
+            for pair in pairs:
+                self._network.close(*pair)
+
+        def unblock() -> None:
+            for path in paths:
+                path.is_blocked = False
+
+        self._loop.call_later(self._draw_duration_us(), unblock)
+        return bool(paths)
+
+    def _close_connection(self, member: SimMember) -> bool:
+        up = sorted(self._network.up)
+        if not up:
+            return False
+        self._network.close(*self._random.choice(up))
+        return True
+
+    # -- disks -------------------------------------------------------------------------------------------------
+
+    def _slow_disk(self, member: SimMember) -> bool:
+        member.sync_slowdown = self._random.choice((5, 20))
+        self._loop.call_later(self._draw_duration_us(), self._heal_disk, member)
+        return True
+
+    def _hung_disk(self, member: SimMember) -> bool:
+        member.sync_slowdown = _HUNG_US // max(self._options.sync_latency_us_max, 1)
+        self._loop.call_later(self._draw_duration_us(), self._heal_disk, member)
+        return True
+
+    def _full_disk(self, member: SimMember) -> bool:
+        member.disk.is_full = True
+        member.may_fail = True
+        self._loop.call_later(self._draw_duration_us(), self._heal_disk, member)
+        return True
+
+    def _failed_sync(self, member: SimMember) -> bool:
+        """The process ends by it; what it had written is read back and yet not on the disk."""
+        if member.process is None:
+            return False
+        member.disk.failing_syncs = 1
+        member.may_fail = True
+        return True
+
+    def _wiped_disk(self, member: SimMember) -> bool:
+        if not self._is_minority_lost_with(member):
+            return False
+        if member.process is not None:
+            member.end_process()
+        member.wipe()
+        member.has_lost = True
+        self.restart_later(member)
+        return True
+
+    def _heal_disk(self, member: SimMember) -> None:
+        member.sync_slowdown = 1
+        member.disk.is_full = False
+        if self.is_healed:
+            member.disk.failing_syncs = 0
+            member.disk.crash_after = None
+
+    def _draw_duration_us(self) -> int:
+        return self._random.randint(1, self._options.fault_duration_ms_max) * 1_000

@@ -1,0 +1,70 @@
+"""What every invariant looks at, and how it says that it is broken."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from dledger.core.output import Role
+from dledger.entry import Index, Term
+
+if TYPE_CHECKING:
+    from simulator.oracle import Oracle
+
+
+class MemberView(Protocol):
+    """One life of a member between two of its steps."""
+
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def life(self) -> int: ...
+    @property
+    def role(self) -> Role: ...
+    @property
+    def curr_term(self) -> Term: ...
+    @property
+    def leader_ready(self) -> bool: ...
+    @property
+    def committed_index(self) -> Index: ...
+    @property
+    def applied_index(self) -> Index:
+        """Of reput: readers see what is in entries up to there."""
+        ...
+
+    @property
+    def durable_index(self) -> Index: ...
+    @property
+    def ledger_begin_index(self) -> Index: ...
+    @property
+    def ledger_end_index(self) -> Index: ...
+    def term_at(self, index: Index) -> Term | None: ...
+
+    def chain_at(self, index: Index) -> int | None: ...
+
+    def entries(self, first_index: Index, last_index: Index) -> Iterable[bytes]:
+        """Each entry, header included."""
+        ...
+
+    def unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:
+        """(phy_offset, size, tags_code) that the ConsumeQueue has there."""
+        ...
+
+
+class Invariant(Protocol):
+    """One object per run; it may remember what it has seen."""
+
+    @property
+    def name(self) -> str: ...
+
+    def check(self, member: MemberView, oracle: "Oracle") -> str | None:
+        """After a step that changed `member`; the oracle has heard of its commits. Returns what is wrong."""
+        ...
+
+
+class ViolationError(Exception):
+    """An invariant is broken, or the group makes no progress although nothing hinders it."""
+
+    def __init__(self, name: str, text: str, *, is_liveness: bool = False) -> None:
+        super().__init__(f"{name}: {text}")
+        self.name = name
+        self.text = text
+        self.is_liveness = is_liveness

@@ -1,0 +1,84 @@
+"""A process as invariants see it."""
+
+from collections.abc import Iterator
+
+from dledger.core.output import Role
+from dledger.entry import Index, Term
+from simulator.member import Process
+
+_READ_SIZE = 1 << 16
+
+
+class LifeView:
+    """Fulfils MemberView."""
+
+    __slots__ = ("life", "member_id", "replica", "store")
+
+    def __init__(self, process: Process) -> None:
+        self.member_id = process.host.member_id
+        self.life = process.life
+        self.replica = process.replica
+        self.store = process.store
+
+    @property
+    def role(self) -> Role:
+        return self.replica.member.role
+
+    @property
+    def curr_term(self) -> Term:
+        return self.replica.member.curr_term
+
+    @property
+    def leader_ready(self) -> bool:
+        return self.replica.member.leader_ready
+
+    @property
+    def committed_index(self) -> Index:
+        return self.replica.member.committed_index
+
+    @property
+    def applied_index(self) -> Index:
+        return self.store.applied_index
+
+    @property
+    def durable_index(self) -> Index:
+        return self.replica.log.durable_index
+
+    @property
+    def ledger_begin_index(self) -> Index:
+        return self.replica.log.ledger_begin_index
+
+    @property
+    def ledger_end_index(self) -> Index:
+        return self.replica.log.ledger_end_index
+
+    def term_at(self, index: Index) -> Term | None:
+        return self.replica.log.term_at(index)
+
+    def chain_at(self, index: Index) -> int | None:
+        return self.replica.log.chain_at(index)
+
+    def entries(self, first_index: Index, last_index: Index) -> Iterator[bytes]:
+        if first_index > last_index:
+            return
+        for batch in self.replica.log.batches_from(first_index, last_index, _READ_SIZE):
+            for index in range(batch.first_index, batch.last_index + 1):
+                yield batch.buffer[batch.offset_of(index) : batch.end_offset_of(index)]
+
+    def unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:
+        queue = self.store.queues.find(topic, queue_id)
+        return queue.unit(queue_offset) if queue is not None else None
+
+    def state(self) -> tuple[object, ...]:
+        """Equal as long as nothing has changed that an invariant looks at."""
+        member, log = self.replica.member, self.replica.log
+        return (
+            member.role,
+            member.curr_term,
+            member.committed_index,
+            member.leader_ready,
+            log.ledger_end_index,
+            log.log_generation,
+            log.durable_index,
+            self.store.applied_index,
+        )

@@ -1,0 +1,401 @@
+"""One simulated host and the lives of the member's process on it.
+
+The process is the code that serves: a Replica and a MessageStore over the simulated disk. What runs them here instead
+of dledger/server.py and the broker is this module: virtual time, jobs with latencies, links of the simulated network.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Protocol
+
+from disk.disk import DiskError
+from dledger.config import DLedgerConfig, PeerAddress
+from dledger.core.member_config import MemberConfig
+from dledger.core.messages import Message, PeerId
+from dledger.errors import HandshakeRefusedError
+from dledger.formation import GroupIdentity
+from dledger.log.jobs import DiskJob
+from dledger.log.log_store import LogStore
+from dledger.log.quorum_state import QuorumState
+from dledger.replica import Replica
+from simulator.disk import CrashPointReached, SimDisk
+from simulator.disk_nodes import DeferredRun
+from simulator.event_loop import EventLoop
+from simulator.network import Connection, SimNetwork
+from simulator.options import Options
+from simulator.trace import Trace
+from store.message_store import MessageStore
+from store.store_config import StoreConfig
+
+# Virtual time 0 as the hosts' clocks have it.
+EPOCH_MS = 1_700_000_000_000
+ROOT = "/store"
+_STOP_POLL_US = 1_000
+
+
+class Watcher(Protocol):
+    """Who looks at a member after each of its steps."""
+
+    def stepped(self, member: "SimMember") -> None: ...
+
+    def failed(self, member: "SimMember", reason: str) -> None:
+        """It has stopped itself, or its code has raised what nobody expected."""
+        ...
+
+    def crashed_at_point(self, member: "SimMember") -> None: ...
+
+
+@dataclass(slots=True)
+class _StoreRuntime:
+    """StoreRuntime of one life."""
+
+    process: "Process"
+
+    def submit(self, job: DiskJob) -> None:
+        self.process.submit_for(self.process.store_job_done, job)
+
+    def reput_wanted(self) -> None:
+        self.process.want_reput()
+
+
+class Process:
+    """One life: from the recovery of what the disk holds to a crash or a stop. It is the Runtime of its replica."""
+
+    def __init__(self, host: "SimMember", life: int) -> None:
+        """Raises what recovery raises, and CrashPointReached."""
+        self.host = host
+        self.life = life
+        self.outgoing: dict[PeerId, Connection] = {}
+        self.incoming: dict[PeerId, Connection] = {}
+        self.is_stopping = False
+        self._is_reput_wanted = False
+        self._network = host.network
+        self.store = MessageStore(host.store_config, host.disk, _StoreRuntime(self))
+        log_config = replace(host.config.log_config, recent_bytes_max=host.options.recent_bytes_max)
+        self.replica = Replica(
+            host.config,
+            LogStore.open(host.disk, log_config),
+            QuorumState.load(host.disk, host.config.directory),
+            self.store,
+            self,
+            Random(f"{host.seed}/{host.member_id}/{life}"),
+            host.now_ms(),
+            boot_id=f"{host.member_id}-boot-{host.boot}",
+        )
+        self.store.start(self.replica, host.now_ms())
+
+    # -- Runtime -----------------------------------------------------------------------------------------------
+
+    def send(self, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
+        self._network.send(self.host.member_id, to, message, buffers)
+
+    def submit(self, job: DiskJob) -> None:
+        self.submit_for(self.replica_job_done, job)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.host.call_later(0, self, callback)
+
+    def drop_connection(self, peer: PeerId, reason: str) -> None:
+        # No path changes bytes, so nobody ever pushes what is not sound.
+        self.failed(f"dropped {peer}: {reason}")
+
+    def shake_hands_again(self) -> None:
+        self.host.call_later(0, self, self.host.close_connections)
+
+    def failed(self, reason: str) -> None:
+        self.host.call_later(0, self, self.host.process_failed, reason)
+
+    # -- steps -------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        host = self.host
+        now_ms = host.now_ms()
+        if not self.is_stopping:
+            self.replica.tick(now_ms)
+            self.store.tick(now_ms)
+            host.call_later(host.options.tick_interval_ms * 1_000, self, self.tick)
+
+    def receive(self, message: Message, payload: bytes) -> None:
+        if not self.is_stopping:
+            self.replica.receive(message, self.host.now_ms(), payload)
+
+    def submit_for(self, done: Callable[[DiskJob, DeferredRun], None], job: DiskJob) -> None:
+        host = self.host
+        run = host.disk.run_deferred(job.run)
+        host.trace.add(host.loop.now_us, "{} job {} until {}", host.member_id, job.kind, run.end_us)
+        host.loop.call_at(run.end_us, host.complete_run, self, run)
+        host.call_at(run.end_us, self, done, job, run)
+
+    def replica_job_done(self, job: DiskJob, run: DeferredRun) -> None:
+        self.replica.job_done(job, run.error, self.host.now_ms())
+
+    def store_job_done(self, job: DiskJob, run: DeferredRun) -> None:
+        self.store.job_done(job, run.error, self.host.now_ms())
+
+    def want_reput(self) -> None:
+        if not self._is_reput_wanted:
+            self._is_reput_wanted = True
+            self.host.call_later(0, self, self._reput)
+
+    def _reput(self) -> None:
+        self._is_reput_wanted = False
+        self.store.reput_step(self.host.now_ms())
+
+    # -- links, as dledger/server.py has them ------------------------------------------------------------------
+
+    def link_up(
+        self, connection: Connection, peer: PeerId, disk_uuid: bytes, group: GroupIdentity | None
+    ) -> None:
+        if self.is_stopping:
+            return
+        now_ms = self.host.now_ms()
+        try:
+            self.replica.peer_seen(peer, disk_uuid, group, now_ms)
+        except HandshakeRefusedError as error:
+            self.failed(f"handshake with {peer} refused: {error}")
+            return
+        if connection.acceptor == peer:
+            if peer in self.outgoing:
+                self.link_down(
+                    self.outgoing[peer], peer
+                )  # the reset comes before a new connection can be made
+            self.outgoing[peer] = connection
+            self.replica.peer_connected(peer, now_ms)
+        else:
+            self.incoming[peer] = connection
+
+    def link_down(self, connection: Connection, peer: PeerId) -> None:
+        links = self.outgoing if connection.acceptor == peer else self.incoming
+        if links.get(peer) is not connection or self.is_stopping:
+            return
+        del links[peer]
+        now_ms = self.host.now_ms()
+        self.replica.peer_disconnected(peer, now_ms)
+        if peer in self.outgoing:
+            self.replica.peer_connected(peer, now_ms)
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Cleanly, as soon as nothing is under way."""
+        self.is_stopping = True
+        self.replica.stop(self.host.now_ms())
+        self._close_when_idle()
+
+    def _close_when_idle(self) -> None:
+        if self.replica.failure is not None:
+            return
+        if not self.replica.idle or self.store.is_busy:
+            self.host.call_later(_STOP_POLL_US, self, self._close_when_idle)
+            return
+        try:
+            self.store.close(clean=True)
+            self.replica.close(clean=True)
+        except DiskError as error:
+            self.host.process_failed(f"clean stop: {error}")
+            return
+        self.host.process_stopped()
+
+
+class SimMember:
+    """A host: its disk, its clock, its power; `process` is None while none runs. It is the network's Endpoint."""
+
+    def __init__(
+        self,
+        member_id: PeerId,
+        member_ids: Sequence[PeerId],
+        seed: int,
+        options: Options,
+        loop: EventLoop,
+        network: SimNetwork,
+        trace: Trace,
+        watcher: Watcher,
+    ) -> None:
+        self.member_id = member_id
+        self.seed = seed
+        self.options = options
+        self.loop = loop
+        self.network = network
+        self.trace = trace
+        self.process: Process | None = None
+        self.life = 0
+        self.boot = 0
+        self.is_paused = False
+        self.sync_slowdown = 1
+        self.may_fail = False  # a fault was injected that this process may end by
+        self.has_lost = False  # acknowledged entries may be gone from this disk, and it is not made good yet
+        self._watcher = watcher
+        self._held: deque[tuple[Process, Callable[..., None], tuple[Any, ...]]] = deque()
+        self._random = Random(f"{seed}/{member_id}/host")
+        self._clock_offset_ms = self._random.randint(-options.clock_skew_ms_max, options.clock_skew_ms_max)
+        self.disk = self._new_disk()
+        number = member_ids.index(member_id)
+        self.config = DLedgerConfig(
+            group="simulated",
+            self_id=member_id,
+            peers={peer: PeerAddress("127.0.0.1", 1 + n) for n, peer in enumerate(member_ids)},
+            directory=f"{ROOT}/dledger-{member_id}",
+            flush_mode=options.flush_mode,
+            data_file_size=options.data_file_size,
+            index_file_size=options.index_file_size,
+            entry_size_max=options.data_file_size // 2,
+            tick_interval_ms=options.tick_interval_ms,
+            member=MemberConfig(
+                self_id=member_id,
+                peers=tuple(member_ids),
+                push_size_max=options.push_size_max,
+                push_window_size=options.push_window_size,
+            ),
+        )
+        self.store_config = StoreConfig(
+            store_path_root_dir=ROOT,
+            ledger_directory=self.config.directory,
+            store_host=struct.pack(">4BI", 127, 0, 0, 1, 10911 + number),
+            mapped_file_size_commit_log=options.data_file_size,
+            mapped_file_size_consume_queue=options.consume_queue_file_size,
+            max_message_size=4096,
+            checkpoint_entries_max=options.checkpoint_entries_max,
+            consume_queue_cache_size=0,
+        )
+
+    def now_ms(self) -> int:
+        """By this host's clock."""
+        return EPOCH_MS + self._clock_offset_ms + self.loop.now_us // 1_000
+
+    def draw_sync_latency_us(self) -> int:
+        options = self.options
+        return self.sync_slowdown * self._random.randint(
+            options.sync_latency_us_min, options.sync_latency_us_max
+        )
+
+    def _new_disk(self) -> SimDisk:
+        random = Random(f"{self.seed}/{self.member_id}/disk/{self.life}")
+        return SimDisk(random, lambda: self.loop.now_us, self.draw_sync_latency_us)
+
+    # -- events of the process ---------------------------------------------------------------------------------
+
+    def call_at(self, at_us: int, process: Process, callback: Callable[..., None], *arguments: Any) -> None:
+        self.loop.call_at(at_us, self._step, process, callback, arguments)
+
+    def call_later(
+        self, delay_us: int, process: Process, callback: Callable[..., None], *arguments: Any
+    ) -> None:
+        self.loop.call_at(self.loop.now_us + delay_us, self._step, process, callback, arguments)
+
+    def call(self, callback: Callable[..., None], *arguments: Any) -> None:
+        """A step of the process that runs now; held back while it is paused."""
+        if self.process is not None:
+            self._step(self.process, callback, arguments)
+
+    def _step(self, process: Process, callback: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        if process is not self.process:
+            return
+        if self.is_paused:
+            self._held.append((process, callback, arguments))
+            return
+        try:
+            callback(*arguments)
+        except CrashPointReached:
+            self.end_process()
+            self._watcher.crashed_at_point(self)
+            return
+        if process is self.process:
+            self._watcher.stepped(self)
+
+    # -- Endpoint ----------------------------------------------------------------------------------------------
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and not self.process.is_stopping
+
+    def received(self, sender: PeerId, message: Message, payload: bytes) -> None:
+        process = self.process
+        if process is not None:
+            self.trace.add(self.loop.now_us, "{}->{} {}", sender, self.member_id, message)
+            self._step(process, process.receive, (message, payload))
+
+    def link_up(self, connection: Connection, peer: PeerId) -> None:
+        other = self.network.members[peer]
+        assert isinstance(other, SimMember)
+        assert other.process is not None, "both ends of a handshake run"
+        self.trace.add(self.loop.now_us, "{} link up {}", self.member_id, connection)
+        identity, group = other.process.replica.identity, other.process.replica.group_identity
+        process = self.process
+        assert process is not None, "both ends of a handshake run"
+        self.call_later(0, process, process.link_up, connection, peer, identity.disk_uuid, group)
+
+    def link_down(self, connection: Connection, peer: PeerId) -> None:
+        process = self.process
+        if process is not None:
+            self.trace.add(self.loop.now_us, "{} link down {}", self.member_id, connection)
+            self._step(process, process.link_down, (connection, peer))
+
+    # -- lives -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Recovers and joins. A crash point within the recovery ends it; whoever restarts members tries again."""
+        assert self.process is None, "one life at a time"
+        self.life += 1
+        self.is_paused = False
+        self.may_fail = False
+        self.trace.add(self.loop.now_us, "{} starts life {}", self.member_id, self.life)
+        try:
+            process = Process(self, self.life)
+        except CrashPointReached:
+            self.disk.process_crash()
+            self._watcher.crashed_at_point(self)
+            return
+        self.process = process
+        self.network.started(self.member_id)
+        self.call_later(0, process, process.tick)
+
+    def end_process(self, *, silently: bool = False) -> None:
+        """Killed: from here on nothing of it runs. `silently`: the host went with it."""
+        self.trace.add(self.loop.now_us, "{} ends life {}", self.member_id, self.life)
+        self.process = None
+        self.is_paused = False
+        self._held.clear()
+        self.disk.process_crash()
+        self.network.process_ended(self.member_id, silently=silently)
+
+    def process_failed(self, reason: str) -> None:
+        self.end_process()
+        self._watcher.failed(self, reason)
+
+    def process_stopped(self) -> None:
+        self.trace.add(self.loop.now_us, "{} stopped cleanly", self.member_id)
+        self.end_process()
+
+    def lose_power(self) -> int:
+        """Returns how many unsynced bytes were lost."""
+        if self.process is not None:
+            self.end_process(silently=True)
+        self.boot += 1
+        return self.disk.power_loss()
+
+    def wipe(self) -> None:
+        """Another, empty disk in the place of the old one."""
+        self.disk = self._new_disk()
+
+    def close_connections(self) -> None:
+        for pair in list(self.network.up):
+            if self.member_id in pair:
+                self.network.close(*pair)
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """What came meanwhile is handled at once, in order."""
+        self.is_paused = False
+        held, self._held = self._held, deque()
+        for process, callback, arguments in held:
+            self.loop.call_at(self.loop.now_us, self._step, process, callback, arguments)
+
+    def complete_run(self, process: Process, run: DeferredRun) -> None:
+        """The kernel has done what a job asked for, whether or not the process stands still."""
+        if process is self.process:
+            self.disk.complete(run)

@@ -1,0 +1,167 @@
+"""The network between simulated hosts: directed paths that lose, delay, repeat and block, and connections over them.
+
+As in dledger/server.py each member dials every other: requests travel on the connection that the sender has dialled,
+answers on the one that the other has. A path may lose single messages of a connection that stays up; TCP never does
+that, but the core does not rely on it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from dledger.core.messages import HeartBeatResponse, Message, PeerId, PushResponse, VoteResponse
+from simulator.event_loop import EventLoop
+from simulator.options import Options
+
+_ANSWERS = (VoteResponse, HeartBeatResponse, PushResponse)
+_DIAL_BACKOFF_US = (20_000, 500_000)
+# As DLedgerConfig.link_silence_ms_max: what a host that is gone without a word is noticed by.
+_SILENCE_US = 3_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    dialler: PeerId
+    acceptor: PeerId
+    number: int  # no two connections have the same
+
+
+class Endpoint(Protocol):
+    """What the network sees of a member."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process."""
+        ...
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it stands still, so that it answers no handshake."""
+        ...
+
+    def received(self, sender: PeerId, message: Message, payload: bytes) -> None: ...
+
+    def link_up(self, connection: "Connection", peer: PeerId) -> None: ...
+
+    def link_down(self, connection: "Connection", peer: PeerId) -> None: ...
+
+
+@dataclass(slots=True)
+class Path:
+    """One direction between two hosts."""
+
+    is_blocked: bool = False
+    free_us: int = 0  # when the last message arrives: the next comes behind it unless the network reorders
+
+
+class SimNetwork:
+    """Invariant: a connection that is up was announced to both its ends, and is not up towards a dead process."""
+
+    def __init__(self, loop: EventLoop, options: Options, random: Random) -> None:
+        self.members: dict[PeerId, Endpoint] = {}
+        self.paths: dict[tuple[PeerId, PeerId], Path] = {}
+        self.up: dict[tuple[PeerId, PeerId], Connection] = {}  # by (dialler, acceptor)
+        self.is_healed = False  # no losses, delays of a quiet network
+        self.sent = self.lost = 0
+        self.on_send: Callable[[PeerId, PeerId, Message], None] | None = None
+        self._loop = loop
+        self._options = options
+        self._random = random
+        self._connection_count = 0
+        self._dialling: set[tuple[PeerId, PeerId]] = set()
+
+    def add(self, member_id: PeerId, endpoint: Endpoint) -> None:
+        for other in self.members:
+            self.paths[member_id, other] = Path()
+            self.paths[other, member_id] = Path()
+        self.members[member_id] = endpoint
+
+    # -- messages ----------------------------------------------------------------------------------------------
+
+    def send(self, sender: PeerId, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
+        connection = (to, sender) if isinstance(message, _ANSWERS) else (sender, to)
+        self.sent += 1
+        if self.on_send is not None:
+            self.on_send(sender, to, message)
+        random, options = self._random, self._options
+        path = self.paths[sender, to]
+        if (
+            connection not in self.up
+            or path.is_blocked
+            or (not self.is_healed and random.random() < options.packet_loss)
+        ):
+            self.lost += 1
+            return
+        payload = b"".join(buffers)
+        self._deliver_later(path, sender, to, message, payload)
+        if not self.is_healed and options.duplication and random.random() < options.duplication:
+            self._deliver_later(path, sender, to, message, payload)
+
+    def _deliver_later(
+        self, path: Path, sender: PeerId, to: PeerId, message: Message, payload: bytes
+    ) -> None:
+        at_us = self._loop.now_us + self.draw_delay_us()
+        if not self._options.reorders or self.is_healed:
+            at_us = path.free_us = max(path.free_us, at_us)
+        self._loop.call_at(at_us, self.members[to].received, sender, message, payload)
+
+    def draw_delay_us(self) -> int:
+        options = self._options
+        high = min(options.delay_us_max, 2_000) if self.is_healed else options.delay_us_max
+        return self._random.randint(min(options.delay_us_min, high), high)
+
+    # -- connections -------------------------------------------------------------------------------------------
+
+    def pairs(self) -> Iterator[tuple[PeerId, PeerId]]:
+        return ((dialler, other) for dialler in self.members for other in self.members if dialler != other)
+
+    def started(self, member_id: PeerId) -> None:
+        """Its process runs: it dials, and is found by the others at their next try."""
+        for dialler, other in self.pairs():
+            if member_id in (dialler, other):
+                self._dial_later(dialler, other, soon=dialler == member_id)
+
+    def process_ended(self, member_id: PeerId, *, silently: bool) -> None:
+        """The host closes its connections, or, `silently` without power, says nothing until it is missed."""
+        for pair, connection in list(self.up.items()):
+            if member_id in pair:
+                del self.up[pair]
+                peer = connection.acceptor if connection.dialler == member_id else connection.dialler
+                self._tell_down(connection, peer, is_heard=not silently)
+
+    def close(self, dialler: PeerId, acceptor: PeerId) -> None:
+        """Both ends learn it, each when word gets there."""
+        connection = self.up.pop((dialler, acceptor), None)
+        if connection is not None:
+            self._tell_down(connection, dialler, is_heard=True)
+            self._tell_down(connection, acceptor, is_heard=True)
+            self._dial_later(dialler, acceptor)
+
+    def _tell_down(self, connection: Connection, end: PeerId, *, is_heard: bool) -> None:
+        peer = connection.acceptor if connection.dialler == end else connection.dialler
+        is_heard = is_heard and not self.paths[peer, end].is_blocked
+        delay_us = self.draw_delay_us() if is_heard else _SILENCE_US
+        self._loop.call_later(delay_us, self.members[end].link_down, connection, peer)
+
+    def _dial_later(self, dialler: PeerId, acceptor: PeerId, *, soon: bool = False) -> None:
+        if (dialler, acceptor) in self._dialling:
+            return
+        self._dialling.add((dialler, acceptor))
+        delay_us = self.draw_delay_us() if soon else self._random.randint(*_DIAL_BACKOFF_US)
+        self._loop.call_later(delay_us, self._dial, dialler, acceptor)
+
+    def _dial(self, dialler: PeerId, acceptor: PeerId) -> None:
+        self._dialling.discard((dialler, acceptor))
+        members = self.members
+        if (dialler, acceptor) in self.up or not members[dialler].is_running:
+            return  # a process that starts dials anew
+        is_blocked = self.paths[dialler, acceptor].is_blocked or self.paths[acceptor, dialler].is_blocked
+        ends = members[dialler], members[acceptor]
+        if is_blocked or any(end.is_paused or not end.is_running for end in ends):
+            self._dial_later(dialler, acceptor)
+            return
+        self._connection_count += 1
+        connection = self.up[dialler, acceptor] = Connection(dialler, acceptor, self._connection_count)
+        members[acceptor].link_up(connection, dialler)
+        members[dialler].link_up(connection, acceptor)

@@ -1,0 +1,111 @@
+"""Everything that differs from run to run, drawn from the seed: sizes, speeds, and which faults come how often."""
+
+from dataclasses import dataclass, field, fields
+from random import Random
+
+from dledger.config import FlushMode
+
+# Kinds of faults (faults.py) and how often each comes, relative to the others, in a seed that has it.
+_FAULT_WEIGHTS = {
+    "crash": 6,
+    "crash_point": 4,
+    "power_loss": 6,
+    "power_loss_of_all": 2,
+    "clean_stop": 1,
+    "pause": 4,
+    "partition": 6,
+    "one_way": 4,
+    "isolate_leader": 5,
+    "close_connection": 3,
+    "slow_disk": 3,
+    "hung_disk": 1,
+    "full_disk": 1,
+    "failed_sync": 1,
+    "wiped_disk": 1,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Times in virtual µs or ms, sizes in bytes, probabilities per message."""
+
+    member_count: int
+    flush_mode: FlushMode
+    fault_phase_ms: int
+    # the group
+    tick_interval_ms: int
+    data_file_size: int
+    index_file_size: int
+    consume_queue_file_size: int
+    recent_bytes_max: int
+    push_size_max: int
+    push_window_size: int
+    checkpoint_entries_max: int
+    clock_skew_ms_max: int
+    # network
+    delay_us_min: int
+    delay_us_max: int
+    packet_loss: float
+    duplication: float
+    reorders: bool
+    # disk
+    sync_latency_us_min: int
+    sync_latency_us_max: int
+    # workload
+    put_interval_us: int
+    batch_count_max: int
+    body_size_max: int
+    queue_count: int
+    # faults
+    fault_interval_ms: int
+    fault_duration_ms_max: int
+    faults: dict[str, int] = field(default_factory=dict)  # kind -> weight
+
+    def describe(self) -> str:
+        """One line for the report of a failure."""
+        shown = [
+            f"{item.name}={value.value if isinstance(value, FlushMode) else value}"
+            for item in fields(self)
+            if item.name != "faults" and (value := getattr(self, item.name)) is not None
+        ]
+        return " ".join([*shown, "faults=" + ",".join(self.faults)])
+
+
+def draw_options(seed: int, member_count: int | None = None) -> Options:
+    """The same for the same arguments, on every machine."""
+    random = Random(f"{seed}/options")
+    drawn_count = random.choice((3, 3, 3, 5))
+    delay_us_max = random.choice((200, 1_000, 5_000, 30_000))
+    sync_latency_us_max = random.choice((300, 2_000, 10_000, 40_000))
+    # A seed with a few kinds of faults goes deeper into each than one with all of them.
+    kinds = sorted(_FAULT_WEIGHTS)
+    chosen = random.sample(kinds, random.randint(3, len(kinds)))
+    flush_mode = FlushMode.SYNC_FLUSH if random.random() < 0.75 else FlushMode.ASYNC_FLUSH
+    return Options(
+        member_count=member_count or drawn_count,
+        flush_mode=flush_mode,
+        fault_phase_ms=random.randint(8_000, 20_000),
+        tick_interval_ms=random.choice((10, 20)),
+        data_file_size=random.choice((16_384, 32_768, 65_536)),
+        index_file_size=32 * random.choice((64, 256, 1024)),
+        consume_queue_file_size=20 * random.choice((10, 50, 200)),
+        recent_bytes_max=random.choice((0, 4_096, 65_536, 1 << 20)),
+        push_size_max=random.choice((512, 4_096, 65_536)),
+        push_window_size=random.choice((65_536, 262_144)),
+        checkpoint_entries_max=random.choice((20, 100, 1_000)),
+        clock_skew_ms_max=random.choice((0, 5, 10_000)),
+        delay_us_min=random.randint(20, delay_us_max // 2),
+        delay_us_max=delay_us_max,
+        packet_loss=random.choice((0.0, 0.0, 0.01, 0.1, 0.25)),
+        duplication=random.choice((0.0, 0.0, 0.02, 0.1)),
+        reorders=random.random() < 0.5,
+        sync_latency_us_min=random.randint(50, sync_latency_us_max // 2),
+        sync_latency_us_max=sync_latency_us_max,
+        put_interval_us=random.choice((5_000, 20_000, 60_000)),
+        batch_count_max=random.choice((1, 4, 12)),
+        body_size_max=random.choice((60, 300, 2_000)),
+        queue_count=random.randint(1, 6),
+        fault_interval_ms=random.choice((150, 500, 1_500)),
+        fault_duration_ms_max=random.choice((200, 1_000, 4_000)),
+        faults={kind: _FAULT_WEIGHTS[kind] for kind in chosen},
+    )

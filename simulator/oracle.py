@@ -1,0 +1,127 @@
+"""What the group has promised so far, put together from what its members said was committed.
+
+The first member that commits an entry says what it is; everybody else, later on, must agree. Nothing here is taken from
+the code under test but the bytes of its log.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dledger.entry import ENTRY_HEADER_SIZE, EntryKind, Index, Term, parse_header
+from message.decoder import decode_message
+from message.tags import tags_code
+from simulator.invariants.invariant import MemberView
+
+QueueKey = tuple[bytes, int]  # topic, queue id
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedMessage:
+    """A message as any reader must find it."""
+
+    index: Index
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    phy_offset: int
+    size: int
+    tags_code: int
+    uid: int  # that the client gave it
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """Messages that a client was told are stored."""
+
+    last_index: Index
+    uids: Sequence[int]
+    places: Sequence[tuple[QueueKey, int, int]]  # queue, queue offset, phy_offset
+
+
+class Oracle:
+    """Invariant: entries 0 .. end_index are committed, and were said to be so by some member."""
+
+    def __init__(self) -> None:
+        self.chains: list[int] = []  # of committed entries, by index
+        self.terms: list[Term] = []
+        self.messages: list[CommittedMessage] = []  # in the order of the log
+        self.queues: dict[QueueKey, list[CommittedMessage]] = {}
+        self.first_message_at: list[
+            int
+        ] = []  # by index: number in `messages` of the first at or behind the entry
+        self.index_of_uid: dict[int, Index] = {}
+        self.acknowledged: list[Acknowledged] = []
+        self.refused_uids: set[int] = set()
+        # Highest index that was committed by then, by the term of the member that said so.
+        self.committed_in_term: dict[Term, Index] = {}
+
+    @property
+    def end_index(self) -> Index:
+        return Index(len(self.chains) - 1)
+
+    def learn(self, member: MemberView) -> str | None:
+        """Takes in what `member` has committed. Returns what contradicts what was known before."""
+        committed_index = member.committed_index
+        known = self.committed_in_term.get(member.curr_term, -1)
+        if committed_index > known:
+            self.committed_in_term[member.curr_term] = committed_index
+        for entry in member.entries(Index(len(self.chains)), committed_index):
+            fault = self._add(entry)
+            if fault is not None:
+                return fault
+        return None
+
+    def _add(self, entry: bytes) -> str | None:
+        header = parse_header(entry)
+        if header.index != len(self.chains):
+            return f"entry {len(self.chains)} says that it is {header.index}"
+        self.chains.append(header.chain_crc)
+        self.terms.append(header.term)
+        self.first_message_at.append(len(self.messages))
+        if header.kind != EntryKind.MESSAGE:
+            return None
+        record = decode_message(entry, ENTRY_HEADER_SIZE)
+        message = CommittedMessage(
+            header.index,
+            record.topic.encode(),
+            record.queue_id,
+            record.queue_offset,
+            header.pos + ENTRY_HEADER_SIZE,
+            record.store_size,
+            tags_code(record.tags) if record.tags else 0,
+            uid_of(record.body),
+        )
+        if record.phy_offset != message.phy_offset:
+            return f"entry {header.index} at pos {header.pos} says phy_offset {record.phy_offset}"
+        self.messages.append(message)
+        self.queues.setdefault((message.topic, message.queue_id), []).append(message)
+        if message.uid in self.index_of_uid:
+            return f"message {message.uid} is in entries {self.index_of_uid[message.uid]} and {header.index}"
+        self.index_of_uid[message.uid] = header.index
+        return None
+
+    def messages_between(self, first_index: int, last_index: int) -> Sequence[CommittedMessage]:
+        """Messages in committed entries from one to the other."""
+        if first_index > last_index:
+            return ()
+        behind = last_index + 1
+        end = self.first_message_at[behind] if behind < len(self.first_message_at) else len(self.messages)
+        return self.messages[self.first_message_at[first_index] : end]
+
+    def committed_before(self, term: Term) -> Index:
+        """Highest index that a member of a term below `term` has committed."""
+        return max(
+            (index for earlier, index in self.committed_in_term.items() if earlier < term), default=Index(-1)
+        )
+
+
+_UID_DIGITS = 12
+
+
+def body_with(uid: int, size: int) -> bytes:
+    """A message body that says which message it is."""
+    return (b"%0*d" % (_UID_DIGITS, uid)).ljust(size, b".")
+
+
+def uid_of(body: bytes) -> int:
+    return int(body[:_UID_DIGITS])

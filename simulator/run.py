@@ -1,0 +1,54 @@
+"""Runs one seed and says how it ended."""
+
+import logging
+import traceback
+from dataclasses import dataclass
+from enum import IntEnum
+
+from simulator.cluster import Cluster, Counts
+from simulator.invariants.invariant import ViolationError
+from simulator.options import draw_options
+from simulator.report import describe_failure
+
+
+class Outcome(IntEnum):
+    """Exit codes."""
+
+    PASSED = 0
+    SAFETY = 10  # something happened that must never happen
+    LIVENESS = 11  # nothing happened that should have
+    HARNESS = 12  # the simulator itself is at fault
+
+
+@dataclass(slots=True)
+class Result:
+    seed: int
+    outcome: Outcome
+    violated: str  # name of what is broken, empty if nothing is
+    report: str  # for people
+    counts: Counts
+    digest: str
+
+
+def run_seed(
+    seed: int, *, member_count: int | None = None, with_digest: bool = False, trace_count: int = 40
+) -> Result:
+    """`trace_count`: lines of the trace in the report of a failure."""
+    # Formatting log lines would take a third of the time, and the trace says it all.
+    logging.disable(logging.CRITICAL)
+    outcome, violated, report = Outcome.PASSED, "", ""
+    cluster = Cluster(seed, draw_options(seed, member_count), with_digest=with_digest)
+    try:
+        cluster.run()
+    except ViolationError as violation:
+        outcome = Outcome.LIVENESS if violation.is_liveness else Outcome.SAFETY
+        violated = violation.name
+        report = describe_failure(cluster, violation.name, violation.text, trace_count)
+    except Exception as error:  # noqa: BLE001 (whatever the code under test lets out ends its process)
+        raiser = traceback.extract_tb(error.__traceback__)[-1].filename
+        outcome = Outcome.HARNESS if "/simulator/" in raiser else Outcome.SAFETY
+        violated = "harness" if outcome is Outcome.HARNESS else "no_member_fails"
+        report = describe_failure(cluster, violated, "".join(traceback.format_exception(error)), trace_count)
+    finally:
+        logging.disable(logging.NOTSET)
+    return Result(seed, outcome, violated, report, cluster.summary(), cluster.trace.digest)

@@ -1,0 +1,206 @@
+"""Clients of the simulated group: they put, read and propose, and remember what they were told.
+
+A client never repeats a message: an outcome that it does not learn stays unknown for ever.
+"""
+
+import struct
+from dataclasses import dataclass
+from random import Random
+
+from message.const import TAGS
+from message.decoder import decode_message
+from message.properties import encode_properties
+from message.tags import tags_code
+from simulator.event_loop import EventLoop
+from simulator.invariants.invariant import ViolationError
+from simulator.member import Process, SimMember
+from simulator.options import Options
+from simulator.oracle import Acknowledged, Oracle, body_with, uid_of
+from store.get_message import GetMessageStatus
+from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
+from store.state.state_proposals import ProposeStatus
+from store.state.state_record import CommitOffset, PutTopicConfig, StateChange
+from store.state.table_configs import TopicConfig
+
+_TOPICS = (b"orders", b"payments")
+_TAGS = ("paid", "open", "late")
+_GROUPS = ("billing", "audit")
+_BORN_HOST = struct.pack(">4BI", 127, 0, 0, 1, 40_000)
+_UID_SIZE = 12
+_READ_COUNT = 8
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """Messages by what their client was told in the end."""
+
+    acknowledged: int = 0
+    unknown: int = 0
+    refused: int = 0
+    read: int = 0
+    proposals_applied: int = 0
+
+
+class Workload:
+    """Invariant: each message handed in is acknowledged, refused or (still) unknown; `last_acknowledged_us` never
+    falls.
+    """
+
+    def __init__(
+        self, loop: EventLoop, members: list[SimMember], oracle: Oracle, options: Options, random: Random
+    ) -> None:
+        self.outcomes = Outcomes()
+        self.last_acknowledged_put_us = -1  # when the newest batch that is acknowledged was put
+        self.is_running = True
+        self._loop = loop
+        self._members = members
+        self._oracle = oracle
+        self._options = options
+        self._random = random
+        self._next_uid = 0
+
+    def start(self) -> None:
+        self._loop.call_later(0, self._act)
+
+    def _act(self) -> None:
+        if not self.is_running:
+            return
+        random, options = self._random, self._options
+        self._loop.call_later(int(random.expovariate(1 / options.put_interval_us)) + 1, self._act)
+        dice = random.random()
+        if dice < 0.8:
+            self.put(self._choose_member(), random.randint(1, options.batch_count_max))
+        elif dice < 0.95:
+            member = random.choice(self._members)
+            member.call(self._read, member)
+        else:
+            self._propose(self._choose_member())
+
+    def _choose_member(self) -> SimMember:
+        """Mostly one that says it serves, of which there may be two; now and then just any."""
+        serving = [
+            member
+            for member in self._members
+            if member.process is not None and not member.is_paused and member.process.store.serving
+        ]
+        if serving and self._random.random() < 0.95:
+            return self._random.choice(serving)
+        return self._random.choice(self._members)
+
+    # -- putting -----------------------------------------------------------------------------------------------
+
+    def put(self, member: SimMember, count: int) -> None:
+        process = member.process
+        if process is None or process.is_stopping:
+            return
+        uids = range(self._next_uid, self._next_uid + count)
+        self._next_uid += count
+        member.call(self._put, member, process, uids, [self._message(member, uid) for uid in uids])
+
+    def _message(self, member: SimMember, uid: int) -> PutMessage:
+        random, options = self._random, self._options
+        tag = random.choice(_TAGS)
+        return PutMessage(
+            random.choice(_TOPICS),
+            random.randrange(options.queue_count),
+            body_with(uid, random.randint(_UID_SIZE, options.body_size_max)),
+            encode_properties({TAGS: tag}),
+            tags_code(tag),
+            member.now_ms(),
+            _BORN_HOST,
+        )
+
+    def _put(self, member: SimMember, process: Process, uids: range, messages: list[PutMessage]) -> None:
+        self.outcomes.unknown += len(uids)
+        put_us = self._loop.now_us
+        results: list[tuple[PutBatch, list[tuple[int, int]]]] = []
+
+        def done(status: PutStatus) -> None:
+            member.trace.add(self._loop.now_us, "{} put {} {}", member.member_id, uids, status.name)
+            if status is PutStatus.PUT_OK:
+                self._acknowledged(uids, messages, *results[0])
+                self.last_acknowledged_put_us = max(self.last_acknowledged_put_us, put_us)
+
+        outcome = process.store.put_messages(messages, done, member.now_ms())
+        if isinstance(outcome, PutRefusal):
+            member.trace.add(self._loop.now_us, "{} put {} {}", member.member_id, uids, outcome.status.name)
+            self.outcomes.unknown -= len(uids)
+            self.outcomes.refused += len(uids)
+            self._oracle.refused_uids.update(uids)
+            return
+        results.append((outcome, outcome.results))
+
+    def _acknowledged(
+        self, uids: range, messages: list[PutMessage], batch: PutBatch, results: list[tuple[int, int]]
+    ) -> None:
+        self.outcomes.unknown -= len(uids)
+        self.outcomes.acknowledged += len(uids)
+        places = [
+            ((message.topic, message.queue_id), queue_offset, phy_offset)
+            for message, (phy_offset, queue_offset) in zip(messages, results, strict=True)
+        ]
+        self._oracle.acknowledged.append(Acknowledged(batch.last_index, uids, places))
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def _read(self, member: SimMember) -> None:
+        process, random = member.process, self._random
+        assert process is not None, "a step of a process"
+        if process.is_stopping:
+            return
+        topic, queue_id = random.choice(_TOPICS), random.randrange(self._options.queue_count)
+        store = process.store
+        offset = random.randint(0, max(store.max_offset(topic.decode(), queue_id), 0))
+        self.outcomes.read += read_and_compare(process, self._oracle, (topic, queue_id), offset)
+
+    # -- proposing ---------------------------------------------------------------------------------------------
+
+    def _propose(self, member: SimMember) -> None:
+        process = member.process
+        if process is not None and not process.is_stopping:
+            change, waits = self._change(), self._random.random() < 0.5
+            member.call(self._propose_at, member, process, change, waits)
+
+    def _change(self) -> StateChange:
+        random = self._random
+        topic = random.choice(_TOPICS).decode()
+        if random.random() < 0.3:
+            return PutTopicConfig(TopicConfig(topic, read_queue_nums=random.randint(1, 16)))
+        queue_id = random.randrange(self._options.queue_count)
+        return CommitOffset(random.choice(_GROUPS), topic, queue_id, random.randrange(10_000))
+
+    def _propose_at(self, member: SimMember, process: Process, change: StateChange, waits: bool) -> None:
+        process.store.propose(change, self._proposed if waits else None, member.now_ms())
+
+    def _proposed(self, status: ProposeStatus) -> None:
+        self.outcomes.proposals_applied += status is ProposeStatus.APPLIED
+
+
+def read_and_compare(process: Process, oracle: Oracle, key: tuple[bytes, int], offset: int) -> int:
+    """Pulls from a queue. Returns how many messages came, which are those that the oracle has there.
+
+    Raises ViolationError.
+    """
+    topic, queue_id = key
+    result = process.store.get_message(topic.decode(), queue_id, offset, _READ_COUNT, 1 << 16)
+    member_id = process.host.member_id
+    if result.status in (GetMessageStatus.OFFSET_FOUND_NULL, GetMessageStatus.MESSAGE_WAS_REMOVING):
+        raise ViolationError(
+            "visible_is_committed",
+            f"{member_id} answers {result.status.value} for offset {offset} of {key}, although nothing was deleted",
+        )
+    expected = oracle.queues.get(key, [])
+    for number, buffer in enumerate(result.buffers, offset):
+        record = decode_message(buffer)
+        if number >= len(expected):
+            raise ViolationError(
+                "visible_is_committed", f"{member_id} gives out {record}, which is not committed"
+            )
+        wanted = expected[number]
+        seen = (record.topic.encode(), record.queue_id, record.queue_offset, record.phy_offset)
+        if seen != (topic, queue_id, number, wanted.phy_offset) or uid_of(record.body) != wanted.uid:
+            raise ViolationError(
+                "visible_is_committed",
+                f"{member_id} gives out {record} at offset {number} of {key}, committed is {wanted}",
+            )
+    return len(result.buffers)

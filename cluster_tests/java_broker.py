@@ -74,8 +74,3 @@ class JavaBroker:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-    def logs(self) -> str:
-        """The end of what broker and NameServer wrote, for a failed assertion."""
-        texts = [path.read_text(errors="replace")[-3000:] for path in sorted(self._work.rglob("*.log"))]
-        return "\n".join(texts)

@@ -34,7 +34,19 @@ import org.apache.rocketmq.common.message.MessageQueue;
 public final class Interop {
     private static final PrintStream OUT = new PrintStream(new java.io.FileOutputStream(java.io.FileDescriptor.out), false);
 
-    public static void main(String[] args) throws Exception {
+    public static void main(String[] args) {
+        int status = 0;
+        try {
+            run(args);
+        } catch (Exception problem) {
+            problem.printStackTrace();
+            status = 1;
+        }
+        OUT.flush();
+        System.exit(status); // client threads that are not daemons must not keep an ended command alive
+    }
+
+    private static void run(String[] args) throws Exception {
         switch (args[0]) {
             case "send":
                 send(args);
@@ -48,8 +60,6 @@ public final class Interop {
             default:
                 throw new IllegalArgumentException(args[0]);
         }
-        OUT.flush();
-        System.exit(0); // client threads that are not daemons must not keep a finished command alive
     }
 
     private static synchronized void print(Object... pairs) {

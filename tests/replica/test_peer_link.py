@@ -1,0 +1,234 @@
+"""One connection between members, over a real loopback socket: limits, directions, names."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import uvloop
+
+from dledger.config import DLedgerConfig, PeerAddress
+from dledger.core.messages import EntryRange, HeartBeatRequest, HeartBeatResponse, PushRequest, PushType
+from dledger.entry import Index, Pos, Term
+from dledger.peer_link import PeerLink
+from dledger.rpc.codec import PeerMessage
+from dledger.rpc.handshake import Hello
+from dledger.rpc.requests import MetadataRequest
+
+PEERS = {f"n{number}": PeerAddress("127.0.0.1", 1 + number) for number in range(3)}
+CONFIG = DLedgerConfig(group="g", self_id="n0", peers=PEERS, directory="unused")
+HEART_BEAT = HeartBeatRequest(Term(1), "n0", Index(-1), 0)
+HEART_BEAT_ANSWER = HeartBeatResponse(Term(1), "n1", 0, Index(-1))
+
+
+class Owner:
+    """Writes down what its links tell it."""
+
+    def __init__(self) -> None:
+        self.links: list[PeerLink] = []
+        self.established = asyncio.Event()
+        self.lost = asyncio.Event()
+        self.heard = asyncio.Event()
+        self.received: list[PeerMessage] = []
+        self.sizes: list[int] = []
+
+    def link_made(self, link: PeerLink) -> None:
+        self.links.append(link)
+
+    def link_established(self, link: PeerLink, peer: Hello) -> None:
+        self.established.set()
+
+    def link_received(self, link: PeerLink, message: PeerMessage, payload: bytes) -> None:
+        self.received.append(message)
+        self.sizes.append(len(payload))
+        self.heard.set()
+
+    def link_lost(self, link: PeerLink) -> None:
+        self.lost.set()
+
+
+def hello(member_id: str, addressee_id: str = "") -> Hello:
+    return Hello(
+        group="g",
+        member_id=member_id,
+        addressee_id=addressee_id,
+        nonce=member_id.encode() * 16,
+        disk_uuid=member_id.encode() * 8,
+        data_file_size=CONFIG.data_file_size,
+    )
+
+
+class Pair:
+    """n0 has dialled n1."""
+
+    def __init__(self, config: DLedgerConfig) -> None:
+        self.config = config
+        self.dialler, self.acceptor = Owner(), Owner()
+        self.server: asyncio.Server | None = None
+        self.port = 0
+
+    async def listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.server = await loop.create_server(
+            lambda: PeerLink(self.acceptor, replace(self.config, self_id="n1"), hello("n1"), dialled=None),
+            "127.0.0.1",
+            0,
+        )
+        self.port = self.server.sockets[0].getsockname()[1]
+
+    async def connect(self) -> tuple[PeerLink, PeerLink]:
+        await self.listen()
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(
+            lambda: PeerLink(self.dialler, self.config, hello("n0", "n1"), dialled="n1"),
+            "127.0.0.1",
+            self.port,
+        )
+        await self.dialler.established.wait()
+        await self.acceptor.established.wait()
+        return self.dialler.links[0], self.acceptor.links[0]
+
+    async def close(self) -> None:
+        assert self.server is not None
+        self.server.close()
+        for link in self.dialler.links + self.acceptor.links:
+            link.abort()
+            await link.lost.wait()
+
+
+def on_loop(
+    scenario: Callable[[Pair], Coroutine[Any, Any, None]],
+    config: DLedgerConfig = CONFIG,
+    *,
+    under_uvloop: bool = False,
+) -> None:
+    async def run() -> None:
+        pair = Pair(config)
+        try:
+            async with asyncio.timeout(5):
+                await scenario(pair)
+        finally:
+            await pair.close()
+
+    (uvloop.run if under_uvloop else asyncio.run)(run())
+
+
+@pytest.mark.parametrize("under_uvloop", [False, True])
+def test_requests_go_one_way_and_answers_come_back(under_uvloop: bool) -> None:
+    async def scenario(pair: Pair) -> None:
+        dialling, accepting = await pair.connect()
+        assert accepting.peer_id == "n0"
+        dialling.send(HEART_BEAT)
+        await pair.acceptor.heard.wait()
+        accepting.send(HEART_BEAT_ANSWER)
+        await pair.dialler.heard.wait()
+        assert (pair.acceptor.received, pair.dialler.received) == ([HEART_BEAT], [HEART_BEAT_ANSWER])
+
+    on_loop(scenario, under_uvloop=under_uvloop)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [HEART_BEAT_ANSWER, replace(HEART_BEAT, leader_id="n2")],
+    ids=["an answer where requests come in", "a request in another's name"],
+)
+def test_what_must_not_come_in_here_closes_the_link(message: PeerMessage) -> None:
+    async def scenario(pair: Pair) -> None:
+        dialling, _ = await pair.connect()
+        dialling.send(message)
+        await pair.acceptor.lost.wait()
+        assert pair.acceptor.received == []
+
+    on_loop(scenario)
+
+
+def test_a_request_against_the_direction_closes_the_link() -> None:
+    async def scenario(pair: Pair) -> None:
+        _, accepting = await pair.connect()
+        accepting.send(MetadataRequest(1))
+        await pair.dialler.lost.wait()
+        assert pair.dialler.received == []
+
+    on_loop(scenario)
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"GET / HTTP/1.1\r\n\r\n", bytes(64), b"\xff" * 64], ids=["http", "zeros", "ones"]
+)
+def test_garbage_on_the_port_closes_that_connection_alone(garbage: bytes) -> None:
+    async def scenario(pair: Pair) -> None:
+        dialling, _ = await pair.connect()
+        reader, writer = await asyncio.open_connection("127.0.0.1", pair.port)
+        writer.write(garbage)
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+        dialling.send(HEART_BEAT)
+        await pair.acceptor.heard.wait()
+        assert pair.acceptor.received == [HEART_BEAT]
+
+    on_loop(scenario)
+
+
+def test_a_stranger_who_says_nothing_is_shown_out() -> None:
+    async def scenario(pair: Pair) -> None:
+        await pair.listen()
+        reader, writer = await asyncio.open_connection("127.0.0.1", pair.port)
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+
+    on_loop(scenario, replace(CONFIG, handshake_timeout_ms=20))
+
+
+@pytest.mark.parametrize("under_uvloop", [False, True])
+def test_a_peer_that_takes_nothing_is_dropped_at_the_limit(under_uvloop: bool) -> None:
+    entries = bytes(1 << 20)
+    append = PushRequest(
+        PushType.APPEND,
+        Term(1),
+        "n0",
+        Index(-1),
+        Term(-1),
+        0,
+        Index(-1),
+        1,
+        EntryRange(Index(0), Index(0), Pos(0), len(entries), Term(1), 0),
+    )
+
+    async def scenario(pair: Pair) -> None:
+        dialling, accepting = await pair.connect()
+        accepting._transport.pause_reading()  # type: ignore[union-attr]
+        sent = 0
+        while not pair.dialler.lost.is_set():
+            dialling.send(append, [entries])
+            sent += 1
+            await asyncio.sleep(0)
+        # What the kernel takes comes on top of the limit.
+        assert 4 <= sent < 40
+
+    on_loop(scenario, replace(CONFIG, write_buffer_size_max=4 << 20), under_uvloop=under_uvloop)
+
+
+def test_the_largest_push_passes() -> None:
+    entries = bytes(CONFIG.member_config.push_size_max + CONFIG.entry_size_max)
+    append = PushRequest(
+        PushType.APPEND,
+        Term(1),
+        "n0",
+        Index(-1),
+        Term(-1),
+        0,
+        Index(-1),
+        1,
+        EntryRange(Index(0), Index(0), Pos(0), len(entries), Term(1), 0),
+    )
+
+    async def scenario(pair: Pair) -> None:
+        dialling, _ = await pair.connect()
+        dialling.send(append, [entries])
+        await pair.acceptor.heard.wait()
+        assert pair.acceptor.sizes == [len(entries)]
+
+    on_loop(scenario)

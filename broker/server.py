@@ -123,6 +123,7 @@ class Broker:
         await self._leave(is_clean=True)
         self._dledger.replica.stop(self._clock())
         await self._store_jobs_done()
+        self._store.stop()
         await self._dledger.stop()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, functools.partial(self._store.close, clean=True))

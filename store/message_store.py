@@ -76,6 +76,7 @@ class MessageStore:
             config.consume_queue_cache_size,
         )
         self._no_op_term = Term(-1)  # of the newest no-op applied
+        self._last_checkpoint: Checkpoint | None = None  # taken by stop()
         # Made by start().
         self._replica: ReplicatedLog
         self._commit_log: DLedgerCommitLog
@@ -113,15 +114,21 @@ class MessageStore:
         self._reput.committed_index = self._reput.applied_index
         replica.applied_index = self._reput.applied_index
 
+    def stop(self) -> None:
+        """After the replica has stopped and while its log is still open: dispatches what is committed, for the last
+        time. Raises StoreDamagedError, DiskError.
+        """
+        while self._reput.is_behind and self._reput.step():
+            pass
+        self._last_checkpoint = self._capture()
+
     def close(self, *, clean: bool) -> None:
-        """After the replica has stopped, and with no job of the store under way. Clean: everything is flushed, and
-        exported for Java; blocks. Raises DiskError.
+        """With no job of the store under way. Clean (after stop()): everything is flushed, and exported for Java;
+        blocks. Raises DiskError.
         """
         if clean:
-            while self._reput.is_behind and self._reput.step():
-                pass
             applied_index = self._reput.applied_index
-            self._flusher.flush_all(applied_index)
+            self._flusher.flush_all(applied_index, self._last_checkpoint)
             # Java dispatches what lies behind this index; were it too far, those messages never got units.
             end_index = self._replica.log.ledger_end_index
             checkpoint_job(self._disk, self.config.ledger_directory, end_index, applied_index).run()

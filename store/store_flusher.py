@@ -86,7 +86,9 @@ class StoreFlusher:
                 ahead >= config.checkpoint_entries_max and waited >= _RETRY_MS
             ):
                 self._checkpoint_ms = now_ms
-                self._begin_checkpoint()
+                captured = self._capture()
+                if captured is not None:
+                    self._begin_checkpoint(captured)
         if now_ms - self._flush_ms >= config.flush_interval_consume_queue_ms:
             self._flush_ms = now_ms
             least_units = config.flush_consume_queue_least_pages * _PAGE_SIZE // CQ_UNIT_SIZE
@@ -107,12 +109,15 @@ class StoreFlusher:
         if error is not None and not isinstance(error, DiskError):
             raise error
 
-    def flush_all(self, applied_index: Index) -> None:
-        """Everything, now; blocks. Raises DiskError. No job may be under way."""
+    def flush_all(self, applied_index: Index, checkpoint: Checkpoint | None) -> None:
+        """Everything, now; blocks. Raises DiskError. No job may be under way. `checkpoint`: of the state as it is, None
+        if it is not fit for one.
+        """
         assert self._job is None, "jobs are settled first"
-        if applied_index > self.checkpoint_index or self._queues.dirty():
-            self._checkpoint = None
-            self._begin_checkpoint()
+        self._checkpoint = None
+        if checkpoint is not None and checkpoint.applied_index > self.checkpoint_index:
+            self._begin_checkpoint(checkpoint)
+        self._to_flush = self._queues.dirty()
         while (job := self._next_job() or self._export_job(applied_index)) is not None:
             try:
                 job.run()
@@ -121,17 +126,15 @@ class StoreFlusher:
                 raise
             self._settle(job, None)
 
-    def _begin_checkpoint(self) -> None:
-        captured = self._capture()
-        if captured is not None:
-            java_checkpoint = StoreCheckpoint(
-                physic_msg_timestamp=captured.store_timestamp,
-                logics_msg_timestamp=captured.store_timestamp,
-                confirm_phy_offset=captured.confirm_offset,
-            )
-            self._checkpoint = _CheckpointUnderWay(
-                captured.applied_index, captured.pack(), java_checkpoint, self._queues.dirty()
-            )
+    def _begin_checkpoint(self, captured: Checkpoint) -> None:
+        java_checkpoint = StoreCheckpoint(
+            physic_msg_timestamp=captured.store_timestamp,
+            logics_msg_timestamp=captured.store_timestamp,
+            confirm_phy_offset=captured.confirm_offset,
+        )
+        self._checkpoint = _CheckpointUnderWay(
+            captured.applied_index, captured.pack(), java_checkpoint, self._queues.dirty()
+        )
 
     def _next_job(self) -> DiskJob | None:
         checkpoint = self._checkpoint

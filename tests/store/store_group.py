@@ -119,8 +119,9 @@ class StoreMember:
         self.replica.stop(self.group.now_ms)
         self.group.run_until(lambda: self.replica.idle and not self.store.is_busy)
         self.up = False
-        self.store.close(clean=True)
+        self.store.stop()
         self.replica.close(clean=True)
+        self.store.close(clean=True)
         del self.group.members[self.id]
 
     def _run(self, job: DiskJob) -> None:

@@ -138,6 +138,7 @@ def test_the_files_are_the_ones_that_java_wrote(store: MessageStore, tmp_path: P
         for path in (tmp_path / NAME).rglob("*")
         if path.is_file()
     }
+    store.stop()
     store.close(clean=True)
     root = Path(store.config.store_path_root_dir)
     ours = {

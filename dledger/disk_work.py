@@ -83,12 +83,10 @@ class DiskWork:
         jobs = (self._sync, self._cut, self._mark, self._prepare, self._hard_state, self._export)
         return all(job is None for job in jobs)
 
-    def appended(self, now_ms: int) -> None:
+    def appended(self) -> None:
         """Entries have just been handed to the log store."""
         if self._syncs_each_append and self._sync is None:
             self.start_sync()
-        if self._prepare is None and now_ms >= self._prepare_not_before_ms:
-            self._start_prepare()
 
     def save_hard_state(self, hard_state: HardState) -> None:
         assert self._hard_state is None, "the core waits for hard_state_saved"
@@ -115,12 +113,14 @@ class DiskWork:
         if not self._syncs_each_append:
             self._flush(now_ms)
         if self._mark is None and self._cut is None:
-            job = self._log.mark_job(now_ms)
-            if job is not None:
-                self._mark = job
-                self._submit(job)
+            self._mark = self._log.mark_job(now_ms)
+            if self._mark is not None:
+                self._submit(self._mark)
+        # Half a file ahead, or half a step of allocation, is more than what comes in between two ticks.
         if self._prepare is None and now_ms >= self._prepare_not_before_ms:
-            self._start_prepare()
+            self._prepare = self._log.prepare_job()
+            if self._prepare is not None:
+                self._submit(self._prepare)
 
     def settle(self, job: DiskJob, error: Exception | None, now_ms: int) -> Settled | None:
         """`job` has run. Only the next file may be late for want of space: the append that needs it will say so."""
@@ -176,9 +176,3 @@ class DiskWork:
             self._flushed_ms = now_ms
             if self._log.unsynced_size >= self._config.flush_size_min:
                 self.start_sync()
-
-    def _start_prepare(self) -> None:
-        job = self._log.prepare_job()
-        if job is not None:
-            self._prepare = job
-            self._submit(job)

@@ -32,8 +32,8 @@ from dledger.runtime import Embedder
 
 log = logging.getLogger(__name__)
 
-# A sync, a cut or hard state, and a mark or the next file: each kind is under way at most once.
-_JOB_THREADS = 4
+# One for each kind of job (disk_work.py): none waits behind a disk that hangs in another.
+_JOB_THREADS = 6
 
 
 def make_clock() -> Callable[[], int]:

@@ -274,15 +274,16 @@ def _push_from_wire(wire: _PushRequest, payload_size: int) -> PushRequest:
             f"{payload_size} bytes behind a {wire.push_type.name} without an entry range"
         )
     return PushRequest(
-        push_type=wire.push_type,
-        term=Term(wire.term),
-        leader_id=wire.leader_id,
-        previous_index=Index(wire.previous_index),
-        previous_term=Term(wire.previous_term),
-        previous_chain=wire.previous_chain,
-        committed_index=Index(wire.committed_index),
-        sequence=wire.sequence,
-        entries=entries,
-        next_term=None if wire.next_term is None else Term(wire.next_term),
-        next_chain=wire.next_chain,
+        wire.push_type,
+        Term(wire.term),
+        wire.leader_id,
+        Index(wire.previous_index),
+        Term(wire.previous_term),
+        wire.previous_chain,
+        Index(wire.committed_index),
+        wire.sequence,
+        entries,
+        None,
+        None if wire.next_term is None else Term(wire.next_term),
+        wire.next_chain,
     )

@@ -13,7 +13,7 @@ from disk.disk import NoSpaceError
 from dledger.config import DLedgerConfig, FlushMode
 from dledger.core.messages import PeerId
 from dledger.core.output import HardState
-from dledger.entry import Index, Term
+from dledger.entry import Index, Pos, Term
 from dledger.log.java_exports import curr_term_job
 from dledger.log.jobs import CutJob, DiskJob, MarkJob, PrepareFileJob, SyncJob
 from dledger.log.log_store import LogStore
@@ -76,6 +76,7 @@ class DiskWork:
         self._flushed_ms = now_ms
         self._thorough_ms = now_ms
         self._prepare_not_before_ms = now_ms
+        self._prepared_pos = Pos(-1)  # where the log ended when nothing ahead was wanting
 
     @property
     def idle(self) -> bool:
@@ -117,10 +118,13 @@ class DiskWork:
             if self._mark is not None:
                 self._submit(self._mark)
         # Half a file ahead, or half a step of allocation, is more than what comes in between two ticks.
-        if self._prepare is None and now_ms >= self._prepare_not_before_ms:
+        end_pos = self._log.ledger_end_pos
+        if end_pos != self._prepared_pos and self._prepare is None and now_ms >= self._prepare_not_before_ms:
             self._prepare = self._log.prepare_job()
             if self._prepare is not None:
                 self._submit(self._prepare)
+            elif self._cut is None:
+                self._prepared_pos = end_pos
 
     def settle(self, job: DiskJob, error: Exception | None, now_ms: int) -> Settled | None:
         """`job` has run. Only the next file may be late for want of space: the append that needs it will say so."""

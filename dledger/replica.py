@@ -1,5 +1,4 @@
-"""One replica of the log: the pure core, the log store and what lies between, without sockets, threads or
-clock.
+"""One replica of the log: the pure core, the log store and what lies between; no sockets, threads or clock.
 
 The core says what is to be done (`Output`), the log store can do it; this module carries it out in order,
 verifies what peers push and tells the embedder. When disk work is due is disk_work.py's. The server runs a
@@ -31,6 +30,7 @@ from dledger.disk_work import CutDone, DiskWork, Failed, HardStateSaved, Synced
 from dledger.entry import EntryCorruptError, EntryKind, Index, Pos, VerifiedRange, verify_entries
 from dledger.errors import HandshakeRefusedError
 from dledger.formation import Formation, Formed, GroupIdentity
+from dledger.log.errors import LedgerError
 from dledger.log.java_exports import curr_term_job
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
@@ -84,8 +84,7 @@ class Replica:
             self._form(self._formation.start())
         self.member = self._make_member(now_ms)
 
-    # -- events
-    # --------------------------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
         """Every `config.tick_interval_ms`."""
@@ -93,10 +92,9 @@ class Replica:
             return
         if self._no_space_until_ms is not None and now_ms >= self._no_space_until_ms:
             self._no_space_until_ms = None
-            self._carry_out(self.member.write_failed_no_space(False, now_ms), now_ms)
-        self._carry_out(self.member.tick(now_ms), now_ms)
+            self._call(now_ms, self.member.write_failed_no_space, False)
+        self._call(now_ms, self.member.tick)
         self._work.tick(now_ms)
-        self._drain()
 
     def receive(self, message: Message, now_ms: int, payload: bytes = b"") -> None:
         """`payload`: the raw entry bytes of an APPEND. A range that is not sound goes no further."""
@@ -107,8 +105,7 @@ class Replica:
             if verified is None:
                 return
             message = _with_payload(message, verified)
-        self._carry_out(self.member.step(message, now_ms), now_ms)
-        self._drain()
+        self._call(now_ms, self.member.step, message)
 
     def job_done(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
         if self.failure is not None:
@@ -116,16 +113,16 @@ class Replica:
         match self._work.settle(job, error, now_ms):
             case Synced(end_index, log_generation):
                 if not self._durable_at_append:
-                    self._carry_out(self.member.synced(end_index, log_generation, now_ms), now_ms)
+                    self._call(now_ms, self.member.synced, end_index, log_generation)
             case HardStateSaved(sequence):
-                self._carry_out(self.member.hard_state_saved(sequence, now_ms), now_ms)
+                self._call(now_ms, self.member.hard_state_saved, sequence)
             case CutDone():
-                self._carry_out(self.member.cut_done(now_ms), now_ms)
+                self._call(now_ms, self.member.cut_done)
             case Failed(reason):
                 self._fail(reason, now_ms)
+                self._drain()
             case None:
                 pass
-        self._drain()
 
     def peer_seen(self, peer: PeerId, disk_uuid: bytes, group: GroupIdentity | None, now_ms: int) -> bool:
         """What a peer proved to be, before peer_connected(). Whether this member has been formed just now: then
@@ -146,23 +143,20 @@ class Replica:
     def peer_connected(self, peer: PeerId, now_ms: int) -> None:
         """The connection is up by which we ask it."""
         if self.failure is None:
-            self._carry_out(self.member.peer_connected(peer, now_ms), now_ms)
-            self._drain()
+            self._call(now_ms, self.member.peer_connected, peer)
 
     def peer_disconnected(self, peer: PeerId, now_ms: int) -> None:
         """The connection is closed by which we ask it, or the one by which it asks us."""
         if self.failure is None:
             if self._formation is not None:
                 self._formation.peer_lost(peer)
-            self._carry_out(self.member.peer_disconnected(peer, now_ms), now_ms)
-            self._drain()
+            self._call(now_ms, self.member.peer_disconnected, peer)
 
     def stop(self, now_ms: int) -> None:
         """Pending appends end as UNKNOWN; what was appended is being synced until `idle`."""
         if self.failure is None:
-            self._carry_out(self.member.stop(now_ms), now_ms)
+            self._call(now_ms, self.member.stop)
             self._work.start_sync()
-            self._drain()
 
     @property
     def idle(self) -> bool:
@@ -180,8 +174,7 @@ class Replica:
             end_run(self._quorum_state)
         self._quorum_state.close()
 
-    # -- appending
-    # -----------------------------------------------------------------------------------------------
+    # -- appending -------------------------------------------------------------------------------------------
 
     def check_append(self, size: int, count: int) -> AppendRefusal | None:
         """Whether `count` entries of `size` bytes together, headers included, may be appended now."""
@@ -201,7 +194,8 @@ class Replica:
     ) -> Batch:
         """After check_append() and reserve(). `on_done` is called once, after this has returned.
 
-        Raises NoSpaceError (the log is unchanged, and refuses for a while) and DiskError (the member stops).
+        Raises NoSpaceError (the log is unchanged, and refuses for a while), DiskError and LedgerError (the member
+        stops).
         """
         try:
             batch = self.log.append(bodies, positions, self.member.curr_term, kind)
@@ -212,16 +206,15 @@ class Replica:
         except NoSpaceError:
             self._no_space(now_ms)
             raise
-        except DiskError as error:
-            self._fail(f"append failed: {error}", now_ms)
+        except (DiskError, LedgerError) as error:
+            self._fail(f"log failed: {error}", now_ms)
             raise
         finally:
             if self._later and not self._draining:
                 self._runtime.call_soon(self._drain)
         return batch
 
-    # -- reading
-    # -------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def get(self, request: GetRequest) -> tuple[GetResponse, list[bytes]]:
         """Committed entries as they lie in the log, at least one if there is one."""
@@ -315,8 +308,16 @@ class Replica:
             can_vote=self._formation is None,
         )
 
-    # -- carrying out
-    # --------------------------------------------------------------------------------------------
+    # -- carrying out ----------------------------------------------------------------------------------------
+
+    def _call(self, now_ms: int, ask_core: Callable[..., Output], *arguments: object) -> None:
+        """A call of the core from outside, with all that follows from it."""
+        try:
+            self._carry_out(ask_core(*arguments, now_ms), now_ms)
+        except (DiskError, LedgerError) as error:
+            # The log cannot be read or written. What was to follow from this call is lost, so the member ends.
+            self._fail(f"log failed: {error}", now_ms)
+        self._drain()
 
     def _carry_out(self, output: Output, now_ms: int) -> None:
         if output is NOTHING:
@@ -335,9 +336,6 @@ class Replica:
                 appended = True
             except NoSpaceError:
                 no_space = True
-            except DiskError as error:
-                self._fail(f"append failed: {error}", now_ms)
-                return
         for envelope in output.messages:
             self._send(envelope.to, envelope.message)
         later = self._later
@@ -421,7 +419,7 @@ class Replica:
         entry = self._embedder.no_op(member.curr_term)
         (pos,) = self.log.reserve([entry.size])
         # When it fails, append() has told the core, which asks again as soon as there is space.
-        with suppress(DiskError):
+        with suppress(DiskError, LedgerError):
             self.append([entry.encode(pos, now_ms)], [pos], EntryKind.NO_OP, None, now_ms)
 
     def _no_space(self, now_ms: int) -> None:

@@ -14,7 +14,12 @@ from dledger.core.output import AppendStatus, RefusalReason
 from dledger.entry import Index
 from dledger.errors import DLedgerConfigError, HandshakeRefusedError
 from dledger.formation import GroupIdentity
-from dledger.log.errors import LedgerConfigError, QuorumStateUnreadableError
+from dledger.log.errors import (
+    LedgerConfigError,
+    LedgerDamagedError,
+    PositionMismatchError,
+    QuorumStateUnreadableError,
+)
 from simulator.disk import SimDisk
 
 
@@ -300,4 +305,42 @@ def test_an_append_error_that_is_not_want_of_space_ends_the_member(
     with pytest.raises(DiskError):
         group.append(leader, [b"x"])
     group.run_until(lambda: leader.failure)
-    assert "append failed" in str(leader.failure)
+    assert "log failed" in str(leader.failure)
+
+
+def test_a_leader_that_cannot_read_its_log_for_a_follower_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = VirtualGroup(tmp_path)
+    group.start()
+    leader = group.elect()
+    group.run_for(100)
+
+    def fail(*arguments: object) -> None:
+        raise LedgerDamagedError("data/0: entry 0 is not readable")
+
+    monkeypatch.setattr(leader.replica.log, "read_range", fail)
+    ends: list[AppendStatus] = []
+    with pytest.raises(LedgerDamagedError):
+        group.append(leader, [b"x"], ends.append)
+    group.run_until(lambda: leader.failure)
+    assert ends == [AppendStatus.UNKNOWN]
+
+
+def test_pushed_entries_that_lie_elsewhere_than_here_end_the_follower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = VirtualGroup(tmp_path)
+    group.start()
+    leader = group.elect()
+    group.run_for(100)
+    follower = next(member for member in group.running() if member is not leader)
+
+    def refuse(*arguments: object) -> None:
+        raise PositionMismatchError("entry 1 lies elsewhere")
+
+    monkeypatch.setattr(follower.replica.log, "append_range", refuse)
+    group.append(leader, [bytes(10)])
+    group.run_until(lambda: follower.failure)
+    assert "lies elsewhere" in str(follower.failure)
+    assert leader.failure is None

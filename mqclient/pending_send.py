@@ -106,7 +106,8 @@ def _properties_text(message: Message, uniq_key: str) -> str:
     """The order is Java's: keys, id, WAIT, tags, then the application's own."""
     pairs = []
     if message.keys:
-        pairs.append((const.KEYS, " ".join(message.keys)))
+        keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
+        pairs.append((const.KEYS, keys))
     pairs.append((const.UNIQ_CLIENT_MESSAGE_ID_KEYIDX, uniq_key))
     pairs.append((const.WAIT_STORE_MSG_OK, "true"))
     if message.tags:

@@ -126,12 +126,12 @@ async def one_round(powered: PoweredCluster, load: Load, number: int, sends: int
     await running
 
 
-async def read_all(namesrv: str, expected: int) -> dict[str, set[tuple[int, int]]]:
-    """key -> where it is stored; ends once `expected` keys were seen, or when nothing new comes for 5 s."""
+async def read_all(namesrv: str, expected: set[str]) -> dict[str, set[tuple[int, int]]]:
+    """key -> where it is stored; ends once all `expected` keys were seen, or when nothing new comes for 5 s."""
     config = mqclient.ConsumerConfig(consume_from=mqclient.ConsumeFromWhere.FIRST)
     found: dict[str, set[tuple[int, int]]] = {}
     async with mqclient.PushConsumer(namesrv, "power_loss_reader", {TOPIC: "*"}, config=config) as consumer:
-        while len(found) < expected:
+        while expected:
             try:
                 async with asyncio.timeout(5):
                     batch = await consumer.take()
@@ -142,6 +142,8 @@ async def read_all(namesrv: str, expected: int) -> dict[str, set[tuple[int, int]
                 found.setdefault(message.properties["KEYS"], set()).add(
                     (message.queue_id, message.queue_offset)
                 )
+                expected.discard(message.properties["KEYS"])
+            batch.done()
     return found
 
 
@@ -152,7 +154,7 @@ def run_rounds(cluster: LocalCluster, shim: Path, work: Path, rounds: int, *, sy
     for number in range(rounds):
         asyncio.run(one_round(powered, load, number, sends=400 + 150 * (number % 7)))
     powered.start_without_shim()
-    found = asyncio.run(read_all(cluster.namesrv, len(load.acknowledged)))
+    found = asyncio.run(read_all(cluster.namesrv, set(load.acknowledged)))
     print(
         f"{rounds} power losses: {len(load.acknowledged)} acknowledged, {len(found)} found, {powered.summary}"
     )

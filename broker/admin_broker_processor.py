@@ -25,6 +25,8 @@ from store.state.table_configs import DataVersion, SubscriptionGroupConfig, Topi
 if TYPE_CHECKING:
     from store.message_store import MessageStore
 
+TOPIC_ATTRIBUTES = frozenset({"queue.type", "cleanup.policy", "message.type", "reserve.time"})
+
 
 class AdminBrokerProcessor:
     def __init__(
@@ -121,7 +123,7 @@ class AdminBrokerProcessor:
         try:
             attributes = _altered_attributes(known.attributes if known else {}, header.attributes or "")
         except ValueError as error:
-            answers.add(command, ResponseCode.INVALID_PARAMETER, str(error))
+            answers.add(command, ResponseCode.SYSTEM_ERROR, str(error))
             return
         config = TopicConfig(
             topic_name=header.topic,
@@ -289,6 +291,8 @@ def _altered_attributes(known: Mapping[str, str], change: str) -> dict[str, str]
     attributes = dict(known)
     for part in filter(None, (piece.strip() for piece in change.split(","))):
         name, _, value = part[1:].partition("=")
+        if name not in TOPIC_ATTRIBUTES:
+            raise ValueError(f"unsupported key: {name}")
         if part[0] == "+" and name and value:
             attributes[name] = value
         elif part[0] == "-" and name:

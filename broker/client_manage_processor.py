@@ -46,15 +46,19 @@ class ClientManageProcessor:
     ) -> None:
         data = bodies.HeartbeatData.decode(command.body)
         info = ClientChannelInfo(channel, data.client_id, command.language.name, command.version, now_ms)
-        is_without_sub = bool(data.without_sub)
-        is_changed = False
+        fingerprint = data.heartbeat_fingerprint or 0
+        # To a client that sends no fingerprint RocketMQ says that something changed, always.
+        is_sub_change = not fingerprint
         for consumer in data.consumer_data_set:
-            if self._register_consumer(consumer, info, is_without_sub):
-                is_changed = True
+            known = self._consumers.groups.get(consumer.group_name)
+            if known is None:
+                # Java answers false here as well, and then knows no subscription of the group until it changes.
+                is_sub_change |= bool(data.without_sub)
+            else:
+                is_sub_change |= known.fingerprint not in (None, fingerprint)
+            self._register_consumer(consumer, info, bool(data.without_sub), fingerprint)
         for producer in data.producer_data_set:
             self._producers.register_producer(producer.group_name, info)
-        # To a client that sends no fingerprint RocketMQ says that something changed, always.
-        is_sub_change = is_changed if data.heartbeat_fingerprint else True
         answers.add(
             command,
             ext_fields={
@@ -64,17 +68,17 @@ class ClientManageProcessor:
         )
 
     def _register_consumer(
-        self, consumer: bodies.ConsumerData, info: ClientChannelInfo, is_without_sub: bool
-    ) -> bool:
+        self, consumer: bodies.ConsumerData, info: ClientChannelInfo, is_without_sub: bool, fingerprint: int
+    ) -> None:
         group = consumer.group_name
         config = self._groups.find(group, info.last_update_ms)
         if config is None:
-            return False
+            return
         topic = retry_topic(group)
         if config.retry_queue_nums > 0 and self._topics.select(topic) is None and self._is_serving():
             retry_config = self._topics.retry_topic_config(topic, config.retry_queue_nums)
             self._topics.create(retry_config, lambda is_created: None, info.last_update_ms)
-        return self._consumers.register_consumer(
+        self._consumers.register_consumer(
             group,
             info,
             consume_type=consumer.consume_type,
@@ -85,6 +89,7 @@ class ClientManageProcessor:
             else [_subscription(item) for item in consumer.subscription_data_set],
             is_notify_enabled=config.notify_consumer_ids_changed_enable,
         )
+        self._consumers.groups[group].fingerprint = fingerprint or None
 
     def _unregister_client(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int

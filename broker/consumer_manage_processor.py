@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from store.message_store import MessageStore
 
 NO_OFFSET = -1
+NOT_SET_TO_ZERO_REMARK = "Not found, do not set to zero, maybe this group boot first"
 NOT_FOUND_REMARK = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
@@ -72,7 +73,9 @@ class ConsumerManageProcessor:
         if offset == NO_OFFSET and self._may_begin_at_zero(header):
             offset = 0
         if offset == NO_OFFSET:
-            answers.add(command, ResponseCode.QUERY_NOT_FOUND, NOT_FOUND_REMARK)
+            is_refused = header.set_zero_if_not_found is False
+            remark = NOT_SET_TO_ZERO_REMARK if is_refused else NOT_FOUND_REMARK
+            answers.add(command, ResponseCode.QUERY_NOT_FOUND, remark)
         else:
             answers.add(command, ext_fields={"offset": str(offset)})
 

@@ -28,6 +28,7 @@ class ConsumerGroupInfo:
     consume_from_where: str
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     channels: dict[int, ClientChannelInfo] = field(default_factory=dict)  # by channel id
+    fingerprint: int | None = None  # of the last heartbeat that had one
 
     def client_ids(self) -> list[str]:
         """Without repeats: a client may have two connections for a moment."""
@@ -80,10 +81,8 @@ class ConsumerManager:
         consume_from_where: str,
         subscriptions: Iterable[SubscriptionData] | None,
         is_notify_enabled: bool,
-    ) -> bool:
-        """Takes one group of a heartbeat; `subscriptions` is None in a heartbeat that repeats an earlier one.
-        Whether members or topics changed.
-        """
+    ) -> None:
+        """Takes one group of a heartbeat; `subscriptions` is None in a heartbeat that repeats an earlier one."""
         group_info = self.groups.get(group)
         if group_info is None:
             group_info = ConsumerGroupInfo(group, consume_type, message_model, consume_from_where)
@@ -103,7 +102,6 @@ class ConsumerManager:
             )
         if (is_new or changed) and is_notify_enabled and message_model != "BROADCASTING":
             self.ids_changed(group, list(group_info.channels.values()))
-        return is_new or changed
 
     def unregister_consumer(self, group: str, channel_id: int, *, is_notify_enabled: bool) -> None:
         group_info = self.groups.get(group)

@@ -73,6 +73,8 @@ class PullMessageProcessor:
         self._groups = groups
         self._consumers = consumers
         self._count_max = config.store.max_transfer_count_on_message_in_memory
+        # RocketMQ limits a pull by its own setting alone; the client's maxMsgBytes it only reads for pops.
+        self._size_max = config.store.max_transfer_bytes_on_message_in_memory
         self.hold_service = PullRequestHoldService(self._pull_again, store.max_offset)
 
     def process(self, channel: ClientChannel, commands: Sequence[RemotingCommand], now_ms: int) -> None:
@@ -113,15 +115,12 @@ class PullMessageProcessor:
         if is_first and header.sys_flag & COMMIT_OFFSET_FLAG and header.commit_offset >= 0:
             self._commit_offset(header, now_ms)
         matcher = None if subscription.sub_string == SUB_ALL else subscription.matches
-        size_max = self._config.store.max_transfer_bytes_on_message_in_memory
-        if header.max_msg_bytes is not None and header.max_msg_bytes > 0:
-            size_max = min(size_max, header.max_msg_bytes)
         result = self._store.get_message(
             header.topic,
             header.queue_id,
             header.queue_offset,
             min(header.max_msg_nums, self._count_max),
-            size_max,
+            self._size_max,
             matcher,
         )
         code = _code_of(result, header.queue_offset)
@@ -167,7 +166,7 @@ class PullMessageProcessor:
         topic = self._topics.select(header.topic)
         if topic is None:
             raise _Refused(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!{FAQ}"
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! {FAQ}"
             )
         if not topic.perm & PERM_READ:
             raise _Refused(

@@ -70,7 +70,7 @@ class PullRequestHoldService:
         self._wake_all(woken, now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Wakes what has expired, and every 5 s whatever has messages before it after all."""
+        """Wakes what has expired, and every 5 s whatever has messages before it, wanted ones or not."""
         is_check_due = now_ms >= self._next_check_ms
         if not is_check_due and (self._next_expiry_ms is None or now_ms < self._next_expiry_ms):
             return
@@ -82,10 +82,8 @@ class PullRequestHoldService:
             max_offset = self._max_offset(*key) if is_check_due else -1
             kept = []
             for request in requests:
-                # A filter that matched none of the new messages keeps waiting; the offset behind them is told
-                # to the client when its time is up.
-                has_messages = request.code_set is None and request.queue_offset < max_offset
-                if request.suspend_until_ms <= now_ms or has_messages:
+                # Also where no tag matched: the client then goes on behind what it does not want.
+                if request.suspend_until_ms <= now_ms or request.queue_offset < max_offset:
                     woken.append(request)
                 else:
                     kept.append(request)

@@ -63,10 +63,10 @@ def topic_fault(topic: str) -> str | None:
     if not topic.strip():
         return "The specified topic is blank."
     if _is_name(topic) is None:
-        return f"The specified topic contains illegal characters, allowing only {_NAME_PATTERN}"
+        return f"The specified topic: {topic}, contains illegal characters, allowing only {_NAME_PATTERN}"
     longest = RETRY_TOPIC_MAX_LENGTH if is_retry_or_dlq_topic(topic) else TOPIC_MAX_LENGTH
     if len(topic) > longest:
-        return "The specified topic is longer than topic max length."
+        return f"The specified topic: {topic}, is longer than topic max length: {longest}"
     return None
 
 

@@ -103,7 +103,7 @@ class NamesrvProcessor:
                     ha_server_addr=result.ha_server_addr or None, master_addr=result.master_addr or None
                 )
             ),
-            body=KVTable(table=order_topics).encode() if order_topics else b"",
+            body=KVTable(table=order_topics).encode() if order_topics is not None else b"",
         )
 
     def _topics_of(self, command: RemotingCommand, is_compressed: bool) -> TopicConfigSerializeWrapper:
@@ -149,16 +149,17 @@ class NamesrvProcessor:
     def _get_route_info(
         self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
     ) -> RemotingCommand:
-        header = headers.decode(headers.GetRouteInfoRequestHeader, command.ext_fields)
-        route = self._routes.topic_route(header.topic)
+        fields = command.ext_fields
+        topic = fields.get("topic", "null")  # Java asks its table for null then, and finds nothing
+        route = self._routes.topic_route(topic)
         if route is None:
             return response(
                 command,
                 ResponseCode.TOPIC_NOT_EXIST,
-                f"No topic route info in name server for the topic: {header.topic}{FAQ}",
+                f"No topic route info in name server for the topic: {topic}{FAQ}",
             )
         data = TopicRouteData(queue_datas=list(route.queues), broker_datas=list(route.brokers))
-        is_standard = command.version >= V4_9_4 or bool(header.accept_standard_json_only)
+        is_standard = command.version >= V4_9_4 or fields.get("acceptStandardJsonOnly") == "true"
         return response(command, body=data.encode_for(standard_json=is_standard))
 
     def _get_cluster_info(

@@ -65,8 +65,10 @@ class RecordingChannel:
 class OneBroker:
     """Runtime of its store; that of its replica is beside it. Jobs and callbacks run when `settle` is called."""
 
-    def __init__(self, directory: Path, conf: str = "", *, elect: bool = True) -> None:
-        self.now_ms = START_MS
+    def __init__(
+        self, directory: Path, conf: str = "", *, elect: bool = True, now_ms: int = START_MS
+    ) -> None:
+        self.now_ms = now_ms
         self.config = self._read(directory, conf)
         self.failure: str | None = None
         self._todo: deque[Callable[[], object]] = deque()

@@ -1,7 +1,7 @@
 """The properties format, and what its reader says about settings that are wrong."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remoting.configuration import (
@@ -50,6 +50,7 @@ def test_a_broken_escape_names_file_and_line() -> None:
         parse_properties("a=1\nb=\\u12x4", "b.conf")
 
 
+@settings(max_examples=50)
 @given(
     st.dictionaries(
         st.from_regex(r"[a-zA-Z][a-zA-Z0-9.]{0,9}", fullmatch=True),

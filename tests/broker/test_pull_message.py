@@ -167,11 +167,17 @@ def test_a_topic_that_the_group_does_not_subscribe_is_refused(broker: OneBroker)
     assert "subscription not exist" in (answer.remark or "")
 
 
-def test_counts_and_sizes_are_limited_but_the_first_message_always_fits(broker: OneBroker) -> None:
+def test_the_count_is_limited(broker: OneBroker) -> None:
     fill(broker, 40)
     assert len(bodies_of(broker.ask(PULL, pull_fields("T", maxMsgNums="1000")))) == 32
     assert len(bodies_of(broker.ask(PULL, pull_fields("T", maxMsgNums="5")))) == 5
-    assert len(bodies_of(broker.ask(PULL, pull_fields("T", maxMsgBytes="1")))) == 1
+
+
+def test_the_size_is_limited_but_the_first_message_always_fits(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path, "maxTransferBytesOnMessageInMemory=1\n")
+    fill(broker, 2)
+    assert len(bodies_of(broker.ask(PULL, pull_fields("T")))) == 1
+    broker.close()
 
 
 def test_the_offset_in_a_pull_is_committed(broker: OneBroker) -> None:

@@ -154,7 +154,7 @@ class LogReader:
         return term
 
     def _cold_batch(self, first_index: int, last_index: int, size_max: int) -> RecentBatch:
-        units = self._index.units(first_index, min(last_index, first_index + _UNITS_READ - 1))
+        units = self._index.units(first_index, min(last_index, first_index + _units_within(size_max) - 1))
         pos = units[0].pos
         limit = min(pos + units[0].size + size_max, self._data.file_end(pos))
         units = [unit for unit in units if unit.pos + unit.size <= limit]
@@ -168,7 +168,7 @@ class LogReader:
         )
 
     def _cold_range_from(self, first_index: Index, size_max: int) -> EntryRange:
-        last_unit = min(self.ledger_end_index, first_index + _UNITS_READ - 1)
+        last_unit = min(self.ledger_end_index, first_index + _units_within(size_max) - 1)
         units = self._index.units(first_index, last_unit)
         pos = units[0].pos
         limit = min(pos + units[0].size + size_max, self._data.file_end(pos))
@@ -176,6 +176,11 @@ class LogReader:
         chain = self.chain_at(last.index)
         assert chain is not None
         return EntryRange(first_index, last.index, pos, last.pos + last.size - pos, last.term, chain)
+
+
+def _units_within(size_max: int) -> int:
+    """How many entries at most lie within `size_max` bytes behind a first one."""
+    return min(_UNITS_READ, 1 + size_max // ENTRY_HEADER_SIZE)
 
 
 def chain_crc_at(buffer: bytes | bytearray | memoryview, offset: int) -> int:

@@ -25,6 +25,7 @@ from mq.cluster_layout import NAMESRV, ClusterLayout, layout_of_json
 from mq.processes import (
     ProcessId,
     command_line,
+    deferred_interrupts,
     is_alive,
     is_stopped,
     listening_ports,
@@ -192,7 +193,7 @@ class Cluster:
             node = self.layout.node(name)
             node.conf_file.write_text(self.layout.broker_conf(node))
             arguments = ["broker", "-c", str(node.conf_file)]
-        with log_file.open("ab") as log:
+        with log_file.open("ab") as log, deferred_interrupts():
             # Its own session: Ctrl-C in the terminal that started the cluster is not meant for it.
             child = subprocess.Popen(
                 [sys.executable, "-m", "mq.server_entry", *arguments],
@@ -203,12 +204,15 @@ class Cluster:
                 cwd=self.dir,
                 env=os.environ | {"PYTHONUNBUFFERED": "1"},
             )
-        child.returncode = 0  # it outlives this object on purpose; processes.py reaps it if it ends before us
-        process = process_id_of(child.pid)
+            child.returncode = (
+                0  # it outlives this object on purpose; processes.py reaps it if it ends before us
+            )
+            process = process_id_of(child.pid)
+            if process is not None:
+                self._processes[name] = process
+                self._save()
         if process is None:
             raise ClusterError(f"{name} ended at once\n{self._log_tail(name)}")
-        self._processes[name] = process
-        self._save()
         return process
 
     def _wait_listening(self, names: list[str]) -> None:

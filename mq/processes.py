@@ -6,12 +6,15 @@ alone would one day kill a stranger.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 TCP_LISTEN = "0A"
 
@@ -48,6 +51,31 @@ def send_signal(process: ProcessId, number: signal.Signals) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def deferred_interrupts() -> Iterator[None]:
+    """SIGINT and SIGTERM that come inside take effect at the end of the block.
+
+    For the moment between a process and the note of its id: an interrupt there would leave it to nobody. Handlers and
+    not a mask, because a child inherits masks.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python runs signal handlers in the main thread only
+        return
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+
+    former = {one: signal.signal(one, note) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for one, handler in former.items():
+            signal.signal(one, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def wait_gone(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:

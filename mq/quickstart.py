@@ -31,7 +31,7 @@ from mq.cluster_layout import ClusterLayout
 from mq.cluster_status import cluster_status, wait_serving
 from mq.console import EXIT_FAILED, print_json, progress, user_errors
 from mq.line_source import field_reader
-from mq.processes import listening_ports
+from mq.processes import deferred_interrupts, listening_ports
 from mq.quickstart_reader import receipt_count
 from mq.quickstart_report import QuickstartReport, compare_receipts, print_report
 from mq.quickstart_sender import End, LeaderKill, Ledger, send_lines
@@ -100,23 +100,26 @@ def _run(file: Path, lines: int, *, keep: bool, show: bool) -> QuickstartReport:
     directory = Path(tempfile.mkdtemp(prefix="quickstart-", dir=run_dir))
     bar = progress()
     bar.disable |= not show
-    ended = holds = False
+    report: QuickstartReport | None = None
+    interrupted = False
     try:
         with _terminated_as_interrupted(), bar:
-            report = _Story(
-                ClusterLayout(dir=str(directory), base_port=free_base_port()), file, lines, bar
-            ).run()
-        ended, holds = True, report.holds
-        if keep:
-            report.kept_in = directory
+            layout = ClusterLayout(dir=str(directory), base_port=free_base_port())
+            report = _Story(layout, file, lines, bar).run()
+        report.kept_in = directory if keep else None
         return report
+    except KeyboardInterrupt:
+        interrupted = True
+        raise
     finally:
-        if not (keep and ended):
+        if report is None or report.kept_in is None:
+            # From here on a second Ctrl-C would leave processes behind.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
             with contextlib.suppress(ClusterError):
                 Cluster.load(directory).down()
-            if holds:
+            if interrupted or (report is not None and report.holds):
                 shutil.rmtree(directory)
-            elif ended:
+            else:
                 print(f"mq: conf files, logs and data stay in {directory}", file=sys.stderr)
 
 
@@ -210,23 +213,25 @@ class _Story:
     def _reader(self) -> Iterator[None]:
         """The consumer group's process. Its own session, so that Ctrl-C is ours to pass on."""
         arguments = [self._layout.namesrv, TOPIC, GROUP, str(self._receipts)]
-        with (Path(self._layout.dir) / "reader.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "mq.quickstart_reader", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        process: subprocess.Popen[bytes] | None = None
         try:
+            with (Path(self._layout.dir) / "reader.log").open("wb") as log, deferred_interrupts():
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "mq.quickstart_reader", *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
             yield
         finally:
-            process.terminate()
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            if process is not None:
+                process.terminate()
+                try:
+                    process.wait(5)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
 
     def _receipt_count(self) -> int:
         return receipt_count(self._receipts)

@@ -62,7 +62,8 @@ class Member:
     ) -> None:
         """`durable_index`: of the log as it was opened; the caller syncs the rest and calls synced().
 
-        `can_vote` False: this member's hard state could not be read, or its group is not formed yet.
+        `can_vote` False: this member's hard state could not be read, or its group is not formed yet; it follows then,
+        without votes and acknowledgements.
         """
         self._config = config
         self._log = log
@@ -362,11 +363,6 @@ class Member:
         return self._take(now_ms)
 
     # --- the rest of a life
-
-    def allow_voting(self, now_ms: int) -> Output:
-        """The group is formed: a member that was made with can_vote False for want of an identity takes part."""
-        self._state.can_vote = True
-        return self._take(now_ms)
 
     def stop(self, now_ms: int) -> Output:
         """Pending appends end as unknown; every later call returns NOTHING."""

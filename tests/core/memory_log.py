@@ -121,6 +121,11 @@ class MemoryLog:
         self._drop_from(min(self.durable_index + 1 + keep, len(self._entries)))
         self.log_generation = 0
 
+    def lose_durable(self, count: int) -> None:
+        """What no sync can lose: the last `count` entries, as if they had never been written."""
+        self._drop_from(len(self._entries) - count)
+        self.durable_index = min(self.durable_index, self.ledger_end_index)
+
     def _add(self, entry: bytes) -> None:
         header = parse_header(entry)
         assert header.size == len(entry) >= ENTRY_HEADER_SIZE

@@ -1,12 +1,12 @@
 """Random histories of a group, and what must hold after each of their events."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from random import Random
 
 from core_group import CoreGroup, Node
 
-from dledger.core.messages import PeerId
+from dledger.core.messages import PeerId, VoteResponse, VoteResult
 from dledger.core.output import AppendStatus, Output, Role
 from dledger.entry import Index, Term
 
@@ -18,6 +18,7 @@ class Counts:
     elections: int = 0
     cuts: int = 0
     crashes: int = 0
+    losses: int = 0  # crashes that took acknowledged entries with them
     acknowledged: int = 0
     unknown: int = 0
 
@@ -89,13 +90,17 @@ class Soup:
             push_window_size=5000,
         )
         self.judge = Judge(self.group)
-        self.group.trace = self.judge.on_output
+        self.group.trace = self._trace
         self._appended = 0
         self._loss = self.random.choice((0.0, 0.02, 0.1))
         self._duplicates = self.random.choice((0.0, 0.05))
         self._reorder = self.random.choice((0.0, 0.1))
         self._crashes = self.random.choice((0.0, 0.003, 0.015))
         self._burst_max = self.random.choice((1, 4, 20))
+        self._leader_faults = self.random.choice((0.0, 0.01, 0.03))
+        self._vote_crashes = self.random.choice((0.0, 0.5, 1.0))
+        self._just_voted: PeerId | None = None
+        self._losses = self.random.choice((0.0, 0.5))
         self._restarts = self.random.choice((0.02, 0.1))
         self._link_changes = self.random.choice((0.004, 0.02))
         self._tick_ms = self.random.choice(((1, 5, 10, 20), (10, 40, 100, 200)))
@@ -103,9 +108,25 @@ class Soup:
         for node_id in self.group.ids:
             self.group.start(node_id)
 
+    def _trace(self, node_id: PeerId, output: Output) -> None:
+        self.judge.on_output(node_id, output)
+        for envelope in output.messages:
+            message = envelope.message
+            if (
+                isinstance(message, VoteResponse)
+                and not message.pre_vote
+                and message.vote_result is VoteResult.ACCEPT
+            ):
+                self._just_voted = node_id
+
     def run(self, steps: int) -> Counts:
         for _ in range(steps):
+            self._just_voted = None
             self._step()
+            # Where it hurts: a vote is out, and the voter forgets all that it did not save.
+            if self._just_voted is not None and self.random.random() < self._vote_crashes:
+                self._crash(self._just_voted, closing=0.0)
+                self._start(self._just_voted)
         self.judge.logs_match()
         return self.judge.counts
 
@@ -141,6 +162,10 @@ class Soup:
         roll = random.random()
         if len(up) < len(group.ids) and random.random() < self._restarts:
             self._start(random.choice([node_id for node_id in group.ids if node_id not in up]))
+        elif random.random() < self._leader_faults and (
+            leaders := [node_id for node_id in up if group.nodes[node_id].up.role is Role.LEADER]
+        ):
+            self._depose(random.choice(leaders))
         elif roll < self._crashes and up:
             leading = [node_id for node_id in up if group.nodes[node_id].up.role is not Role.FOLLOWER]
             self._crash(random.choice(leading if leading and random.random() < 0.4 else up))
@@ -204,12 +229,36 @@ class Soup:
             if peer != node_id:
                 self.group.connect(node_id, peer)
 
-    def _crash(self, node_id: PeerId) -> None:
+    def _crash(self, node_id: PeerId, closing: float = 0.8) -> None:
+        """`closing`: the chance of each connection to close, with what is on its way."""
         group = self.group
         self.judge.counts.crashes += 1
         log = group.nodes[node_id].log
         # Of what was not synced, any part may have reached the disk.
         group.crash(node_id, keep=self.random.randint(0, log.ledger_end_index - log.durable_index))
+        if self.random.random() < self._losses and self._may_lose(node_id):
+            self._lose_acknowledged(node_id)
         for peer in group.ids:
-            if peer != node_id and self.random.random() < 0.8:
+            if peer != node_id and self.random.random() < closing:
                 group.disconnect(node_id, peer)
+
+    def _depose(self, node_id: PeerId) -> None:
+        """A leader that falls before its entries are everywhere leaves the logs that part."""
+        if self.random.random() < 0.5:
+            self._crash(node_id)
+        else:
+            for peer in self.group.ids:
+                if peer != node_id:
+                    self.group.disconnect(node_id, peer)
+
+    def _may_lose(self, node_id: PeerId) -> bool:
+        """As long as a majority has lost nothing, nothing acknowledged is lost."""
+        doubted = [node.hard_state.doubted for peer, node in self.group.nodes.items() if peer != node_id]
+        return sum(doubted) + 1 <= len(self.group.ids) // 2
+
+    def _lose_acknowledged(self, node_id: PeerId) -> None:
+        """What a power loss under ASYNC_FLUSH takes: entries that were acknowledged from the page cache."""
+        node = self.group.nodes[node_id]
+        self.judge.counts.losses += 1
+        node.log.lose_durable(self.random.randint(0, node.log.ledger_end_index + 1))
+        node.hard_state = replace(node.hard_state, doubted=True)

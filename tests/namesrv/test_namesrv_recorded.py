@@ -36,9 +36,7 @@ LEFT_OUT = frozenset(
     }
 )
 # Java answers these from hash maps; only the set of names counts.
-UNORDERED = frozenset(
-    {RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, RequestCode.GET_TOPICS_BY_CLUSTER}
-)
+UNORDERED = frozenset({RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, RequestCode.GET_TOPICS_BY_CLUSTER})
 
 
 class RecordedChannel:
@@ -74,7 +72,9 @@ def values_of(frame: bytes, code: int) -> tuple[object, ...]:
 @pytest.mark.slow
 def test_the_recorded_conversation_has_the_recorded_answers() -> None:
     rows = conversation()
-    recorded = {row["reply_to"]: base64.b64decode(row["frame_b64"]) for row in rows if row["kind"] == "response"}
+    recorded = {
+        row["reply_to"]: base64.b64decode(row["frame_b64"]) for row in rows if row["kind"] == "response"
+    }
     routes = RouteInfoManager()
     processor = NamesrvProcessor(routes, KVConfigManager(), {})
     channels: dict[int, RecordedChannel] = {}

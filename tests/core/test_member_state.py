@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from dledger.core.member_state import ROLE_TRANSITIONS, MemberState
@@ -76,3 +78,13 @@ def test_while_one_hard_state_is_written_only_the_newest_of_the_later_ones_is_ne
     assert state.next_hard_state() == HardState(8, Term(5), "n0", False)
     state.hard_state_saved(8)
     assert state.next_hard_state() is None
+
+
+def test_the_diagram_of_the_docs_shows_the_table():
+    page = (Path(__file__).parents[2] / "docs" / "protocol" / "election.md").read_text()
+    drawn = [line.strip() for line in page.splitlines() if "-->" in line and "[*]" not in line]
+    assert drawn == [
+        f"{before.name} --> {after.name}: {cause}"
+        for before, targets in ROLE_TRANSITIONS.items()
+        for after, cause in targets.items()
+    ]

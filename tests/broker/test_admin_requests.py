@@ -1,0 +1,204 @@
+"""Queue bounds, single messages, topics and groups by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from one_broker import OneBroker, send_fields
+
+from message.decoder import decode_message
+from message.message_id import decode_offset_message_id
+from remoting.bodies import KVTable, SubscriptionGroupConfig
+from remoting.codes import RequestCode, ResponseCode
+from remoting.configuration import parse_properties
+from remoting.fastjson import loads_fastjson
+from remoting.topic_bodies import TopicConfigSerializeWrapper
+
+QUEUE = {"topic": "T", "queueId": "0"}
+CREATE = {
+    "topic": "Made",
+    "readQueueNums": "3",
+    "writeQueueNums": "2",
+    "perm": "6",
+    "topicFilterType": "SINGLE_TAG",
+    "defaultTopic": "TBW102",
+    "order": "false",
+}
+
+
+def send(broker: OneBroker, body: bytes = b"x") -> int:
+    """The physical offset of a message just stored."""
+    answer = broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T"), body)
+    return decode_offset_message_id(answer.ext_fields["msgId"])[1]
+
+
+def offset(broker: OneBroker, code: int, **more: str) -> str:
+    answer = broker.ask(code, {**QUEUE, **more})
+    assert answer.code == ResponseCode.SUCCESS
+    return answer.ext_fields["offset"]
+
+
+def test_bounds_of_a_queue(broker: OneBroker) -> None:
+    assert offset(broker, RequestCode.GET_MAX_OFFSET) == "0"
+    send(broker)
+    send(broker)
+    assert offset(broker, RequestCode.GET_MAX_OFFSET) == "2"
+    assert offset(broker, RequestCode.GET_MIN_OFFSET) == "0"
+
+
+def test_offsets_by_time(broker: OneBroker) -> None:
+    send(broker)
+    first_ms = broker.now_ms
+    broker.run_for(1000)
+    send(broker)
+    search = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    assert offset(broker, search, timestamp=str(first_ms + 500)) == "1"
+    assert offset(broker, search, timestamp=str(first_ms + 500), boundaryType="UPPER") == "0"
+    assert offset(broker, search, timestamp="0") == "0"
+    assert offset(broker, search, timestamp=str(broker.now_ms + 1)) == "2"
+
+
+def test_the_earliest_store_time(broker: OneBroker) -> None:
+    send(broker)
+    stored_ms = broker.store.store_timestamp("T", 0, 0)
+    answer = broker.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, QUEUE)
+    assert answer.ext_fields == {"timestamp": str(stored_ms)}
+    answer = broker.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, {**QUEUE, "queueId": "1"})
+    assert answer.ext_fields == {"timestamp": "-1"}
+
+
+def test_a_message_is_shown_by_its_physical_offset(broker: OneBroker) -> None:
+    phy_offset = send(broker, b"look at me")
+    answer = broker.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(phy_offset)})
+    assert decode_message(bytes(answer.body)).body == b"look at me"
+    answer = broker.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(phy_offset + 1)})
+    assert (answer.code, answer.remark) == (
+        ResponseCode.SYSTEM_ERROR,
+        f"can not find message by the offset, {phy_offset + 1}",
+    )
+
+
+def test_a_topic_is_made_changed_shown_and_deleted(broker: OneBroker) -> None:
+    create = RequestCode.UPDATE_AND_CREATE_TOPIC
+    assert broker.ask(create, CREATE).code == ResponseCode.SUCCESS
+    assert (
+        broker.ask(create, {**CREATE, "perm": "4", "attributes": "+message.type=FIFO"}).code
+        == ResponseCode.SUCCESS
+    )
+    shown = loads_fastjson(bytes(broker.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "Made"}).body))
+    assert shown == {
+        "attributes": {"message.type": "FIFO"},
+        "order": False,
+        "perm": 4,
+        "readQueueNums": 3,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": "Made",
+        "topicSysFlag": 0,
+        "writeQueueNums": 2,
+    }
+    assert broker.ask(create, {**CREATE, "attributes": "-message.type"}).code == ResponseCode.SUCCESS
+    made = broker.store.topic_config_table.get("Made")
+    assert made is not None
+    assert made.attributes == {}
+    assert broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Made"}).code == ResponseCode.SUCCESS
+    assert broker.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "Made"}).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "remark"),
+    [
+        ({"topic": "TBW102"}, ResponseCode.INVALID_PARAMETER, "conflict with system topic"),
+        ({"topic": "golden-a"}, ResponseCode.INVALID_PARAMETER, "conflict with system topic"),
+        ({"topic": "rmq_sys_x"}, ResponseCode.INVALID_PARAMETER, "conflict with system topic"),
+        ({"topic": "a*b"}, ResponseCode.INVALID_PARAMETER, "illegal characters"),
+        ({"attributes": "+nope=1"}, ResponseCode.SYSTEM_ERROR, "unsupported key: nope"),
+        ({"attributes": "message.type"}, ResponseCode.SYSTEM_ERROR, "unsupported key"),
+        ({"attributes": "+message.type"}, ResponseCode.SYSTEM_ERROR, "neither +key=value nor -key"),
+        ({"readQueueNums": "many"}, ResponseCode.SYSTEM_ERROR, "readQueueNums"),
+    ],
+)
+def test_topics_that_cannot_be_made(broker: OneBroker, more: dict[str, str], code: int, remark: str) -> None:
+    answer = broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**CREATE, **more})
+    assert answer.code == code
+    assert remark in (answer.remark or "")
+
+
+@pytest.mark.parametrize("topic", ["TBW102", ""])
+def test_topics_that_cannot_be_deleted(broker: OneBroker, topic: str) -> None:
+    answer = broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+def test_all_topics_are_listed_with_the_brokers_own(broker: OneBroker) -> None:
+    broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, CREATE)
+    answer = broker.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
+    table = TopicConfigSerializeWrapper.decode(answer.body)
+    assert {"Made", "TBW102", "GoldenCluster", "golden-a"} <= table.topic_config_table.keys()
+    assert answer.ext_fields == {"totalTopicNum": str(len(table.topic_config_table))}
+    assert table.data_version.state_version == 1
+
+
+def test_statistics_of_a_topics_queues(broker: OneBroker) -> None:
+    send(broker)
+    stats = loads_fastjson(bytes(broker.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}).body))
+    assert isinstance(stats, dict)
+    queue = (("brokerName", "golden-a"), ("queueId", 0), ("topic", "T"))
+    assert len(stats["offsetTable"]) == 4
+    assert stats["offsetTable"][queue]["maxOffset"] == 1
+    assert stats["offsetTable"][queue]["lastUpdateTimestamp"] == broker.store.store_timestamp("T", 0, 0)
+
+
+def test_a_group_is_made_shown_listed_and_deleted(broker: OneBroker) -> None:
+    body = SubscriptionGroupConfig(group_name="g", retry_max_times=3).encode()
+    assert broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body).code == ResponseCode.SUCCESS
+    shown = SubscriptionGroupConfig.decode(
+        broker.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"}).body
+    )
+    assert (shown.group_name, shown.retry_max_times, shown.consume_timeout_minute) == ("g", 3, 15)
+    listed = broker.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    assert listed.ext_fields == {"totalGroupNum": "1"}
+    delete = {"groupName": "g", "cleanOffset": "true"}
+    assert broker.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, delete).code == ResponseCode.SUCCESS
+    assert broker.store.subscription_group_table.get("g") is None
+
+
+def test_a_group_with_a_bad_name_is_refused(broker: OneBroker) -> None:
+    body = SubscriptionGroupConfig(group_name="a b").encode()
+    answer = broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+def test_the_broker_tells_its_settings_but_not_its_secret(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path, "pyDLedgerClusterSecret=hush\nflushDiskType=ASYNC_FLUSH\n")
+    text = bytes(broker.ask(RequestCode.GET_BROKER_CONFIG).body).decode()
+    shown = {item.key: item.value for item in parse_properties(text, "answer")}
+    assert shown["brokerName"] == "golden-a"
+    assert shown["flushDiskType"] == "ASYNC_FLUSH"
+    assert shown["dLegerPeers"] == "n0-127.0.0.1:40911"
+    assert "hush" not in text
+    broker.close()
+
+
+def test_runtime_information_is_a_table(broker: OneBroker) -> None:
+    table = KVTable.decode(broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+    assert table["brokerActive"] == "true"
+    assert table["role"] == "LEADER"
+
+
+def test_changes_are_refused_by_a_member_that_does_not_serve(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path, elect=False)
+    answer = broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, CREATE)
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "nothing was changed" in (answer.remark or "")
+    broker.close()
+
+
+def test_a_change_under_way_when_the_member_steps_down_has_an_unknown_outcome(broker: OneBroker) -> None:
+    command = broker.new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, CREATE)
+    broker.receive([command])
+    broker.step_down()
+    answer = broker.channel.response_to(command.opaque)
+    assert answer is not None
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "outcome unknown" in (answer.remark or "")

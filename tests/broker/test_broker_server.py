@@ -1,0 +1,172 @@
+"""A broker and a NameServer on real ports; and what their processes load."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import orjson
+import pytest
+from one_broker import pull_fields, send_fields
+
+from broker.broker_config import BrokerConfig, read_broker_config
+from broker.server import Broker
+from broker.store_lock import StoreLock, StoreLockedError
+from message.decoder import decode_messages
+from namesrv.namesrv import Namesrv
+from namesrv.namesrv_config import NamesrvConfig
+from remoting.bodies import TopicRouteData
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, request
+from remoting.configuration import parse_properties
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def config_of(directory: Path, namesrv_port: int) -> BrokerConfig:
+    text = f"""
+enableDLegerCommitLog=true
+dLegerGroup=G
+dLegerPeers=n0-127.0.0.1:{free_port()}
+dLegerSelfId=n0
+listenPort={free_port()}
+bindAddress=127.0.0.1
+brokerIP1=127.0.0.1
+namesrvAddr=127.0.0.1:{namesrv_port}
+storePathRootDir={directory}
+pyDLedgerHttpPort={free_port()}
+mapedFileSizeCommitLog=1048576
+"""
+    return read_broker_config(parse_properties(text, "broker.conf"))[0]
+
+
+Scenario = Callable[[RemotingClient, Broker, str], Awaitable[None]]
+
+
+def run(directory: Path, scenario: Scenario) -> None:
+    async def main() -> None:
+        namesrv = Namesrv(NamesrvConfig(bind_address="127.0.0.1", listen_port=0))
+        await namesrv.start()
+        broker = Broker(config_of(directory, namesrv.port))
+        await broker.start()
+        client = RemotingClient()
+        try:
+            await scenario(client, broker, f"127.0.0.1:{namesrv.port}")
+        finally:
+            await client.close()
+            await broker.stop()
+            await namesrv.close()
+
+    asyncio.run(main())
+
+
+async def ask(
+    client: RemotingClient, address: str, code: int, fields: dict[str, str], body: bytes = b""
+) -> RemotingCommand:
+    return await client.invoke(address, request(code, fields, body, opaque=0), 5)
+
+
+async def routed(client: RemotingClient, namesrv: str, topic: str) -> str:
+    """The master's address, as soon as the NameServer knows the topic."""
+    async with asyncio.timeout(5):
+        while True:
+            answer = await ask(client, namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+            if answer.code == ResponseCode.SUCCESS:
+                return TopicRouteData.decode(answer.body).broker_datas[0].broker_addrs[0]
+
+
+@pytest.mark.slow
+def test_a_message_goes_in_and_out_and_survives_a_restart(tmp_path: Path) -> None:
+    async def first(client: RemotingClient, broker: Broker, namesrv: str) -> None:
+        address = await routed(client, namesrv, "TBW102")
+        assert address == broker.config.broker_addr
+        answer = await ask(client, address, RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"hello")
+        assert answer.code == ResponseCode.SUCCESS
+        assert await routed(client, namesrv, "T") == address
+        held = asyncio.create_task(
+            ask(client, address, RequestCode.PULL_MESSAGE, pull_fields("T", 0, 1, sysFlag="6"))
+        )
+        await ask(client, address, RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})
+        await ask(client, address, RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"world")
+        assert [message.body for message in decode_messages(bytes((await held).body))] == [b"world"]
+
+    async def second(client: RemotingClient, broker: Broker, namesrv: str) -> None:
+        address = await routed(client, namesrv, "T")
+        answer = await ask(client, address, RequestCode.PULL_MESSAGE, pull_fields("T"))
+        assert [message.body for message in decode_messages(bytes(answer.body))] == [b"hello", b"world"]
+
+    run(tmp_path, first)
+    assert not (tmp_path / "abort").exists()
+    run(tmp_path, second)
+
+
+@pytest.mark.slow
+def test_status_health_and_metrics_over_http(tmp_path: Path) -> None:
+    async def scenario(client: RemotingClient, broker: Broker, namesrv: str) -> None:
+        await routed(client, namesrv, "TBW102")
+
+        def get(path: str) -> bytes:
+            url = f"http://127.0.0.1:{broker.config.http_port}{path}"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                content: bytes = answer.read()
+                return content
+
+        # Both at once: the second comes while aiohttp is being imported for the first.
+        status, health = await asyncio.gather(
+            asyncio.to_thread(get, "/status"), asyncio.to_thread(get, "/health")
+        )
+        assert health == b"ok\n"
+        values = orjson.loads(status)
+        expected = {"id": "n0", "group": "G", "role": "LEADER", "serving": True, "term": 1, "leader": "n0"}
+        assert {name: values[name] for name in expected} == expected
+        needed = (
+            "pid ledger_begin ledger_end committed applied synced reput watermarks chain_crc listen raft http"
+        )
+        assert set(needed.split()) <= values.keys()
+        assert values["store_dir"] == str(tmp_path)
+        metrics = (await asyncio.to_thread(get, "/metrics")).decode()
+        assert 'pydledger_serving{group="G",id="n0"} 1' in metrics
+
+    run(tmp_path, scenario)
+
+
+def test_two_brokers_cannot_have_one_store(tmp_path: Path) -> None:
+    code = (
+        "import fcntl, os, sys\n"
+        f"fd = os.open({str(tmp_path / 'lock')!r}, os.O_RDWR | os.O_CREAT)\n"
+        "fcntl.lockf(fd, fcntl.LOCK_EX, 1, 0)\n"
+        "print('locked', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(StoreLockedError, match="another broker runs on this store"):
+            StoreLock(str(tmp_path))
+        other.communicate(b"")
+    StoreLock(str(tmp_path)).release()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["broker.server", "namesrv.namesrv"])
+def test_a_server_process_loads_neither_the_command_line_nor_http(module: str) -> None:
+    code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    ).stdout.split()
+    assert module.partition(".")[0] in loaded
+    assert not {"typer", "rich", "aiohttp", "mq", "mqclient", "simulator"} & set(loaded)

@@ -63,6 +63,7 @@ _REFUSAL_CODES = {
     PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutStatus.SYSTEM_BUSY: ResponseCode.SYSTEM_BUSY,
+    PutStatus.UNKNOWN: ResponseCode.SYSTEM_ERROR,
 }
 
 

@@ -141,7 +141,8 @@ class DLedgerCommitLog:
         try:
             batch = replica.append(bodies, positions, EntryKind.MESSAGE, appended, now_ms)
         except DiskError as error:
-            return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, f"the log could not be written: {error}")
+            # Zeroed again, but not durably: a power loss may leave what was written, for recovery to find.
+            return PutRefusal(PutStatus.UNKNOWN, f"the log could not be written: {error}")
         # Only now: a refusal must consume no queue offset.
         self.last_store_timestamp = store_timestamp
         table = self._topic_queue_table

@@ -58,7 +58,7 @@ class PutStatus(Enum):
     """Outcomes of a put. Names are RocketMQ's PutMessageStatus where it has one."""
 
     PUT_OK = "PUT_OK"
-    # The leadership ended with the append under way: a later leader may still commit it.
+    # The leadership ended, or the disk failed, with the append under way: a later leader may still commit it.
     UNKNOWN = "UNKNOWN"
     # The rest are refusals: nothing was stored, and nothing will be.
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
@@ -78,7 +78,9 @@ class PutBatch:
 
 @dataclass(frozen=True, slots=True)
 class PutRefusal:
-    """Nothing was appended and no queue offset was used. `text` names cause, measured value and limit."""
+    """Nothing is in the log and no queue offset was used. `text` names cause, measured value and limit. UNKNOWN is for
+    a write that failed on the disk: a crash may still bring the messages to light.
+    """
 
     status: PutStatus
     text: str

@@ -105,7 +105,7 @@ def test_a_full_disk_refuses_and_a_put_after_it_goes_on_densely() -> None:
             break
         group.run_for(20)
     assert refused is not None
-    assert refused.refusal is PutStatus.SERVICE_NOT_AVAILABLE
+    assert refused.refusal is PutStatus.UNKNOWN  # the write failed: a power loss now might still leave it
     next_offset = member.store.max_offset("T", 0)
     disk.is_full = False
     group.run_for(3000)

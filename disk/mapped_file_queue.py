@@ -77,6 +77,8 @@ class MappedFileQueue:
                         f"{path}: {length} bytes long, expected {size}: another file size?"
                     )
                 mapped_file.file().truncate(size)
+                # Else a later write may outlive a power loss that takes the length.
+                mapped_file.file().fdatasync()
             files.append(mapped_file)
         self.mapped_files = files
 

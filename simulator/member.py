@@ -340,13 +340,16 @@ class SimMember:
         assert self.process is None, "one life at a time"
         self.life += 1
         self.is_paused = False
-        self.may_fail = False
         self.trace.add(self.loop.now_us, "{} starts life {}", self.member_id, self.life)
         try:
             process = Process(self, self.life)
         except CrashPointReached:
             self.disk.process_crash()
             self._watcher.crashed_at_point(self)
+            return
+        except DiskError as error:
+            self.disk.process_crash()
+            self._watcher.failed(self, f"recovery: {error}")
             return
         self.process = process
         self.network.started(self.member_id)

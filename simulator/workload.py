@@ -124,9 +124,10 @@ class Workload:
         outcome = process.store.put_messages(messages, done, member.now_ms())
         if isinstance(outcome, PutRefusal):
             member.trace.add(self._loop.now_us, "{} put {} {}", member.member_id, uids, outcome.status.name)
-            self.outcomes.unknown -= len(uids)
-            self.outcomes.refused += len(uids)
-            self._oracle.refused_uids.update(uids)
+            if outcome.status is not PutStatus.UNKNOWN:
+                self.outcomes.unknown -= len(uids)
+                self.outcomes.refused += len(uids)
+                self._oracle.refused_uids.update(uids)
             return
         results.append((outcome, outcome.results))
 

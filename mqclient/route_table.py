@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from remoting.errors import RemotingError
+
 from mqclient.errors import MQClientError, RouteNotFoundError
 from mqclient.topic_route import TopicRoute
 
@@ -83,7 +85,7 @@ class RouteTable:
             address = self._namesrv_addresses[0]
             try:
                 route = await self._fetch(address, topic)
-            except MQClientError as error:
+            except (MQClientError, RemotingError) as error:
                 trouble = f"{address}: {error}"
                 self._namesrv_addresses.append(self._namesrv_addresses.pop(0))
                 continue

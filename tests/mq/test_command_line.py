@@ -1,0 +1,157 @@
+"""The commands on a real cluster of one broker: what a user types and sees."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mq.cluster import Cluster
+from mq.cluster_layout import ClusterLayout
+from mq.cluster_status import wait_serving
+from mq.processes import listening_ports
+
+MQ = [sys.executable, "-c", "from mq.__main__ import main; main()"]
+
+
+def mq(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*MQ, *arguments], input=stdin, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    taken = listening_ports()
+    bases = range(24_000, 27_000, 100)
+    base = next(base for base in bases if taken.isdisjoint(ClusterLayout(dir="", base_port=base).ports()))
+    directory = tmp_path_factory.mktemp("cluster")
+    made = Cluster.up(ClusterLayout(dir=str(directory), nodes_per_group=1, base_port=base))
+    try:
+        wait_serving(made, 30)
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.mark.slow
+def test_what_is_produced_is_consumed_with_its_keys_and_tags(cluster: Cluster) -> None:
+    namesrv = cluster.layout.namesrv
+    lines = "".join(f"k{i}\t{'even' if i % 2 == 0 else 'odd'}\tline {i}\n" for i in range(10))
+    produced = mq(
+        "produce", "-n", namesrv, "--topic", "Lines", "--keys-from", "column:1", "--tags-from", "column:2", "--json",
+        stdin=lines,
+    )  # fmt: skip
+    assert produced.returncode == 0, produced.stderr
+    summary = json.loads(produced.stdout)
+    assert (summary["sent"], summary["acknowledged"], summary["unknown"]) == (10, 10, 0)
+
+    consumed = mq(
+        "consume", "-n", namesrv, "--topic", "Lines", "--group", "evens", "--from", "first", "--tags", "even",
+        "--count", "5", "--json",
+    )  # fmt: skip
+    assert consumed.returncode == 0, consumed.stderr
+    *messages, last = map(json.loads, consumed.stdout.splitlines())
+    assert sorted(message["keys"] for message in messages) == ["k0", "k2", "k4", "k6", "k8"]
+    assert {message["tags"] for message in messages} == {"even"}
+    assert last["summary"]["received"] == 5
+
+
+@pytest.mark.slow
+def test_a_reader_that_ends_in_the_middle_goes_on_there(cluster: Cluster) -> None:
+    namesrv = cluster.layout.namesrv
+    assert mq("admin", "updateTopic", "-n", namesrv, "-t", "One", "-r", "1", "-w", "1").returncode == 0
+    assert mq("produce", "-n", namesrv, "--topic", "One", stdin="a\nb\nc\nd\ne\n").returncode == 0
+    read = ("consume", "-n", namesrv, "--topic", "One", "--group", "g", "--from", "first", "--count")
+    assert mq(*read, "2").stdout == "a\nb\n"
+    assert mq(*read, "3").stdout == "c\nd\ne\n"
+    progress = json.loads(
+        mq("admin", "consumerProgress", "-n", namesrv, "-g", "g", "-t", "One", "--json").stdout
+    )
+    assert progress == [
+        {"broker": "RaftNode00", "queue": 0, "broker_offset": 5, "consumer_offset": 5, "diff": 0}
+    ]
+
+
+@pytest.mark.slow
+def test_admin_tells_of_cluster_topics_and_queues(cluster: Cluster) -> None:
+    namesrv = cluster.layout.namesrv
+    assert mq("admin", "updateTopic", "-n", namesrv, "-t", "Two", "-r", "2", "-w", "2").returncode == 0
+    (broker,) = json.loads(mq("admin", "clusterList", "-n", namesrv, "--json").stdout)
+    leader = cluster.layout.node("n0").listen
+    assert broker == {"cluster": "DefaultCluster", "broker": "RaftNode00", "id": 0, "address": leader}
+    assert {"topic": "Two"} in json.loads(mq("admin", "topicList", "-n", namesrv, "--json").stdout)
+    (route,) = json.loads(mq("admin", "topicRoute", "-n", namesrv, "-t", "Two", "--json").stdout)
+    assert (route["leader"], route["read_queues"], route["write_queues"]) == (leader, 2, 2)
+    status = json.loads(mq("admin", "topicStatus", "-n", namesrv, "-t", "Two", "--json").stdout)
+    assert [(row["queue"], row["min"], row["max"]) for row in status] == [(0, 0, 0), (1, 0, 0)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("produce", "-n", "nowhere", "--topic", "T"), "NameServer address 'nowhere'"),
+        (("produce", "-n", "127.0.0.1:1", "--topic", "T", "--file", "/no/such/file"), "No such file"),
+        (("produce", "-n", "127.0.0.1:1", "--topic", "T", "--keys-from", "x"), "column:N"),
+        (("consume", "-n", "127.0.0.1:1", "--topic", "T", "--group", "g", "--from", "x"), "ms since 1970"),
+        (("admin", "topicList", "-n", "127.0.0.1:1"), "no NameServer answered"),
+        (("cluster", "status", "--dir", "/nonexistent"), "no cluster in"),
+        (("verify", "/nonexistent"), "no replica"),
+        (("quickstart", "/no/such/file"), "No such file"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(arguments: tuple[str, ...], reason: str) -> None:
+    done = mq(*arguments)
+    assert done.returncode == 1
+    assert reason in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_send_that_nobody_acknowledges_is_counted_and_fails_the_command() -> None:
+    done = mq("produce", "-n", "127.0.0.1:1", "--topic", "T", "--timeout-s", "0.1", "--json", stdin="a\nb\n")
+    assert done.returncode == 1
+    summary = json.loads(done.stdout)
+    assert (summary["sent"], summary["acknowledged"], summary["refused"]) == (2, 0, 2)
+    assert "127.0.0.1:1" in summary["first_trouble"]
+
+
+@pytest.mark.slow
+def test_servers_take_rocketmqs_flags(tmp_path: Path) -> None:
+    def server(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "mq.server_entry", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+    conf = tmp_path / "broker.conf"
+    layout = ClusterLayout(dir=str(tmp_path))
+    conf.write_text(layout.broker_conf(layout.nodes[0]))
+    shown = server("broker", "-c", str(conf), "-n", "10.0.0.1:9876;10.0.0.2:9876", "-p")
+    assert shown.returncode == 0, shown.stderr
+    assert "namesrvAddr=10.0.0.1:9876;10.0.0.2:9876\n" in shown.stdout
+    assert "dLegerSelfId=n0\n" in shown.stdout
+    assert "flushDiskType=SYNC_FLUSH\n" in shown.stdout
+
+    namesrv = tmp_path / "namesrv.conf"
+    namesrv.write_text("listenPort=19876\n")
+    assert "listenPort=19876\n" in server("namesrv", "-c", str(namesrv), "-p").stdout
+
+    conf.write_text("listenPort=many\n")
+    wrong = server("broker", "-c", str(conf))
+    assert wrong.returncode == 2
+    assert f"{conf}:1" in wrong.stderr
+    assert len(wrong.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_server_process_loads_no_library_of_the_command_line() -> None:
+    code = (
+        "import sys; import mq.server_entry, broker.server, namesrv.namesrv;"
+        "print([name for name in ('typer', 'rich', 'aiohttp', 'mqclient') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.stdout == "[]\n", done.stderr

@@ -1,0 +1,125 @@
+"""The parts that must agree with Java to the byte: allocation, unique keys, offsets within a queue."""
+
+import datetime
+import json
+from pathlib import Path
+
+import pytest
+
+from message.decoder import MessageExt
+from message.message_id import decode_uniq_key
+from mqclient.allocate import allocate_averagely
+from mqclient.client_instance import parse_namesrv
+from mqclient.message_queue import MessageQueue
+from mqclient.process_queue import ProcessQueue
+from mqclient.uniq_key import UniqKeyGenerator
+
+VECTORS = Path(__file__).resolve().parent.parent / "golden" / "vectors" / "allocate.jsonl"
+
+
+def java_allocations() -> list[dict[str, object]]:
+    lines = map(json.loads, VECTORS.read_text().splitlines())
+    return [line for line in lines if line.get("strategy") == "AVG"]
+
+
+@pytest.mark.parametrize(
+    "case", java_allocations(), ids=lambda case: f"{len(case['mqAll'])}-{len(case['cidAll'])}"
+)
+def test_queues_are_shared_out_as_javas_members_do_it(
+    case: dict[str, list[str] | dict[str, list[str]]],
+) -> None:
+    def queue(text: str) -> MessageQueue:
+        name, _, queue_id = text.rpartition(":")
+        return MessageQueue("T", name, int(queue_id))
+
+    queues, clients, result = [queue(text) for text in case["mqAll"]], list(case["cidAll"]), case["result"]
+    assert isinstance(result, dict)
+    for client in clients:
+        assert allocate_averagely(client, queues, clients) == [queue(text) for text in result[client]]
+
+
+def test_there_are_vectors() -> None:
+    assert len(java_allocations()) > 10
+
+
+def test_a_member_that_the_broker_does_not_know_yet_gets_nothing() -> None:
+    assert allocate_averagely("me", [MessageQueue("T", "b", 0)], ["other"]) == []
+
+
+def test_unique_keys_differ_and_tell_where_and_when_they_were_made() -> None:
+    generator = UniqKeyGenerator(bytes((192, 0, 2, 2)), 0x1_0277, 0x0BADCAFE)
+    now = datetime.datetime(2026, 11, 20, 9, 26).astimezone()
+    now_ms = int(now.timestamp() * 1000)
+    keys = [generator.next_key(now_ms) for _ in range(65_536)]
+    assert len(set(keys)) == 65_536
+    parts = decode_uniq_key(keys[0])
+    assert (parts.ip, parts.pid, parts.class_loader_hash) == (bytes((192, 0, 2, 2)), 0x0277, 0x0BADCAFE)
+    month = now.replace(day=1, hour=0, minute=0)
+    assert parts.ms_since_month_start == (now - month).total_seconds() * 1000
+
+
+def test_unique_keys_can_be_made_at_the_end_of_a_month_and_over_it() -> None:
+    generator = UniqKeyGenerator(bytes(4), 1, 1)
+    end = datetime.datetime(2026, 12, 31, 23, 59, 59).astimezone()
+    last = generator.next_key(int(end.timestamp() * 1000))
+    first = generator.next_key(int(end.timestamp() * 1000) + 1000)
+    assert len(last) == len(first) == 32
+    assert decode_uniq_key(first).ms_since_month_start == 0
+
+
+def message(queue_offset: int) -> MessageExt:
+    return MessageExt("T", 0, queue_offset, 0, 0, 0, 0, "h:1", 0, "h:1", 0, 0, b"x", 0, {}, 100)
+
+
+def test_the_offset_of_a_queue_moves_over_the_oldest_batch_that_is_done() -> None:
+    queue = ProcessQueue(MessageQueue("T", "b", 0), 10, count_max=100, bytes_max=10_000)
+    first = queue.pulled([message(10), message(11)], 12)
+    assert queue.pulled([], 15) is None
+    second = queue.pulled([message(15)], 16)
+    assert first is not None
+    assert second is not None
+    assert (queue.pull_offset, queue.consume_offset) == (16, 10)
+    second.done()
+    assert queue.consume_offset == 10
+    first.done()
+    assert queue.consume_offset == 16
+
+
+def test_pulling_pauses_while_too_much_waits_to_be_consumed() -> None:
+    queue = ProcessQueue(MessageQueue("T", "b", 0), 0, count_max=3, bytes_max=10_000)
+    first = queue.pulled([message(0), message(1)], 2)
+    assert queue.room.is_set()
+    second = queue.pulled([message(2)], 3)
+    assert not queue.room.is_set()
+    assert first is not None
+    first.done()
+    assert queue.room.is_set()
+    assert second is not None
+    heavy = ProcessQueue(MessageQueue("T", "b", 0), 0, count_max=100, bytes_max=100)
+    heavy.pulled([message(0)], 1)
+    assert not heavy.room.is_set()
+
+
+def test_a_reset_forgets_what_was_pulled_before_it() -> None:
+    queue = ProcessQueue(MessageQueue("T", "b", 0), 0, count_max=1, bytes_max=10_000)
+    old = queue.pulled([message(0)], 1)
+    assert old is not None
+    queue.reset(500)
+    old.done()
+    assert (queue.pull_offset, queue.consume_offset) == (500, 500)
+    assert queue.room.is_set()
+
+
+def test_a_reader_that_stops_within_a_batch_leaves_the_offset_there() -> None:
+    queue = ProcessQueue(MessageQueue("T", "b", 0), 0, count_max=10, bytes_max=10_000)
+    batch = queue.pulled([message(0), message(1), message(4)], 5)
+    assert batch is not None
+    batch.done(2)
+    assert queue.consume_offset == 4
+
+
+def test_namesrv_addresses_are_read_or_refused() -> None:
+    assert parse_namesrv("a:1; b:2;") == ["a:1", "b:2"]
+    for text in ("", ";", "a", "a:0", "a:b", "a:99999", ":1"):
+        with pytest.raises(ValueError, match="host:port"):
+            parse_namesrv(text)

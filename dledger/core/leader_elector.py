@@ -82,6 +82,7 @@ class LeaderElector:
         self._outbox = outbox
         self._random = random
         self._campaign: Campaign | None = None
+        # Not waited for in a round that is lost without them.
         self._unreachable: frozenset[PeerId] = frozenset()
         # Evidence against the known leader: its connection to this member closed and it was not heard since.
         self._leader_closed = False
@@ -187,6 +188,8 @@ class LeaderElector:
             self._decide(now_ms)
 
     def on_vote_response(self, response: VoteResponse, now_ms: int) -> None:
+        # Whatever it answers: it can be asked. The connection that closed may have been the one by which it asks us.
+        self._unreachable -= {response.voter_id}
         campaign = self._campaign
         if campaign is None or self._is_stale(response, campaign):
             return

@@ -131,6 +131,18 @@ def test_a_peer_that_comes_up_during_a_round_is_asked_at_once():
     assert member.peer_connected("n2", 45) == Output(messages=(Envelope("n2", request),))
 
 
+def test_a_peer_whose_connection_closed_is_not_waited_for_until_it_answers():
+    member = _member()
+    member.peer_disconnected("n1", 1)
+    member.peer_disconnected("n2", 2)
+    member.tick(40)  # lost at once
+    assert member.tick(45 + CONFIG.repeat_round_ms_max).messages
+    refusal = _grant("n1", pre_vote=True, result=VoteResult.REJECT_ALREADY_HAS_LEADER)
+    member.step(refusal, 140)  # late, by the connection of our own that is up
+    member.tick(240)
+    assert member.step(_grant("n1", pre_vote=True), 241).hard_state == HardState(4, Term(2), "n0", False)
+
+
 def test_nobody_campaigns_who_cannot_vote():
     assert _member(can_vote=False).tick(5000) == NOTHING
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`keys` are for look-ups (joined with blanks on the wire; a string is taken as it is), `tags` for filters of consumers, `properties` are the
-    application's own. `sharding_key`: messages with an equal one go to the same queue, in the order sent."""
+    """`keys` are for look-ups (joined with blanks on the wire; a string is taken as it is), `tags` for filters of
+    consumers, `properties` are the application's own. `sharding_key`: messages with an equal one go to the same queue,
+    in the order sent."""
 
     topic: str
     body: bytes

@@ -51,14 +51,13 @@ def broker(arguments: Sequence[str] | None = None) -> None:
     _add_common_flags(parser)
     parser.add_argument("-n", "--namesrvAddr", metavar="ADDR", help="NameServers, host:port, several with ;")
     options = parser.parse_args(arguments)
-    from broker.server import run_broker
-
     from broker.broker_config import (
         BROKER_SETTINGS,
         DLEDGER_SETTINGS,
         STORE_SETTINGS,
         load_broker_config,
     )
+    from broker.server import run_broker
 
     overrides = {} if options.namesrvAddr is None else {"namesrvAddr": options.namesrvAddr}
     try:

@@ -10,10 +10,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from remoting.errors import RemotingError
-
 from mqclient.errors import MQClientError, RouteNotFoundError
 from mqclient.topic_route import TopicRoute
+from remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
 

@@ -211,6 +211,7 @@ _runs = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), max_size=4).ma
 )
 
 
+@pytest.mark.slow
 @given(leader=_runs, follower=_runs, common=_runs)
 def test_whatever_a_follower_holds_it_ends_with_the_leaders_log(leader, follower, common):
     """Two logs that part after a common beginning; the leader's ends with the higher term."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from broker.broker_config import BrokerConfig
 from broker.client_channel import ClientChannel
+from broker.send_response import SendResponseEncoder
 from broker.topic_config_manager import TopicConfigManager, TopicEntry
 from broker.unique_id import UniqueIdGenerator
 from message.batch import decode_batch_body
@@ -103,6 +104,7 @@ class SendMessageProcessor:
         self._max_message_size = config.store.max_message_size
         trace_on = "true" if config.trace_on else "false"
         self._common_fields = {"MSG_REGION": config.region_id, "TRACE_ON": trace_on}
+        self._responses = SendResponseEncoder(self._common_fields)
         # Java writes these three into every message; the last pair of a name counts when they are read.
         self._properties_tail = (
             f"MSG_REGION\x01{config.region_id}\x02TRACE_ON\x01{trace_on}\x02CLUSTER\x01"
@@ -233,7 +235,7 @@ class SendMessageProcessor:
         """The hot half of an answer: one frame per message, one write per read."""
         results = stored.results
         prefix = self._message_id_prefix
-        common = self._common_fields
+        encode_json, encode_binary = self._responses.json, self._responses.binary
         frames: list[bytes] = []
         index = 0
         for opaque, serialize_type, is_oneway, queue_id, transaction_id, count in replies:
@@ -244,14 +246,8 @@ class SendMessageProcessor:
                     message_id = ",".join(
                         [f"{prefix}{phy_offset:016X}" for phy_offset, _ in results[index : index + count]]
                     )
-                fields = {
-                    **common,
-                    "msgId": message_id,
-                    "queueId": queue_id,
-                    "queueOffset": str(queue_offset),
-                    "transactionId": transaction_id,
-                }
-                frames.append(encode_response(opaque, serialize_type, 0, fields))
+                encode = encode_binary if serialize_type else encode_json
+                frames.append(encode(opaque, message_id, queue_id, queue_offset, transaction_id))
             index += count
         if frames:
             channel.write(b"".join(frames))

@@ -220,9 +220,6 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     "enableControllerMode": Setting(
         _NOTHING, _refused("false", "the controller mode is not supported yet"), "false"
     ),
-    "transientStorePoolEnable": Setting(
-        _NOTHING, _refused("false", "a replicated log has no transient store pool"), "false"
-    ),
     "storeType": Setting(_NOTHING, _refused("default", "the RocksDB stores are not supported"), "default"),
 }
 

@@ -51,7 +51,7 @@ def test_peers_can_be_dialled_elsewhere() -> None:
     [
         ("dLegerSelfId=n7", "dLegerSelfId=n7 is not in dLegerPeers"),
         ("enableDLegerCommitLog=false", "enableDLegerCommitLog must be true"),
-        ("transientStorePoolEnable=true", "no transient store pool"),
+        ("storeType=defaultRocksDB", "RocksDB stores are not supported"),
         ("enableControllerMode=true", "controller mode is not supported"),
         ("flushDiskType=FAST", "must be one of SYNC_FLUSH, ASYNC_FLUSH"),
         ("mappedFileSizeConsumeQueue=6000001", "multiple of 20"),

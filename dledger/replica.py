@@ -134,7 +134,12 @@ class Replica:
             if group is not None and group != self.group_identity:
                 raise HandshakeRefusedError(f"{peer!r} was formed into another group meanwhile")
             return False
-        if not self._form(self._formation.peer_seen(peer, disk_uuid, group)):
+        try:
+            if not self._form(self._formation.peer_seen(peer, disk_uuid, group)):
+                return False
+        except DiskError as error:
+            self._fail(f"the group's identity could not be stored: {error}", now_ms)
+            self._drain()
             return False
         # Unformed it has heard and said nothing, so there is nothing to keep.
         self.member = self._make_member(now_ms)

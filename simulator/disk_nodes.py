@@ -126,8 +126,9 @@ class FileNode:
         self.pending = kept
 
     def fail_sync(self) -> None:
-        self.unwritten += self.pending
-        self.pending = []
+        """The pages count as clean from now on. A length is the journal's, which does not forget it."""
+        self.unwritten += [write for write in self.pending if write.data is not None]
+        self.pending = [write for write in self.pending if write.data is None]
 
     def forget_unbegun(self, now_us: int) -> None:
         """A crash: what a job had not come to was never written."""

@@ -102,9 +102,6 @@ class Process:
         # No path changes bytes, so nobody ever pushes what is not sound.
         self.failed(f"dropped {peer}: {reason}")
 
-    def shake_hands_again(self) -> None:
-        self.host.call_later(0, self, self.host.close_connections)
-
     def failed(self, reason: str) -> None:
         self.host.call_later(0, self, self.host.process_failed, reason)
 
@@ -153,9 +150,12 @@ class Process:
             return
         now_ms = self.host.now_ms()
         try:
-            self.replica.peer_seen(peer, disk_uuid, group, now_ms)
+            formed_now = self.replica.peer_seen(peer, disk_uuid, group, now_ms)
         except HandshakeRefusedError as error:
             self.failed(f"handshake with {peer} refused: {error}")
+            return
+        if formed_now:
+            self.host.close_connections()
             return
         if connection.acceptor == peer:
             if peer in self.outgoing:

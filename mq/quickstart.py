@@ -45,7 +45,7 @@ TOPIC = "Quickstart"
 GROUP = "quickstart_readers"
 QUEUES = 8
 FIRST_BASE_PORT = 9876
-LAST_BASE_PORT = 60_000
+LAST_BASE_PORT = 32_000  # above begin the ports that the kernel gives to outgoing connections
 SERVING_TIMEOUT_S = 30.0
 SEND_TIMEOUT_S = 15.0
 # Nothing new for so long: the reader has what it will get.

@@ -52,7 +52,9 @@ def print_verdict(verdict: Verdict) -> None:
     print_table("", columns, rows)
     for fault in verdict.faults:
         print(fault)
-    if not verdict.faults:
+    if verdict.common_index < 0:
+        print("no entry is in all of them: at least one is empty")
+    elif not verdict.faults:
         print(f"equal byte for byte up to index {verdict.common_index}, chain intact")
 
 

@@ -20,8 +20,13 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, request
 
+# Short: a NameServer answers from memory, and the next one may be well.
+ROUTE_TIMEOUT_S = 1.0
+
 
 class ClientApi:
+    """Stateless but for the connections; any number of producers and consumers could share one."""
+
     def __init__(self, remoting: RemotingClient, *, timeout_s: float = 3.0) -> None:
         self.remoting = remoting
         self._timeout_s = timeout_s
@@ -56,7 +61,9 @@ class ClientApi:
 
     async def topic_route(self, namesrv: str, topic: str) -> TopicRoute | None:
         """None: the NameServer does not know the topic."""
-        answer = await self.ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        answer = await self.ask(
+            namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, timeout_s=ROUTE_TIMEOUT_S
+        )
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         if answer.code != ResponseCode.SUCCESS:

@@ -172,7 +172,8 @@ class Producer:
         try:
             route = await (routes.refresh(topic) if refresh else routes.route(topic))
         except RouteNotFoundError:
-            route = await self._route_of_new_topic(topic)
+            # NameServers may be away, or know nothing yet after a restart, while the brokers work on.
+            route = routes.cached(topic) or await self._route_of_new_topic(topic)
         if not route.publish_queues:
             route = await routes.refresh(route.topic) if not refresh else route
             if not route.publish_queues:
@@ -251,20 +252,26 @@ class Producer:
         A leader that was paused or cut off keeps its connections open: nothing but its successor's registration tells.
         """
         remoting = self._instance.remoting
-        task = asyncio.ensure_future(remoting.invoke_many(address, commands, timeout_s))
+        answers = asyncio.ensure_future(remoting.invoke_many(address, commands, timeout_s))
         try:
-            while not (await asyncio.wait({task}, timeout=self._config.stalled_after_s))[0]:
-                try:
-                    now = await self._instance.routes.refresh(route.topic)
-                except RouteNotFoundError:
-                    continue
-                master = now.master_address(broker_name)
-                if master is not None and master != address:
+            while not (await asyncio.wait({answers}, timeout=self._config.stalled_after_s))[0]:
+                asking = asyncio.ensure_future(self._master_now(route.topic, broker_name))
+                await asyncio.wait({answers, asking}, return_when=asyncio.FIRST_COMPLETED)
+                if not asking.done():
+                    asking.cancel()
+                elif asking.result() not in (None, address):
                     remoting.abort_connection(address)
         finally:
-            if not task.done():
-                task.cancel()
-        return task.result()
+            if not answers.done():
+                answers.cancel()
+        return answers.result()
+
+    async def _master_now(self, topic: str, broker_name: str) -> str | None:
+        """Who leads as far as the NameServers know; None when nobody says."""
+        try:
+            return (await self._instance.routes.refresh(topic)).master_address(broker_name)
+        except RouteNotFoundError:
+            return None
 
     def _end_without_answer(self, send: PendingSend, error: RemotingError) -> None:
         send.refusal = str(error) or type(error).__name__

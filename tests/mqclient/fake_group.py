@@ -2,7 +2,7 @@
 
 The group keeps one set of queues, as if every append were replicated at once; `lead` moves the leadership. What a
 member is told to do wrong is a list of steps, each used up by one send: a response code, or "close" (the connection
-ends, the message is stored), "mute" (no answer, the message is stored).
+ends, the message is stored), "late" (the message is stored, the answer waits for `release`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class FakeNamesrv:
         self.group = group
         self.server = RemotingServer(self, "127.0.0.1", 0)
         self.requests: list[RemotingCommand] = []
+        self.is_mute = False
 
     def channel_opened(self, channel: Channel) -> None: ...
 
@@ -41,6 +42,8 @@ class FakeNamesrv:
     def commands_received(self, channel: Channel, commands: list[RemotingCommand]) -> None:
         for command in commands:
             self.requests.append(command)
+            if self.is_mute:
+                continue
             topic = command.ext_fields["topic"]
             if topic in self.group.topics:
                 answer = response(command, body=self.group.route(topic).encode())
@@ -59,6 +62,7 @@ class FakeBroker:
         self.unregistered: list[dict[str, str]] = []
         self.channels: dict[str, Channel] = {}
         self.held: list[tuple[Channel, RemotingCommand]] = []
+        self.late: list[tuple[Channel, RemotingCommand]] = []
         self.is_mute = False
 
     @property
@@ -103,17 +107,24 @@ class FakeBroker:
         queue_offset, phy_offset = self.group.store(queue, command)
         if step == "close":
             channel.abort()
-        if isinstance(step, str):
             return None
-        return response(
+        answer = response(
             command,
-            step,
+            step if isinstance(step, int) else 0,
             ext_fields={
                 "msgId": offset_message_id(HOST, phy_offset),
                 "queueId": fields["e"],
                 "queueOffset": str(queue_offset),
             },
         )
+        if step == "late":
+            self.late.append((channel, answer))
+            return None
+        return answer
+
+    def release(self) -> None:
+        for channel, answer in self.late:
+            channel.write(answer.encode())
 
     def pull_message(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         fields = command.ext_fields

@@ -4,7 +4,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from fake_group import FakeGroup
+from fake_group import FakeGroup, until
 
 from message.decoder import decode_message
 from mqclient import (
@@ -189,6 +189,34 @@ def test_while_a_group_elects_only_one_message_of_a_batch_knocks() -> None:
             outcomes = await producer.send_batch([Message("T", b"%d" % i) for i in range(50)])
             assert all(isinstance(outcome, SendResult) for outcome in outcomes)
             assert len(group.brokers[0].sends) == 50 + 3 + 50
+
+    run(story())
+
+
+def test_sends_go_on_while_the_namesrv_is_away() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            await producer.send(Message("T", b"1"))
+            await group.namesrv.server.close(flush_seconds=0)
+            group.brokers[0].steps = ["close", 14]
+            result = await producer.send(Message("T", b"2"))
+            assert result.attempts == 3
+
+    run(story())
+
+
+def test_answers_that_come_late_are_not_kept_waiting_by_a_namesrv_that_says_nothing() -> None:
+    async def story() -> None:
+        config = ProducerConfig(stalled_after_s=0.01)
+        async with FakeGroup() as group, Producer(group.address, "g", config=config) as producer:
+            await producer.send(Message("T", b"1"))
+            group.namesrv.is_mute = True
+            group.brokers[0].steps = ["late"]
+            send = asyncio.create_task(producer.send(Message("T", b"2")))
+            await until(lambda: len(group.namesrv.requests) > 1)
+            group.brokers[0].release()
+            async with asyncio.timeout(0.5):
+                assert (await send).attempts == 1
 
     run(story())
 

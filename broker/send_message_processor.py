@@ -159,7 +159,9 @@ class SendMessageProcessor:
                     code_of_tags = 0
                 elif at == 0 or text[at - 1] == "\x02":
                     end = text.find("\x02", at)
-                    code_of_tags = tags_code(text[at + 5 : end] if end > 0 else text[at + 5 :])
+                    value = text[at + 5 : end] if end > 0 else text[at + 5 :]
+                    # An empty value is no pair, and an earlier one of the name counts: followers read it so.
+                    code_of_tags = tags_code(value or decode_properties(text.encode()).get("TAGS", ""))
                 else:
                     code_of_tags = tags_code_of_bytes(find_property(text.encode(), b"TAGS") or b"")
                 if "DELAY" in text or "TIMER_D" in text or "TRAN_MSG\x01" in text or "POP_CK\x01" in text:
@@ -227,6 +229,14 @@ class SendMessageProcessor:
 
         outcome = self._store.put_messages(puts, on_done, now_ms)
         if isinstance(outcome, PutRefusal):
+            if outcome.status is PutStatus.MESSAGE_ILLEGAL and len(replies) > 1:
+                # One of them is: the others are stored without it.
+                first = 0
+                for reply in replies:
+                    behind = first + reply[-1]
+                    self._put(channel, puts[first:behind], [reply], answers, now_ms)
+                    first = behind
+                return
             self._add_replies(answers, replies, _REFUSAL_CODES[outcome.status], outcome.text)
         else:
             stored = outcome

@@ -133,7 +133,10 @@ class DLedgerCommitLog:
             return PutRefusal(PutStatus.MESSAGE_ILLEGAL, str(error))
 
         store_timestamp = max(now_ms, self.last_store_timestamp)
-        requests, bodies, results = self._encode(messages, sizes, positions, store_timestamp)
+        try:
+            requests, bodies, results = self._encode(messages, sizes, positions, store_timestamp)
+        except struct.error as error:
+            return PutRefusal(PutStatus.MESSAGE_ILLEGAL, f"a number does not fit into its field: {error}")
 
         def appended(status: AppendStatus) -> None:
             on_done(PutStatus.PUT_OK if status is AppendStatus.SUCCESS else PutStatus.UNKNOWN)

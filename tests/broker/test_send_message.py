@@ -103,7 +103,12 @@ def test_a_message_without_unique_key_gets_one(broker: OneBroker) -> None:
 
 @pytest.mark.parametrize(
     ("properties", "tags"),
-    [("TAGS\x01A\x02X_TAGS\x01B\x02", "A"), ("X_TAGS\x01B\x02", None), ("TAGS\x01A\x02TAGS\x01C\x02", "C")],
+    [
+        ("TAGS\x01A\x02X_TAGS\x01B\x02", "A"),
+        ("X_TAGS\x01B\x02", None),
+        ("TAGS\x01A\x02TAGS\x01C\x02", "C"),
+        ("TAGS\x01A\x02TAGS\x01\x02", "A"),
+    ],
 )
 def test_the_filter_sees_the_tags_that_consumers_see(
     broker: OneBroker, properties: str, tags: str | None
@@ -189,6 +194,24 @@ def test_one_bad_send_in_a_read_costs_the_others_nothing(broker: OneBroker) -> N
     broker.settle()
     codes = [broker.channel.response_to(command.opaque).code for command in (*good, bad)]  # type: ignore[union-attr]
     assert codes == [0, 0, 0, ResponseCode.INVALID_PARAMETER]
+
+
+@pytest.mark.parametrize("field", ["g", "h", "j"])
+def test_a_number_that_no_record_can_hold_is_illegal_and_costs_the_others_nothing(
+    broker: OneBroker, field: str
+) -> None:
+    bad = broker.new_request(SEND, send_fields("New", **{field: str(2**64)}), b"x")
+    broker.receive([bad])
+    broker.settle()
+    assert broker.channel.response_to(bad.opaque).code == ResponseCode.MESSAGE_ILLEGAL  # type: ignore[union-attr]
+    commands = [broker.new_request(SEND, send_fields("New"), b"%d" % number) for number in range(3)]
+    commands[1].ext_fields[field] = str(-(2**64))
+    broker.receive(commands)
+    broker.settle()
+    answers = [broker.channel.response_to(command.opaque) for command in commands]
+    assert [answer.code for answer in answers if answer] == [0, ResponseCode.MESSAGE_ILLEGAL, 0]
+    offsets = [answer.ext_fields["queueOffset"] for answer in answers if answer and answer.code == 0]
+    assert offsets == ["0", "1"]
 
 
 def test_a_read_of_sends_is_one_write_of_answers(broker: OneBroker) -> None:

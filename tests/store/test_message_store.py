@@ -59,8 +59,13 @@ def test_a_member_that_does_not_serve_refuses_as_service_not_available(group: St
 
 @pytest.mark.parametrize(
     "illegal",
-    [message(body=bytes(16 * 1024 + 1)), message(topic="t" * 33_000), message(sys_flag=0x20)],
-    ids=["body", "topic", "store host"],
+    [
+        message(body=bytes(16 * 1024 + 1)),
+        message(topic="t" * 33_000),
+        message(sys_flag=0x20),
+        message(queue_id=2**31),
+    ],
+    ids=["body", "topic", "store host", "queue id"],
 )
 def test_a_refusal_stores_nothing_of_the_batch_and_consumes_no_queue_offset(
     group: StoreGroup, illegal: object

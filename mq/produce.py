@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import uvloop
 
+from mq.ack_file import AckFile
 from mq.console import EXIT_FAILED, print_json, print_table, progress, user_errors
 from mq.line_source import FieldReader, LineSource, field_reader
 from mqclient import Message, Producer, ProducerConfig, SendError, SendPipeline, SendResult
@@ -80,6 +83,9 @@ def produce(
     retry_times: Annotated[
         int, typer.Option(help="Tries after one that ended unknown; may store it twice.")
     ] = 2,
+    acks: Annotated[
+        Path | None, typer.Option(metavar="F", help="Note every acknowledgement there, for mq verify --acks.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The summary as JSON and nothing else.")] = False,
 ) -> None:
     """Send a message per line, and count what became of them."""
@@ -90,8 +96,16 @@ def produce(
         config = ProducerConfig(send_timeout_s=timeout_s, retry_times=retry_times)
         producer = Producer(namesrv, group, config=config)
         keys, tags = field_reader(keys_from, separator), field_reader(tags_from, separator)
-        with LineSource(file) as source:
-            uvloop.run(_send_lines(producer, topic, source, keys, tags, rate, summary, show=not as_json))
+        with LineSource(file) as source, AckFile(acks) as ack_file:
+
+            def note(number: int, outcome: SendResult | SendError) -> None:
+                summary.note(outcome)
+                if isinstance(outcome, SendResult):
+                    ack_file.note(outcome)
+
+            uvloop.run(
+                _send_lines(producer, topic, source, keys, tags, rate, summary, note, show=not as_json)
+            )
     report(summary, as_json=as_json)
 
 
@@ -117,6 +131,7 @@ async def _send_lines(
     tags: FieldReader,
     rate: float,
     summary: SendSummary,
+    note: Callable[[int, SendResult | SendError], None],
     *,
     show: bool,
 ) -> None:
@@ -126,7 +141,7 @@ async def _send_lines(
     with bar:
         task = bar.add_task("sending", total=source.size, shown="")
         shown_at = 0.0
-        async with producer, SendPipeline(producer, lambda _, outcome: summary.note(outcome)) as pipeline:
+        async with producer, SendPipeline(producer, note) as pipeline:
             summary.began = time.monotonic()
             async for lines in source.chunks():
                 for line in lines:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from mq.ack_file import read_acks
 from mq.console import EXIT_FAILED, print_json, print_table, user_errors
 from mq.replica_files import ReplicaFilesError, Verdict, judge
 
@@ -21,11 +22,20 @@ def verify(
             help="Judge up to this index; -1: all that each replica holds. Give it for running members."
         ),
     ] = -1,
+    acks: Annotated[
+        Path | None,
+        typer.Option(metavar="F", help="Acknowledgements that mq produce --acks noted: all must be there."),
+    ] = None,
+    group: Annotated[str, typer.Option(help="Whose acknowledgements, when they are of several groups.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="JSON and nothing else.")] = False,
 ) -> None:
-    """Read replicas from their files: chain intact, equal byte for byte. Exit status 1 if not."""
+    """Read replicas from their files: chain intact, equal, nothing acknowledged missing? Exit status 1 if not."""
     with user_errors(ReplicaFilesError):
-        verdict = judge(directories, committed_index=committed if committed >= 0 else None)
+        verdict = judge(
+            directories,
+            committed_index=committed if committed >= 0 else None,
+            acknowledged=None if acks is None else read_acks(acks, group),
+        )
     if as_json:
         print_json(verdict_as_dict(verdict))
     else:
@@ -55,6 +65,8 @@ def print_verdict(verdict: Verdict) -> None:
     if verdict.common_index < 0:
         print("no entry is in all of them: at least one is empty")
     elif not verdict.faults:
+        if verdict.acknowledged:
+            print(f"{verdict.acknowledged:,} acknowledged records present")
         print(f"equal byte for byte up to index {verdict.common_index}, chain intact")
 
 

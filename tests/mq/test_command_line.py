@@ -76,6 +76,34 @@ def test_a_reader_that_ends_in_the_middle_goes_on_there(cluster: Cluster) -> Non
 
 
 @pytest.mark.slow
+def test_acknowledgements_are_held_against_the_files(cluster: Cluster, tmp_path: Path) -> None:
+    acks, store = tmp_path / "acks", str(cluster.layout.node("n0").store_dir)
+    produced = mq(
+        "produce", "-n", cluster.layout.namesrv, "--topic", "Acks", "--acks", str(acks), stdin="a\nb\nc\n"
+    )
+    assert produced.returncode == 0, produced.stderr
+    status = json.loads(mq("cluster", "status", "--dir", cluster.layout.dir, "--json").stdout)
+    committed = str(status["nodes"][0]["committed"])
+    sound = mq("verify", store, "--committed", committed, "--acks", str(acks))
+    assert sound.returncode == 0, sound.stdout
+    assert "3 acknowledged records present" in sound.stdout
+    acks.write_text(acks.read_text() + "RaftNode00\t999999\tNOWHERE\n")
+    lost = mq("verify", store, "--committed", committed, "--acks", str(acks))
+    assert lost.returncode == 1
+    assert "1 acknowledged records are missing, at physical offset 999999" in lost.stdout
+
+
+@pytest.mark.slow
+def test_the_example_program_runs(cluster: Cluster) -> None:
+    program = Path(__file__).resolve().parent.parent.parent / "examples" / "greetings.py"
+    command = [sys.executable, str(program), cluster.layout.namesrv]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "hallo: queue" in done.stdout
+    assert sorted(done.stdout.splitlines()[4:]) == ["en: hello", "ja: こんにちは"]
+
+
+@pytest.mark.slow
 def test_admin_tells_of_cluster_topics_and_queues(cluster: Cluster) -> None:
     namesrv = cluster.layout.namesrv
     assert mq("admin", "updateTopic", "-n", namesrv, "-t", "Two", "-r", "2", "-w", "2").returncode == 0

@@ -6,6 +6,7 @@ nothing and may wait goes to the hold service instead of being answered.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,18 +16,22 @@ from broker.consumer_manager import ConsumerManager
 from broker.pull_request_hold_service import PullRequest, PullRequestHoldService
 from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.topic_config_manager import TopicConfigManager
+from disk.disk import DiskError
 from message.errors import SubscriptionParseError
 from message.tags import EXPRESSION_TYPE_TAG, SUB_ALL, SubscriptionData, build_subscription
 from remoting import headers
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, encode_response
 from remoting.errors import RemotingHeaderError
+from store.errors import StoreError
 from store.get_message import GetMessageResult, GetMessageStatus
 from store.state.state_record import CommitOffset
 from store.state.table_configs import PERM_READ, SubscriptionGroupConfig, TopicConfig
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
@@ -115,14 +120,22 @@ class PullMessageProcessor:
         if is_first and header.sys_flag & COMMIT_OFFSET_FLAG and header.commit_offset >= 0:
             self._commit_offset(header, now_ms)
         matcher = None if subscription.sub_string == SUB_ALL else subscription.matches
-        result = self._store.get_message(
-            header.topic,
-            header.queue_id,
-            header.queue_offset,
-            min(header.max_msg_nums, self._count_max),
-            self._size_max,
-            matcher,
-        )
+        try:
+            result = self._store.get_message(
+                header.topic,
+                header.queue_id,
+                header.queue_offset,
+                min(header.max_msg_nums, self._count_max),
+                self._size_max,
+                matcher,
+            )
+        except (StoreError, DiskError) as error:
+            # One place of the log or one queue; the client tries again, others are served.
+            log.exception("pull failed topic=%s queue_id=%d", header.topic, header.queue_id)
+            frames.append(
+                _frame(command, ResponseCode.SYSTEM_ERROR, f"the messages cannot be read: {error}", {})
+            )
+            return
         code = _code_of(result, header.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and is_first and header.sys_flag & SUSPEND_FLAG:
             hold_ms = header.suspend_timeout_millis

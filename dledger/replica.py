@@ -30,7 +30,7 @@ from dledger.disk_work import CutDone, DiskWork, Failed, HardStateSaved, Synced
 from dledger.entry import EntryCorruptError, EntryKind, Index, Pos, VerifiedRange, verify_entries
 from dledger.errors import HandshakeRefusedError
 from dledger.formation import Formation, Formed, GroupIdentity
-from dledger.log.errors import LedgerError
+from dledger.log.errors import LedgerDamagedError, LedgerError
 from dledger.log.java_exports import curr_term_job
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
@@ -77,6 +77,7 @@ class Replica:
         self._later: deque[Callable[[], None]] = deque()
         self._draining = False
         self._no_space_until_ms: int | None = None
+        self._pushed_index: dict[PeerId, Index] = {}  # last entry of the newest APPEND to each peer
         self.identity = begin_run(config, quorum_state, log_store, random.randbytes(DISK_UUID_SIZE), boot_id)
         self._formation: Formation | None = None
         if self.identity.group_uuid is None:
@@ -389,20 +390,43 @@ class Replica:
         buffers: Sequence[bytes] = ()
         if type(message) is PushRequest and message.entries is not None:
             buffers = self.log.read_range(message.entries)
+            first_index, last_index = message.entries.first_index, message.entries.last_index
+            if first_index <= self._pushed_index.get(to, -1):
+                self._check_own(message, b"".join(buffers))
+            self._pushed_index[to] = last_index
         self._runtime.send(to, message, buffers)
+
+    def _check_own(self, message: PushRequest, payload: bytes) -> None:
+        """Before entries are pushed again: the peer may have refused them because they are damaged here.
+
+        Raises LedgerDamagedError.
+        """
+        try:
+            self._verify_entries(message, payload)
+        except EntryCorruptError as error:
+            raise LedgerDamagedError(
+                f"{self.config.directory}: own entries are damaged: {error}. Restore the data file, or let the "
+                "member start anew from its peers with an empty directory"
+            ) from error
+
+    def _verify_entries(self, message: PushRequest, payload: bytes) -> VerifiedRange:
+        """Raises EntryCorruptError."""
+        entries = message.entries
+        assert entries is not None
+        return verify_entries(
+            payload,
+            first_index=entries.first_index,
+            first_pos=entries.pos,
+            prev_chain=message.previous_chain,
+            prev_term=message.previous_term,
+            accept_zero_crc=self.config.accept_zero_crc,
+        )
 
     def _verify(self, message: PushRequest, payload: bytes) -> VerifiedRange | None:
         entries = message.entries
         assert entries is not None
         try:
-            verified = verify_entries(
-                payload,
-                first_index=entries.first_index,
-                first_pos=entries.pos,
-                prev_chain=message.previous_chain,
-                prev_term=message.previous_term,
-                accept_zero_crc=self.config.accept_zero_crc,
-            )
+            verified = self._verify_entries(message, payload)
         except EntryCorruptError as error:
             self._drop(message.leader_id, f"pushed entries are not sound: {error}")
             return None

@@ -29,6 +29,8 @@ from remoting.configuration import (
 from store.state.table_configs import PERM_READ, PERM_WRITE
 
 _INT_MAX = 2**31 - 1
+_PAGE_SIZE = 4096
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class FlushDiskType(Enum):
@@ -45,7 +47,6 @@ class DLedgerGroupConfig:
     group: str
     self_id: str
     peers: Mapping[str, str]  # member id -> host:port of its Raft port, all members
-    preferred_leader_ids: tuple[str, ...] = ()
     # Where to dial a peer instead of its address in `peers`: links through proxies.
     peer_dial: Mapping[str, str]
     # Members prove that they know it. May be empty only while all peers are on loopback.
@@ -71,13 +72,14 @@ class DLedgerGroupConfig:
             raise ConfigError("dLegerPeers gives one address to two members")
         if self.vote_timeout_ms_max < self.vote_timeout_ms_min:
             raise ConfigError("pyDLedgerVoteTimeoutMsMax is below pyDLedgerVoteTimeoutMsMin")
-        for names, key in (
-            (self.preferred_leader_ids, "preferredLeaderId"),
-            (self.peer_dial, "pyDLedgerPeerDial"),
-        ):
-            strangers = [name for name in names if name not in self.peers]
-            if strangers:
-                raise ConfigError(f"{key} names {strangers[0]}, which is not in dLegerPeers")
+        strangers = [peer for peer in self.peer_dial if peer not in self.peers]
+        if strangers:
+            raise ConfigError(f"pyDLedgerPeerDial names {strangers[0]}, which is not in dLegerPeers")
+        is_local = all(split_address(address)[0] in LOOPBACK for address in self.peers.values())
+        if not self.cluster_secret and not is_local:
+            raise ConfigError(
+                "pyDLedgerClusterSecret may be empty only while all dLegerPeers are on 127.0.0.1"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +106,8 @@ class MessageStoreConfig:
     def __post_init__(self) -> None:
         if self.mapped_file_size_consume_queue % 20:
             raise ConfigError("mappedFileSizeConsumeQueue must be a multiple of 20, the size of a unit")
+        if self.mapped_file_size_commit_log % _PAGE_SIZE:
+            raise ConfigError(f"mapedFileSizeCommitLog must be a multiple of {_PAGE_SIZE}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,10 +174,6 @@ def _peer_dial(text: str) -> dict[str, str]:
     return dial
 
 
-def _ids(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(";") if part.strip())
-
-
 def _refused(allowed: str, reason: str) -> Callable[[str], object]:
     """A reader for a key of which only one value works here; the others say why."""
 
@@ -227,7 +227,6 @@ DLEDGER_SETTINGS: Mapping[str, Setting] = {
     "dLegerGroup": words("group"),
     "dLegerSelfId": words("self_id"),
     "dLegerPeers": Setting("peers", _peers, "id-host:port, several joined by ;"),
-    "preferredLeaderId": Setting("preferred_leader_ids", _ids, "member ids joined by ;"),
     "pyDLedgerPeerDial": Setting("peer_dial", _peer_dial, "id=host:port, several joined by ;"),
     "pyDLedgerClusterSecret": words("cluster_secret"),
     "pyDLedgerHeartBeatIntervalMs": whole_number("heart_beat_interval_ms", 10, 60_000, "ms"),

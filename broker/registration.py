@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MASTER_ID = 0
 READ_WRITE = PERM_READ | PERM_WRITE
-RETRY_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +59,6 @@ class Registration:
         self._told = present
         self._next_ms = now_ms + self._config.register_name_server_period_ms
         return True
-
-    def retry_soon(self, now_ms: int) -> None:
-        """A NameServer was not reached: it is asked again before the period is over."""
-        self._next_ms = min(self._next_ms, now_ms + RETRY_MS)
 
     def register_request(self) -> RemotingCommand:
         config = self._config

@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 # of an idle process costs more than what is done in it.
 TICK_INTERVAL_S = 0.050
 STATUS_LOG_INTERVAL_MS = 10_000
+REGISTER_RETRY_S = 1.0
 UNREGISTER_TIMEOUT_S = 1.0
 _PAGE_SIZE = 4096
 
@@ -93,7 +94,7 @@ class Broker:
         if config.http_port is not None:
             self._http = HttpEndpoint(config.bind_address, config.http_port, self.status)
         self._name_servers = [_NameServer(address) for address in config.namesrv_addr]
-        self._client = RemotingClient()
+        self._client = RemotingClient(on_close=self._connection_lost)
 
     def __str__(self) -> str:
         store = self._store
@@ -264,16 +265,22 @@ class Broker:
         for name_server in self._name_servers:
             name_server.wanted.set()
 
+    def _connection_lost(self, address: str) -> None:
+        """A NameServer that restarts knows nothing of us: it is told as soon as it is there, not a period later."""
+        for name_server in self._name_servers:
+            if name_server.address == address:
+                name_server.wanted.set()
+
     async def _keep_registered(self, name_server: _NameServer) -> None:
         """One task per NameServer, so that a dead one delays no other."""
         registration = self._controller.registration
         timeout_s = self.config.register_broker_timeout_ms / 1000
         while True:
-            await name_server.wanted.wait()
             name_server.wanted.clear()
             answer = await self._ask(name_server, registration.register_request, timeout_s)
-            if answer is None:
-                registration.retry_soon(self._clock())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REGISTER_RETRY_S if answer is None else None):
+                    await name_server.wanted.wait()
 
     async def _unregister(self, name_server: _NameServer) -> None:
         await self._ask(name_server, self._controller.registration.unregister_request, UNREGISTER_TIMEOUT_S)

@@ -4,9 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from broker.broker_config import BrokerConfig, FlushDiskType, load_broker_config, read_broker_config
+from broker.broker_config import (
+    BROKER_SETTINGS,
+    DLEDGER_SETTINGS,
+    STORE_SETTINGS,
+    BrokerConfig,
+    FlushDiskType,
+    load_broker_config,
+    read_broker_config,
+)
+from namesrv.namesrv_config import NAMESRV_SETTINGS
 from remoting.configuration import ConfigError, parse_properties
 
+ROOT = Path(__file__).parent.parent.parent
 MINIMUM = """
 enableDLegerCommitLog=true
 dLegerGroup=RaftNode00
@@ -57,6 +67,8 @@ def test_peers_can_be_dialled_elsewhere() -> None:
         ("mappedFileSizeConsumeQueue=6000001", "multiple of 20"),
         ("pyDLedgerPeerDial=n9=127.0.0.1:1", "pyDLedgerPeerDial names n9"),
         ("dLegerPeers=n0:127.0.0.1", "dLegerPeers="),
+        ("mapedFileSizeCommitLog=1000000", "multiple of 4096"),
+        ("dLegerPeers=n0-10.0.0.1:1;n1-10.0.0.2:1", "pyDLedgerClusterSecret may be empty only"),
     ],
 )
 def test_what_cannot_work_is_refused_at_start(line: str, message: str) -> None:
@@ -84,7 +96,14 @@ def test_the_registration_period_is_clamped_as_rocketmq_does() -> None:
     assert "is taken as 10000 ms" in warnings[0]
 
 
-@pytest.mark.parametrize("path", sorted(Path("conf").glob("broker-*.conf")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "conf").glob("broker-*.conf")), ids=lambda path: path.name)
 def test_the_example_files_are_read_without_a_warning(path: Path) -> None:
     _, warnings = load_broker_config(str(path))
     assert warnings == []
+
+
+def test_every_key_that_is_read_is_documented() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    second_spellings = {"mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"}
+    read_keys = {*BROKER_SETTINGS, *DLEDGER_SETTINGS, *STORE_SETTINGS, *NAMESRV_SETTINGS} - second_spellings
+    assert {key for key in read_keys if f"`{key}`" not in page} == set()

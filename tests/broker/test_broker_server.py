@@ -113,6 +113,25 @@ def test_a_message_goes_in_and_out_and_survives_a_restart(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+def test_a_name_server_that_comes_back_is_told_at_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        port = free_port()
+        config = NamesrvConfig(bind_address="127.0.0.1", listen_port=port)
+        broker = Broker(config_of(tmp_path, port))
+        await broker.start()
+        client = RemotingClient()
+        for _ in range(2):  # not there when the broker starts, and gone once more
+            namesrv = Namesrv(config)
+            await namesrv.start()
+            assert await routed(client, f"127.0.0.1:{port}", "TBW102") == broker.config.broker_addr
+            await namesrv.close()
+        await client.close()
+        await broker.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
 def test_status_health_and_metrics_over_http(tmp_path: Path) -> None:
     async def scenario(client: RemotingClient, broker: Broker, namesrv: str) -> None:
         await routed(client, namesrv, "TBW102")

@@ -60,14 +60,6 @@ def test_it_is_due_at_start_each_period_and_when_topics_or_role_change(broker: O
     assert registration.is_due(now_ms + 30_003)
 
 
-def test_a_name_server_that_was_not_reached_is_asked_again_soon(broker: OneBroker) -> None:
-    registration = broker.controller.registration
-    assert registration.is_due(broker.now_ms)
-    registration.retry_soon(broker.now_ms)
-    assert not registration.is_due(broker.now_ms + 999)
-    assert registration.is_due(broker.now_ms + 1000)
-
-
 def test_leaving_names_the_member(broker: OneBroker) -> None:
     command = broker.controller.registration.unregister_request()
     header = headers.decode(headers.UnRegisterBrokerRequestHeader, command.ext_fields)

@@ -7,7 +7,8 @@ of it. What a finished job means for the core is the replica's to say: `settle` 
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from disk.disk import NoSpaceError
 from dledger.config import DLedgerConfig, FlushMode
@@ -22,26 +23,22 @@ from dledger.log.quorum_state import QuorumState
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(msgspec.Struct, frozen=True, gc=False):
     """What a sync captured as it began; later cuts are the receiver's to reckon with."""
 
     end_index: Index
     log_generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class HardStateSaved:
+class HardStateSaved(msgspec.Struct, frozen=True, gc=False):
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class CutDone:
+class CutDone(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True, gc=False):
     """The member must not go on: what a failed sync did not write counts as written for ever after."""
 
     reason: str

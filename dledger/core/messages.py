@@ -3,10 +3,14 @@
 Every message names the sender's term. `PushRequest` follows DLedger's push types; the raw entry bytes of an APPEND
 are not in the value: outgoing, `entries` names a range of the log that the caller reads and sends as it lies on disk;
 incoming, `payload` is a range the caller has already verified (dledger.entry.verify_entries).
+
+They are msgspec structs because some twenty are made for each batch: a frozen dataclass of twelve fields takes 2 us to
+make, a struct 0.1 us.
 """
 
-from dataclasses import dataclass
 from enum import Enum, IntEnum
+
+import msgspec
 
 from dledger.entry import Index, Pos, Term, VerifiedRange
 
@@ -30,8 +34,7 @@ class VoteResult(Enum):
     REJECT_CANNOT_VOTE = "REJECT_CANNOT_VOTE"
 
 
-@dataclass(frozen=True, slots=True)
-class VoteRequest:
+class VoteRequest(msgspec.Struct, frozen=True, gc=False):
     term: Term  # the term to be led; a PreVote asks for it without anybody taking it
     candidate_id: PeerId
     ledger_end_term: Term
@@ -39,8 +42,7 @@ class VoteRequest:
     pre_vote: bool
 
 
-@dataclass(frozen=True, slots=True)
-class VoteResponse:
+class VoteResponse(msgspec.Struct, frozen=True, gc=False):
     term: Term  # the voter's own term
     request_term: Term  # of the request answered: late answers to an earlier round are told apart by it
     voter_id: PeerId
@@ -52,16 +54,14 @@ class VoteResponse:
     doubted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class HeartBeatRequest:
+class HeartBeatRequest(msgspec.Struct, frozen=True, gc=False):
     term: Term
     leader_id: PeerId
     committed_index: Index
     round: int  # grows by one per heartbeat of this leader in this term; check quorum counts answers to it
 
 
-@dataclass(frozen=True, slots=True)
-class HeartBeatResponse:
+class HeartBeatResponse(msgspec.Struct, frozen=True, gc=False):
     term: Term
     member_id: PeerId
     round: int
@@ -75,8 +75,7 @@ class PushType(IntEnum):
     COMMIT = 4
 
 
-@dataclass(frozen=True, slots=True)
-class EntryRange:
+class EntryRange(msgspec.Struct, frozen=True, gc=False):
     """Whole entries that lie one behind the other in one data file."""
 
     first_index: Index
@@ -87,8 +86,7 @@ class EntryRange:
     last_chain: int
 
 
-@dataclass(frozen=True, slots=True)
-class PushRequest:
+class PushRequest(msgspec.Struct, frozen=True, gc=False):
     """COMPARE: do you hold `previous_*`? TRUNCATE: cut what conflicts behind `previous_index`.
     APPEND: `entries` / `payload` follow `previous_*`. COMMIT: only `committed_index` matters.
 
@@ -117,8 +115,7 @@ class PushResult(Enum):
     DISK_FULL = "DISK_FULL"
 
 
-@dataclass(frozen=True, slots=True)
-class PushResponse:
+class PushResponse(msgspec.Struct, frozen=True, gc=False):
     """`durable_index` = min(durable, matched with this leader in this term): the only value that counts as an ack."""
 
     push_type: PushType

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+import msgspec
+
 from dledger.core.messages import EntryRange, Message, PeerId
 from dledger.entry import Index, Term, VerifiedRange
 
@@ -59,8 +61,7 @@ class LogView(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True, gc=False):
     """Entries that the leader's caller has just written to its log, in one append."""
 
     first_index: Index
@@ -87,51 +88,44 @@ class RefusalReason(Enum):
     STOPPED = "STOPPED"
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRefusal:
+class AppendRefusal(msgspec.Struct, frozen=True, gc=False):
     reason: RefusalReason
     text: str  # names cause, measured value and limit
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(msgspec.Struct, frozen=True):
     """A pending closure that the quorum ack checker lets go; `closure` is what the caller gave to append()."""
 
     closure: object
     status: AppendStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True, gc=False):
     """Remove all entries from `from_index` on, as the durable steps of design section 4; then call cut_done()."""
 
     from_index: Index
 
 
-@dataclass(frozen=True, slots=True)
-class PushedEntries:
+class PushedEntries(msgspec.Struct, frozen=True, gc=False):
     """Append the entries of `payload` except its first `skip`, which the log already holds."""
 
     payload: VerifiedRange
     skip: int
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True, gc=False):
     to: PeerId
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class RoleChange:
+class RoleChange(msgspec.Struct, frozen=True, gc=False):
     role: Role
     term: Term
     leader_id: PeerId | None
     reason: str  # one phrase for the log line
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(msgspec.Struct, frozen=True):
     """Work for the caller, top to bottom.
 
     Messages that presume a term or vote which is not durable yet are held back inside the core until

@@ -2,10 +2,11 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 
 from memory_log import MemoryLog
+from msgspec.structs import replace
 
 from dledger.core.member import Member
 from dledger.core.member_config import MemberConfig

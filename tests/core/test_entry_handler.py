@@ -1,10 +1,10 @@
 """One push to a follower in a known state, and the whole Output: what it takes, cuts, refuses and acknowledges."""
 
-from dataclasses import replace
 from random import Random
 
 import pytest
 from memory_log import MemoryLog
+from msgspec.structs import replace
 
 from dledger.core.member import Member
 from dledger.core.member_config import MemberConfig

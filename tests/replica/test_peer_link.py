@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from msgspec import structs
 
 from dledger.config import DLedgerConfig, PeerAddress
 from dledger.core.messages import EntryRange, HeartBeatRequest, HeartBeatResponse, PushRequest, PushType
@@ -130,7 +131,7 @@ def test_requests_go_one_way_and_answers_come_back(under_uvloop: bool) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [HEART_BEAT_ANSWER, replace(HEART_BEAT, leader_id="n2")],
+    [HEART_BEAT_ANSWER, structs.replace(HEART_BEAT, leader_id="n2")],
     ids=["an answer where requests come in", "a request in another's name"],
 )
 def test_what_must_not_come_in_here_closes_the_link(message: PeerMessage) -> None:

@@ -23,6 +23,11 @@ class DurableIndex:
         if self._waiting_since_ms is None:
             self._waiting_since_ms = now_ms
 
+    def append_failed(self) -> None:
+        """What appended() was about is not in the log, so no sync will come of it."""
+        if self.value >= self._log.ledger_end_index:
+            self._waiting_since_ms = None
+
     def synced(self, end_index: Index, log_generation: int, now_ms: int) -> bool:
         """Result of a sync that captured `end_index` in `log_generation`. Whether the durable index rose."""
         # Syncs run one at a time, so none that begins earlier can still come.

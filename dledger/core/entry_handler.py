@@ -142,6 +142,7 @@ class EntryHandler:
         """What could not be written was never matched."""
         self.has_no_space = has_no_space
         if has_no_space and self._matched_index > self._log.ledger_end_index:
+            self._durable.append_failed()
             self._matched_index = self._log.ledger_end_index
             self._answer(PushType.APPEND, self._sequence, PushResult.DISK_FULL)
 

@@ -196,3 +196,27 @@ def test_the_closed_connection_of_another_follower_is_no_evidence():
     member.tick(20)
     member.peer_disconnected("n2", 25)
     assert [member.tick(now_ms) for now_ms in (30, 40, 50, 60, 70)] == [NOTHING] * 5
+
+
+def test_a_push_without_space_leaves_no_sync_to_wait_for():
+    log = MemoryLog([1])
+    theirs = MemoryLog([1, 2])
+    member = Member(
+        MemberConfig(self_id="n1", peers=("n0", "n1", "n2")),
+        log,
+        HardState(1, Term(2), None, False),
+        Random(0),
+        0,
+        durable_index=Index(0),
+    )
+    entries = theirs.range_from(Index(1), 10_000)
+    push = PushRequest(
+        PushType.APPEND, Term(2), "n0", Index(0), Term(1), theirs.chain_at(Index(0)), Index(0), 1, None,
+        theirs.payload(entries),
+    )  # fmt: skip
+    assert member.step(push, 10).appends
+    member.write_failed_no_space(True, 11)
+    member.write_failed_no_space(False, 1011)
+    for now_ms in range(1020, 12_000, 10):
+        member.tick(now_ms)
+    assert member.role is Role.CANDIDATE

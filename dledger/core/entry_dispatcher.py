@@ -264,6 +264,8 @@ class EntryDispatcher:
         self._write_index = Index(index + 1)
         self._previous_term, self._previous_chain = term, chain
         self._progress_ms = now_ms
+        # What it was told before it answered does not end its doubt: without entries to push, tick() says it again.
+        self._told_committed_index = Index(-1)
 
     def _on_inconsistent(self, response: PushResponse, now_ms: int) -> None:
         if self.push_type is PushType.COMPARE:

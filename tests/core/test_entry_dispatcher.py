@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from memory_log import MemoryLog
 
 from dledger.core.messages import PushRequest, PushResponse, PushResult, PushType
-from dledger.core.output import NOTHING
+from dledger.core.output import NOTHING, HardState
 from dledger.entry import Index, Term
 
 RESEND_MS = 1000
@@ -237,3 +237,20 @@ def test_whatever_a_follower_holds_it_ends_with_the_leaders_log(leader, follower
     assert group.nodes["n1"].up.committed_index == group.nodes["n0"].log.ledger_end_index
     # One question at the end, one for the gap, and at most one per run of either log.
     assert len(compares) <= 2 + len(set(leader)) + len(set(follower))
+
+
+def test_a_doubt_ends_although_nothing_is_appended():
+    group = _group()
+    group.append("n0", [b"x"], None)
+    group.settle()
+    group.run(100)
+    node = group.nodes["n1"]
+    group.crash("n1", keep=100)
+    group.disconnect("n0", "n1")
+    state = node.hard_state
+    node.hard_state = HardState(state.sequence, state.curr_term, state.curr_vote_for, True)
+    group.start("n1")
+    group.connect("n0", "n1")
+    group.run(100)
+    assert group.leader() == "n0"
+    assert not node.up.doubted

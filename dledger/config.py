@@ -82,7 +82,7 @@ class DLedgerConfig:
     self_id: PeerId  # dLegerSelfId
     peers: Mapping[PeerId, PeerAddress]  # dLegerPeers: all voters and their Raft ports, this one among them
     directory: str  # the `dledger-<id>` directory: data/ index/ pydledger/
-    # dLegerClusterSecret; empty only where all peers are on the loopback interface.
+    # pyDLedgerClusterSecret; empty only where all peers are on the loopback interface.
     cluster_secret: bytes = b""
     # Other addresses to reach a peer's Raft port by, e.g. a proxy's.
     peer_dial: Mapping[PeerId, PeerAddress] = field(default_factory=lambda: _NO_DIALS)
@@ -121,7 +121,7 @@ class DLedgerConfig:
             raise DLedgerConfigError(f"a dial address for {min(unknown)!r}, which is not among dLegerPeers")
         if not self.cluster_secret and not all(peer.is_loopback for peer in self.peers.values()):
             raise DLedgerConfigError(
-                "dLegerClusterSecret is empty; allowed only if all dLegerPeers are 127.0.0.1"
+                "pyDLedgerClusterSecret is empty; allowed only if all dLegerPeers are 127.0.0.1"
             )
         if set(self.member_config.peers) != set(self.peers) or self.member_config.self_id != self.self_id:
             raise DLedgerConfigError(f"settings of {self.member} for the members {tuple(self.peers)}")

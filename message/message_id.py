@@ -16,7 +16,7 @@ HOST_V6_SIZE = 20
 
 _PORT = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
-_UNIQ_KEY_TAIL = struct.Struct(">HiiH")  # pid, class loader hash, ms since the start of the month, counter
+_UNIQ_KEY_TAIL = struct.Struct(">HiIH")  # pid, class loader hash, ms since the start of the month, counter
 
 
 @lru_cache(maxsize=4096)

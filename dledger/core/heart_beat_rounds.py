@@ -50,6 +50,8 @@ class HeartBeatRounds:
 
     def quorum_silent_ms(self, now_ms: int) -> int:
         """Since when no majority, this leader among it, has answered."""
+        if self._config.quorum == 1:
+            return 0  # a group of one hears itself, however late its ticks come
         rounds = sorted([*self._answered.values(), self._round])
         quorum_round = rounds[-self._config.quorum]
         sent = self._sent

@@ -136,7 +136,7 @@ class Handshake:
             raise RemoteProtocolError("a Proof out of turn")
         label = b"acceptor" if self._dialling else b"dialler"
         if not hmac.compare_digest(proof.mac, self._mac(label)):
-            raise HandshakeRefusedError("the cluster secrets differ (dLegerClusterSecret)")
+            raise HandshakeRefusedError("the cluster secrets differ (pyDLedgerClusterSecret)")
         self._proof_received = True
         if self._dialling:
             return [_encode(_Proof(self._mac(b"dialler")))]

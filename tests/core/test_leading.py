@@ -209,3 +209,10 @@ def test_stopped_means_stopped():
     assert member.check_append(1, 1).reason is RefusalReason.STOPPED
     assert member.tick(group.now_ms + 10_000) == Output()
     assert member.stop(group.now_ms) == Output()
+
+
+def test_a_group_of_one_leads_on_after_standing_still():
+    group, member = _leader(1)
+    group.now_ms += 60_000
+    group.tick("n0")
+    assert member.role is Role.LEADER

@@ -184,7 +184,7 @@ def test_a_member_with_another_secret_is_kept_out(tmp_path: Path, caplog: pytest
     async def run() -> None:
         servers = Servers(tmp_path, {"n0": b"ours", "n1": b"ours", "n2": b"not ours"})
         await servers.start()
-        await until(lambda: "dLegerClusterSecret" in caplog.text)
+        await until(lambda: "pyDLedgerClusterSecret" in caplog.text)
         await until(lambda: servers.running["n0"].status()["links"] == ["n1"])
         assert servers.running["n2"].status()["links"] == []
         assert servers.running["n0"].replica.group_identity is None

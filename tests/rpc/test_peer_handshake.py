@@ -39,7 +39,7 @@ def test_a_reader_without_a_member_id_is_let_in_with_the_secret() -> None:
 @pytest.mark.parametrize("member_id", ["n0", ""])
 def test_another_secret_is_refused_by_the_first_to_see_the_proof(member_id: str) -> None:
     dialler, acceptor = pair(hello(member_id, "n1"), secrets=(b"one", b"other"))
-    with pytest.raises(HandshakeRefusedError, match="dLegerClusterSecret"):
+    with pytest.raises(HandshakeRefusedError, match="pyDLedgerClusterSecret"):
         shake(dialler, acceptor)
     assert not dialler.established
     assert not acceptor.established

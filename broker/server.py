@@ -14,7 +14,6 @@ import os
 import random
 import signal
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from broker.broker_config import BrokerConfig, FlushDiskType
@@ -26,6 +25,7 @@ from disk.real_disk import RealDisk
 from dledger.config import DLedgerConfig, FlushMode, parse_address
 from dledger.core.member_config import MemberConfig
 from dledger.errors import DLedgerError
+from dledger.job_thread import JobThread
 from dledger.log.jobs import DiskJob
 from dledger.server import DLedgerServer, make_clock
 from message.message_id import pack_host
@@ -67,7 +67,7 @@ class Broker:
         self._tick_handle: asyncio.TimerHandle | None = None
         self._next_status_log_ms = 0
         # One thread: flushing derived files is never urgent.
-        self._jobs = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._jobs = JobThread("store", self._job_run)
         self._jobs_under_way = 0
         self._jobs_done = asyncio.Event()
         disk = RealDisk()
@@ -130,7 +130,7 @@ class Broker:
         await self._dledger.stop()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, functools.partial(self._store.close, clean=True))
-        self._jobs.shutdown()
+        self._jobs.close()
         self._lock.release()
         log.info("%s broker stopped", self)
 
@@ -140,7 +140,7 @@ class Broker:
         await self._store_jobs_done()
         await self._dledger.close()
         self._store.close(clean=False)
-        self._jobs.shutdown()
+        self._jobs.close()
         self._lock.release()
 
     async def _leave(self, *, is_clean: bool) -> None:
@@ -185,7 +185,7 @@ class Broker:
 
     def submit(self, job: DiskJob) -> None:
         self._jobs_under_way += 1
-        self._jobs.submit(self._run_job, job)
+        self._jobs.submit(job)
 
     def reput_wanted(self) -> None:
         if not self._reput_scheduled and self._loop is not None:
@@ -199,13 +199,8 @@ class Broker:
         except (StoreError, DiskError) as error:
             self._fail(f"dispatching failed: {error}")
 
-    def _run_job(self, job: DiskJob) -> None:
+    def _job_run(self, job: DiskJob, error: Exception | None) -> None:
         """In the store's thread."""
-        error: Exception | None = None
-        try:
-            job.run()
-        except Exception as failure:  # noqa: BLE001 (the top of a thread; the store decides what it means)
-            error = failure
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._job_done, job, error)
 

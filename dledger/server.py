@@ -10,7 +10,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,6 +19,7 @@ from dledger.config import DLedgerConfig
 from dledger.core.messages import HeartBeatResponse, Message, PeerId, PushResponse, VoteResponse
 from dledger.errors import HandshakeRefusedError
 from dledger.formation import GroupIdentity
+from dledger.job_thread import JobThread
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
@@ -31,9 +31,6 @@ from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, Metad
 from dledger.runtime import Embedder
 
 log = logging.getLogger(__name__)
-
-# One for each kind of job (disk_work.py): none waits behind a disk that hangs in another.
-_JOB_THREADS = 6
 
 
 def make_clock() -> Callable[[], int]:
@@ -86,7 +83,8 @@ class DLedgerServer:
         self._links: set[PeerLink] = set()  # also readers and unfinished ones
         self._dial_now: dict[PeerId, asyncio.Event] = {}
         self._dials: list[asyncio.Task[None]] = []
-        self._jobs = ThreadPoolExecutor(_JOB_THREADS, thread_name_prefix=f"dledger-{config.self_id}")
+        # By kind of job (disk_work.py): none waits behind a disk that hangs in another.
+        self._job_threads: dict[str, JobThread] = {}
         self._idle: asyncio.Event = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
@@ -119,9 +117,13 @@ class DLedgerServer:
     async def close(self, *, clean: bool = False) -> None:
         """Leaves the network and the disk. Without `clean`, as a crash would leave them."""
         await self._close_links()
-        await asyncio.get_running_loop().run_in_executor(None, self._jobs.shutdown)
+        await asyncio.get_running_loop().run_in_executor(None, self._close_job_threads)
         self._loop = None  # what the last jobs still say is heard by nobody
         self.replica.close(clean=clean)
+
+    def _close_job_threads(self) -> None:
+        for thread in self._job_threads.values():
+            thread.close()
 
     async def _close_links(self) -> None:
         if self._tick_handle is not None:
@@ -157,7 +159,11 @@ class DLedgerServer:
             link.send(message, buffers)
 
     def submit(self, job: DiskJob) -> None:
-        self._jobs.submit(self._run, job)
+        thread = self._job_threads.get(job.kind)
+        if thread is None:
+            name = f"{self.config.self_id}-{job.kind}"
+            thread = self._job_threads[job.kind] = JobThread(name, self._job_run)
+        thread.submit(job)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         assert self._loop is not None, "started"
@@ -172,13 +178,8 @@ class DLedgerServer:
         self._idle.set()
         self._on_failure(reason)
 
-    def _run(self, job: DiskJob) -> None:
-        """In a thread of the pool."""
-        error: Exception | None = None
-        try:
-            job.run()
-        except Exception as failure:  # noqa: BLE001 (the top of a thread; the replica decides what it means)
-            error = failure
+    def _job_run(self, job: DiskJob, error: Exception | None) -> None:
+        """In a thread of a job."""
         loop = self._loop
         if loop is not None:
             loop.call_soon_threadsafe(self._job_done, job, error)

@@ -238,13 +238,14 @@ class EntryDispatcher:
             self.match_index = min(response.durable_index, response.ledger_end_index)
             return True
         durable_index = min(response.durable_index, self._log.ledger_end_index)
+        # Also what was acknowledged before it was sent again: it must not fill the window for ever.
+        in_flight = self._in_flight
+        while in_flight and in_flight[0][0] <= durable_index:
+            self._in_flight_size -= in_flight.popleft()[1]
         if durable_index <= match_index:
             return False
         self.match_index = durable_index
         self._progress_ms = now_ms
-        in_flight = self._in_flight
-        while in_flight and in_flight[0][0] <= durable_index:
-            self._in_flight_size -= in_flight.popleft()[1]
         return True
 
     def _on_agreed(self, response: PushResponse, now_ms: int) -> None:

@@ -236,8 +236,8 @@ class Faults:
         return True
 
     def _hung_disk(self, member: SimMember) -> bool:
-        member.sync_slowdown = _HUNG_US // max(self._options.sync_latency_us_max, 1)
-        self._loop.call_later(self._draw_duration_us(), self._heal_disk, member)
+        """One sync hangs; what comes behind it in its job waits."""
+        member.sync_hang_us = _HUNG_US
         return True
 
     def _full_disk(self, member: SimMember) -> bool:
@@ -268,6 +268,7 @@ class Faults:
         member.sync_slowdown = 1
         member.disk.is_full = False
         if self.is_healed:
+            member.sync_hang_us = 0
             member.disk.failing_syncs = 0
             member.disk.crash_after = None
 

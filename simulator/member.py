@@ -225,6 +225,7 @@ class SimMember:
         self.boot = 0
         self.is_paused = False
         self.sync_slowdown = 1
+        self.sync_hang_us = 0  # by which the next sync is late
         self.may_fail = False  # a fault was injected that this process may end by
         self.has_lost = False  # acknowledged entries may be gone from this disk, and it is not made good yet
         self._watcher = watcher
@@ -267,9 +268,9 @@ class SimMember:
 
     def draw_sync_latency_us(self) -> int:
         options = self.options
-        return self.sync_slowdown * self._random.randint(
-            options.sync_latency_us_min, options.sync_latency_us_max
-        )
+        latency_us = self._random.randint(options.sync_latency_us_min, options.sync_latency_us_max)
+        hang_us, self.sync_hang_us = self.sync_hang_us, 0
+        return self.sync_slowdown * latency_us + hang_us
 
     def _new_disk(self) -> SimDisk:
         random = Random(f"{self.seed}/{self.member_id}/disk/{self.life}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -26,27 +25,22 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, request
 from remoting.configuration import parse_properties
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+from tests.free_ports import free_ports
 
 
 def config_of(directory: Path, namesrv_port: int) -> BrokerConfig:
+    raft_port, listen_port, http_port = free_ports(3)
     text = f"""
 enableDLegerCommitLog=true
 dLegerGroup=G
-dLegerPeers=n0-127.0.0.1:{free_port()}
+dLegerPeers=n0-127.0.0.1:{raft_port}
 dLegerSelfId=n0
-listenPort={free_port()}
+listenPort={listen_port}
 bindAddress=127.0.0.1
 brokerIP1=127.0.0.1
 namesrvAddr=127.0.0.1:{namesrv_port}
 storePathRootDir={directory}
-pyDLedgerHttpPort={free_port()}
+pyDLedgerHttpPort={http_port}
 mapedFileSizeCommitLog=1048576
 """
     return read_broker_config(parse_properties(text, "broker.conf"))[0]
@@ -75,12 +69,12 @@ def run(directory: Path, scenario: Scenario) -> None:
 async def ask(
     client: RemotingClient, address: str, code: int, fields: dict[str, str], body: bytes = b""
 ) -> RemotingCommand:
-    return await client.invoke(address, request(code, fields, body, opaque=0), 5)
+    return await client.invoke(address, request(code, fields, body, opaque=0), 20)
 
 
 async def routed(client: RemotingClient, namesrv: str, topic: str) -> str:
     """The master's address, as soon as the NameServer knows the topic."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while True:
             answer = await ask(client, namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
             if answer.code == ResponseCode.SUCCESS:
@@ -115,7 +109,7 @@ def test_a_message_goes_in_and_out_and_survives_a_restart(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_name_server_that_comes_back_is_told_at_once(tmp_path: Path) -> None:
     async def main() -> None:
-        port = free_port()
+        (port,) = free_ports(1)
         config = NamesrvConfig(bind_address="127.0.0.1", listen_port=port)
         broker = Broker(config_of(tmp_path, port))
         await broker.start()

@@ -33,6 +33,7 @@ class FakeNamesrv:
         self.group = group
         self.server = RemotingServer(self, "127.0.0.1", 0)
         self.requests: list[RemotingCommand] = []
+        self.unanswered: list[RemotingCommand] = []
         self.is_mute = False
 
     def channel_opened(self, channel: Channel) -> None: ...
@@ -43,6 +44,7 @@ class FakeNamesrv:
         for command in commands:
             self.requests.append(command)
             if self.is_mute:
+                self.unanswered.append(command)
                 continue
             topic = command.ext_fields["topic"]
             if topic in self.group.topics:
@@ -265,7 +267,7 @@ class FakeGroup:
         return len(records) - 1, phy_offset
 
 
-async def until(condition: object, limit_s: float = 5.0) -> None:
+async def until(condition: object, limit_s: float = 20.0) -> None:
     """Waits for a condition (a function without arguments), turn by turn of the loop."""
     assert callable(condition)
     with suppress(TimeoutError):

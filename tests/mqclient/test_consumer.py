@@ -30,7 +30,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 async def read(consumer: PushConsumer, count: int) -> list[str]:
     bodies: list[str] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         async for message in consumer:
             bodies.append(message.body.decode())
             if len(bodies) == count:
@@ -186,7 +186,7 @@ def test_a_batch_that_cannot_be_sent_back_comes_again_here_and_holds_its_offset(
                 group.lead(None)  # nobody to take it back
                 await consumer.send_back(first)
                 group.lead(group.brokers[0])
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     assert await consumer.take() is first
                 await consumer.commit()
                 assert all(offset == 0 for offset in group.offsets.values())

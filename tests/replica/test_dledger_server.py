@@ -1,7 +1,6 @@
 """Three servers in one process over real loopback sockets: links, threads and the end of a member."""
 
 import asyncio
-import socket
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -20,23 +19,18 @@ from dledger.rpc.handshake import Handshake, Hello
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
 from dledger.rpc.response_code import ResponseCode
 from dledger.server import DLedgerServer
+from tests.free_ports import free_ports
 
 pytestmark = pytest.mark.slow
-
-
-def free_addresses(count: int) -> list[PeerAddress]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [PeerAddress("127.0.0.1", sock.getsockname()[1]) for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return addresses
 
 
 class Servers:
     def __init__(self, directory: Path, secrets: dict[PeerId, bytes] | None = None) -> None:
         names = ["n0", "n1", "n2"]
         self.directory = directory
-        self.peers = dict(zip(names, free_addresses(3), strict=True))
+        self.peers = {
+            name: PeerAddress("127.0.0.1", port) for name, port in zip(names, free_ports(3), strict=True)
+        }
         self.secrets = secrets or {}
         self.running: dict[PeerId, DLedgerServer] = {}
         self.failures: list[str] = []
@@ -78,8 +72,9 @@ class Servers:
         return len(states) == 1 and self.leader() is not None
 
     async def stop(self, *names: PeerId) -> None:
-        for name in names or list(self.running):
-            await self.running.pop(name).stop()
+        """All at once: one after the other, those that are left would elect, and write."""
+        leaving = [self.running.pop(name) for name in names or list(self.running)]
+        await asyncio.gather(*(server.stop() for server in leaving))
 
     def data_files(self, name: PeerId) -> dict[str, bytes]:
         data = self.directory / f"dledger-{name}" / "data"
@@ -88,7 +83,7 @@ class Servers:
 
 async def until(condition: Callable[[], object]) -> None:
     """Looks after every turn of the loop; the servers' ticks keep it turning."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 (members have no event for each condition)
             await asyncio.sleep(0)
 
@@ -109,7 +104,7 @@ async def ask(address: PeerAddress, addressee: PeerId, *requests: object) -> lis
     reader, writer = await asyncio.open_connection(address.host, address.port)
     answers: list[tuple[object, bytes]] = []
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not connection.established:
                 writer.write(connection.data_to_send())
                 connection.receive_data(await reader.read(65536))

@@ -130,8 +130,8 @@ class PullMessageProcessor:
                 matcher,
             )
         except (StoreError, DiskError) as error:
-            # One place of the log or one queue; the client tries again, others are served.
-            log.exception("pull failed topic=%s queue_id=%d", header.topic, header.queue_id)
+            # Damage ends this member at its next tick (store/message_store.py); the client asks the next leader.
+            log.error("pull failed topic=%s queue_id=%d error=%s", header.topic, header.queue_id, error)
             frames.append(
                 _frame(command, ResponseCode.SYSTEM_ERROR, f"the messages cannot be read: {error}", {})
             )

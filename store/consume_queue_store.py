@@ -99,6 +99,15 @@ class ConsumeQueueStore:
         for directory in self._directories():
             self._delete_files(directory)
 
+    def condemn(self, topic: bytes, queue_id: int) -> None:
+        """A queue contradicts the log: without its files the next start finds it damaged and builds all anew.
+
+        It must not be read any more. Raises DiskError.
+        """
+        files = self._queues[topic, queue_id].files
+        files.delete_from(0)
+        self._disk.sync_directory(files.directory)
+
     def correct_min_offset(self, min_phy_offset: int) -> None:
         for queue in self._queues.values():
             queue.correct_min_offset(min_phy_offset)

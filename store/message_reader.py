@@ -124,7 +124,8 @@ class MessageReader:
             count_max = min(count_max, config.max_transfer_count_on_message_in_disk)
             size_max = min(size_max, config.max_transfer_bytes_on_message_in_disk)
         read = self._ledger.read
-        min_phy_offset = self._ledger.pos_at(self._ledger.ledger_begin_index)
+        min_phy_offset = self._ledger.pos_at(self._ledger.ledger_begin_index) + ENTRY_HEADER_SIZE
+        confirm_offset = self._reput.confirm_offset
         status = GetMessageStatus.NO_MATCHED_MESSAGE
         buffers: list[bytes] = []
         total = 0
@@ -133,7 +134,7 @@ class MessageReader:
             # Before the filter, as RocketMQ does: a pull that is full looks no further for the offset to go on from.
             if buffers and (total + size > size_max or len(buffers) >= count_max):
                 break
-            if phy_offset < min_phy_offset:
+            if phy_offset < min_phy_offset and size > 0:
                 # Fillers too: their message is gone, or was never here.
                 if not buffers:
                     status = GetMessageStatus.MESSAGE_WAS_REMOVING
@@ -142,11 +143,12 @@ class MessageReader:
             if matcher is not None and not matcher(tags_code):
                 next_offset += 1
                 continue
-            record = read(phy_offset, size)
-            if len(record) != size or int.from_bytes(record[:4], "big") != size:
+            # What the log cannot hold is not read: of a damaged unit it could be gigabytes, or nothing.
+            record = read(phy_offset, size) if RECORD_SIZE_MIN <= size <= confirm_offset - phy_offset else b""
+            if not record or len(record) != size or int.from_bytes(record[:4], "big") != size:
                 raise StoreDamagedError(
                     f"{queue.files.directory}: unit {next_offset} says {size} bytes at {phy_offset}, "
-                    "where the log has no such record"
+                    "where the log has no such record. All ConsumeQueues are built anew at the next start"
                 )
             buffers.append(record)
             total += size

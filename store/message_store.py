@@ -77,6 +77,7 @@ class MessageStore:
         )
         self._no_op_term = Term(-1)  # of the newest no-op applied
         self._last_checkpoint: Checkpoint | None = None  # taken by stop()
+        self._damage: StoreDamagedError | None = None  # found by a reader
         # Made by start().
         self._replica: ReplicatedLog
         self._commit_log: DLedgerCommitLog
@@ -144,8 +145,12 @@ class MessageStore:
     # -- driven from outside -----------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Every 10 ms or so: appends waiting changes, starts jobs that are due."""
+        """Every 10 ms or so: appends waiting changes, starts jobs that are due. Raises StoreDamagedError when a reader
+        has found damage: then this member must stop. Its peers have sound queues, and so has the next start.
+        """
         self._now_ms = now_ms
+        if self._damage is not None:
+            raise self._damage
         if self.serving:
             self._proposals.flush(now_ms)
             self._write_full_state(now_ms)
@@ -201,7 +206,15 @@ class MessageStore:
         """`matcher` says of a tags code whether the message is wanted; None: all are. Raises StoreDamagedError,
         DiskError.
         """
-        return self._reader.get_message(topic.encode(), queue_id, offset, count_max, size_max, matcher)
+        if self._damage is not None:
+            raise self._damage
+        name = topic.encode()
+        try:
+            return self._reader.get_message(name, queue_id, offset, count_max, size_max, matcher)
+        except StoreDamagedError as error:
+            self._damage = error
+            self._queues.condemn(name, queue_id)
+            raise
 
     def look_message_by_offset(self, phy_offset: int) -> bytes | None:
         """The record of a committed message, None where none begins."""

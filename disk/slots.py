@@ -116,10 +116,7 @@ class Slots:
         readable = [slot for slot in slots if slot is not None]
         if not readable:
             self.close()
-            raise SlotsUnreadableError(
-                f"{self.path}: both slots are unreadable. Restore the file from the disk it was on; "
-                "deleting it makes the member a new one"
-            )
+            raise SlotsUnreadableError(f"{self.path}: both slots are unreadable")
         newest = max(readable, key=lambda slot: (slot.sequence, not slot.copy))
         at = slots.index(newest)
         other = slots[1 - at]

@@ -31,7 +31,7 @@ from dledger.disk_work import CutDone, DiskWork, Failed, HardStateSaved, Synced
 from dledger.entry import EntryCorruptError, EntryKind, Index, Pos, VerifiedRange, verify_entries
 from dledger.errors import HandshakeRefusedError
 from dledger.formation import Formation, Formed, GroupIdentity
-from dledger.log.errors import LedgerDamagedError, LedgerError
+from dledger.log.errors import LedgerDamagedError, LedgerError, what_to_do
 from dledger.log.java_exports import curr_term_job
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
@@ -406,8 +406,7 @@ class Replica:
             self._verify_entries(message, payload)
         except EntryCorruptError as error:
             raise LedgerDamagedError(
-                f"{self.config.directory}: own entries are damaged: {error}. Restore the data file, or let the "
-                "member start anew from its peers with an empty directory"
+                f"own entries are damaged: {error}. {what_to_do(self.config.directory)}"
             ) from error
 
     def _verify_entries(self, message: PushRequest, payload: bytes) -> VerifiedRange:

@@ -18,24 +18,27 @@ from dledger.entry import (
 )
 from dledger.log.data_files import DataFiles
 from dledger.log.entry_reader import EntryReader, entry_alone, header_at
-from dledger.log.errors import LedgerDamagedError
+from dledger.log.errors import LedgerDamagedError, what_to_do
 from dledger.log.index_files import IndexFiles
 from dledger.log.synced_mark import SyncedMark
 
 log = logging.getLogger(__name__)
-
-_WHAT_TO_DO = (
-    "although it was durable. Nothing was changed: restore the file, or let the member start anew "
-    "from its peers"
-)
 
 
 class BelowMark:
     """check() reads; the only writes are index units that disagreed with sound data, in `repaired` files."""
 
     def __init__(
-        self, data: DataFiles, index: IndexFiles, mark: SyncedMark, *, accept_zero_crc: bool
+        self,
+        data: DataFiles,
+        index: IndexFiles,
+        mark: SyncedMark,
+        *,
+        directory: str,
+        accept_zero_crc: bool,
     ) -> None:
+        """`directory` is the member's `dledger-<id>`, for what errors say."""
+        self._what_to_do = f"although it was durable. Nothing was changed. {what_to_do(directory)}"
         self.repaired: list[MappedFile] = []  # index files that need a sync
         self._data = data
         self._index = index
@@ -50,7 +53,7 @@ class BelowMark:
         if not covered or covered[-1].end_offset < mark.end_pos:
             raise LedgerDamagedError(
                 f"{self._data.queue.directory}: no file holds entry {mark.index} that ends at pos {mark.end_pos}, "
-                + _WHAT_TO_DO
+                + self._what_to_do
             )
         prev_chain: int | None = None
         for number, mapped_file in enumerate(covered):
@@ -68,7 +71,7 @@ class BelowMark:
         try:
             return entry_alone(self._data, pos, prev_chain, accept_zero_crc=self._accept_zero_crc)
         except EntryCorruptError as error:
-            raise LedgerDamagedError(f"{mapped_file.path}: {error}, {_WHAT_TO_DO}") from error
+            raise LedgerDamagedError(f"{mapped_file.path}: {error}, {self._what_to_do}") from error
 
     def _last_entry(self, mapped_file: MappedFile, first: VerifiedRange, last_index: Index) -> VerifiedRange:
         """The entry that must be the last of the file. The index is rebuilt for the file if it points elsewhere."""
@@ -106,7 +109,7 @@ class BelowMark:
         if reader.index < last_index or self._index.unit(last_index).pos >= mapped_file.end_offset:
             raise LedgerDamagedError(
                 f"{mapped_file.path}: entry {reader.index + 1} at pos {reader.end_pos} is not readable "
-                f"({reader.stopped_by or 'zeros'}), {_WHAT_TO_DO}"
+                f"({reader.stopped_by or 'zeros'}), {self._what_to_do}"
             )
 
     def _write_units(self, verified: VerifiedRange, last_index: Index) -> None:
@@ -120,7 +123,7 @@ class BelowMark:
         if not is_exact_blank(self._data.read(last.next_pos, space_left)):
             raise LedgerDamagedError(
                 f"{mapped_file.path}: entry {last.last_index} ends at pos {last.next_pos} and no blank of {space_left} "
-                f"bytes follows, {_WHAT_TO_DO}"
+                f"bytes follows, {self._what_to_do}"
             )
 
     def _check_mark(self, mapped_file: MappedFile, last: VerifiedRange) -> None:
@@ -131,5 +134,5 @@ class BelowMark:
         if seen != wanted and not (self._accept_zero_crc and seen[:2] == wanted[:2]):
             raise LedgerDamagedError(
                 f"{mapped_file.path}: entry {mark.index} has (term, end, chain) {seen}, remembered are {wanted}, "
-                + _WHAT_TO_DO
+                + self._what_to_do
             )

@@ -3,6 +3,11 @@
 from dledger.errors import DLedgerError
 
 
+def what_to_do(directory: str) -> str:
+    """The way out for a member that has lost what was durable; `directory` is its `dledger-<id>`."""
+    return f"Restore it, or remove {directory} wholly and let the member start anew from its peers"
+
+
 class LedgerError(DLedgerError):
     """Base of the errors of this room. Errors of the disk itself pass through as disk.DiskError."""
 

@@ -13,7 +13,7 @@ from disk.slots import Slots, SlotsUnreadableError
 from dledger.core.messages import PeerId
 from dledger.core.output import HardState
 from dledger.entry import Term
-from dledger.log.errors import QuorumStateUnreadableError
+from dledger.log.errors import QuorumStateUnreadableError, what_to_do
 from dledger.log.synced_mark import MARK_FILE_NAME
 
 QUORUM_STATE_FILE_NAME = "quorum-state"
@@ -75,12 +75,13 @@ class QuorumState:
         try:
             slots = Slots(disk, path)
         except SlotsUnreadableError as error:
-            raise QuorumStateUnreadableError(f"{error}. The member must not vote before") from error
+            raise QuorumStateUnreadableError(
+                f"{error}. A member that forgot its vote must not vote. {what_to_do(directory)}"
+            ) from error
         if slots.payload is None:
             if _has_entries(disk, own_directory):
                 raise QuorumStateUnreadableError(
-                    f"{path}: missing, although the ledger beside it has entries. Restore the file from the disk it "
-                    "was on, or let the member start anew from its peers with an empty directory"
+                    f"{path}: missing, although the ledger beside it has entries. {what_to_do(directory)}"
                 )
             fresh = HardState(sequence=0, curr_term=Term(0), curr_vote_for=None, doubted=False)
             return cls(_StateFile(slots, 0), _State(0, fresh, None))

@@ -30,7 +30,7 @@ from dledger.log.below_mark import BelowMark
 from dledger.log.config import LogConfig
 from dledger.log.data_files import DataFiles
 from dledger.log.entry_reader import EntryReader, entry_alone, header_at
-from dledger.log.errors import LedgerConfigError, LedgerDamagedError
+from dledger.log.errors import LedgerConfigError, LedgerDamagedError, what_to_do
 from dledger.log.index_files import IndexFiles
 from dledger.log.jobs import CutJob
 from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile
@@ -85,7 +85,13 @@ class Recovery:
         begin_index = self._begin_index(mark)
         self._load_index(begin_index)
         if mark is not None and mark.index >= begin_index:
-            below = BelowMark(self._data, self._index, mark, accept_zero_crc=self._config.accept_zero_crc)
+            below = BelowMark(
+                self._data,
+                self._index,
+                mark,
+                directory=self._config.directory,
+                accept_zero_crc=self._config.accept_zero_crc,
+            )
             below.check()
             self._touch(below.repaired)
         reader = self._reader(mark, begin_index)
@@ -126,7 +132,9 @@ class Recovery:
         try:
             queue.load()
         except MappedFileQueueError as error:
-            raise LedgerDamagedError(f"{error} Nothing was changed; restore the file, or its disk") from error
+            raise LedgerDamagedError(
+                f"{error} Nothing was changed. {what_to_do(self._config.directory)}"
+            ) from error
 
     def _head_of(self, path: str) -> bytes:
         file = self._disk.open(path, read_only=True)
@@ -159,8 +167,8 @@ class Recovery:
         if not files:
             if has_entries:
                 raise LedgerDamagedError(
-                    f"{self._config.data_directory}: no data file, but entries were durable. Restore the directory, "
-                    "or let the member start anew from its peers with an empty one"
+                    f"{self._config.data_directory}: no data file, but entries were durable. "
+                    + what_to_do(self._config.directory)
                 )
             return empty_begin
         try:
@@ -169,14 +177,14 @@ class Recovery:
             # Above position 0 nothing but the first entry says which index it has.
             if has_entries or (mark is None and files[0].file_from_offset > 0):
                 raise LedgerDamagedError(
-                    f"{files[0].path}: {error}, although it was durable. Nothing was changed: restore the file, or "
-                    "let the member start anew from its peers"
+                    f"{files[0].path}: {error}, although it was durable. Nothing was changed. "
+                    + what_to_do(self._config.directory)
                 ) from error
             return empty_begin
         if mark is not None and begin_index != empty_begin:
             raise LedgerDamagedError(
-                f"{files[0].path}: begins with entry {begin_index}, but the log began with {empty_begin}. Nothing was "
-                "changed: restore the files before it, or let the member start anew from its peers"
+                f"{files[0].path}: begins with entry {begin_index}, but the log began with {empty_begin}; files before "
+                f"it are missing. Nothing was changed. {what_to_do(self._config.directory)}"
             )
         return begin_index
 

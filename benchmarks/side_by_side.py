@@ -135,16 +135,40 @@ def ours(base_port: int, flush: str) -> Iterator[tuple[Server, Path, float]]:
 
 def namesrv_pid(directory: Path) -> int:
     """The NameServer's process counts in the memory figure as it does in a user's `ps`."""
-    return int(status(directory)["namesrv"]["pid"])
+    return int(status(directory)["namesrv_pid"])
 
 
-def measure_ours(bench: Bench, base_port: int, flush: str, kills: int, idle_seconds: float) -> None:
+def official_benchmark(bench: Bench, oracle: Path, server: Server) -> None:
+    """The benchmark producer that RocketMQ ships: binary headers, 64 threads, a connection of its own kind."""
+    for size in (128, 1024):
+        options = ["--topic", f"Official{size}", "--queues", "8", "--threads", "64", "--size", str(size)]
+        command = [
+            str(oracle),
+            "bench",
+            "produce",
+            "--namesrv",
+            server.namesrv,
+            *options,
+            "--pids",
+            server.pid_list(),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        figures = json.loads(lines[-1]) if lines else {"error": done.stderr[-500:]}
+        bench.write(server.name, f"official 64x{size}", figures)
+
+
+def measure_ours(
+    bench: Bench, oracle: Path | None, base_port: int, flush: str, kills: int, idle_seconds: float
+) -> None:
     with ours(base_port, flush) as (server, directory, took):
         bench.write(server.name, "start to serving", {"seconds": round(took, 2)})
         everything = Server(server.name, server.namesrv, (namesrv_pid(directory), *server.pids))
         bench.idle(everything, "idle", idle_seconds)
         bench.produce(server, warm_up=3)
         bench.read_back(server)
+        if oracle:
+            official_benchmark(bench, oracle, server)
         bench.idle(everything, "after load", 5)
         for number in range(kills):
             failover(bench, server.name, server.namesrv, directory, number)
@@ -204,6 +228,7 @@ def measure_oracle(bench: Bench, oracle: Path, base_port: int, kills: int) -> No
         bench.idle(everything, "idle", 10)
         bench.produce(server, warm_up=10)
         bench.read_back(server)
+        official_benchmark(bench, oracle, server)
         bench.idle(everything, "after load", 5)
         for number in range(kills):
             kill = (
@@ -260,14 +285,15 @@ def main() -> int:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text("")
     bench = Bench(options.mqload.resolve(), options.out, options.seconds)
+    oracle = options.oracle.resolve() if options.oracle else None
     if options.prototype:
         measure_prototype(bench, options.prototype.resolve(), sync=False)
-    measure_ours(bench, options.base_port, "ASYNC_FLUSH", 0, 5)
+    measure_ours(bench, oracle, options.base_port, "ASYNC_FLUSH", 0, 5)
     if options.prototype:
         measure_prototype(bench, options.prototype.resolve(), sync=True)
-    measure_ours(bench, options.base_port, "SYNC_FLUSH", options.kills, options.idle_seconds)
-    if options.oracle:
-        measure_oracle(bench, options.oracle.resolve(), options.base_port + 200, options.java_kills)
+    measure_ours(bench, oracle, options.base_port, "SYNC_FLUSH", options.kills, options.idle_seconds)
+    if oracle:
+        measure_oracle(bench, oracle, options.base_port + 200, options.java_kills)
     else:
         print("no --oracle: the real DLedger group was not measured", file=sys.stderr)
     return 0

@@ -89,6 +89,8 @@ class BrokerController:
         self.hold_service.wake_all(self._clock())
 
     def _arrived(self, requests: Sequence[DispatchRequest]) -> None:
+        if self.hold_service.is_empty:
+            return
         now_ms = self._clock()
         arriving = self.hold_service.on_arriving
         for request in requests:

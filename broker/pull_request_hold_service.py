@@ -42,6 +42,10 @@ class PullRequestHoldService:
     def __len__(self) -> int:
         return sum(map(len, self._held.values()))
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._held
+
     def hold(self, topic: str, queue_id: int, request: PullRequest) -> None:
         self._held.setdefault((topic, queue_id), []).append(request)
         until = request.suspend_until_ms

@@ -324,7 +324,8 @@ class Replica:
         except (DiskError, LedgerError) as error:
             # The log cannot be read or written. What was to follow from this call is lost, so the member ends.
             self._fail(f"log failed: {error}", now_ms)
-        self._drain()
+        if self._later:
+            self._drain()
 
     def _carry_out(self, output: Output, now_ms: int) -> None:
         if output is NOTHING:

@@ -3,55 +3,28 @@
 from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
+
 from dledger.entry import Index
 
 
-class PutMessage:
+class PutMessage(msgspec.Struct, gc=False):
     """One message to be stored, its parts encoded as they will lie in the record.
 
     `tags_code` must be what message.tags makes of `properties`: followers compute it from there.
     """
 
-    __slots__ = (
-        "body",
-        "born_host",
-        "born_timestamp",
-        "flag",
-        "prepared_transaction_offset",
-        "properties",
-        "queue_id",
-        "reconsume_times",
-        "sys_flag",
-        "tags_code",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        topic: bytes,
-        queue_id: int,
-        body: bytes,
-        properties: bytes,
-        tags_code: int,
-        born_timestamp: int,
-        born_host: bytes,
-        flag: int = 0,
-        sys_flag: int = 0,
-        reconsume_times: int = 0,
-        prepared_transaction_offset: int = 0,
-    ) -> None:
-        """`topic` in UTF-8; `born_timestamp` in ms; `born_host` packed, 8 bytes (20 with BORNHOST_V6_FLAG)."""
-        self.topic = topic
-        self.queue_id = queue_id
-        self.body = body
-        self.properties = properties
-        self.tags_code = tags_code
-        self.born_timestamp = born_timestamp
-        self.born_host = born_host
-        self.flag = flag
-        self.sys_flag = sys_flag
-        self.reconsume_times = reconsume_times
-        self.prepared_transaction_offset = prepared_transaction_offset
+    topic: bytes  # in UTF-8
+    queue_id: int
+    body: bytes
+    properties: bytes
+    tags_code: int
+    born_timestamp: int  # ms
+    born_host: bytes  # packed: 8 bytes, 20 with BORNHOST_V6_FLAG
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
 
 
 class PutStatus(Enum):

@@ -106,7 +106,12 @@ class LogReader:
         batch = self.recent.find(first_index)
         if batch is None:
             return self._cold_range_from(first_index, size_max)
-        pos = batch.pos + batch.offset_of(first_index)
+        pos = Pos(batch.pos + batch.offset_of(first_index))
+        last_index = self.ledger_end_index
+        if batch.last_index == last_index and batch.end_pos - pos <= size_max:
+            # The rest of the newest batch, as dispatchers that keep up ask for it.
+            size = batch.end_pos - pos
+            return EntryRange(first_index, last_index, pos, size, self.ledger_end_term, self.ledger_end_chain)
         limit = min(batch.pos + batch.end_offset_of(first_index) + size_max, self._data.file_end(pos))
         for last in reversed(self.recent.run_from(first_index, limit)):
             last_index = last.last_index_within(limit)
@@ -115,7 +120,7 @@ class LogReader:
         return EntryRange(
             first_index=first_index,
             last_index=last_index,
-            pos=Pos(pos),
+            pos=pos,
             size=last.pos + last.end_offset_of(last_index) - pos,
             last_term=self._present_term(last_index),
             last_chain=chain_crc_at(last.buffer, last.offset_of(last_index)),
@@ -123,6 +128,9 @@ class LogReader:
 
     def read_range(self, entries: EntryRange) -> list[bytes]:
         """The bytes of a range that range_from() gave and no cut has touched since."""
+        newest = self.recent.newest
+        if newest is not None and entries.pos == newest.pos and entries.size == len(newest.buffer):
+            return [newest.buffer]
         parts = self.recent.run_from(entries.first_index, entries.pos + entries.size)
         if not parts:
             return [self.read(entries.pos, entries.size)]

@@ -87,6 +87,10 @@ class RecentBatches:
         if self._live > _DEAD_MAX:
             self._drop_dead()
 
+    @property
+    def newest(self) -> RecentBatch | None:
+        return self._batches[-1] if len(self._batches) > self._live else None
+
     def find(self, index: int) -> RecentBatch | None:
         number = self._number_of(index)
         return self._batches[number] if number is not None else None

@@ -244,6 +244,10 @@ class Broker:
             status["watermarks"],
             self._store.serving,
         )
+        if status["waits_for"]:
+            log.warning("%s the group is not formed yet, waits_for=%s", self, ",".join(status["waits_for"]))
+        elif status["election_obstacle"] is not None:
+            log.warning("%s no leader: %s", self, status["election_obstacle"])
 
     def _fail(self, reason: str) -> None:
         log.critical("%s must stop: %s", self, reason)

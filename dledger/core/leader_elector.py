@@ -218,7 +218,7 @@ class LeaderElector:
                 pass
 
     def _lose_round(self, now_ms: int) -> None:
-        self._campaign = None
+        self._lost, self._campaign = self._campaign, None
         self._campaign_at_ms = now_ms + self._draw_repeat()
 
     def _start_round(self, *, pre_vote: bool, term: Term, until_ms: int, now_ms: int) -> Campaign:
@@ -326,10 +326,14 @@ class LeaderElector:
 
     def obstacle(self) -> str | None:
         """Why this member's campaign is not won yet, for status pages; None when it does not campaign."""
-        campaign = self._campaign
-        if campaign is None:
+        campaign = self._campaign or self._lost
+        if campaign is None or self._state.role is not Role.CANDIDATE:
             return None
-        missing = ", ".join(peer for peer in self._config.peers if peer not in campaign.answers)
+        missing = ", ".join(
+            f"{peer} (not connected)" if peer in self._unreachable else peer
+            for peer in self._config.peers
+            if peer not in campaign.answers
+        )
         answers = ", ".join(
             f"{answer.voter_id} {answer.vote_result.name}{' (doubted)' if answer.doubted else ''}"
             for answer in campaign.answers.values()

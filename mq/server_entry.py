@@ -7,6 +7,7 @@ small cluster. `mq namesrv` and `mq broker` become these same processes.
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import sys
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
@@ -122,6 +123,8 @@ def _set_up(
 
 
 def _run(program: str, server: Coroutine[Any, Any, None]) -> None:
+    # What is loaded by now stays for good: a full collection that looked at all of it would hold up every send.
+    gc.freeze()
     try:
         uvloop.run(server)
     except KeyboardInterrupt:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from broker.answers import Answers, RequestHandler, answer_applied
+from broker.broker_config import TOPIC_QUEUE_NUMS_MAX
 from broker.client_channel import ClientChannel
 from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.topic_config_manager import TopicConfigManager
@@ -115,7 +116,12 @@ class AdminBrokerProcessor:
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
         header = headers.decode(headers.CreateTopicRequestHeader, command.ext_fields)
-        fault = names.topic_fault(header.topic) or self._system_fault(header.topic)
+        fault = (
+            names.topic_fault(header.topic)
+            or self._system_fault(header.topic)
+            or _queue_nums_fault("readQueueNums", header.read_queue_nums)
+            or _queue_nums_fault("writeQueueNums", header.write_queue_nums)
+        )
         if fault is not None:
             answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
             return
@@ -211,7 +217,7 @@ class AdminBrokerProcessor:
     ) -> None:
         body = bodies.SubscriptionGroupConfig.decode(command.body)
         group = body.group_name or ""
-        fault = names.group_fault(group)
+        fault = names.group_fault(group) or _queue_nums_fault("retryQueueNums", body.retry_queue_nums)
         if fault is not None:
             answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
             return
@@ -284,6 +290,12 @@ class AdminBrokerProcessor:
 
 def _data_version(version: DataVersion, term: int) -> dict[str, object]:
     return {"counter": version.counter, "stateVersion": term, "timestamp": version.timestamp}
+
+
+def _queue_nums_fault(name: str, nums: int) -> str | None:
+    if 0 <= nums <= TOPIC_QUEUE_NUMS_MAX:
+        return None
+    return f"{name} {nums}: 0 to {TOPIC_QUEUE_NUMS_MAX} are allowed"
 
 
 def _altered_attributes(known: Mapping[str, str], change: str) -> dict[str, str]:

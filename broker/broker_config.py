@@ -29,6 +29,9 @@ from remoting.configuration import (
 from store.state.table_configs import PERM_READ, PERM_WRITE
 
 _INT_MAX = 2**31 - 1
+# Of one topic. RocketMQ has no limit; but who asks for a topic's statistics or route makes brokers and clients walk all
+# its queues, and the seconds that a hundred thousand take would cost a leader its leadership.
+TOPIC_QUEUE_NUMS_MAX = 4096
 _PAGE_SIZE = 4096
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -195,7 +198,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     "bindAddress": words("bind_address"),
     "namesrvAddr": addresses("namesrv_addr"),
     "brokerPermission": whole_number("broker_permission", 0, 15),
-    "defaultTopicQueueNums": whole_number("default_topic_queue_nums", 1, 65536),
+    "defaultTopicQueueNums": whole_number("default_topic_queue_nums", 1, TOPIC_QUEUE_NUMS_MAX),
     "autoCreateTopicEnable": boolean("auto_create_topic_enable"),
     "clusterTopicEnable": boolean("cluster_topic_enable"),
     "brokerTopicEnable": boolean("broker_topic_enable"),

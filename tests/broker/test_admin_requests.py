@@ -116,6 +116,12 @@ def test_a_topic_is_made_changed_shown_and_deleted(broker: OneBroker) -> None:
         ({"attributes": "message.type"}, ResponseCode.SYSTEM_ERROR, "unsupported key"),
         ({"attributes": "+message.type"}, ResponseCode.SYSTEM_ERROR, "neither +key=value nor -key"),
         ({"readQueueNums": "many"}, ResponseCode.SYSTEM_ERROR, "readQueueNums"),
+        (
+            {"readQueueNums": "2147483647"},
+            ResponseCode.INVALID_PARAMETER,
+            "readQueueNums 2147483647: 0 to 4096",
+        ),
+        ({"writeQueueNums": "-1"}, ResponseCode.INVALID_PARAMETER, "writeQueueNums -1: 0 to 4096"),
     ],
 )
 def test_topics_that_cannot_be_made(broker: OneBroker, more: dict[str, str], code: int, remark: str) -> None:
@@ -167,6 +173,15 @@ def test_a_group_with_a_bad_name_is_refused(broker: OneBroker) -> None:
     body = SubscriptionGroupConfig(group_name="a b").encode()
     answer = broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
     assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+def test_a_group_whose_retry_topic_would_be_too_wide_is_refused(broker: OneBroker) -> None:
+    body = SubscriptionGroupConfig(group_name="g", retry_queue_nums=4097).encode()
+    answer = broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
+    assert (answer.code, answer.remark) == (
+        ResponseCode.INVALID_PARAMETER,
+        "retryQueueNums 4097: 0 to 4096 are allowed",
+    )
 
 
 def test_the_broker_tells_its_settings_but_not_its_secret(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ class LeaderElector:
         self._outbox = outbox
         self._random = random
         self._campaign: Campaign | None = None
+        self._lost: Campaign | None = None  # the newest round that ended without a winner, for status
         # Not waited for in a round that is lost without them.
         self._unreachable: frozenset[PeerId] = frozenset()
         # Evidence against the known leader: its connection to this member closed and it was not heard since.

@@ -18,7 +18,8 @@ OnJobRun = Callable[[DiskJob, Exception | None], None]
 class JobThread:
     """Invariant: `on_run` is called once for each job, in the order of submit(), in the thread.
 
-    The thread starts with the first job. An interpreter that ends waits for it, so close() is to be called.
+    The thread starts with the first job. Without close() it holds up nothing: a process that fails where nobody
+    expected it must end, also while its disk hangs.
     """
 
     def __init__(self, name: str, on_run: OnJobRun) -> None:
@@ -29,7 +30,7 @@ class JobThread:
 
     def submit(self, job: DiskJob) -> None:
         if self._thread is None:
-            self._thread = Thread(target=self._run, name=self._name)
+            self._thread = Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         self._queue.put(job)
 

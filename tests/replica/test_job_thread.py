@@ -1,5 +1,7 @@
 """Jobs in a thread of their own: order, errors, the end."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
@@ -50,3 +52,24 @@ def test_without_a_job_there_is_no_thread() -> None:
     before = threading.active_count()
     JobThread("jobs", lambda job, error: None).close()
     assert threading.active_count() == before
+
+
+def test_a_process_that_fails_without_close_ends_although_a_job_hangs() -> None:
+    code = """
+import threading
+from dledger.job_thread import JobThread
+
+class Hanging:
+    kind = "sync"
+
+    def run(self):
+        begun.set()
+        threading.Event().wait()
+
+begun = threading.Event()
+JobThread("jobs", print).submit(Hanging())
+begun.wait()
+raise SystemExit(7)
+"""
+    done = subprocess.run([sys.executable, "-c", code], timeout=30, check=False)
+    assert done.returncode == 7

@@ -20,6 +20,10 @@ from remoting import bodies, headers
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, request
 
+# A client is in one or two groups, a gateway in hundreds; a million in one request would stop the event loop for
+# longer than followers wait for their leader.
+HEARTBEAT_GROUPS_MAX = 4096
+
 
 class ClientManageProcessor:
     def __init__(
@@ -45,6 +49,14 @@ class ClientManageProcessor:
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
         data = bodies.HeartbeatData.decode(command.body)
+        group_count = len(data.consumer_data_set) + len(data.producer_data_set)
+        if group_count > HEARTBEAT_GROUPS_MAX:
+            answers.add(
+                command,
+                ResponseCode.INVALID_PARAMETER,
+                f"heartbeat of {group_count} groups: {HEARTBEAT_GROUPS_MAX} are allowed",
+            )
+            return
         info = ClientChannelInfo(channel, data.client_id, command.language.name, command.version, now_ms)
         fingerprint = data.heartbeat_fingerprint or 0
         # To a client that sends no fingerprint RocketMQ says that something changed, always.

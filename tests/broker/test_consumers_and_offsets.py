@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from one_broker import OneBroker, RecordingChannel, pull_fields, send_fields
 
@@ -134,6 +135,20 @@ def test_silent_clients_are_dropped(broker: OneBroker, second: RecordingChannel)
 
 def test_a_body_that_is_no_heartbeat_costs_one_error(broker: OneBroker) -> None:
     assert broker.ask(RequestCode.HEART_BEAT, {}, b"{not json").code == ResponseCode.SYSTEM_ERROR
+
+
+def test_a_heartbeat_of_too_many_groups_is_refused_whole(broker: OneBroker) -> None:
+    producers = [ProducerData(group_name=f"p{number}") for number in range(4096)]
+    body = msgspec.structs.replace(
+        HeartbeatData.decode(heart_beat("c1")), producer_data_set=producers
+    ).encode()
+    answer = broker.ask(RequestCode.HEART_BEAT, {}, body)
+    assert (answer.code, answer.remark) == (
+        ResponseCode.INVALID_PARAMETER,
+        "heartbeat of 4097 groups: 4096 are allowed",
+    )
+    assert broker.controller.producers.groups == {}
+    assert broker.controller.consumers.groups == {}
 
 
 def test_an_unknown_code_is_told_so(broker: OneBroker) -> None:

@@ -65,6 +65,14 @@ def test_what_is_not_fastjson_is_a_body_error(text: bytes) -> None:
         loads_fastjson(text)
 
 
+def test_a_loose_body_of_too_many_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remoting.fastjson.VALUES_MAX", 5)
+    assert loads_fastjson(b"{1:[2,3]}") == {1: [2, 3]}
+    with pytest.raises(RemotingBodyError, match="more than 5 values"):
+        loads_fastjson(b"{1:[2,3,4]}")
+    assert loads_fastjson(b'{"1":[2,3,4]}') == {"1": [2, 3, 4]}  # plain JSON is read at another speed
+
+
 def test_a_value_without_json_form_is_a_body_error() -> None:
     with pytest.raises(RemotingBodyError):
         dumps_fastjson({"a": object()})

@@ -375,7 +375,12 @@ async def run_broker(config: BrokerConfig) -> None:
     except (DLedgerError, StoreError) as error:
         log.critical("broker does not start: %s", error)
         raise SystemExit(1) from None
-    await broker.start()
+    try:
+        await broker.start()
+    except BaseException:
+        # Threads of a broker that is nobody's would keep the process from ending.
+        await broker.abort()
+        raise
     failure = loop.create_task(broker.failed())
     stop_wanted = loop.create_task(stopped.wait())
     done, _ = await asyncio.wait((failure, stop_wanted), return_when=asyncio.FIRST_COMPLETED)

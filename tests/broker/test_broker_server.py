@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from one_broker import pull_fields, send_fields
 
 from broker.broker_config import BrokerConfig, read_broker_config
-from broker.server import Broker
+from broker.server import Broker, run_broker
 from broker.store_lock import StoreLock, StoreLockedError
 from message.decoder import decode_messages
 from namesrv.namesrv import Namesrv
@@ -123,6 +124,28 @@ def test_a_name_server_that_comes_back_is_told_at_once(tmp_path: Path) -> None:
         await broker.stop()
 
     asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_broker_that_fails_while_starting_leaves_no_thread_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Defect(Exception):
+        pass
+
+    async def start_and_fail(broker: Broker) -> None:
+        await start(broker)
+        client = RemotingClient()
+        await ask(client, broker.config.broker_addr, RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x")
+        await client.close()
+        raise Defect
+
+    start = Broker.start
+    monkeypatch.setattr(Broker, "start", start_and_fail)
+    before = set(threading.enumerate())
+    with pytest.raises(Defect):
+        asyncio.run(run_broker(config_of(tmp_path, 1)))
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.slow

@@ -220,3 +220,16 @@ def test_a_push_without_space_leaves_no_sync_to_wait_for():
     for now_ms in range(1020, 12_000, 10):
         member.tick(now_ms)
     assert member.role is Role.CANDIDATE
+
+
+def test_a_member_says_what_its_lost_campaign_lacked_until_it_has_a_leader():
+    member = _member()
+    assert member.election_obstacle is None
+    member.peer_disconnected("n1", 1)
+    member.peer_disconnected("n2", 1)
+    member.tick(40)
+    assert member.election_obstacle == (
+        "pre-vote of term 2: n0 ACCEPT; not answered: n1 (not connected), n2 (not connected)"
+    )
+    member.step(HeartBeatRequest(Term(2), "n1", Index(-1), 1), 50)
+    assert member.election_obstacle is None

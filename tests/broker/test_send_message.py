@@ -296,6 +296,17 @@ def test_a_batch_that_cannot_be_read_is_refused_as_a_whole(broker: OneBroker) ->
     assert broker.store.max_offset("T", 0) == 0
 
 
+def test_a_batch_of_very_many_messages_is_refused_as_a_whole(broker: OneBroker) -> None:
+    create(broker, "T")
+    body = encode_batch([BatchMessage(0, b"x", b"")]) * 32_769
+    answer = broker.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields("T", m="true"), body)
+    assert (answer.code, answer.remark) == (
+        ResponseCode.MESSAGE_ILLEGAL,
+        "batch of 32769 messages: 32768 are allowed",
+    )
+    assert broker.store.max_offset("T", 0) == 0
+
+
 def test_a_member_that_does_not_serve_answers_14_and_never_2(tmp_path: Path) -> None:
     broker = OneBroker(tmp_path, elect=False)
     answer = broker.ask(SEND, send_fields("TBW102"), b"x")

@@ -61,6 +61,10 @@ class RecentBatch:
         )
 
 
+# In the place of a batch that is gone: a thousand that wait for their removal could be a gigabyte.
+_GONE = RecentBatch(Index(-1), Index(-1), Pos(0), b"", ())
+
+
 class RecentBatches:
     """Invariant: indexes run on from batch to batch; positions do too, except over the blank of a file's end."""
 
@@ -83,6 +87,7 @@ class RecentBatches:
         # The newest one stays in any case, so that what was just appended need not be read back.
         while self.size > self.bytes_max and len(self) > 1:
             self.size -= self._batches[self._live].memory_size
+            self._batches[self._live] = _GONE
             self._live += 1
         if self._live > _DEAD_MAX:
             self._drop_dead()

@@ -55,6 +55,7 @@ class _Looked:
     view: LifeView
     state: tuple[object, ...]
     leading_term: int
+    voted_for: PeerId | None
     log_generation: int
 
 
@@ -67,6 +68,7 @@ class Cluster:
         self.loop = EventLoop()
         self.trace = Trace(with_digest=with_digest)
         self.oracle = Oracle()
+        self._full_states: set[int] = set()  # applied indexes of the complete ones
         self.network = SimNetwork(self.loop, options, Random(f"{seed}/network"))
         self.network.on_send = self._trace_send
         ids = [f"n{number}" for number in range(options.member_count)]
@@ -106,6 +108,7 @@ class Cluster:
         counts, outcomes, faults = self.counts, self.workload.outcomes, self.faults
         counts.lives = sum(member.life for member in self.members)
         counts.entries = len(self.oracle.chains)
+        counts.full_states = len(self._full_states)
         counts.faults = faults.happened
         counts.crashes_with_loss, counts.bytes_lost = faults.crashes_with_loss, faults.bytes_lost
         counts.acknowledged, counts.unknown = outcomes.acknowledged, outcomes.unknown
@@ -121,7 +124,13 @@ class Cluster:
         assert process is not None, "a step is of a process"
         looked = self._looked.get(member.member_id)
         if looked is None or looked.view.life != process.life:
-            looked = _Looked(LifeView(process), (), -1, process.replica.log.log_generation)
+            looked = _Looked(
+                LifeView(process),
+                (),
+                -1,
+                process.replica.member.curr_vote_for,
+                process.replica.log.log_generation,
+            )
             self._looked[member.member_id] = looked
         view = looked.view
         state = view.state()
@@ -154,10 +163,17 @@ class Cluster:
             looked.leading_term = raft.curr_term
             self.counts.elections += 1
             self.trace.add(self.loop.now_us, "{} leads term {}", member.member_id, raft.curr_term)
+            self.faults.new_leader(member)
+        if raft.curr_vote_for not in (None, member.member_id, looked.voted_for):
+            self.faults.new_vote(member)
+        looked.voted_for = raft.curr_vote_for
         if log.log_generation != looked.log_generation:
             looked.log_generation = log.log_generation
             self.counts.truncations += 1
             self.trace.add(self.loop.now_us, "{} cut to {}", member.member_id, log.ledger_end_index)
+        complete_index = process.store.full_state_index
+        if complete_index >= 0:
+            self._full_states.add(complete_index)
         if member.has_lost and process.replica.group_identity is not None and not raft.doubted:
             member.has_lost = False
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from random import Random
 
 from dledger.config import FlushMode
+from dledger.core.output import Role
 from simulator.event_loop import EventLoop
 from simulator.member import SimMember
 from simulator.network import SimNetwork
@@ -89,6 +90,51 @@ class Faults:
             if member.is_paused:
                 member.resume()
             self._restart(member)
+
+    def new_leader(self, member: SimMember) -> None:
+        """Leaders that fall one after the other leave logs that differ: the case of figure 8 in the Raft paper."""
+        random, options = self._random, self._options
+        if not self.is_healed and random.random() < options.leader_falls:
+            if options.rolling_isolation:
+                maker = self._isolate_instead
+            else:
+                makers = (self._crash, self._crash_point, self._power_loss, self._isolate_leader, self._pause)
+                maker = random.choice(makers)
+            delay_us = int(options.leader_falls_us_max ** random.random())
+            self._loop.call_later(delay_us, self._let_fall, member, maker)
+
+    def _let_fall(self, member: SimMember, maker: Callable[[SimMember], bool]) -> None:
+        if not self.is_healed and maker(member):
+            self.happened["leader_fell"] += 1
+            member.trace.add(self._loop.now_us, "new leader {} falls by {}", member.member_id, maker.__name__)
+
+    def _isolate_instead(self, member: SimMember) -> bool:
+        """Cut off until another is: what it wrote is on its own disk alone, and it comes back for the next election."""
+        for path in self._network.paths.values():
+            path.is_blocked = False
+        pairs = [pair for pair in self._network.paths if member.member_id in pair]
+        for pair in pairs:
+            self._network.close(*pair)
+        for pair in pairs:
+            self._network.paths[pair].is_blocked = True
+        return True
+
+    def new_vote(self, member: SimMember) -> None:
+        """A voter that is gone as soon as it has voted, and back before the election is over."""
+        random, options = self._random, self._options
+        if not self.is_healed and random.random() < options.voter_falls:
+            delay_us = int(options.leader_falls_us_max ** random.random())
+            self._loop.call_later(delay_us, self._voter_falls, member)
+
+    def _voter_falls(self, member: SimMember) -> None:
+        if self.is_healed or member.process is None:
+            return
+        if self._may_lose(member):
+            self._lose_power(member)  # no closed connection tells the candidates
+        else:
+            member.end_process()
+        self.happened["voter_fell"] += 1
+        self._loop.call_later(self._random.randint(100, 50_000), self._restart, member)
 
     # -- processes and power -----------------------------------------------------------------------------------
 
@@ -193,7 +239,7 @@ class Faults:
 
     def _isolate_leader(self, member: SimMember) -> bool:
         process = member.process
-        if process is None or not process.store.serving:
+        if process is None or process.replica.member.role is not Role.LEADER:
             return False
         member_id = member.member_id
         outgoing, incoming = self._random.choice(((True, True), (True, False), (False, True)))
@@ -207,12 +253,12 @@ class Faults:
 
     def _block(self, pairs: list[tuple[str, str]]) -> bool:
         paths = [self._network.paths[pair] for pair in pairs if not self._network.paths[pair].is_blocked]
-        for path in paths:
-            path.is_blocked = True
-        if self._random.random() < 0.3:
+        if self._random.random() < 0.5:
             # The kernel, or a proxy, notices.
             for pair in pairs:
                 self._network.close(*pair)
+        for path in paths:
+            path.is_blocked = True
 
         def unblock() -> None:
             for path in paths:

@@ -18,6 +18,7 @@ _ANSWERS = (VoteResponse, HeartBeatResponse, PushResponse)
 _DIAL_BACKOFF_US = (20_000, 500_000)
 # As DLedgerConfig.link_silence_ms_max: what a host that is gone without a word is noticed by.
 _SILENCE_US = 3_000_000
+_STRAGGLER_US = (50_000, 3_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,10 @@ class SimNetwork:
         self, path: Path, sender: PeerId, to: PeerId, message: Message, payload: bytes
     ) -> None:
         at_us = self._loop.now_us + self.draw_delay_us()
-        if not self._options.reorders or self.is_healed:
+        straggling = self._options.straggling
+        if straggling and not self.is_healed and self._random.random() < straggling:
+            at_us += self._random.randint(*_STRAGGLER_US)
+        elif not self._options.reorders or self.is_healed:
             at_us = path.free_us = max(path.free_us, at_us)
         self._loop.call_at(at_us, self.members[to].received, sender, message, payload)
 

@@ -48,6 +48,7 @@ class Options:
     packet_loss: float
     duplication: float
     reorders: bool
+    straggling: float  # some messages come a second or more late, behind elections
     # disk
     sync_latency_us_min: int
     sync_latency_us_max: int
@@ -59,6 +60,10 @@ class Options:
     # faults
     fault_interval_ms: int
     fault_duration_ms_max: int
+    leader_falls: float  # how many new leaders fall soon after their election
+    leader_falls_us_max: int
+    voter_falls: float
+    rolling_isolation: bool  # they fall by being cut off, each until the next one is
     faults: dict[str, int] = field(default_factory=dict)  # kind -> weight
 
     def describe(self) -> str:
@@ -75,11 +80,13 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
     """The same for the same arguments, on every machine."""
     random = Random(f"{seed}/options")
     drawn_count = random.choice((3, 3, 3, 5))
-    delay_us_max = random.choice((200, 1_000, 5_000, 30_000))
+    delay_us_max = random.choice((200, 1_000, 5_000, 30_000, 100_000))
     sync_latency_us_max = random.choice((300, 2_000, 10_000, 40_000))
     # A seed with a few kinds of faults goes deeper into each than one with all of them.
     kinds = sorted(_FAULT_WEIGHTS)
     chosen = random.sample(kinds, random.randint(3, len(kinds)))
+    # The rarest orders of events need many elections in a row, each with its own accident.
+    is_stormy = random.random() < 0.4
     flush_mode = FlushMode.SYNC_FLUSH if random.random() < 0.75 else FlushMode.ASYNC_FLUSH
     return Options(
         member_count=member_count or drawn_count,
@@ -99,13 +106,18 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         packet_loss=random.choice((0.0, 0.0, 0.01, 0.1, 0.25)),
         duplication=random.choice((0.0, 0.0, 0.02, 0.1)),
         reorders=random.random() < 0.5,
+        straggling=random.choice((0.0, 0.0, 0.002, 0.02)),
         sync_latency_us_min=random.randint(50, sync_latency_us_max // 2),
         sync_latency_us_max=sync_latency_us_max,
-        put_interval_us=random.choice((5_000, 20_000, 60_000)),
-        batch_count_max=random.choice((1, 4, 12)),
+        put_interval_us=random.choice((10_000, 30_000, 100_000)),
+        batch_count_max=random.choice((1, 3, 8)),
         body_size_max=random.choice((60, 300, 2_000)),
         queue_count=random.randint(1, 6),
         fault_interval_ms=random.choice((150, 500, 1_500)),
         fault_duration_ms_max=random.choice((200, 1_000, 4_000)),
+        leader_falls=0.8 if is_stormy else random.choice((0.0, 0.3)),
+        leader_falls_us_max=random.choice((3_000, 30_000, 300_000)),
+        voter_falls=random.choice((0.0, 0.5)) if is_stormy else 0.0,
+        rolling_isolation=is_stormy and random.random() < 0.7,
         faults={kind: _FAULT_WEIGHTS[kind] for kind in chosen},
     )

@@ -255,6 +255,12 @@ class MessageStore:
         """As applied. What a client has just committed one-way is seen by query_offset() alone."""
         return self._state.tables.consumer_offset_table
 
+    @property
+    def full_state_index(self) -> Index:
+        """Applied index that the newest complete full-state record speaks of, -1 for none: entries up to it are not
+        needed to rebuild the tables."""
+        return self._state.full_state_log.complete_index
+
     def query_offset(self, group: str, topic: str, queue_id: int) -> int:
         """The next offset to consume, -1 for none. On the leader also one that is still on its way into the log, so
         that a client reads its own one-way commit.

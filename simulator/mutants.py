@@ -1,0 +1,156 @@
+"""Known bugs, put back into the code under test for the length of a run: what does not find them finds nothing."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from dledger.core.entry_dispatcher import EntryDispatcher
+from dledger.core.entry_handler import EntryHandler
+from dledger.core.leader_elector import Campaign, LeaderElector
+from dledger.core.member import Member
+from dledger.core.messages import PushRequest, PushResponse, VoteResponse
+from dledger.core.output import HardState, Role
+from dledger.core.quorum_ack_checker import QuorumAckChecker
+from dledger.entry import Index, VerifiedRange
+from dledger.log.quorum_state import QuorumState
+from dledger.replica import Replica
+from store.dledger_commit_log import DLedgerCommitLog
+from store.message_store import MessageStore
+
+
+@contextmanager
+def _patched(owner: type, name: str, new: Any) -> Iterator[None]:
+    old = owner.__dict__[name]
+    setattr(owner, name, new)
+    try:
+        yield
+    finally:
+        setattr(owner, name, old)
+
+
+@contextmanager
+def vote_forgotten() -> Iterator[None]:
+    """The term survives a crash and the vote given in it does not."""
+
+    def hard_state(self: QuorumState) -> HardState:
+        return replace(self._state.hard_state, curr_vote_for=None)
+
+    with _patched(QuorumState, "hard_state", property(hard_state)):
+        yield
+
+
+@contextmanager
+def ack_before_sync() -> Iterator[None]:
+    """What was handed to the page cache counts as durable under SYNC_FLUSH."""
+    old = Replica.__init__
+
+    def init(self: Replica, *arguments: Any, **keywords: Any) -> None:
+        old(self, *arguments, **keywords)
+        self._durable_at_append = True
+
+    with _patched(Replica, "__init__", init):
+        yield
+
+
+@contextmanager
+def old_term_commit_by_counting() -> Iterator[None]:
+    """A majority is enough to commit an entry of an earlier term (Raft, figure 8)."""
+
+    def may_commit(self: QuorumAckChecker, index: Index) -> bool:
+        return True
+
+    with _patched(QuorumAckChecker, "_may_commit", may_commit):
+        yield
+
+
+@contextmanager
+def pre_vote_counted_as_vote() -> Iterator[None]:
+    """An answer counts for a round if the term is right, whichever of the two rounds it was given in."""
+
+    def is_stale(response: VoteResponse, campaign: Campaign) -> bool:
+        return response.request_term != campaign.term
+
+    with _patched(LeaderElector, "_is_stale", staticmethod(is_stale)):
+        yield
+
+
+@contextmanager
+def truncation_below_commit() -> Iterator[None]:
+    """A push that overlaps the log cuts it there, although the entries are the same: a late one takes newer entries."""
+    old = EntryHandler._append
+
+    def append(self: EntryHandler, request: PushRequest, payload: VerifiedRange, now_ms: int) -> None:
+        if payload.first_index <= self._log.ledger_end_index:
+            self._cut(payload.first_index, request)
+        else:
+            old(self, request, payload, now_ms)
+
+    def may_cut(self: EntryHandler, from_index: Index) -> bool:
+        return True
+
+    with _patched(EntryHandler, "_append", append), _patched(EntryHandler, "_may_cut", may_cut):
+        yield
+
+
+@contextmanager
+def stale_answer_accepted() -> Iterator[None]:
+    """Acknowledgements count although they were given in an earlier term, to an earlier leader."""
+
+    def on_push_response(self: Member, response: PushResponse, now_ms: int) -> None:
+        if self._state.role is not Role.LEADER:
+            return
+        dispatcher = self._dispatchers[response.member_id]
+        if dispatcher.on_response(response, now_ms):
+            self._checker.update_watermark(response.member_id, dispatcher.match_index)
+        dispatcher.pump(now_ms)
+
+    def is_stale(self: EntryDispatcher, response: PushResponse) -> bool:
+        return False
+
+    with (
+        _patched(Member, "_on_push_response", on_push_response),
+        _patched(EntryDispatcher, "_is_stale", is_stale),
+    ):
+        yield
+
+
+@contextmanager
+def queue_offset_table_not_rebuilt() -> Iterator[None]:
+    """A leader goes on with the queue offsets of its last leadership."""
+
+    def rebuild(self: DLedgerCommitLog) -> None:
+        return
+
+    with _patched(DLedgerCommitLog, "rebuild_topic_queue_table", rebuild):
+        yield
+
+
+@contextmanager
+def reput_past_commit() -> Iterator[None]:
+    """Dispatching looks at the end of the log instead of the commit."""
+
+    def committed(self: MessageStore, committed_index: Index) -> None:
+        self._reput.committed_index = self._replica.log.ledger_end_index
+        self._runtime.reput_wanted()
+
+    with _patched(MessageStore, "committed", committed):
+        yield
+
+
+MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
+    {
+        mutant.__name__: mutant
+        for mutant in (
+            vote_forgotten,
+            ack_before_sync,
+            old_term_commit_by_counting,
+            pre_vote_counted_as_vote,
+            truncation_below_commit,
+            stale_answer_accepted,
+            queue_offset_table_not_rebuilt,
+            reput_past_commit,
+        )
+    }
+)

@@ -1,0 +1,155 @@
+"""Each invariant is silent on a sound state and fires on a made-up bad one: one that never fires proves nothing."""
+
+from dataclasses import dataclass, field
+
+from dledger.core.output import Role
+from dledger.entry import Index, Term
+from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
+from simulator.invariants.commit_within_end import CommitWithinEnd
+from simulator.invariants.election_safety import ElectionSafety
+from simulator.invariants.leader_completeness import LeaderCompleteness
+from simulator.invariants.log_matching import LogMatching
+from simulator.invariants.queue_offsets_dense import QueueOffsetsDense
+from simulator.invariants.state_machine_safety import StateMachineSafety
+from simulator.invariants.visible_is_committed import VisibleIsCommitted
+from simulator.oracle import Acknowledged, CommittedMessage, Oracle
+
+KEY = (b"T", 0)
+
+
+@dataclass
+class View:
+    """A member with a log of (term, chain) and nothing behind it."""
+
+    member_id: str = "n0"
+    life: int = 1
+    role: Role = Role.FOLLOWER
+    curr_term: int = 1
+    leader_ready: bool = False
+    committed_index: int = 2
+    applied_index: int = 2
+    durable_index: int = 2
+    ledger_begin_index: int = 0
+    log: list[tuple[int, int]] = field(default_factory=lambda: [(1, 10), (1, 11), (1, 12)])
+    units: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+
+    @property
+    def ledger_end_index(self) -> Index:
+        return Index(len(self.log) - 1)
+
+    def term_at(self, index):
+        return Term(self.log[index][0]) if 0 <= index < len(self.log) else None
+
+    def chain_at(self, index):
+        return self.log[index][1] if 0 <= index < len(self.log) else None
+
+    def entries(self, first_index, last_index):
+        return ()
+
+    def unit(self, topic, queue_id, queue_offset):
+        return self.units.get(queue_offset)
+
+
+def _oracle() -> Oracle:
+    """Three committed entries of term 1, each a message of one queue."""
+    oracle = Oracle()
+    for index in range(3):
+        oracle.chains.append(10 + index)
+        oracle.terms.append(Term(1))
+        oracle.first_message_at.append(index)
+        message = CommittedMessage(Index(index), *KEY, index, 100 * index + 48, 50, 7, 1000 + index)
+        oracle.messages.append(message)
+        oracle.queues.setdefault(KEY, []).append(message)
+        oracle.index_of_uid[message.uid] = Index(index)
+    oracle.committed_in_term = {Term(1): Index(2)}
+    return oracle
+
+
+def _units() -> dict[int, tuple[int, int, int]]:
+    return {offset: (100 * offset + 48, 50, 7) for offset in range(3)}
+
+
+def test_election_safety_fires_on_two_leaders_of_a_term_and_on_two_lives_of_one():
+    invariant = ElectionSafety()
+    assert invariant.check(View(role=Role.LEADER), _oracle()) is None
+    assert invariant.check(View(role=Role.LEADER), _oracle()) is None
+    assert "both lead term 1" in str(invariant.check(View("n1", role=Role.LEADER), _oracle()))
+    assert "both lead term 1" in str(invariant.check(View(life=2, role=Role.LEADER), _oracle()))
+
+
+def test_log_matching_fires_on_one_term_and_index_with_two_chains():
+    invariant = LogMatching()
+    assert invariant.check(View(), _oracle()) is None
+    assert invariant.check(View("n1"), _oracle()) is None
+    assert "has chain" in str(invariant.check(View("n2", log=[(1, 10), (1, 11), (1, 99)]), _oracle()))
+
+
+def test_leader_completeness_fires_on_a_later_leader_without_a_committed_entry():
+    invariant = LeaderCompleteness()
+    leader = View(role=Role.LEADER, curr_term=Term(2))
+    assert invariant.check(leader, _oracle()) is None
+    short = View("n1", role=Role.LEADER, curr_term=Term(3), log=[(1, 10), (1, 11)])
+    assert "does not hold the committed entry 2" in str(invariant.check(short, _oracle()))
+
+
+def test_state_machine_safety_fires_on_another_entry_and_on_a_commit_taken_back():
+    invariant = StateMachineSafety()
+    assert invariant.check(View(), _oracle()) is None
+    assert "takes back" in str(invariant.check(View(committed_index=Index(1)), _oracle()))
+    other = View("n1", log=[(1, 10), (1, 11), (1, 99)])
+    assert "another entry 2" in str(invariant.check(other, _oracle()))
+
+
+def test_commit_within_end_fires_on_a_commit_and_on_a_durable_index_beyond_the_log():
+    invariant = CommitWithinEnd()
+    assert invariant.check(View(), _oracle()) is None
+    assert "has committed 3" in str(invariant.check(View(committed_index=Index(3)), _oracle()))
+    assert "calls 3 durable" in str(invariant.check(View(durable_index=Index(3)), _oracle()))
+
+
+def test_acknowledged_is_kept_fires_on_a_lost_a_moved_and_a_refused_message():
+    place = (KEY, 1, 148)
+    oracle = _oracle()
+    oracle.acknowledged.append(Acknowledged(Index(1), [1001], [place]))
+    assert AcknowledgedIsKept().check(View(), oracle) is None
+    lost = _oracle()
+    lost.acknowledged.append(Acknowledged(Index(3), [1003], [(KEY, 3, 348)]))
+    assert "is acknowledged, committed is 2" in str(AcknowledgedIsKept().check(View(), lost))
+    moved = _oracle()
+    moved.acknowledged.append(Acknowledged(Index(1), [1001], [(KEY, 0, 48)]))
+    assert "message 1001 is acknowledged at" in str(AcknowledgedIsKept().check(View(), moved))
+    refused = _oracle()
+    refused.refused_uids.add(1002)
+    assert "was refused, and is committed" in str(AcknowledgedIsKept().check(View(), refused))
+
+
+def test_acknowledged_is_kept_fires_on_a_serving_leader_without_it():
+    oracle = _oracle()
+    oracle.acknowledged.append(Acknowledged(Index(2), [1002], [(KEY, 2, 248)]))
+    leader = View(
+        "n1", role=Role.LEADER, curr_term=Term(2), leader_ready=True, log=[(1, 10), (1, 11), (2, 77)]
+    )
+    assert "without the acknowledged entry 2" in str(AcknowledgedIsKept().check(leader, oracle))
+
+
+def test_queue_offsets_dense_fires_on_a_hole_and_on_a_repeated_offset():
+    assert QueueOffsetsDense().check(View(), _oracle()) is None
+    for offset in (0, 5):
+        oracle = _oracle()
+        oracle.messages[2] = CommittedMessage(Index(2), *KEY, offset, 248, 50, 7, 1002)
+        assert "expected 2" in str(QueueOffsetsDense().check(View(), oracle))
+
+
+def test_visible_is_committed_fires_on_uncommitted_entries_and_on_a_wrong_unit():
+    def shown(view: View, oracle: Oracle) -> str | None:
+        invariant = VisibleIsCommitted()
+        before = View(applied_index=Index(-1), committed_index=Index(-1))
+        assert invariant.check(before, oracle) is None
+        return invariant.check(view, oracle)
+
+    assert shown(View(units=_units()), _oracle()) is None
+    assert "the group's commit is 2" in str(shown(View(applied_index=Index(3)), _oracle()))
+    assert "committed is 1" in str(shown(View(committed_index=Index(1), units=_units()), _oracle()))
+    wrong = _units() | {1: (0, 0, 0)}
+    assert "has unit (0, 0, 0)" in str(shown(View(units=wrong), _oracle()))
+    assert "has unit None" in str(shown(View(units={}), _oracle()))

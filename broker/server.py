@@ -137,8 +137,8 @@ class Broker:
     async def abort(self) -> None:
         """After a failure: leaves the files as a crash would."""
         await self._leave(is_clean=False)
-        await self._store_jobs_done()
         await self._dledger.close()
+        await self._store_jobs_done()  # last: until it is closed, the log gives the store more to do
         self._store.close(clean=False)
         self._jobs.close()
         self._lock.release()

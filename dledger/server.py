@@ -89,6 +89,7 @@ class DLedgerServer:
         self._server: asyncio.Server | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
 
     # -- start and end
     # -------------------------------------------------------------------------------------------
@@ -117,8 +118,10 @@ class DLedgerServer:
     async def close(self, *, clean: bool = False) -> None:
         """Leaves the network and the disk. Without `clean`, as a crash would leave them."""
         await self._close_links()
+        # What the last jobs say is heard by nobody, or it would begin others, in threads that nobody ends.
+        self._loop = None
+        self._is_closed = True
         await asyncio.get_running_loop().run_in_executor(None, self._close_job_threads)
-        self._loop = None  # what the last jobs still say is heard by nobody
         self.replica.close(clean=clean)
 
     def _close_job_threads(self) -> None:
@@ -159,6 +162,8 @@ class DLedgerServer:
             link.send(message, buffers)
 
     def submit(self, job: DiskJob) -> None:
+        if self._is_closed:
+            return
         thread = self._job_threads.get(job.kind)
         if thread is None:
             name = f"{self.config.self_id}-{job.kind}"
@@ -166,6 +171,8 @@ class DLedgerServer:
         thread.submit(job)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
+        if self._is_closed:
+            return
         assert self._loop is not None, "started"
         self._loop.call_soon(callback)
 

@@ -1,6 +1,7 @@
 """Three servers in one process over real loopback sockets: links, threads and the end of a member."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,26 @@ def test_a_member_restarted_at_once_is_found_again(tmp_path: Path) -> None:
         await servers.start(follower)
         await until(servers.converged)
         assert servers.leader() is leader
+        await servers.stop()
+
+    asyncio.run(run())
+
+
+def test_a_closed_server_begins_no_job_that_would_keep_its_process_alive(tmp_path: Path) -> None:
+    class Job:
+        kind = "late"
+
+        def run(self) -> None: ...
+
+    async def run() -> None:
+        servers = Servers(tmp_path)
+        await servers.start()
+        leader = await servers.elect()
+        await leader.close()
+        leader.submit(Job())
+        name = leader.config.self_id
+        assert [thread.name for thread in threading.enumerate() if thread.name.startswith(name)] == []
+        del servers.running[name]
         await servers.stop()
 
     asyncio.run(run())

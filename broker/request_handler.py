@@ -19,6 +19,9 @@ SEND_CODES = frozenset(
     {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 )
 PULL_CODES = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+# Of all other requests. Their bodies are read and answered in one go, which must not take so long that a leader's
+# followers elect another one: 4,096 groups of a heartbeat, 10,000 queues to lock.
+BODY_SIZE_MAX = 1024 * 1024
 
 
 class BrokerRequestHandler:
@@ -81,6 +84,10 @@ class BrokerRequestHandler:
                     ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                     f" request type {command.code} not supported",
                 )
+                continue
+            if len(command.body) > BODY_SIZE_MAX:
+                remark = f"body of {len(command.body)} bytes: {BODY_SIZE_MAX} are allowed"
+                answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
                 continue
             try:
                 handler(answers, channel, command, now_ms)

@@ -54,6 +54,13 @@ def dumps_fastjson(value: object) -> bytes:
 
 
 def _write(value: object, parts: list[bytes]) -> None:
+    try:
+        # What is plain JSON down to the bottom is one call; at a key that is no string it ends at once.
+        parts.append(orjson.dumps(value))
+        return
+    except orjson.JSONEncodeError as error:
+        if not isinstance(value, dict | list | tuple):
+            raise RemotingBodyError(f"no JSON form: {error}") from error
     if isinstance(value, dict):
         separator = b"{"
         for key, item in value.items():
@@ -66,18 +73,13 @@ def _write(value: object, parts: list[bytes]) -> None:
             _write(item, parts)
             separator = b","
         parts.append(b"}" if value else b"{}")
-    elif isinstance(value, list | tuple):
+    else:
         separator = b"["
         for item in value:
             parts.append(separator)
             _write(item, parts)
             separator = b","
         parts.append(b"]" if value else b"[]")
-    else:
-        try:
-            parts.append(orjson.dumps(value))
-        except orjson.JSONEncodeError as error:
-            raise RemotingBodyError(f"no JSON form: {error}") from error
 
 
 def _is_bean_key(key: object) -> TypeGuard[BeanKey]:

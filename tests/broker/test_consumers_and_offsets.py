@@ -151,6 +151,18 @@ def test_a_heartbeat_of_too_many_groups_is_refused_whole(broker: OneBroker) -> N
     assert broker.controller.consumers.groups == {}
 
 
+def test_a_body_beyond_the_limit_is_refused_unread(broker: OneBroker) -> None:
+    answer = broker.ask(RequestCode.HEART_BEAT, {}, heart_beat("c1").ljust(1024 * 1024 + 1))
+    assert (answer.code, answer.remark) == (
+        ResponseCode.INVALID_PARAMETER,
+        "body of 1048577 bytes: 1048576 are allowed",
+    )
+    assert (
+        broker.ask(RequestCode.HEART_BEAT, {}, heart_beat("c1").ljust(1024 * 1024)).code
+        == ResponseCode.SUCCESS
+    )
+
+
 def test_an_unknown_code_is_told_so(broker: OneBroker) -> None:
     answer = broker.ask(88888)
     assert (answer.code, answer.remark) == (

@@ -216,6 +216,9 @@ class Replica:
         except (DiskError, LedgerError) as error:
             self._fail(f"log failed: {error}", now_ms)
             raise
+        except Exception as error:
+            self._defect(error, now_ms)
+            raise
         finally:
             if self._later and not self._draining:
                 self._runtime.call_soon(self._drain)
@@ -324,8 +327,18 @@ class Replica:
         except (DiskError, LedgerError) as error:
             # The log cannot be read or written. What was to follow from this call is lost, so the member ends.
             self._fail(f"log failed: {error}", now_ms)
+        except Exception as error:
+            self._defect(error, now_ms)
+            raise
         if self._later:
             self._drain()
+
+    def _defect(self, error: Exception, now_ms: int) -> None:
+        """What nobody expected was raised with an Output half carried out: a member that went on would say what it
+        has not done. The stack is for whoever catches it.
+        """
+        self._fail(f"a defect of this program: {type(error).__name__}: {error}", now_ms)
+        self._runtime.call_soon(self._drain)
 
     def _carry_out(self, output: Output, now_ms: int) -> None:
         if output is NOTHING:

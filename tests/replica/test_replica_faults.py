@@ -368,3 +368,29 @@ def test_pushed_entries_that_lie_elsewhere_than_here_end_the_follower(
     group.run_until(lambda: follower.failure)
     assert "lies elsewhere" in str(follower.failure)
     assert leader.failure is None
+
+
+def test_a_defect_ends_the_member_instead_of_leaving_a_step_half_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = SimGroup()
+    group.start()
+    leader = group.elect()
+    group.run_for(50)
+    ends: list[AppendStatus] = []
+    group.append(leader, [b"never to be known"], ends.append)
+    group.members = {leader.id: leader}  # so that no majority completes it first
+
+    def broken(*_: object) -> None:
+        raise AssertionError("what cannot happen")
+
+    monkeypatch.setattr(leader.replica.member, "tick", broken)
+    with pytest.raises(AssertionError, match="what cannot happen"):
+        group.run_for(100)
+    group.run_until(lambda: leader.failure)
+    assert "defect" in str(leader.failure)
+    assert "what cannot happen" in str(leader.failure)
+    refusal = leader.replica.check_append(1, 1)
+    assert refusal is not None
+    assert refusal.reason is RefusalReason.STOPPED
+    assert ends == [AppendStatus.UNKNOWN]

@@ -66,7 +66,8 @@ class HttpEndpoint:
         await asyncio.get_running_loop().run_in_executor(None, importlib.import_module, "aiohttp.web")
         from aiohttp import web
 
-        self._web_server = web.Server(self._handle, access_log=None)
+        server_log = cast("logging.Logger", _ServerLog(log))
+        self._web_server = web.Server(self._handle, access_log=None, logger=server_log)
         doors, self._doors = self._doors, []
         for door in doors:
             door.hand_over_to(self._web_server())
@@ -86,6 +87,18 @@ class HttpEndpoint:
             case "/metrics":
                 return web.Response(text=metrics_text(status))
         return web.Response(text="try /status, /health or /metrics\n", status=404)
+
+
+class _ServerLog(logging.LoggerAdapter[logging.Logger]):
+    """aiohttp's log without the requests that are none: it would write each with a stack and all its bytes, and
+    anybody could fill the disk by it. They are answered 400, and that is all.
+    """
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **kwargs: Any) -> None:
+        from aiohttp.http_exceptions import HttpProcessingError
+
+        if not isinstance(exc_info, HttpProcessingError):
+            super().exception(msg, *args, exc_info=exc_info, **kwargs)
 
 
 class _Door(asyncio.Protocol):

@@ -1,0 +1,52 @@
+"""The HTTP port against clients that speak something else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from broker.http_endpoint import HttpEndpoint, Status
+
+pytestmark = pytest.mark.slow  # aiohttp takes its time to import
+
+
+def answers(status: Callable[[], Status], *requests: bytes) -> list[bytes]:
+    async def main() -> list[bytes]:
+        endpoint = HttpEndpoint("127.0.0.1", 0, status)
+        await endpoint.start()
+        told = []
+        for request in requests:
+            reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+            writer.write(request)
+            async with asyncio.timeout(20):
+                told.append(await reader.read())
+            writer.close()
+            await writer.wait_closed()
+        await endpoint.close()
+        return told
+
+    return asyncio.run(main())
+
+
+def test_what_is_no_request_is_answered_400_and_leaves_nothing_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    no_requests = (
+        b"\x00\x01garbage" * 100 + b"\r\n\r\n",
+        b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n",
+        b"\xff" * 50_000,
+    )
+    told = answers(dict, *no_requests)
+    assert [answer.split(b"\r\n")[0] for answer in told] == [b"HTTP/1.0 400 Bad Request"] * 3
+    assert caplog.text == ""
+
+
+def test_a_defect_of_ours_is_logged_with_its_stack(caplog: pytest.LogCaptureFixture) -> None:
+    def status() -> Status:
+        raise ZeroDivisionError
+
+    (answer,) = answers(status, b"GET /status HTTP/1.0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.0 500 ")
+    assert "ZeroDivisionError" in caplog.text

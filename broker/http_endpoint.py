@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 Status = dict[str, Any]
 
 RECEIVED_MAX = 64 * 1024  # of one connection before aiohttp is there
+# One more, and the oldest is closed. aiohttp sets no time limit for a request, and each connection may hold a MiB.
+CONNECTIONS_MAX = 64
 
 # Status values that are numbers, as gauges.
 _GAUGES = ("term", "ledger_begin", "ledger_end", "committed", "applied", "synced", "reput")
@@ -55,6 +57,9 @@ class HttpEndpoint:
 
     def _make_protocol(self) -> asyncio.Protocol:
         if self._web_server is not None:
+            connections = self._web_server.connections
+            if len(connections) >= CONNECTIONS_MAX:
+                connections[0].force_close()
             return self._web_server()
         door = _Door()
         self._doors.append(door)

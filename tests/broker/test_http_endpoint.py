@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.http_endpoint import HttpEndpoint, Status
+from broker.http_endpoint import CONNECTIONS_MAX, HttpEndpoint, Status
 
 pytestmark = pytest.mark.slow  # aiohttp takes its time to import
 
@@ -41,6 +41,28 @@ def test_what_is_no_request_is_answered_400_and_leaves_nothing_in_the_log(
     told = answers(dict, *no_requests)
     assert [answer.split(b"\r\n")[0] for answer in told] == [b"HTTP/1.0 400 Bad Request"] * 3
     assert caplog.text == ""
+
+
+def test_idle_connections_make_room_for_one_that_asks() -> None:
+    async def main() -> None:
+        endpoint = HttpEndpoint("127.0.0.1", 0, dict)
+        await endpoint.start()
+        connections = []
+        async with asyncio.timeout(20):
+            for number in range(CONNECTIONS_MAX + 1):
+                reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+                connections.append((reader, writer))
+                if number in (0, CONNECTIONS_MAX):
+                    writer.write(b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n")
+                    assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+            await connections[0][0].read()  # to its end
+        assert [reader.at_eof() for reader, _ in connections[1:]] == [False] * CONNECTIONS_MAX
+        for _, writer in connections:
+            writer.close()
+            await writer.wait_closed()
+        await endpoint.close()
+
+    asyncio.run(main())
 
 
 def test_a_defect_of_ours_is_logged_with_its_stack(caplog: pytest.LogCaptureFixture) -> None:

@@ -312,6 +312,7 @@ def read_broker_config(properties: list[Property]) -> tuple[BrokerConfig, list[s
         )
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
+    _check_ports(config, source)
     # RocketMQ keeps the period between 10 s and a minute whatever the file says.
     period = min(max(config.register_name_server_period_ms, 10_000), 60_000)
     if period != config.register_name_server_period_ms:
@@ -320,6 +321,23 @@ def read_broker_config(properties: list[Property]) -> tuple[BrokerConfig, list[s
         )
         config = replace(config, register_name_server_period_ms=period)
     return config, warnings
+
+
+def _check_ports(config: BrokerConfig, source: str) -> None:
+    """Bound one after the other, the later one would only be told that somebody has the port."""
+    dledger = config.dledger
+    keys = {config.listen_port: "listenPort"}
+    for key, port in (
+        (f"dLegerPeers of {dledger.self_id}", split_address(dledger.peers[dledger.self_id])[1]),
+        ("pyDLedgerHttpPort", config.http_port),
+    ):
+        if port is None:
+            continue
+        if port in keys:
+            raise ConfigError(
+                f"{source}: {keys[port]} and {key} are both {port}; each needs a port of its own"
+            )
+        keys[port] = key
 
 
 def _take(values: Mapping[str, object], kind: type) -> dict[str, Any]:

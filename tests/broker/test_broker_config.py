@@ -68,6 +68,11 @@ def test_peers_can_be_dialled_elsewhere() -> None:
         ("pyDLedgerPeerDial=n9=127.0.0.1:1", "pyDLedgerPeerDial names n9"),
         ("dLegerPeers=n0:127.0.0.1", "dLegerPeers="),
         ("mapedFileSizeCommitLog=1000000", "multiple of 4096"),
+        ("listenPort=20910\npyDLedgerHttpPort=20910", "listenPort and pyDLedgerHttpPort are both 20910"),
+        (
+            "dLegerPeers=n1-127.0.0.1:20915\nlistenPort=20915",
+            "listenPort and dLegerPeers of n1 are both 20915",
+        ),
         ("dLegerPeers=n0-10.0.0.1:1;n1-10.0.0.2:1", "pyDLedgerClusterSecret may be empty only"),
     ],
 )

@@ -57,6 +57,10 @@ class NodeLayout:
         return Path(self.dir) / "broker.log"
 
 
+# Keys that would be wrong in all conf files but one.
+_OWN_TO_EACH = frozenset({"listenPort", "storePathRootDir", "dLegerSelfId", "pyDLedgerHttpPort"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterLayout:
     """`peer_dials`: "n0:n1" to the address at which n0 reaches n1's Raft port. `conf`: further lines of every conf
@@ -75,7 +79,11 @@ class ClusterLayout:
         highest = self.base_port + 16 + 10 * (self.nodes_per_group * self.groups - 1)
         if self.base_port < 1 or highest > 65535:
             raise ClusterOptionError(
-                f"--base-port {self.base_port} needs the ports up to {highest}: 65535 is the last"
+                f"--base-port {self.base_port} needs the ports up to {highest}: 1 is the first, 65535 the last"
+            )
+        for key in sorted(_OWN_TO_EACH & self.conf.keys()):
+            raise ClusterOptionError(
+                f"--conf {key}=…: each broker has its own here, by --base-port and --dir"
             )
         known = {node.id for node in self.nodes}
         for link in self.peer_dials:

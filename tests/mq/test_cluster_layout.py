@@ -67,7 +67,9 @@ def test_a_layout_survives_its_state_file() -> None:
     [
         ({"nodes_per_group": 0}, "at least 1"),
         ({"groups": 0}, "at least 1"),
-        ({"base_port": 65510}, "65535 is the last"),
+        ({"base_port": 65510}, "65535 the last"),
+        ({"base_port": 0}, "1 is the first"),
+        ({"conf": {"flushDiskType": "ASYNC_FLUSH", "listenPort": "1"}}, "--conf listenPort=…: each broker"),
         ({"peer_dials": {"n0:n9": "h:1"}}, "give FROM:TO"),
         ({"peer_dials": {"n0:n0": "h:1"}}, "give FROM:TO"),
     ],

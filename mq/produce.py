@@ -18,6 +18,7 @@ from mq.line_source import FieldReader, LineSource, field_reader
 from mqclient import Message, Producer, ProducerConfig, SendError, SendPipeline, SendResult
 
 SHOW_INTERVAL_S = 0.1
+BODY_SIZE_MAX = ProducerConfig().body_size_max
 
 
 @dataclass(slots=True)
@@ -146,6 +147,10 @@ async def _send_lines(
             async for lines in source.chunks():
                 for line in lines:
                     number += 1
+                    if len(line) > BODY_SIZE_MAX:
+                        raise ValueError(
+                            f"line {number} has {len(line)} bytes, a message holds {BODY_SIZE_MAX} at most"
+                        )
                     key = keys(number, line)
                     await pipeline.put(
                         Message(topic, line, tags=tags(number, line), keys=(key,) if key else ())

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from message.decoder import MessageExt
-from message.names import group_fault, retry_topic
+from message.names import group_fault, retry_topic, topic_fault
 from message.tags import SUB_ALL, build_subscription
 from mqclient.client_instance import ClientInstance
 from mqclient.consumer_config import ConsumeFromWhere, ConsumerConfig
@@ -58,6 +58,9 @@ class PushConsumer:
         """
         if (fault := group_fault(group)) is not None:
             raise ValueError(fault)
+        for topic in subscriptions:
+            if (fault := topic_fault(topic)) is not None:
+                raise ValueError(fault)
         self.group = group
         self._config = config or ConsumerConfig()
         self._subscriptions = {
@@ -78,6 +81,7 @@ class PushConsumer:
         self._batches: asyncio.Queue[ConsumeBatch | None] = asyncio.Queue()
         self._rebalance_now = asyncio.Event()
         self._greet_again = False
+        self._routes_missed: set[str] = set()  # topics whose missing route has been told
 
     @property
     def client_id(self) -> str:
@@ -295,7 +299,9 @@ class PushConsumer:
                 try:
                     await self._instance.routes.refresh(topic)
                 except MQClientError as error:
-                    log.debug("no route topic=%s reason=%s", topic, error)
+                    if topic not in self._routes_missed and topic != retry_topic(self.group):
+                        self._routes_missed.add(topic)
+                        log.warning("no route yet, looking on topic=%s reason=%s", topic, error)
 
     def _group_unknown(self) -> None:
         self._greet_again = True

@@ -139,6 +139,13 @@ def test_a_mistake_is_one_clear_line(arguments: tuple[str, ...], reason: str) ->
 
 
 @pytest.mark.slow
+def test_a_line_that_is_too_long_for_a_message_is_named_by_its_number() -> None:
+    done = mq("produce", "-n", "127.0.0.1:1", "--topic", "T", stdin="\n" + "a" * 4_194_305 + "\n")
+    assert done.returncode == 1
+    assert done.stderr == "mq: line 1 has 4194305 bytes, a message holds 4194304 at most\n"
+
+
+@pytest.mark.slow
 def test_a_send_that_nobody_acknowledges_is_counted_and_fails_the_command() -> None:
     done = mq("produce", "-n", "127.0.0.1:1", "--topic", "T", "--timeout-s", "0.1", "--json", stdin="a\nb\n")
     assert done.returncode == 1

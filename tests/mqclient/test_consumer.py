@@ -212,7 +212,7 @@ def test_closing_ends_the_readers_that_wait() -> None:
     run(story())
 
 
-def test_a_topic_that_comes_later_is_found() -> None:
+def test_a_topic_that_comes_later_is_found(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         async with (
             FakeGroup(topics=()) as group,
@@ -221,11 +221,15 @@ def test_a_topic_that_comes_later_is_found() -> None:
             await until(lambda: len(group.namesrv.requests) > 3)
             group.topics.add("T")
             await until(lambda: len(consumer.queues) == 4)
+            assert [record.levelname for record in caplog.records] == ["WARNING"]
+            assert "no route yet, looking on topic=T reason=topic T is not known" in caplog.text
 
     run(story())
 
 
-@pytest.mark.parametrize(("group", "expression"), [("", "*"), ("g b", "*"), ("g", "||")])
-def test_a_name_or_expression_that_is_none_is_refused(group: str, expression: str) -> None:
-    with pytest.raises(ValueError, match=r"group|split"):
-        PushConsumer("127.0.0.1:9876", group, {"T": expression})
+@pytest.mark.parametrize(
+    ("group", "topic", "expression"), [("", "T", "*"), ("g b", "T", "*"), ("g", "T", "||"), ("g", "a b", "*")]
+)
+def test_a_name_or_expression_that_is_none_is_refused(group: str, topic: str, expression: str) -> None:
+    with pytest.raises(ValueError, match=r"group|topic|split"):
+        PushConsumer("127.0.0.1:9876", group, {topic: expression})

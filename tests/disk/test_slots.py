@@ -71,6 +71,7 @@ def test_both_slots_damaged_is_an_error_and_not_a_first_start(tmp_path: Path) ->
             Slots(RealDisk(), str(path))
 
 
+@pytest.mark.slow
 def test_a_torn_write_leaves_the_record_before_or_the_new_one(tmp_path: Path) -> None:
     """What is on disk for sure is the file as it was synced last; of what came later any part may be there."""
     path = tmp_path / "s"
@@ -91,6 +92,7 @@ def test_a_torn_write_leaves_the_record_before_or_the_new_one(tmp_path: Path) ->
         path.write_bytes(after)
 
 
+@pytest.mark.slow
 def test_a_torn_write_after_a_restart_leaves_the_record_that_was_read(tmp_path: Path) -> None:
     path = tmp_path / "s"
     slots = Slots(RealDisk(), str(path))

@@ -87,6 +87,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_what_is_written_reads_back(value: object) -> None:
     assert loads_fastjson(dumps_fastjson(value)) == value

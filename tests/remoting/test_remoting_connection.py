@@ -158,6 +158,7 @@ def test_binary_headers_of_one_shape_are_read_as_the_first_of_them() -> None:
         assert command.encode() == frame
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

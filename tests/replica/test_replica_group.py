@@ -69,6 +69,7 @@ def test_on_done_never_runs_inside_append(tmp_path: Path) -> None:
     assert ends == [AppendStatus.SUCCESS]
 
 
+@pytest.mark.slow
 @FLUSH_MODES
 def test_what_was_acknowledged_is_there_after_the_leader_is_lost(
     tmp_path: Path, flush_mode: FlushMode

@@ -47,6 +47,7 @@ def all_units(store: ConsumeQueueStore, topic: bytes = b"T") -> list[tuple[int, 
     return [queue.unit(offset) for offset in range(queue.min_offset, queue.max_offset)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     steps=st.lists(st.one_of(st.integers(1, 25), st.just("flush"), st.just("reopen")), max_size=14),
@@ -189,6 +190,7 @@ def test_a_topic_that_names_no_directory_is_kept_inside_all_the_same(tmp_path: P
     assert all_units(store, b"../../evil") == [unit(0), unit(1)]
 
 
+@pytest.mark.slow
 def test_more_queues_than_descriptors_or_one_job_take_are_all_flushed(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     for number in range(150):

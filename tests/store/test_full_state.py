@@ -181,6 +181,7 @@ def test_a_leader_writes_a_full_state_per_data_file_in_parts(tmp_path: Path) -> 
     assert packed[0] == packed[1] == packed[2]
 
 
+@pytest.mark.slow
 def test_a_new_leader_starts_a_record_of_its_own(tmp_path: Path) -> None:
     group = StoreGroup(tmp_path, 3)
     group.start()

@@ -164,6 +164,7 @@ def lose_all_that_is_derived(root: Path) -> None:
     lose_all_checkpoints(root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a crash"])
 @pytest.mark.parametrize(
     "damage",
@@ -316,6 +317,7 @@ def test_exports_are_java_shaped_with_the_generation_before_beside_them(tmp_path
     assert "\t" in (config / "topics.json").read_text()
 
 
+@pytest.mark.slow
 def test_members_have_equal_queues_whether_they_appended_or_received(tmp_path: Path) -> None:
     group = StoreGroup(tmp_path, 3)
     group.start()

@@ -21,8 +21,10 @@ log = logging.getLogger(__name__)
 
 Status = dict[str, Any]
 
-RECEIVED_MAX = 64 * 1024  # of one connection before aiohttp is there
-# One more, and the oldest is closed. aiohttp sets no time limit for a request, and each connection may hold a MiB.
+# Of one connection at once: no GET has more. aiohttp takes milliseconds, and several times the memory, to find out that
+# the 256 KiB of a full read are no request; a few such clients kept the event loop for seconds.
+RECEIVED_MAX = 16 * 1024
+# One more, and the oldest is closed: aiohttp sets no time limit for a request.
 CONNECTIONS_MAX = 64
 
 # Status values that are numbers, as gauges.
@@ -56,14 +58,10 @@ class HttpEndpoint:
             await self._web_server.shutdown(1.0)
 
     def _make_protocol(self) -> asyncio.Protocol:
+        door = _Door(self._doors)
         if self._web_server is not None:
-            connections = self._web_server.connections
-            if len(connections) >= CONNECTIONS_MAX:
-                connections[0].force_close()
-            return self._web_server()
-        door = _Door()
-        self._doors.append(door)
-        if self._import is None:
+            door.hand_over_to(self._web_server())
+        elif self._import is None:
             self._import = asyncio.get_running_loop().create_task(self._import_aiohttp())
         return door
 
@@ -73,8 +71,7 @@ class HttpEndpoint:
 
         server_log = cast("logging.Logger", _ServerLog(log))
         self._web_server = web.Server(self._handle, access_log=None, logger=server_log)
-        doors, self._doors = self._doors, []
-        for door in doors:
+        for door in self._doors:
             door.hand_over_to(self._web_server())
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
@@ -107,32 +104,67 @@ class _ServerLog(logging.LoggerAdapter[logging.Logger]):
 
 
 class _Door(asyncio.Protocol):
-    """A connection that came before aiohttp was there. What it says meanwhile is kept and passed on."""
+    """One connection. What it says is kept until aiohttp is there, and passed on from then.
 
-    def __init__(self) -> None:
+    `doors` are the open ones, the oldest first.
+    """
+
+    def __init__(self, doors: list[_Door]) -> None:
+        self._doors = doors
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
+        self._handler: asyncio.Protocol | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport without being one.
         self._transport = cast("asyncio.Transport", transport)
+        if len(self._doors) >= CONNECTIONS_MAX:
+            self._doors.pop(0).abort()
+        self._doors.append(self)
+        if self._handler is not None:
+            self._handler.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        self._received += data
-        if self._transport is not None and len(self._received) > RECEIVED_MAX:
-            self._transport.abort()
+        if len(self._received) + len(data) > RECEIVED_MAX:
+            self.abort()
+        elif self._handler is not None:
+            self._handler.data_received(data)
+        else:
+            self._received += data
+
+    def eof_received(self) -> bool | None:
+        return self._handler.eof_received() if self._handler is not None else None
+
+    def pause_writing(self) -> None:
+        if self._handler is not None:
+            self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._handler is not None:
+            self._handler.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self in self._doors:
+            self._doors.remove(self)
+        if self._handler is not None:
+            self._handler.connection_lost(exc)
 
-    def hand_over_to(self, protocol: asyncio.Protocol) -> None:
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def hand_over_to(self, handler: asyncio.Protocol) -> None:
+        """Before the connection is made, or once after."""
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is not None and transport.is_closing():
             return
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        if self._received:
-            protocol.data_received(bytes(self._received))
+        self._handler = handler
+        if transport is not None:
+            handler.connection_made(transport)
+            if self._received:
+                handler.data_received(bytes(self._received))
+                self._received.clear()
 
 
 def metrics_text(status: Status) -> str:

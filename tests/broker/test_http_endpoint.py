@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -35,11 +36,35 @@ def test_what_is_no_request_is_answered_400_and_leaves_nothing_in_the_log(
 ) -> None:
     no_requests = (
         b"\x00\x01garbage" * 100 + b"\r\n\r\n",
-        b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n",
-        b"\xff" * 50_000,
+        b"GET /" + b"a" * 10_000 + b" HTTP/1.1\r\n\r\n",
+        b"\xff" * 5_000,
     )
     told = answers(dict, *no_requests)
     assert [answer.split(b"\r\n")[0] for answer in told] == [b"HTTP/1.0 400 Bad Request"] * 3
+    assert caplog.text == ""
+
+
+def test_more_than_any_request_has_ends_the_connection_unread(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        endpoint = HttpEndpoint("127.0.0.1", 0, dict)
+        await endpoint.start()
+        async with asyncio.timeout(20):
+            for _ in range(2):  # while aiohttp is being imported, and after
+                reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+                with contextlib.suppress(ConnectionError):
+                    writer.write(b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 4_000_000)
+                    assert await reader.read() == b""
+                writer.close()
+                with contextlib.suppress(ConnectionError):
+                    await writer.wait_closed()
+                reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+                writer.write(b"GET /health HTTP/1.0\r\n\r\n")
+                assert (await reader.read()).endswith(b"ok\n")
+                writer.close()
+                await writer.wait_closed()
+        await endpoint.close()
+
+    asyncio.run(main())
     assert caplog.text == ""
 
 

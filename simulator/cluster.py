@@ -7,6 +7,7 @@ from random import Random
 from dledger.core.messages import Message, PeerId
 from dledger.core.output import Role
 from simulator.convergence import Convergence
+from simulator.election_accidents import ElectionAccidents
 from simulator.event_loop import EventLoop
 from simulator.faults import Faults
 from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
@@ -80,6 +81,9 @@ class Cluster:
             self.network.add(member.member_id, member)
         self.workload = Workload(self.loop, self.members, self.oracle, options, Random(f"{seed}/workload"))
         self.faults = Faults(self.loop, self.members, self.network, options, Random(f"{seed}/faults"))
+        self.accidents = ElectionAccidents(
+            self.loop, self.members, self.network, options, Random(f"{seed}/accidents"), self.faults
+        )
         self.invariants: list[Invariant] = [
             ElectionSafety(),
             LogMatching(),
@@ -163,9 +167,9 @@ class Cluster:
             looked.leading_term = raft.curr_term
             self.counts.elections += 1
             self.trace.add(self.loop.now_us, "{} leads term {}", member.member_id, raft.curr_term)
-            self.faults.new_leader(member)
+            self.accidents.new_leader(member)
         if raft.curr_vote_for not in (None, member.member_id, looked.voted_for):
-            self.faults.new_vote(member)
+            self.accidents.new_vote(member, raft.curr_term, raft.curr_vote_for)
         looked.voted_for = raft.curr_vote_for
         if log.log_generation != looked.log_generation:
             looked.log_generation = log.log_generation

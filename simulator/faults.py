@@ -18,6 +18,8 @@ from simulator.options import Options
 _CRASH_POINT_MAX = 60
 # A disk that hangs does so for about the time after which a leader falls silent (MemberConfig.stalled_sync_ms).
 _HUNG_US = 7_000_000
+# How many faults are left out while nobody can lead.
+_PATIENCE = 0.9
 
 
 class Faults:
@@ -41,15 +43,15 @@ class Faults:
         self._options = options
         self._random = random
         self._makers: dict[str, Callable[[SimMember], bool]] = {
-            "crash": self._crash,
-            "crash_point": self._crash_point,
-            "power_loss": self._power_loss,
+            "crash": self.crash,
+            "crash_point": self.crash_point,
+            "power_loss": self.power_loss,
             "power_loss_of_all": self._power_loss_of_all,
             "clean_stop": self._clean_stop,
-            "pause": self._pause,
+            "pause": self.pause,
             "partition": self._partition,
             "one_way": self._one_way,
-            "isolate_leader": self._isolate_leader,
+            "isolate_leader": self.isolate_leader,
             "close_connection": self._close_connection,
             "slow_disk": self._slow_disk,
             "hung_disk": self._hung_disk,
@@ -70,6 +72,8 @@ class Faults:
         )
         kinds = list(options.faults)
         (kind,) = random.choices(kinds, [options.faults[kind] for kind in kinds])
+        if self._is_majority_away() and random.random() < _PATIENCE:
+            return
         # Half of all faults meet the leader: it has the most to lose.
         leaders = [
             member for member in self._members if member.process is not None and member.process.store.serving
@@ -78,6 +82,11 @@ class Faults:
         if self._makers[kind](member):
             self.happened[kind] += 1
             member.trace.add(self._loop.now_us, "fault {} at {}", kind, member.member_id)
+
+    def _is_majority_away(self) -> bool:
+        """A group that cannot lead learns little from one more fault."""
+        away = sum(member.process is None or member.is_paused for member in self._members)
+        return away > (len(self._members) - 1) // 2
 
     def heal(self) -> None:
         """From here on nothing hinders the group."""
@@ -89,77 +98,32 @@ class Faults:
             self._heal_disk(member)
             if member.is_paused:
                 member.resume()
-            self._restart(member)
-
-    def new_leader(self, member: SimMember) -> None:
-        """Leaders that fall one after the other leave logs that differ: the case of figure 8 in the Raft paper."""
-        random, options = self._random, self._options
-        if not self.is_healed and random.random() < options.leader_falls:
-            if options.rolling_isolation:
-                maker = self._isolate_instead
-            else:
-                makers = (self._crash, self._crash_point, self._power_loss, self._isolate_leader, self._pause)
-                maker = random.choice(makers)
-            delay_us = int(options.leader_falls_us_max ** random.random())
-            self._loop.call_later(delay_us, self._let_fall, member, maker)
-
-    def _let_fall(self, member: SimMember, maker: Callable[[SimMember], bool]) -> None:
-        if not self.is_healed and maker(member):
-            self.happened["leader_fell"] += 1
-            member.trace.add(self._loop.now_us, "new leader {} falls by {}", member.member_id, maker.__name__)
-
-    def _isolate_instead(self, member: SimMember) -> bool:
-        """Cut off until another is: what it wrote is on its own disk alone, and it comes back for the next election."""
-        for path in self._network.paths.values():
-            path.is_blocked = False
-        pairs = [pair for pair in self._network.paths if member.member_id in pair]
-        for pair in pairs:
-            self._network.close(*pair)
-        for pair in pairs:
-            self._network.paths[pair].is_blocked = True
-        return True
-
-    def new_vote(self, member: SimMember) -> None:
-        """A voter that is gone as soon as it has voted, and back before the election is over."""
-        random, options = self._random, self._options
-        if not self.is_healed and random.random() < options.voter_falls:
-            delay_us = int(options.leader_falls_us_max ** random.random())
-            self._loop.call_later(delay_us, self._voter_falls, member)
-
-    def _voter_falls(self, member: SimMember) -> None:
-        if self.is_healed or member.process is None:
-            return
-        if self._may_lose(member):
-            self._lose_power(member)  # no closed connection tells the candidates
-        else:
-            member.end_process()
-        self.happened["voter_fell"] += 1
-        self._loop.call_later(self._random.randint(100, 50_000), self._restart, member)
+            self.restart(member)
 
     # -- processes and power -----------------------------------------------------------------------------------
 
-    def _crash(self, member: SimMember) -> bool:
+    def crash(self, member: SimMember) -> bool:
         if member.process is None:
             return False
         member.end_process()
         self.restart_later(member)
         return True
 
-    def _crash_point(self, member: SimMember) -> bool:
+    def crash_point(self, member: SimMember) -> bool:
         """Killed at some disk operation, maybe in the recovery of its next life."""
         member.disk.crash_after = self._random.randrange(_CRASH_POINT_MAX)
         return False  # counted when it is reached
 
     def crash_point_reached(self, member: SimMember) -> None:
         self.happened["crash_point"] += 1
-        if self._random.random() < 0.5 and self._may_lose(member):
-            self._lose_power(member)
+        if self._random.random() < 0.5 and self.may_lose(member):
+            self.lose_power(member)
         self.restart_later(member)
 
-    def _power_loss(self, member: SimMember) -> bool:
-        if not self._may_lose(member):
+    def power_loss(self, member: SimMember) -> bool:
+        if not self.may_lose(member):
             return False
-        self._lose_power(member)
+        self.lose_power(member)
         self.restart_later(member)
         return True
 
@@ -168,11 +132,11 @@ class Faults:
         if self._options.flush_mode is FlushMode.ASYNC_FLUSH:
             return False
         for each in self._members:
-            self._lose_power(each)
+            self.lose_power(each)
             self.restart_later(each)
         return True
 
-    def _lose_power(self, member: SimMember) -> None:
+    def lose_power(self, member: SimMember) -> None:
         had_process = member.process is not None
         lost = member.lose_power()
         if lost:
@@ -181,7 +145,7 @@ class Faults:
         if self._options.flush_mode is FlushMode.ASYNC_FLUSH and (lost or had_process):
             member.has_lost = True
 
-    def _may_lose(self, member: SimMember) -> bool:
+    def may_lose(self, member: SimMember) -> bool:
         """A minority may lose what it has acknowledged: entire disks, or under ASYNC_FLUSH the page cache."""
         if self._options.flush_mode is FlushMode.SYNC_FLUSH:
             return True
@@ -199,7 +163,7 @@ class Faults:
         self.restart_later(member)
         return True
 
-    def _pause(self, member: SimMember) -> bool:
+    def pause(self, member: SimMember) -> bool:
         if member.process is None or member.is_paused:
             return False
         process = member.process
@@ -213,13 +177,13 @@ class Faults:
         return True
 
     def restart_later(self, member: SimMember) -> None:
-        self._loop.call_later(self._draw_duration_us(), self._restart, member)
+        self._loop.call_later(self._draw_duration_us(), self.restart, member)
 
-    def _restart(self, member: SimMember) -> None:
+    def restart(self, member: SimMember) -> None:
         if member.process is not None and not member.process.is_stopping:
             return
         if member.process is not None:
-            self._loop.call_later(10_000, self._restart, member)  # its clean stop is under way
+            self._loop.call_later(10_000, self.restart, member)  # its clean stop is under way
             return
         member.start()
 
@@ -229,21 +193,21 @@ class Faults:
         """Two groups that do not hear each other."""
         ids = [other.member_id for other in self._members]
         one_side = set(self._random.sample(ids, self._random.randint(1, len(ids) - 1)))
-        return self._block(
+        return self.block(
             [pair for pair in self._network.paths if (pair[0] in one_side) != (pair[1] in one_side)]
         )
 
     def _one_way(self, member: SimMember) -> bool:
         pairs = sorted(self._network.paths)
-        return self._block(self._random.sample(pairs, self._random.randint(1, len(pairs) // 2)))
+        return self.block(self._random.sample(pairs, self._random.randint(1, len(pairs) // 2)))
 
-    def _isolate_leader(self, member: SimMember) -> bool:
+    def isolate_leader(self, member: SimMember) -> bool:
         process = member.process
         if process is None or process.replica.member.role is not Role.LEADER:
             return False
         member_id = member.member_id
         outgoing, incoming = self._random.choice(((True, True), (True, False), (False, True)))
-        return self._block(
+        return self.block(
             [
                 pair
                 for pair in self._network.paths
@@ -251,10 +215,10 @@ class Faults:
             ]
         )
 
-    def _block(self, pairs: list[tuple[str, str]]) -> bool:
+    def block(self, pairs: list[tuple[str, str]], *, notice: float = 0.5) -> bool:
+        """For a while. `notice`: how probably the kernel, or a proxy, closes the connections over these paths."""
         paths = [self._network.paths[pair] for pair in pairs if not self._network.paths[pair].is_blocked]
-        if self._random.random() < 0.5:
-            # The kernel, or a proxy, notices.
+        if self._random.random() < notice:
             for pair in pairs:
                 self._network.close(*pair)
         for path in paths:

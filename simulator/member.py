@@ -247,6 +247,10 @@ class SimMember:
             member=MemberConfig(
                 self_id=member_id,
                 peers=tuple(member_ids),
+                heart_beat_interval_ms=options.heart_beat_interval_ms,
+                election_timeout_ms_min=options.election_timeout_ms_min,
+                election_timeout_ms_max=options.election_timeout_ms_min * 8 // 5,
+                check_quorum_ms=options.election_timeout_ms_min,
                 push_size_max=options.push_size_max,
                 push_window_size=options.push_window_size,
             ),

@@ -149,7 +149,7 @@ class SimNetwork:
         self._loop.call_later(delay_us, self.members[end].link_down, connection, peer)
 
     def _dial_later(self, dialler: PeerId, acceptor: PeerId, *, soon: bool = False) -> None:
-        if (dialler, acceptor) in self._dialling:
+        if (dialler, acceptor) in self._dialling and not soon:
             return
         self._dialling.add((dialler, acceptor))
         delay_us = self.draw_delay_us() if soon else self._random.randint(*_DIAL_BACKOFF_US)
@@ -169,3 +169,6 @@ class SimNetwork:
         connection = self.up[dialler, acceptor] = Connection(dialler, acceptor, self._connection_count)
         members[acceptor].link_up(connection, dialler)
         members[dialler].link_up(connection, acceptor)
+        # Who is dialled sees that the other is there, and does not sit out its back-off.
+        if (acceptor, dialler) not in self.up:
+            self._dial_later(acceptor, dialler, soon=True)

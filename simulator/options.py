@@ -34,6 +34,8 @@ class Options:
     fault_phase_ms: int
     # the group
     tick_interval_ms: int
+    heart_beat_interval_ms: int
+    election_timeout_ms_min: int
     data_file_size: int
     index_file_size: int
     consume_queue_file_size: int
@@ -62,7 +64,7 @@ class Options:
     fault_duration_ms_max: int
     leader_falls: float  # how many new leaders fall soon after their election
     leader_falls_us_max: int
-    voter_falls: float
+    voter_falls: float  # how many voters fall behind a vote that another candidate still hopes for
     rolling_isolation: bool  # they fall by being cut off, each until the next one is
     faults: dict[str, int] = field(default_factory=dict)  # kind -> weight
 
@@ -80,24 +82,30 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
     """The same for the same arguments, on every machine."""
     random = Random(f"{seed}/options")
     drawn_count = random.choice((3, 3, 3, 5))
-    delay_us_max = random.choice((200, 1_000, 5_000, 30_000, 100_000))
-    sync_latency_us_max = random.choice((300, 2_000, 10_000, 40_000))
+    # The rarest orders of events need many elections in a row, each with its own accident.
+    is_stormy = random.random() < 0.4
+    delay_us_max = random.choice(
+        (1_000, 5_000, 30_000) if is_stormy else (200, 1_000, 5_000, 30_000, 100_000)
+    )
+    sync_latency_us_max = random.choice(
+        (2_000, 10_000, 40_000) if is_stormy else (300, 2_000, 10_000, 40_000)
+    )
     # A seed with a few kinds of faults goes deeper into each than one with all of them.
     kinds = sorted(_FAULT_WEIGHTS)
     chosen = random.sample(kinds, random.randint(3, len(kinds)))
-    # The rarest orders of events need many elections in a row, each with its own accident.
-    is_stormy = random.random() < 0.4
     flush_mode = FlushMode.SYNC_FLUSH if random.random() < 0.75 else FlushMode.ASYNC_FLUSH
     return Options(
         member_count=member_count or drawn_count,
         flush_mode=flush_mode,
         fault_phase_ms=random.randint(8_000, 20_000),
-        tick_interval_ms=random.choice((10, 20)),
+        tick_interval_ms=10,
+        heart_beat_interval_ms=50 if is_stormy else 150,
+        election_timeout_ms_min=300 if is_stormy else 1_000,
         data_file_size=random.choice((16_384, 32_768, 65_536)),
         index_file_size=32 * random.choice((64, 256, 1024)),
         consume_queue_file_size=20 * random.choice((10, 50, 200)),
         recent_bytes_max=random.choice((0, 4_096, 65_536, 1 << 20)),
-        push_size_max=random.choice((512, 4_096, 65_536)),
+        push_size_max=512 if is_stormy else random.choice((512, 4_096, 65_536)),
         push_window_size=random.choice((65_536, 262_144)),
         checkpoint_entries_max=random.choice((20, 100, 1_000)),
         clock_skew_ms_max=random.choice((0, 5, 10_000)),
@@ -109,15 +117,15 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         straggling=random.choice((0.0, 0.0, 0.002, 0.02)),
         sync_latency_us_min=random.randint(50, sync_latency_us_max // 2),
         sync_latency_us_max=sync_latency_us_max,
-        put_interval_us=random.choice((10_000, 30_000, 100_000)),
+        put_interval_us=random.choice((10_000, 30_000) if is_stormy else (10_000, 30_000, 100_000)),
         batch_count_max=random.choice((1, 3, 8)),
         body_size_max=random.choice((60, 300, 2_000)),
         queue_count=random.randint(1, 6),
-        fault_interval_ms=random.choice((150, 500, 1_500)),
-        fault_duration_ms_max=random.choice((200, 1_000, 4_000)),
+        fault_interval_ms=2_000 if is_stormy else random.choice((300, 800, 2_000)),
+        fault_duration_ms_max=random.choice((200, 1_000) if is_stormy else (200, 1_000, 4_000)),
         leader_falls=0.8 if is_stormy else random.choice((0.0, 0.3)),
         leader_falls_us_max=random.choice((3_000, 30_000, 300_000)),
-        voter_falls=random.choice((0.0, 0.5)) if is_stormy else 0.0,
+        voter_falls=random.choice((0.0, 0.9)),
         rolling_isolation=is_stormy and random.random() < 0.7,
         faults={kind: _FAULT_WEIGHTS[kind] for kind in chosen},
     )

@@ -1,0 +1,102 @@
+"""Faults that wait for the moment in which they hurt: a leader that has just won, a vote that has just been given.
+
+Chance alone meets such moments once in thousands of runs.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from dledger.core.output import Role
+from dledger.entry import Term
+from simulator.event_loop import EventLoop
+from simulator.faults import Faults
+from simulator.member import SimMember
+from simulator.network import SimNetwork
+from simulator.options import Options
+
+_REBOOT_US = (100, 50_000)
+
+
+class ElectionAccidents:
+    def __init__(
+        self,
+        loop: EventLoop,
+        members: list[SimMember],
+        network: SimNetwork,
+        options: Options,
+        random: Random,
+        faults: Faults,
+    ) -> None:
+        self._loop = loop
+        self._members = members
+        self._network = network
+        self._options = options
+        self._random = random
+        self._faults = faults
+
+    def new_leader(self, member: SimMember) -> None:
+        """Leaders that fall one after the other leave logs that differ: the case of figure 8 in the Raft paper."""
+        random, options, faults = self._random, self._options, self._faults
+        if random.random() < options.leader_falls:
+            makers = [
+                faults.crash,
+                faults.crash_point,
+                faults.power_loss,
+                faults.isolate_leader,
+                faults.pause,
+            ]
+            maker = self._isolate if options.rolling_isolation else random.choice(makers)
+            # As likely within the first ten µs as within the last tenth of the time.
+            delay_us = int(options.leader_falls_us_max ** random.random())
+            self._loop.call_later(delay_us, self._let_fall, member, maker)
+
+    def _let_fall(self, member: SimMember, maker: Callable[[SimMember], bool]) -> None:
+        if not self._faults.is_healed and maker(member):
+            self._faults.happened["leader_fell"] += 1
+            member.trace.add(self._loop.now_us, "new leader {} falls by {}", member.member_id, maker.__name__)
+
+    def _isolate(self, member: SimMember) -> bool:
+        """Cut off until another is: what it wrote is on its own disk alone, and it comes back for the next election."""
+        for path in self._network.paths.values():
+            path.is_blocked = False
+        pairs = [pair for pair in self._network.paths if member.member_id in pair]
+        for pair in pairs:
+            self._network.close(*pair)
+        for pair in pairs:
+            self._network.paths[pair].is_blocked = True
+        return True
+
+    def new_vote(self, voter: SimMember, term: Term, voted_for: str) -> None:
+        """A voter that is gone as soon as its answer has left, and back before a rival gives up. The one voted for can
+        be heard by nobody, so that neither of them learns who has won.
+        """
+        random = self._random
+        if self._faults.is_healed or not self._has_rival(term, voted_for):
+            return
+        if random.random() < self._options.voter_falls:
+            self._faults.block([pair for pair in self._network.paths if pair[0] == voted_for], notice=0)
+            self._loop.call_later(
+                random.randrange(2 * self._options.sync_latency_us_max), self._voter_falls, voter
+            )
+
+    def _has_rival(self, term: Term, voted_for: str) -> bool:
+        rivals = [
+            member
+            for member in self._members
+            if member.process is not None
+            and member.member_id != voted_for
+            and (raft := member.process.replica.member).role is Role.CANDIDATE
+            and (raft.curr_term, raft.curr_vote_for) == (term, member.member_id)
+        ]
+        return bool(rivals)
+
+    def _voter_falls(self, voter: SimMember) -> None:
+        faults = self._faults
+        if faults.is_healed or voter.process is None:
+            return
+        if faults.may_lose(voter):
+            faults.lose_power(voter)  # no closed connection tells the candidates
+        else:
+            voter.end_process()
+        faults.happened["voter_fell"] += 1
+        self._loop.call_later(self._random.randint(*_REBOOT_US), faults.restart, voter)

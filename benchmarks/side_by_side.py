@@ -47,7 +47,7 @@ class Bench:
         self.official = official
 
     def write(self, server: str, measure: str, figures: dict[str, Any]) -> None:
-        line = json.dumps({"server": server, "measure": measure, **figures})
+        line = json.dumps({**figures, "server": server, "measure": measure})
         with self.out.open("a") as file:
             file.write(line + "\n")
         print(line, flush=True)

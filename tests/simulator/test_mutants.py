@@ -1,7 +1,7 @@
 """Known bugs put back are caught: the proof that the simulator can find anything at all.
 
-A change anywhere in the code under test changes what a seed does, so a mutant is searched for in a few seeds, and each of
-those must be sound without it.
+A change anywhere in the code under test changes what a seed does, so a mutant is searched for in a few seeds, and the
+one that catches it must be sound without it.
 """
 
 import pytest

@@ -54,11 +54,10 @@ class _Looked:
     """What the cluster knows of one life from its last step."""
 
     view: LifeView
+    state: tuple[object, ...]
+    leading_term: int
     voted_for: PeerId | None
     log_generation: int
-    state: tuple[object, ...] = ()
-    role: tuple[Role, int] = (Role.FOLLOWER, -1)
-    leading_term: int = -1
 
 
 class Cluster:
@@ -129,9 +128,12 @@ class Cluster:
         assert process is not None, "a step is of a process"
         looked = self._looked.get(member.member_id)
         if looked is None or looked.view.life != process.life:
-            raft, log = process.replica.member, process.replica.log
             looked = _Looked(
-                LifeView(process), voted_for=raft.curr_vote_for, log_generation=log.log_generation
+                LifeView(process),
+                (),
+                -1,
+                process.replica.member.curr_vote_for,
+                process.replica.log.log_generation,
             )
             self._looked[member.member_id] = looked
         view = looked.view
@@ -166,9 +168,6 @@ class Cluster:
             self.counts.elections += 1
             self.trace.add(self.loop.now_us, "{} leads term {}", member.member_id, raft.curr_term)
             self.accidents.new_leader(member)
-        if raft.role is not Role.FOLLOWER and (raft.role, raft.curr_term) != looked.role:
-            self.accidents.new_role(member)
-        looked.role = raft.role, raft.curr_term
         if raft.curr_vote_for not in (None, member.member_id, looked.voted_for):
             self.accidents.new_vote(member, raft.curr_term, raft.curr_vote_for)
         looked.voted_for = raft.curr_vote_for

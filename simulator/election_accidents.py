@@ -34,12 +34,6 @@ class ElectionAccidents:
         self._random = random
         self._faults = faults
 
-    def new_role(self, member: SimMember) -> None:
-        """Answers to what it was before come when it has just begun to ask anew."""
-        count = self._random.randint(0, self._options.repeated_answers_max)
-        if count and not self._faults.is_healed:
-            self._network.repeat_answers(member.member_id, count)
-
     def new_leader(self, member: SimMember) -> None:
         """Leaders that fall one after the other leave logs that differ: the case of figure 8 in the Raft paper."""
         random, options, faults = self._random, self._options, self._faults

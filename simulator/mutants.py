@@ -96,7 +96,7 @@ def truncation_below_commit() -> Iterator[None]:
 
 @contextmanager
 def stale_answer_accepted() -> Iterator[None]:
-    """Answers count although an earlier round or term had asked for them: votes and acknowledgements."""
+    """Acknowledgements count although they were given in an earlier term, to an earlier leader."""
 
     def on_push_response(self: Member, response: PushResponse, now_ms: int) -> None:
         if self._state.role is not Role.LEADER:
@@ -106,16 +106,12 @@ def stale_answer_accepted() -> Iterator[None]:
             self._checker.update_watermark(response.member_id, dispatcher.match_index)
         dispatcher.pump(now_ms)
 
-    def is_stale_push(self: EntryDispatcher, response: PushResponse) -> bool:
+    def is_stale(self: EntryDispatcher, response: PushResponse) -> bool:
         return False
-
-    def is_stale_vote(response: VoteResponse, campaign: Campaign) -> bool:
-        return response.pre_vote != campaign.pre_vote
 
     with (
         _patched(Member, "_on_push_response", on_push_response),
-        _patched(EntryDispatcher, "_is_stale", is_stale_push),
-        _patched(LeaderElector, "_is_stale", staticmethod(is_stale_vote)),
+        _patched(EntryDispatcher, "_is_stale", is_stale),
     ):
         yield
 

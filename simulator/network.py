@@ -5,7 +5,6 @@ answers on the one that the other has. A path may lose single messages of a conn
 that, but the core does not rely on it.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -20,7 +19,6 @@ _DIAL_BACKOFF_US = (20_000, 500_000)
 # As DLedgerConfig.link_silence_ms_max: what a host that is gone without a word is noticed by.
 _SILENCE_US = 3_000_000
 _STRAGGLER_US = (50_000, 3_000_000)
-_ANSWERS_KEPT = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +65,6 @@ class SimNetwork:
         self.up: dict[tuple[PeerId, PeerId], Connection] = {}  # by (dialler, acceptor)
         self.is_healed = False  # no losses, delays of a quiet network
         self.sent = self.lost = 0
-        # The newest answers to each member, for whoever wants to say them again: late repetitions.
-        self._answers: dict[PeerId, deque[tuple[PeerId, Message]]] = {}
         self.on_send: Callable[[PeerId, PeerId, Message], None] | None = None
         self._loop = loop
         self._options = options
@@ -81,16 +77,11 @@ class SimNetwork:
             self.paths[member_id, other] = Path()
             self.paths[other, member_id] = Path()
         self.members[member_id] = endpoint
-        self._answers[member_id] = deque(maxlen=_ANSWERS_KEPT)
 
     # -- messages ----------------------------------------------------------------------------------------------
 
     def send(self, sender: PeerId, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
-        if isinstance(message, _ANSWERS):
-            connection = to, sender
-            self._answers[to].append((sender, message))
-        else:
-            connection = sender, to
+        connection = (to, sender) if isinstance(message, _ANSWERS) else (sender, to)
         self.sent += 1
         if self.on_send is not None:
             self.on_send(sender, to, message)
@@ -118,12 +109,6 @@ class SimNetwork:
         elif not self._options.reorders or self.is_healed:
             at_us = path.free_us = max(path.free_us, at_us)
         self._loop.call_at(at_us, self.members[to].received, sender, message, payload)
-
-    def repeat_answers(self, to: PeerId, count: int) -> None:
-        """Some old answers arrive once more, whatever has become of what they answered."""
-        answers = self._answers[to]
-        for sender, message in self._random.sample(list(answers), min(count, len(answers))):
-            self._loop.call_later(self.draw_delay_us(), self.members[to].received, sender, message, b"")
 
     def draw_delay_us(self) -> int:
         options = self._options

@@ -50,7 +50,6 @@ class Options:
     packet_loss: float
     duplication: float
     reorders: bool
-    repeated_answers_max: int  # old ones, to each new candidate or leader
     straggling: float  # some messages come a second or more late, behind elections
     # disk
     sync_latency_us_min: int
@@ -115,8 +114,7 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         packet_loss=random.choice((0.0, 0.0, 0.01, 0.1, 0.25)),
         duplication=random.choice((0.0, 0.0, 0.02, 0.1)),
         reorders=random.random() < 0.5,
-        repeated_answers_max=random.choice((0, 0, 4, 20)),
-        straggling=random.choice((0.0, 0.002, 0.02, 0.1)),
+        straggling=random.choice((0.0, 0.0, 0.002, 0.02)),
         sync_latency_us_min=random.randint(50, sync_latency_us_max // 2),
         sync_latency_us_max=sync_latency_us_max,
         put_interval_us=random.choice((10_000, 30_000) if is_stormy else (10_000, 30_000, 100_000)),

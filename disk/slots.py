@@ -113,11 +113,10 @@ class Slots:
     def _read(self, file: File) -> None:
         self._file = file
         slots = [_unpack(file.pread(SLOT_SIZE, number * SLOT_SIZE)) for number in (0, 1)]
-        readable = [slot for slot in slots if slot is not None]
-        if not readable:
+        newest = _newest(slots)
+        if newest is None:
             self.close()
             raise SlotsUnreadableError(f"{self.path}: both slots are unreadable")
-        newest = max(readable, key=lambda slot: (slot.sequence, not slot.copy))
         at = slots.index(newest)
         other = slots[1 - at]
         self.payload = newest.payload
@@ -125,6 +124,17 @@ class Slots:
         # Where the record goes once more before it counts: over an unreadable slot, so that this one stays; over
         # itself if the other slot still holds the record before, which is then the one that is surely on disk.
         self._next_slot = 1 - at if other is None or other.sequence == newest.sequence else at
+
+
+def newest_payload(content: bytes) -> bytes | None:
+    """Of a file's content, for those who may only look; None when neither slot is readable."""
+    newest = _newest([_unpack(content[number * SLOT_SIZE : (number + 1) * SLOT_SIZE]) for number in (0, 1)])
+    return newest.payload if newest is not None else None
+
+
+def _newest(slots: list[_Slot | None]) -> _Slot | None:
+    readable = [slot for slot in slots if slot is not None]
+    return max(readable, key=lambda slot: (slot.sequence, not slot.copy), default=None)
 
 
 def _pack(sequence: int, payload: bytes, *, copy: bool) -> bytes:

@@ -24,7 +24,7 @@ _HEAD = struct.Struct(
 )
 _MAGIC = b"PyDC"
 _VERSION: Final = 1
-_NAMES: Final = ("applied-state-0", "applied-state-1")
+CHECKPOINT_NAMES: Final = ("applied-state-0", "applied-state-1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class Checkpoint:
 def load_checkpoint(disk: Disk, directory: str, is_of_log: Callable[[Index, int], bool]) -> Checkpoint | None:
     """The newest readable one for which is_of_log(applied_index, chain_crc) holds."""
     found: Checkpoint | None = None
-    for name in _NAMES:
+    for name in CHECKPOINT_NAMES:
         path = f"{directory}/{name}"
-        checkpoint = _unpack(disk.read_file(path)) if disk.exists(path) else None
+        checkpoint = unpack_checkpoint(disk.read_file(path)) if disk.exists(path) else None
         if checkpoint is None or (found is not None and checkpoint.applied_index <= found.applied_index):
             continue
         if is_of_log(checkpoint.applied_index, checkpoint.chain_crc):
@@ -97,11 +97,11 @@ class CheckpointJob:
     def _older_name(self) -> str:
         """The file to be replaced: an unreadable one, else the one with the smaller index."""
         indexes = []
-        for name in _NAMES:
+        for name in CHECKPOINT_NAMES:
             path = f"{self._directory}/{name}"
-            checkpoint = _unpack(self._disk.read_file(path)) if self._disk.exists(path) else None
+            checkpoint = unpack_checkpoint(self._disk.read_file(path)) if self._disk.exists(path) else None
             indexes.append(-2 if checkpoint is None else checkpoint.applied_index)
-        return _NAMES[indexes.index(min(indexes))]
+        return CHECKPOINT_NAMES[indexes.index(min(indexes))]
 
 
 def replace_file(disk: Disk, path: str, content: bytes, *, backup: str | None = None) -> None:
@@ -120,7 +120,7 @@ def replace_file(disk: Disk, path: str, content: bytes, *, backup: str | None = 
     disk.sync_directory(path.rpartition("/")[0])
 
 
-def _unpack(content: bytes) -> Checkpoint | None:
+def unpack_checkpoint(content: bytes) -> Checkpoint | None:
     """None for a file that is not whole, or of another version."""
     if len(content) < _HEAD.size:
         return None

@@ -113,6 +113,11 @@ class QuorumState:
         return StoreQuorumStateJob(self._file, self._state)
 
 
+def unpack_identity(payload: bytes) -> MemberIdentity | None:
+    """Of a slot's payload, for those who look at a disk that is not theirs."""
+    return _unpack(payload).identity
+
+
 class _StateFile:
     def __init__(self, slots: Slots, written_revision: int) -> None:
         self.slots = slots

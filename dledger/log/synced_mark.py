@@ -61,7 +61,7 @@ class SyncedMarkFile:
             disk.unlink(self.path)
             self._slots = Slots(disk, self.path)
         if self._slots.payload is not None:
-            self.mark = _unpack(self._slots.payload)
+            self.mark = unpack_mark(self._slots.payload)
 
     def write(self, mark: SyncedMark) -> None:
         """Blocks on a sync. Raises DiskError."""
@@ -81,7 +81,8 @@ def _pack(mark: SyncedMark) -> bytes:
     return orjson.dumps(asdict(mark))
 
 
-def _unpack(payload: bytes) -> SyncedMark:
+def unpack_mark(payload: bytes) -> SyncedMark:
+    """Of a slot's payload."""
     fields = orjson.loads(payload)
     cut = fields.pop("cut")
     return SyncedMark(**fields, cut=CutRecord(**cut) if cut is not None else None)

@@ -1,0 +1,185 @@
+"""A replica on disk: which files it consists of, and what its own small files say about it. Reads, never writes.
+
+Of our own members, of Java's DLedger and of a plain CommitLog alike. A `Replica` is a value that pickles: it goes with
+each unit of work to whoever reads the files, so the paths must mean the same there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from disk.slots import newest_payload
+from dledger.log.quorum_state import QUORUM_STATE_FILE_NAME, unpack_identity
+from dledger.log.synced_mark import MARK_FILE_NAME, SyncedMark, unpack_mark
+from store.checkpoint_file import CHECKPOINT_NAMES, unpack_checkpoint
+
+_FLOCK = struct.Struct("hhqqi4x")  # l_type, l_whence, l_start, l_len, l_pid
+
+
+class ReplicaError(Exception):
+    """There is no replica to read at a path. The text says what was expected there."""
+
+
+class Layout(StrEnum):
+    DLEDGER = "dledger"  # entries of 48 bytes and a record, ours or Java's
+    COMMIT_LOG = "commitlog"  # records one behind the other
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    path: str
+    base: int  # position of its first byte in the log, as its name says
+    size: int  # bytes, as the file system says
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """`data_files` in the order of their names. Nothing about their content has been checked."""
+
+    name: str  # unique among the replicas of a validation
+    group: str  # first half of the group uuid in hex; "" where no file says one
+    directory: str  # storePathRootDir: consumequeue/, index/ and config/ are in it
+    layout: Layout
+    data_directory: str
+    data_files: tuple[DataFile, ...]
+    data_file_size: int
+    is_live: bool = False
+    stopped_cleanly: bool = True  # no `abort` file
+    mark: SyncedMark | None = None
+    # Entries and ConsumeQueue units up to this index are surely in the files, and committed; -1: no file says.
+    applied_index: int = -1
+    # What Java's dledger-<id>/checkpoint says; -1: no such file.
+    java_end_index: int = -1
+    java_committed_index: int = -1
+
+    @property
+    def begin_pos(self) -> int:
+        return self.data_files[0].base if self.data_files else 0
+
+    def relative(self, path: str) -> str:
+        """As findings name files."""
+        return os.path.relpath(path, self.directory)
+
+
+def open_replicas(directories: Sequence[str | Path]) -> list[Replica]:
+    """Raises ReplicaError when a directory holds none, or two have the same place."""
+    replicas = [open_replica(directory) for directory in directories]
+    places = [os.path.realpath(replica.data_directory) for replica in replicas]
+    for number, place in enumerate(places):
+        if place in places[:number]:
+            raise ReplicaError(f"{directories[number]} was given twice")
+    names = [replica.name for replica in replicas]
+    if len(set(names)) < len(names):
+        # Copies of one member, or members of several groups.
+        replicas = [replace(replica, name=replica.directory) for replica in replicas]
+    return replicas
+
+
+def open_replica(directory: str | Path) -> Replica:
+    """`directory`: storePathRootDir, or the dledger-<id> or commitlog directory in it. Raises ReplicaError."""
+    root = Path(directory)
+    if not root.is_dir():
+        raise ReplicaError(f"{root} is no directory")
+    if root.name.startswith("dledger-") and (root / "data").is_dir():
+        return _dledger_replica(root.parent, root)
+    if root.name == "commitlog":
+        return _commit_log_replica(root.parent)
+    members = sorted(path for path in root.glob("dledger-*") if (path / "data").is_dir())
+    if len(members) > 1:
+        raise ReplicaError(f"{root} holds {len(members)} members: name one, as {members[0]}")
+    if members:
+        return _dledger_replica(root, members[0])
+    if (root / "commitlog").is_dir():
+        return _commit_log_replica(root)
+    raise ReplicaError(f"{root} is no replica: expected dledger-<id>/data or commitlog in it")
+
+
+def _dledger_replica(root: Path, member: Path) -> Replica:
+    own = member / "pydledger"
+    mark_payload = _slots(own / MARK_FILE_NAME)
+    mark = unpack_mark(mark_payload) if mark_payload is not None else None
+    identity_payload = _slots(own / QUORUM_STATE_FILE_NAME)
+    identity = unpack_identity(identity_payload) if identity_payload is not None else None
+    applied = [
+        checkpoint.applied_index
+        for name in CHECKPOINT_NAMES
+        if (checkpoint := unpack_checkpoint(_content(own / name))) is not None
+    ]
+    java = _properties(member / "checkpoint")
+    files = _data_files(member / "data")
+    return Replica(
+        name=member.name.removeprefix("dledger-"),
+        group=identity.group_uuid.hex()[:16] if identity is not None and identity.group_uuid else "",
+        directory=str(root),
+        layout=Layout.DLEDGER,
+        data_directory=str(member / "data"),
+        data_files=files,
+        data_file_size=mark.data_file_size if mark is not None else _usual_size(files),
+        is_live=_is_locked(root / "lock"),
+        stopped_cleanly=not (root / "abort").exists(),
+        mark=mark,
+        applied_index=max(applied, default=-1),
+        java_end_index=java.get("endIndex", -1),
+        java_committed_index=java.get("committedIndex", -1),
+    )
+
+
+def _commit_log_replica(root: Path) -> Replica:
+    files = _data_files(root / "commitlog")
+    return Replica(
+        name=root.resolve().name,
+        group="",
+        directory=str(root),
+        layout=Layout.COMMIT_LOG,
+        data_directory=str(root / "commitlog"),
+        data_files=files,
+        data_file_size=_usual_size(files),
+        is_live=_is_locked(root / "lock"),
+        stopped_cleanly=not (root / "abort").exists(),
+    )
+
+
+def _data_files(directory: Path) -> tuple[DataFile, ...]:
+    paths = sorted(path for path in directory.iterdir() if path.name.isdigit())
+    return tuple(DataFile(str(path), int(path.name), path.stat().st_size) for path in paths)
+
+
+def _usual_size(files: Sequence[DataFile]) -> int:
+    """The size that most files have: one that was cut short must not set it."""
+    sizes = [file.size for file in files]
+    return max(set(sizes), key=lambda size: (sizes.count(size), size), default=0)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _slots(path: Path) -> bytes | None:
+    """None for no file and for one that cannot be read: a validation tells from the log itself what is there."""
+    return newest_payload(_content(path))
+
+
+def _properties(path: Path) -> dict[str, int]:
+    """The numbers of a Java properties file; no file, none."""
+    pairs = (line.split("=", 1) for line in _content(path).decode("latin-1").splitlines() if "=" in line)
+    return {key.strip(): int(value) for key, value in pairs if value.strip().lstrip("-").isdigit()}
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a process holds the store's lock, byte 0 of the file."""
+    try:
+        with path.open("rb") as file:
+            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+            answer = fcntl.fcntl(file.fileno(), fcntl.F_GETLK, asked)
+    except OSError:
+        return False
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)

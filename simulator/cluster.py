@@ -82,7 +82,13 @@ class Cluster:
         self.workload = Workload(self.loop, self.members, self.oracle, options, Random(f"{seed}/workload"))
         self.faults = Faults(self.loop, self.members, self.network, options, Random(f"{seed}/faults"))
         self.accidents = ElectionAccidents(
-            self.loop, self.members, self.network, options, Random(f"{seed}/accidents"), self.faults
+            self.loop,
+            self.members,
+            self.network,
+            options,
+            Random(f"{seed}/accidents"),
+            self.faults,
+            Random(f"{seed}/answers"),
         )
         self.invariants: list[Invariant] = [
             ElectionSafety(),
@@ -167,7 +173,7 @@ class Cluster:
             looked.leading_term = raft.curr_term
             self.counts.elections += 1
             self.trace.add(self.loop.now_us, "{} leads term {}", member.member_id, raft.curr_term)
-            self.accidents.new_leader(member)
+            self.accidents.new_leader(member, raft.curr_term)
         if raft.curr_vote_for not in (None, member.member_id, looked.voted_for):
             self.accidents.new_vote(member, raft.curr_term, raft.curr_vote_for)
         looked.voted_for = raft.curr_vote_for

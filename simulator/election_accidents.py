@@ -26,6 +26,7 @@ class ElectionAccidents:
         options: Options,
         random: Random,
         faults: Faults,
+        answers_random: Random,
     ) -> None:
         self._loop = loop
         self._members = members
@@ -33,10 +34,16 @@ class ElectionAccidents:
         self._options = options
         self._random = random
         self._faults = faults
+        # Of its own, so that the other accidents of a seed are the same with and without repeated answers.
+        self._answers_random = answers_random
 
-    def new_leader(self, member: SimMember) -> None:
+    def new_leader(self, member: SimMember, term: Term) -> None:
         """Leaders that fall one after the other leave logs that differ: the case of figure 8 in the Raft paper."""
         random, options, faults = self._random, self._options, self._faults
+        if options.repeats_answers and not faults.is_healed:
+            faults.happened["answers_repeated"] += self._network.repeat_acknowledgements(
+                member.member_id, term, self._answers_random
+            )
         if random.random() < options.leader_falls:
             makers = [
                 faults.crash,

@@ -11,6 +11,7 @@ from random import Random
 from typing import Protocol
 
 from dledger.core.messages import HeartBeatResponse, Message, PeerId, PushResponse, VoteResponse
+from dledger.entry import Term
 from simulator.event_loop import EventLoop
 from simulator.options import Options
 
@@ -19,6 +20,8 @@ _DIAL_BACKOFF_US = (20_000, 500_000)
 # As DLedgerConfig.link_silence_ms_max: what a host that is gone without a word is noticed by.
 _SILENCE_US = 3_000_000
 _STRAGGLER_US = (50_000, 3_000_000)
+_REPEATED_US_MAX = 30_000
+_OLD_ANSWERS_MAX = 16  # of a member
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class SimNetwork:
         self.up: dict[tuple[PeerId, PeerId], Connection] = {}  # by (dialler, acceptor)
         self.is_healed = False  # no losses, delays of a quiet network
         self.sent = self.lost = 0
+        # To each member, the last acknowledgement by each other in each term: what a late repetition would say.
+        self._acknowledged: dict[PeerId, dict[tuple[PeerId, Term], PushResponse]] = {}
         self.on_send: Callable[[PeerId, PeerId, Message], None] | None = None
         self._loop = loop
         self._options = options
@@ -77,11 +82,14 @@ class SimNetwork:
             self.paths[member_id, other] = Path()
             self.paths[other, member_id] = Path()
         self.members[member_id] = endpoint
+        self._acknowledged[member_id] = {}
 
     # -- messages ----------------------------------------------------------------------------------------------
 
     def send(self, sender: PeerId, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
         connection = (to, sender) if isinstance(message, _ANSWERS) else (sender, to)
+        if isinstance(message, PushResponse):
+            self._keep(sender, to, message)
         self.sent += 1
         if self.on_send is not None:
             self.on_send(sender, to, message)
@@ -109,6 +117,25 @@ class SimNetwork:
         elif not self._options.reorders or self.is_healed:
             at_us = path.free_us = max(path.free_us, at_us)
         self._loop.call_at(at_us, self.members[to].received, sender, message, payload)
+
+    def _keep(self, sender: PeerId, to: PeerId, answer: PushResponse) -> None:
+        kept = self._acknowledged[to]
+        kept.pop((sender, answer.term), None)
+        kept[sender, answer.term] = answer
+        if len(kept) > _OLD_ANSWERS_MAX:
+            del kept[next(iter(kept))]
+
+    def repeat_acknowledgements(self, to: PeerId, in_term: Term, random: Random) -> int:
+        """What others acknowledged to it in earlier terms arrives once more, whatever has become of it there. How many
+        come, each in its own time.
+        """
+        answers = [
+            (sender, answer) for (sender, term), answer in self._acknowledged[to].items() if term < in_term
+        ]
+        for sender, answer in answers:
+            delay_us = int(_REPEATED_US_MAX ** random.random())
+            self._loop.call_later(delay_us, self.members[to].received, sender, answer, b"")
+        return len(answers)
 
     def draw_delay_us(self) -> int:
         options = self._options

@@ -66,6 +66,7 @@ class Options:
     leader_falls_us_max: int
     voter_falls: float  # how many voters fall behind a vote that another candidate still hopes for
     rolling_isolation: bool  # they fall by being cut off, each until the next one is
+    repeats_answers: bool  # new leaders hear again what was acknowledged to them in earlier terms
     faults: dict[str, int] = field(default_factory=dict)  # kind -> weight
 
     def describe(self) -> str:
@@ -127,5 +128,6 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         leader_falls_us_max=random.choice((3_000, 30_000, 300_000)),
         voter_falls=random.choice((0.0, 0.9)),
         rolling_isolation=is_stormy and random.random() < 0.7,
+        repeats_answers=random.random() < 0.3,
         faults={kind: _FAULT_WEIGHTS[kind] for kind in chosen},
     )

@@ -1,0 +1,248 @@
+"""A validation's result as one HTML page that needs nothing but itself: no network, no script, no font.
+
+Everything that stood in a store is escaped, and the page's own policy forbids what an escape might miss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Final
+
+from pyspark_dledger.findings import INFO_KINDS, Finding
+from pyspark_dledger.html_chart import chart
+from pyspark_dledger.html_style import STYLE
+from pyspark_dledger.text_report import (
+    Verdict,
+    counted,
+    duration,
+    place,
+    size,
+    span,
+    verdict,
+    visible,
+)
+from pyspark_dledger.validation_report import ReplicaSummary, TermRun, ValidationReport
+
+TERM_ROWS_MAX = 300
+
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
+_GOOD_MARK: Final = '<circle cx="22" cy="22" r="22"/><path d="M12 23l7 7 13-15"/>'
+_BAD_MARK: Final = '<circle cx="22" cy="22" r="22"/><path d="M15 15l14 14M29 15L15 29"/>'
+
+
+def html_report(report: ValidationReport) -> str:
+    """The page. Its size is bounded by the findings shown, the number of replicas and TERM_ROWS_MAX."""
+    judged = verdict(report)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{_text(judged.headline)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"{_eyebrow(report)}\n{_verdict(judged)}\n{_facts(report)}\n{_log(report)}\n{_findings(report)}\n"
+        f"{_replicas(report)}\n{_notes(report)}\n{_footer(report)}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _text(value: str) -> str:
+    return escape(visible(value))
+
+
+def _eyebrow(report: ValidationReport) -> str:
+    groups = sorted({replica.group for replica in report.replicas if replica.group})
+    named = f"<span>group <b>{_text(', '.join(groups))}</b></span>" if groups else ""
+    when = report.began_at.replace("T", " ").partition(".")[0].removesuffix("Z").partition("+")[0]
+    return (
+        f'<div class="eyebrow"><span><b>PyDLedger</b> validation</span>{named}'
+        f"<span>{_text(when)} UTC</span></div>"
+    )
+
+
+def _verdict(judged: Verdict) -> str:
+    mark, css = (_GOOD_MARK, "good") if judged.is_clean else (_BAD_MARK, "bad")
+    detail = f"<p>{_text(judged.detail)}</p>" if judged.detail else ""
+    return (
+        f'<section class="verdict {css}"><svg class="mark" viewBox="0 0 44 44" aria-hidden="true">{mark}</svg>'
+        f"<div><h1>{_text(judged.headline)}</h1>{detail}</div></section>"
+    )
+
+
+def _facts(report: ValidationReport) -> str:
+    replicas = report.replicas
+    entries = max((replica.entry_count for replica in replicas), default=0)
+    messages = max((replica.message_count for replica in replicas), default=0)
+    rate = report.bytes_read / report.seconds if report.seconds > 0 else 0.0
+    facts = [
+        (
+            "Replicas",
+            f"{len(replicas)}",
+            f"{sum(r.is_live for r in replicas)} live" if any(r.is_live for r in replicas) else "stopped",
+        ),
+        ("Entries", f"{entries:,}", f"{messages:,} messages")
+        if entries
+        else ("Messages", f"{messages:,}", ""),
+        ("Equal up to", _index(report.common_index), "index") if len(replicas) > 1 else None,
+        ("Committed up to", _index(report.committed_index), "index"),
+        ("ConsumeQueues", f"{report.queue_count:,}", "held against the log") if report.queue_count else None,
+        ("Acknowledged", f"{report.acknowledged_found:,}", f"found, of {report.acknowledged:,}")
+        if report.acknowledged
+        else None,
+        ("Read", size(report.bytes_read), f"{duration(report.seconds)}, {size(rate)}/s"),
+    ]
+    told = "".join(
+        f"<div><dt>{name}</dt><dd>{_text(value)}<small>{_text(small)}</small></dd></div>"
+        for name, value, small in filter(None, facts)
+    )
+    return f'<dl class="card facts">{told}</dl>'
+
+
+def _index(value: int) -> str:
+    return f"{value:,}" if value >= 0 else "–"
+
+
+def _log(report: ValidationReport) -> str:
+    drawn = chart(report)
+    if not drawn:
+        return ""
+    return f'<section class="card"><h2>The log</h2>{drawn}{_terms(report.replicas)}</section>'
+
+
+def _terms(replicas: Sequence[ReplicaSummary]) -> str:
+    """Folded away: every run of a term, and which replicas hold it so."""
+    holders: dict[TermRun, list[str]] = {}
+    for replica in replicas:
+        for run in replica.term_runs:
+            holders.setdefault(run, []).append(replica.name)
+    if not holders:
+        return ""
+    runs = sorted(holders, key=lambda run: (run.first_index, run.term, run.last_index, run.leader_host))
+    rows = [
+        [
+            ("number", f"{run.term:,}"),
+            ("long", _text(run.leader_host)),
+            ("number", span(run.first_index, run.last_index)),
+            ("number", f"{run.last_index - run.first_index + 1:,}"),
+            ("long", "all" if len(holders[run]) == len(replicas) else _text(", ".join(holders[run]))),
+        ]
+        for run in runs[:TERM_ROWS_MAX]
+    ]
+    columns = (
+        ("number", "Term"),
+        ("", "Leader"),
+        ("number", "Index"),
+        ("number", "Entries"),
+        ("", "Replicas"),
+    )
+    rest = len(runs) - len(rows)
+    more = f'<p class="soft">{counted(rest, "further run")} left out.</p>' if rest else ""
+    return f"<details><summary>Terms, one by one ({len(runs):,})</summary>{_table(columns, rows)}{more}</details>"
+
+
+def _findings(report: ValidationReport) -> str:
+    found = report.findings
+    if not found.totals:
+        equality = ", and its equality in all replicas" if len(report.replicas) > 1 else ""
+        return (
+            '<section class="card"><h2>Findings</h2><p class="soft">None. Looked at, for every entry: its header, '
+            f"checksums, place, order and term{equality}.</p></section>"
+        )
+    totals = "".join(
+        f'<li class="{"info" if kind in INFO_KINDS else "error"}"><b>{count:,}</b>{escape(str(kind))}</li>'
+        for kind, count in sorted(found.totals.items(), key=lambda item: (item[0] in INFO_KINDS, -item[1]))
+    )
+    columns = (("", "Severity"), ("", "Kind"), ("", "Where"), ("number", "Index"), ("", "What is there"))
+    rows = [_finding(finding) for finding in found.shown]
+    more = (
+        f'<p class="soft">The first {len(found.shown):,} findings; {found.left_out:,} more are left out. '
+        "The numbers above count them all.</p>"
+        if found.left_out
+        else ""
+    )
+    return (
+        f'<section class="card"><h2>Findings</h2><ul class="totals">{totals}</ul>'
+        f"{_table(columns, rows)}{more}</section>"
+    )
+
+
+def _finding(finding: Finding) -> list[tuple[str, str]]:
+    severity = str(finding.severity)
+    where = [
+        f"<b>{_text(finding.replica)}</b>" if finding.replica else "",
+        f"<code>{_text(finding.file)}</code>" if finding.file else "",
+        f"<span>{escape(place(finding))}</span>" if place(finding) else "",
+    ]
+    return [
+        ("", f'<span class="tag {severity}">{severity}</span>'),
+        ("nowrap", escape(str(finding.kind))),
+        ("where", f"<div>{''.join(where)}</div>" if any(where) else ""),
+        ("number", span(finding.first_index, finding.last_index)),
+        ("what", _text(finding.sentence)),
+    ]
+
+
+def _replicas(report: ValidationReport) -> str:
+    columns = (
+        ("", "Replica"),
+        ("", "State"),
+        ("number", "Index"),
+        ("number", "Entries"),
+        ("number", "Messages"),
+        ("number", "Last term"),
+        ("number", "Committed"),
+        ("", "End chain"),
+        ("number", "Files"),
+        ("number", "Read"),
+    )
+    rows = [
+        [
+            (
+                "long",
+                f'<b>{_text(one.name)}</b><br><code class="soft">{_text(one.directory)}</code>'
+                if one.directory != one.name
+                else f"<b>{_text(one.name)}</b>",
+            ),
+            ("nowrap", "live" if one.is_live else "stopped"),
+            ("number", span(one.begin_index, one.end_index) if one.entry_count else "empty"),
+            ("number", f"{one.entry_count:,}"),
+            ("number", f"{one.message_count:,}"),
+            ("number", f"{one.end_term:,}" if one.term_runs else ""),
+            ("number", f"{one.committed_index:,}" if one.committed_index >= 0 else ""),
+            ("", f"<code>{one.chain_crc & 0xFFFFFFFF:08x}</code>" if one.chain_crc else ""),
+            ("number", f"{one.file_count:,} × {size(one.data_file_size)}" if one.file_count else "0"),
+            ("number", size(one.bytes_read)),
+        ]
+        for one in report.replicas
+    ]
+    return f'<section class="card"><h2>Replicas</h2>{_table(columns, rows)}</section>'
+
+
+def _notes(report: ValidationReport) -> str:
+    if not report.notes:
+        return ""
+    told = "".join(f"<li>{_text(note)}</li>" for note in report.notes)
+    return f'<section class="card"><h2>Not looked at</h2><ul class="notes">{told}</ul></section>'
+
+
+def _footer(report: ValidationReport) -> str:
+    return (
+        f"<footer>{_text(report.runner)}, {counted(report.unit_count, 'unit')} of work, "
+        f"{duration(report.seconds)}. Indexes and offsets count from 0 and ranges include their ends. "
+        "The files were read, none was changed.</footer>"
+    )
+
+
+def _table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[tuple[str, str]]]) -> str:
+    """Columns are (CSS class, name), cells (CSS class, HTML). On a phone each row becomes a card."""
+    head = "".join(
+        f'<th class="{"number" if css == "number" else ""}" scope="col">{name}</th>' for css, name in columns
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f'<td class="{css}{"" if html else " none"}" data-label="{name}">{html}</td>'
+            for (css, html), (_, name) in zip(row, columns, strict=True)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return f'<div class="scroll"><table class="cards"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -1,0 +1,190 @@
+"""A validation's result in words: the verdict that text and HTML share, and rows for tables.
+
+Topics, keys and file names come out of stores, which may hold anything: whatever is shown passes `visible` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark_dledger.findings import INFO_KINDS, Finding, Kind
+from pyspark_dledger.validation_report import ReplicaSummary, ValidationReport
+
+TEXT_SIZE_MAX = 600
+
+
+def visible(text: str) -> str:
+    """Without what would move a cursor, turn the writing direction or not be UTF-8; cut where it has no end."""
+    cut = text if len(text) <= TEXT_SIZE_MAX else text[: TEXT_SIZE_MAX - 1] + "…"
+    if cut.isprintable():
+        return cut
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in cut
+    )
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def listed(words: Sequence[str], count_max: int = 4) -> str:
+    """a, b and c; the end of a long list as a number."""
+    words = [*words]
+    if len(words) > count_max:
+        words = [*words[: count_max - 1], f"{len(words) - count_max + 1:,} more"]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
+
+
+def span(first: int | None, last: int | None) -> str:
+    """An inclusive range as a reader takes it in; "" for none."""
+    if first is None:
+        return "" if last is None else f"{last:,}"
+    return f"{first:,}" if last is None or last == first else f"{first:,} – {last:,}"
+
+
+def size(count: float) -> str:
+    """Bytes, to three digits."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:,.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One sentence, and a second one for those who read on."""
+
+    is_clean: bool
+    headline: str
+    detail: str
+
+
+def verdict(report: ValidationReport) -> Verdict:
+    return _clean(report) if report.is_clean else _not_clean(report)
+
+
+def _clean(report: ValidationReport) -> Verdict:
+    replicas = report.replicas
+    infos = [f"{kind} ({count:,})" for kind, count in report.findings.totals.items()]
+    further = [f"what was found breaks no promise: {listed(infos)}"] if infos else []
+    if report.acknowledged:
+        further.append(f"all {counted(report.acknowledged_found, 'acknowledged message')} found")
+    if not any(replica.entry_count for replica in replicas):
+        return Verdict(
+            True, f"Nothing to prove: {_replicas(len(replicas))} without an entry.", _sentence(further)
+        )
+    if len(replicas) == 1:
+        (replica,) = replicas
+        sound = (
+            counted(replica.entry_count, "sound entry", "sound entries")
+            if replica.layout == "dledger"
+            else counted(replica.message_count, "sound message")
+        )
+        headline = f"Clean: 1 replica with {sound}."
+        further.insert(0, "one replica has nothing to be compared with")
+    elif report.common_index < 0:
+        headline = f"Clean: {_replicas(len(replicas))}, each sound in itself."
+        further.insert(0, "no entry is in all of them")
+    else:
+        headline = f"Clean: {_replicas(len(replicas))} are equal, byte for byte, up to index {report.common_index:,}."
+    if 0 <= report.common_index < report.committed_index:
+        behind = [visible(one.name) for one in replicas if one.end_index < report.committed_index]
+        further.append(
+            f"the group has committed up to index {report.committed_index:,}"
+            + (f", which {listed(behind)} had not reached" if behind else "")
+        )
+    return Verdict(True, headline, _sentence(further))
+
+
+def _not_clean(report: ValidationReport) -> Verdict:
+    found = report.findings
+    kinds = [str(kind) for kind in Kind if kind not in INFO_KINDS and found.totals.get(kind)]
+    count = sum(number for kind, number in found.totals.items() if kind not in INFO_KINDS)
+    errors = [finding for finding in found.shown if finding.kind not in INFO_KINDS]
+    known = {replica.name for replica in report.replicas}
+    names = sorted({finding.replica for finding in errors} & known)
+    # A shortened list may not name every replica that is concerned.
+    where = f" in {listed([visible(name) for name in names])}" if names and not found.left_out else ""
+    further = [listed(kinds, 5)]
+    if len(report.replicas) > 1:
+        further.append(
+            f"all replicas are equal up to index {report.common_index:,}"
+            if report.common_index >= 0
+            else "no entry is equal in all replicas"
+        )
+    if report.acknowledged:
+        further.append(
+            f"{report.acknowledged_found:,} of {report.acknowledged:,} acknowledged messages found"
+        )
+    return Verdict(False, f"Not clean: {counted(count, 'error')}{where}.", _sentence(further))
+
+
+def _replicas(count: int) -> str:
+    return "1 replica" if count == 1 else "both replicas" if count == 2 else f"all {count} replicas"
+
+
+def _sentence(parts: Sequence[str]) -> str:
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def place(finding: Finding) -> str:
+    """Topic, queue and offset, as far as they apply."""
+    parts = [visible(finding.topic)] if finding.topic else []
+    if finding.queue_id is not None:
+        parts.append(f"queue {finding.queue_id}")
+    offsets = span(finding.first_offset, finding.last_offset)
+    if offsets:
+        parts.append(f"offset {offsets}")
+    return " · ".join(parts)
+
+
+REPLICA_COLUMNS = (
+    "replica",
+    "state",
+    "index",
+    "entries",
+    "messages",
+    "last term",
+    "files",
+    "read",
+    "end chain",
+)
+
+
+def replica_row(replica: ReplicaSummary) -> list[object]:
+    return [
+        visible(replica.name),
+        "live" if replica.is_live else "stopped",
+        span(replica.begin_index, replica.end_index) if replica.entry_count else "-",
+        replica.entry_count,
+        replica.message_count,
+        str(replica.end_term) if replica.term_runs else "-",
+        replica.file_count,
+        size(replica.bytes_read),
+        f"{replica.chain_crc & 0xFFFFFFFF:08x}" if replica.chain_crc else "-",
+    ]
+
+
+FINDING_COLUMNS = ("severity", "kind", "replica", "file", "index", "place", "what")
+
+
+def finding_row(finding: Finding) -> list[object]:
+    return [
+        str(finding.severity),
+        str(finding.kind),
+        visible(finding.replica) or "-",
+        visible(finding.file) or "-",
+        span(finding.first_index, finding.last_index) or "-",
+        place(finding) or "-",
+        visible(finding.sentence),
+    ]

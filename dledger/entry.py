@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NewType
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 Term = NewType("Term", int)
 Index = NewType("Index", int)  # 0-based number of an entry

@@ -3,7 +3,8 @@ stored."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from message import const
 from message.compression import decompress as decompress_body

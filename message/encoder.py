@@ -1,7 +1,7 @@
 """A message as a CommitLog record. The caller has encoded all parts; here they are laid out, once, at put
 time."""
 
-from zlib import crc32
+from zlib_ng.zlib_ng import crc32
 
 from message.errors import MessageEncodeError
 from message.properties import PROPERTIES_LENGTH_MAX

@@ -1,0 +1,422 @@
+"""ConsumeQueues against the log: each message has its unit, and the unit is the one that reput makes of it.
+
+In pass 1 a ConsumeQueueCheck is fed what a data range holds, and compares the units of its messages with the files, in
+bulk. What it cannot see alone, units that no message explains, is found afterwards (queue_extras.py): that takes all
+that the log explains. Units are looked at where they must be in the files: up to the applied index of a member of ours,
+everywhere in what Java stopped cleanly; where Java crashed, units newer than its checkpoint may be missing, because its
+recovery dispatches them again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from message.dispatch_columns import DispatchColumns, scan_records
+from message.errors import MessageDecodeError
+from message.sys_flag import has_consume_queue_unit
+from pyspark_dledger.entry_scan import Run
+from pyspark_dledger.findings import Finding, Kind
+from pyspark_dledger.queue_files import QueueFiles, queue_directory
+from pyspark_dledger.replica import Layout, Replica
+from store.dispatch_request import DispatchRequest, dispatch_requests, unit_bytes
+from store.layout.checkpoint import parse_checkpoint
+from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
+from store.store_config import DELAY_LEVELS
+
+EVERYTHING: Final = 2**63 - 1
+_ZERO_UNIT: Final = bytes(CQ_UNIT_SIZE)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitsBound:
+    """Units of entries behind `index` are not compared. Those of records with a later `store_timestamp` (ms) may be
+    missing."""
+
+    index: int
+    store_timestamp: int = EVERYTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFault:
+    """Units first_offset .. last_offset of a queue, wrong or missing. `expected` and `found` are of the first."""
+
+    kind: Kind
+    topic: bytes
+    queue_id: int
+    first_offset: int
+    last_offset: int
+    first_index: int  # of the entries that have the messages; -1 in a CommitLog
+    last_index: int
+    count: int
+    expected: bytes
+    found: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFault:
+    """Sound entries pos .. next_pos whose records are not what they must be. `reason` is of the first."""
+
+    kind: Kind
+    pos: int
+    next_pos: int
+    first_index: int
+    last_index: int
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePart:
+    """What entries pos .. next_pos, one behind the other, explain of the ConsumeQueues, and what is wrong there."""
+
+    replica: str
+    pos: int
+    next_pos: int
+    explained: list[
+        tuple[bytes, int, int, int]
+    ]  # topic, queue id, first queue offset, the one behind the last
+    faults: list[QueueFault]
+    record_faults: list[RecordFault]
+    unreadable: list[tuple[str, str]]  # path, what the system says
+
+
+def units_bound(replica: Replica) -> UnitsBound:
+    """How far the files of this replica must hold units. Raises OSError."""
+    is_settled = replica.stopped_cleanly and not replica.is_live
+    if replica.mark is not None or replica.applied_index >= 0:
+        # Ours. A clean stop leaves Java's checkpoint too, whose index is the applied one.
+        exported = replica.java_committed_index if is_settled else -1
+        return UnitsBound(max(replica.applied_index, exported))
+    if is_settled and replica.layout is Layout.COMMIT_LOG:
+        return UnitsBound(EVERYTHING)
+    if is_settled and replica.java_committed_index >= 0:
+        return UnitsBound(replica.java_committed_index)
+    return UnitsBound(EVERYTHING, _checkpoint_timestamp(replica))
+
+
+class ConsumeQueueCheck:
+    """A consumer of pass 1."""
+
+    def __init__(self, replica: Replica, up_to: int | None = None) -> None:
+        """`up_to`: entries behind this index are not looked at. Raises OSError."""
+        self._replica = replica
+        self._up_to = EVERYTHING if up_to is None else up_to
+        self._bound = units_bound(replica)
+        self._files: dict[tuple[bytes, int], QueueFiles] = {}
+        self._unreadable: dict[str, str] = {}
+        self._parts: list[QueuePart] = []
+        self._stretch = _Stretch(-1, -1, -1)
+
+    def feed(self, run: Run) -> None:
+        count = (
+            len(run.offsets)
+            if run.first_index < 0
+            else min(len(run.offsets), self._up_to - run.first_index + 1)
+        )
+        if count <= 0:
+            return
+        if (run.first_pos, run.first_index) != (self._stretch.next_pos, self._stretch.next_index):
+            self._end_stretch()
+            self._stretch = _Stretch(run.first_pos, run.first_pos, run.first_index)
+        compared = (
+            count if run.first_index < 0 else min(count, max(self._bound.index - run.first_index + 1, 0))
+        )
+        if compared:
+            self._take(run, 0, compared, compare=True)
+        if compared < count:
+            self._take(run, compared, count, compare=False)
+        self._stretch.next_pos = run.next_pos if count == len(run.offsets) else _pos_of(run, count)
+        self._stretch.next_index = run.first_index + count if run.first_index >= 0 else -1
+
+    def finish(self) -> Iterator[QueuePart]:
+        self._end_stretch()
+        if self._unreadable:
+            unreadable = sorted(self._unreadable.items())
+            self._parts.append(QueuePart(self._replica.name, -1, -1, [], [], [], unreadable))
+        yield from self._parts
+
+    def _end_stretch(self) -> None:
+        stretch = self._stretch
+        if stretch.next_pos > stretch.pos:
+            explained = [
+                (*key, first, end) for key, ranges in stretch.explained.items() for first, end in ranges
+            ]
+            self._parts.append(
+                QueuePart(
+                    self._replica.name,
+                    stretch.pos,
+                    stretch.next_pos,
+                    explained,
+                    stretch.faults,
+                    stretch.record_faults,
+                    [],
+                )
+            )
+
+    def _take(self, run: Run, start: int, stop: int, *, compare: bool) -> None:
+        whole = start == 0 and stop == len(run.offsets)
+        offsets = run.offsets if whole else run.offsets[start:stop]
+        numbers: Sequence[int] = range(start, stop)
+        try:
+            columns = _scan(run, offsets)
+        except MessageDecodeError:
+            numbers = self._decodable(run, start, stop)
+            offsets = [run.offsets[number] for number in numbers]
+            columns = _scan(run, offsets)
+        shift = run.first_pos - run.offsets[0] + run.record_shift
+        if columns.phy_offsets != [shift + offset for offset in offsets]:
+            for number, offset, said in zip(numbers, offsets, columns.phy_offsets, strict=True):
+                if said != shift + offset:
+                    reason = (
+                        f"the record says that it is at physical offset {said}, it is at {shift + offset}"
+                    )
+                    self._stretch.add_record_fault(Kind.WRONG_POS, run, number, reason)
+        for request in dispatch_requests(columns):
+            key = request.topic, request.queue_id
+            self._stretch.explain(key, request.queue_offset, request.next_offset)
+            if compare:
+                expected = unit_bytes(request)
+                found = self._units(request)
+                if found is not None and found != expected:
+                    self._add_faults(run, request, found, columns, numbers)
+
+    def _decodable(self, run: Run, start: int, stop: int) -> list[int]:
+        """Numbers of the entries that hold a record."""
+        numbers = []
+        for number in range(start, stop):
+            try:
+                _scan(run, [run.offsets[number]])
+                numbers.append(number)
+            except MessageDecodeError as error:
+                self._stretch.add_record_fault(Kind.UNDECODABLE_MESSAGE, run, number, _reason(error))
+        return numbers
+
+    def _units(self, request: DispatchRequest) -> bytes | None:
+        """What the files have in the place of these units; None where they cannot be read."""
+        key = request.topic, request.queue_id
+        files = self._files.get(key)
+        try:
+            if files is None:
+                files = QueueFiles(queue_directory(self._replica, *key))
+                self._files[key] = files
+            return files.read(request.queue_offset * CQ_UNIT_SIZE, len(request.units) * CQ_UNIT_SIZE)
+        except OSError as error:
+            self._unreadable[str(error.filename)] = error.strerror or str(error)
+            return None
+
+    def _add_faults(
+        self,
+        run: Run,
+        request: DispatchRequest,
+        found: bytes,
+        columns: DispatchColumns,
+        numbers: Sequence[int],
+    ) -> None:
+        rows = {
+            offset: row
+            for row, (topic, queue_id, offset, sys_flag) in enumerate(
+                zip(columns.topics, columns.queue_ids, columns.queue_offsets, columns.sys_flags, strict=True)
+            )
+            if (topic, queue_id) == (request.topic, request.queue_id) and has_consume_queue_unit(sys_flag)
+        }
+        for at, expected in enumerate(request.units):
+            unit = found[at * CQ_UNIT_SIZE : (at + 1) * CQ_UNIT_SIZE]
+            offset = request.queue_offset + at
+            row = rows[offset]
+            is_missing = unit == _ZERO_UNIT
+            if unit == expected or (
+                is_missing and columns.store_timestamps[row] > self._bound.store_timestamp
+            ):
+                continue
+            index = run.first_index + numbers[row] if run.first_index >= 0 else -1
+            self._stretch.add_fault(
+                QueueFault(
+                    kind=Kind.CONSUME_QUEUE_MISSING if is_missing else Kind.CONSUME_QUEUE_WRONG,
+                    topic=request.topic,
+                    queue_id=request.queue_id,
+                    first_offset=offset,
+                    last_offset=offset,
+                    first_index=index,
+                    last_index=index,
+                    count=1,
+                    expected=expected,
+                    found=unit,
+                )
+            )
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Entries one behind the other, as far as they have been fed."""
+
+    pos: int
+    next_pos: int
+    next_index: int
+    explained: dict[tuple[bytes, int], list[tuple[int, int]]] = field(default_factory=dict)
+    faults: list[QueueFault] = field(default_factory=list)
+    record_faults: list[RecordFault] = field(default_factory=list)
+
+    def explain(self, key: tuple[bytes, int], first: int, end: int) -> None:
+        ranges = self.explained.setdefault(key, [])
+        if ranges and ranges[-1][1] == first:
+            ranges[-1] = ranges[-1][0], end
+        else:
+            ranges.append((first, end))
+
+    def add_fault(self, fault: QueueFault) -> None:
+        joined = _join(self.faults[-1], fault) if self.faults else None
+        if joined is not None:
+            self.faults[-1] = joined
+        else:
+            self.faults.append(fault)
+
+    def add_record_fault(self, kind: Kind, run: Run, number: int, reason: str) -> None:
+        next_pos = _pos_of(run, number + 1) if number + 1 < len(run.offsets) else run.next_pos
+        index = run.first_index + number if run.first_index >= 0 else -1
+        fault = RecordFault(
+            kind=kind,
+            pos=_pos_of(run, number),
+            next_pos=next_pos,
+            first_index=index,
+            last_index=index,
+            count=1,
+            reason=reason,
+        )
+        self.record_faults.append(fault)
+
+
+def queue_findings(replica: Replica, parts: Iterable[QueuePart]) -> Iterator[Finding]:
+    """The findings of pass 1 of one replica, from all its parts in any order: the same however the log was cut."""
+    faults: list[QueueFault] = []
+    record_faults: list[RecordFault] = []
+    unreadable: dict[str, str] = {}
+    for part in parts:
+        faults += part.faults
+        record_faults += part.record_faults
+        unreadable.update(part.unreadable)
+    faults.sort(
+        key=lambda fault: (fault.kind, fault.topic, fault.queue_id, fault.first_offset, fault.first_index)
+    )
+    for fault in _joined(faults):
+        yield _queue_finding(replica, fault)
+    record_faults.sort(key=lambda fault: (fault.kind, fault.pos))
+    yield from _record_findings(replica, record_faults)
+    for path, reason in sorted(unreadable.items()):
+        yield Finding(
+            kind=Kind.UNREADABLE_FILE,
+            replica=replica.name,
+            file=replica.relative(path),
+            sentence=f"it cannot be read: {reason}; its units were not compared with the log",
+        )
+
+
+def described(unit: bytes) -> str:
+    """A unit in words."""
+    phy_offset, size, tags_code = CQ_UNIT.unpack(unit)
+    return f"physical offset {phy_offset}, {size} bytes, tags code {tags_code}"
+
+
+def _joined(faults: Iterable[QueueFault]) -> Iterator[QueueFault]:
+    current: QueueFault | None = None
+    for fault in faults:
+        joined = _join(current, fault) if current is not None else None
+        if current is not None and joined is None:
+            yield current
+        current = joined or fault
+    if current is not None:
+        yield current
+
+
+def _join(first: QueueFault, second: QueueFault) -> QueueFault | None:
+    """One fault of two that follow each other, or None."""
+    if (first.kind, first.topic, first.queue_id) != (second.kind, second.topic, second.queue_id):
+        return None
+    if not first.first_offset <= second.first_offset <= first.last_offset + 1:
+        return None
+    return replace(
+        first,
+        last_offset=max(first.last_offset, second.last_offset),
+        first_index=min(first.first_index, second.first_index),
+        last_index=max(first.last_index, second.last_index),
+        count=first.count + second.count,
+    )
+
+
+def _queue_finding(replica: Replica, fault: QueueFault) -> Finding:
+    directory = queue_directory(replica, fault.topic, fault.queue_id)
+    wanted = described(fault.expected)
+    if fault.kind is Kind.CONSUME_QUEUE_MISSING:
+        sentence = f"the log has the message ({wanted}), the queue has no unit for it"
+    else:
+        sentence = f"the unit says {described(fault.found)}; the log has {wanted}"
+    if fault.count > 1:
+        sentence = f"{fault.count} units; of the first: {sentence}"
+    return Finding(
+        kind=fault.kind,
+        replica=replica.name,
+        file=replica.relative(QueueFiles.path_in(directory, fault.first_offset * CQ_UNIT_SIZE)),
+        first_index=fault.first_index if fault.first_index >= 0 else None,
+        last_index=fault.last_index if fault.last_index >= 0 else None,
+        topic=fault.topic.decode("utf-8", "replace"),
+        queue_id=fault.queue_id,
+        first_offset=fault.first_offset,
+        last_offset=fault.last_offset,
+        count=fault.count,
+        sentence=sentence,
+    )
+
+
+def _record_findings(replica: Replica, faults: Iterable[RecordFault]) -> Iterator[Finding]:
+    current: RecordFault | None = None
+    for fault in faults:
+        if current is not None and (current.kind, current.next_pos) == (fault.kind, fault.pos):
+            current = replace(
+                current,
+                next_pos=fault.next_pos,
+                last_index=fault.last_index,
+                count=current.count + fault.count,
+            )
+            continue
+        if current is not None:
+            yield _record_finding(replica, current)
+        current = fault
+    if current is not None:
+        yield _record_finding(replica, current)
+
+
+def _record_finding(replica: Replica, fault: RecordFault) -> Finding:
+    paths = [file.path for file in replica.data_files if file.base <= fault.pos]
+    return Finding(
+        kind=fault.kind,
+        replica=replica.name,
+        file=replica.relative(paths[-1]),
+        first_index=fault.first_index if fault.first_index >= 0 else None,
+        last_index=fault.last_index if fault.last_index >= 0 else None,
+        count=fault.count,
+        sentence=f"the entry is sound, its message is not: {fault.reason}",
+    )
+
+
+def _scan(run: Run, offsets: Sequence[int]) -> DispatchColumns:
+    return scan_records(run.buffer, offsets, shift=run.record_shift, delay_levels=DELAY_LEVELS)
+
+
+def _pos_of(run: Run, number: int) -> int:
+    return run.first_pos - run.offsets[0] + run.offsets[number]
+
+
+def _reason(error: MessageDecodeError) -> str:
+    """Without the offset in a buffer, which says nothing to a reader."""
+    return str(error).partition(": ")[2] or str(error)
+
+
+def _checkpoint_timestamp(replica: Replica) -> int:
+    """Units of records up to this store time (ms) were on disk, as Java's checkpoint says; 0 if nothing says."""
+    try:
+        return parse_checkpoint((Path(replica.directory) / "checkpoint").read_bytes()).min_timestamp
+    except (FileNotFoundError, struct.error):
+        return 0

@@ -1,0 +1,165 @@
+"""Everything that follows from the log, checked against it: ConsumeQueues, key indexes, state, config exports.
+
+Consumers see the log in pass 1, in the workers; their parts are taken here, on the driver. Once the whole log is known,
+units() says what is left to look at, each a unit of work for check().
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark_dledger.config_check import ConfigFiles, check_config, config_notes
+from pyspark_dledger.consume_queue_check import EVERYTHING, ConsumeQueueCheck, QueuePart, queue_findings
+from pyspark_dledger.entry_scan import Run
+from pyspark_dledger.findings import Finding
+from pyspark_dledger.group_offsets import QueueEnds
+from pyspark_dledger.key_index_check import KeyIndexFile, check_key_index, plan_key_index
+from pyspark_dledger.queue_extras import QueueExtras, Ranges, find_extras, plan_extras
+from pyspark_dledger.replica import Layout, Replica
+from pyspark_dledger.state_check import StateEntries, StatePlaces, StateReplay, plan_replay, replay
+from pyspark_dledger.work import DataRange
+
+DerivedPart = QueuePart | StatePlaces
+DerivedUnit = QueueExtras | KeyIndexFile | StateReplay | ConfigFiles
+
+
+class Consumer(Protocol):
+    """Is fed the runs of one data range, in order of position."""
+
+    def feed(self, run: Run) -> None: ...
+
+    def finish(self) -> Iterator[DerivedPart]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What is known of one replica's log after pass 1. Positions are of entries, or of records in a CommitLog."""
+
+    begin_pos: int
+    end_pos: int  # behind the last entry that was read
+    end_index: int  # -1 in a CommitLog
+    begin_index: int  # likewise
+    committed_index: int  # state is replayed up to here
+    # Positions that should be entries and are none: damage, missing files, and (end_pos, EVERYTHING) where the
+    # replica's own files say that the log once went further.
+    damaged: Ranges
+    replay_state: bool  # False: the same log is replayed from another replica
+
+
+def consumers(unit: DataRange, up_to: int | None = None) -> list[Consumer]:
+    """For pass 1. `up_to`: entries behind this index are not looked at. Raises OSError."""
+    if unit.replica.layout is Layout.COMMIT_LOG:
+        return [ConsumeQueueCheck(unit.replica, up_to)]
+    return [ConsumeQueueCheck(unit.replica, up_to), StateEntries(unit.replica, up_to)]
+
+
+def check(unit: DerivedUnit) -> Iterator[Finding]:
+    """The work on one unit of DerivedChecks.units(). Raises OSError."""
+    match unit:
+        case QueueExtras():
+            return find_extras(unit)
+        case KeyIndexFile():
+            return check_key_index(unit)
+        case StateReplay():
+            return replay(unit)
+        case ConfigFiles():
+            return check_config(unit)
+
+
+class DerivedChecks:
+    """The driver's side."""
+
+    def __init__(self, replicas: Sequence[Replica]) -> None:
+        self.queue_count = 0  # ConsumeQueues compared with the log; known after units()
+        self.notes: list[str] = []  # likewise
+        self._replicas = replicas
+        self._queue_parts: dict[str, list[QueuePart]] = {replica.name: [] for replica in replicas}
+        self._state_places: dict[str, list[StatePlaces]] = {replica.name: [] for replica in replicas}
+
+    def take(self, part: DerivedPart) -> None:
+        """A result of pass 1; they come in any order."""
+        match part:
+            case QueuePart():
+                self._queue_parts[part.replica].append(part)
+            case StatePlaces():
+                self._state_places[part.replica].append(part)
+
+    def units(self, logs: Mapping[str, LogFacts]) -> list[DerivedUnit]:
+        """What is left to do; `logs` by name of replica. Raises OSError."""
+        units: list[DerivedUnit] = []
+        explained: dict[str, dict[tuple[bytes, int], Ranges]] = {}
+        for replica in self._replicas:
+            log = logs[replica.name]
+            # What lies behind the log's end is no part of it.
+            parts = [part for part in self._queue_parts[replica.name] if part.pos < log.end_pos]
+            self._queue_parts[replica.name] = parts
+            explained[replica.name] = queues = _explained(parts)
+            self.queue_count += len(queues)
+            undecodable = [(fault.pos, fault.next_pos) for part in parts for fault in part.record_faults]
+            damaged = [*log.damaged, *undecodable]
+            units += plan_extras(replica, queues, log.begin_pos, damaged)
+            index_files, notes = plan_key_index(replica, log.begin_pos, log.end_pos, damaged)
+            units += index_files
+            self.notes += [*notes, *config_notes(replica)]
+        ends = self._queue_ends(logs, explained)
+        for replica in self._replicas:
+            log = logs[replica.name]
+            units.append(ConfigFiles(replica, ends))
+            if log.replay_state and replica.layout is Layout.DLEDGER:
+                units.append(
+                    plan_replay(
+                        replica,
+                        self._state_places[replica.name],
+                        begins_whole=log.begin_index == 0,
+                        up_to=log.committed_index,
+                        end_pos=log.end_pos,
+                        damaged=log.damaged,
+                        queue_ends=ends,
+                    )
+                )
+        return units
+
+    def findings(self) -> Iterator[Finding]:
+        """Of pass 1; after units()."""
+        for replica in self._replicas:
+            yield from queue_findings(replica, self._queue_parts[replica.name])
+
+    def _queue_ends(
+        self, logs: Mapping[str, LogFacts], explained: Mapping[str, Mapping[tuple[bytes, int], Ranges]]
+    ) -> QueueEnds:
+        ends: dict[tuple[str, int], int] = {}
+        for queues in explained.values():
+            for (topic, queue_id), ranges in queues.items():
+                key = topic.decode("utf-8", "replace"), queue_id
+                ends[key] = max(ends.get(key, 0), ranges[-1][1])
+        # Behind damage in the longest log a queue may have had messages that no other log has.
+        longest = max((log.end_pos for log in logs.values()), default=0)
+        sound = [log for log in logs.values() if not log.damaged and log.end_pos == longest]
+        is_live = any(replica.is_live for replica in self._replicas)
+        return QueueEnds(
+            ends,
+            is_sure=bool(sound),
+            unknown_are_empty=any(log.begin_pos == 0 for log in sound),
+            index=max((log.end_index for log in logs.values()), default=-1) if is_live else EVERYTHING,
+        )
+
+
+def _explained(parts: Sequence[QueuePart]) -> dict[tuple[bytes, int], Ranges]:
+    """By queue, the offsets that the log has messages for."""
+    ranges: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
+    for part in parts:
+        for topic, queue_id, first, end in part.explained:
+            ranges.setdefault((topic, queue_id), []).append((first, end))
+    return {key: _merged(queue) for key, queue in ranges.items()}
+
+
+def _merged(ranges: list[tuple[int, int]]) -> Ranges:
+    merged: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((first, end))
+    return tuple(merged)

@@ -1,0 +1,348 @@
+"""IndexFiles against the log: the entries of a file are the keys of the messages between its two offsets, in order.
+
+One worker checks one file. It reads the log once, from the file's first message to the one that the next file begins
+with, and lays the keys that it finds there beside the entries. Where they part, what has no counterpart on either side
+up to the next place that fits counts as so many wrong places. Then the chains: what each entry and each slot should
+hold follows from the keys alone.
+
+Only Java writes IndexFiles today.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from dledger.entry import ENTRY_HEADER_SIZE
+from message.decoder import decode_message
+from message.errors import MessageDecodeError
+from message.sys_flag import has_index_entry
+from pyspark_dledger.entry_scan import Run, scan
+from pyspark_dledger.findings import Finding, Kind
+from pyspark_dledger.replica import Layout, Replica
+from pyspark_dledger.work import DataRange
+from store.layout.index_file import (
+    HASH_SLOT_SIZE,
+    INDEX_ENTRY,
+    INDEX_ENTRY_SIZE,
+    INDEX_HEADER_SIZE,
+    IndexEntry,
+    IndexHeader,
+    entry_offset,
+    index_key,
+    index_key_hash,
+    parse_index_header,
+    time_diff,
+)
+
+# Java's files have four entries per slot unless somebody changed one of the two settings.
+_ENTRIES_PER_SLOT: Final = 4
+_CHUNK_ENTRIES: Final = 65536
+# How far apart entries and keys may be before they are taken for wrong: more than what a damaged block holds.
+_WINDOW: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFileOnDisk:
+    path: str
+    size: int
+    header: IndexHeader
+
+    @property
+    def slot_count(self) -> int:
+        return (self.size - INDEX_HEADER_SIZE) // (HASH_SLOT_SIZE + _ENTRIES_PER_SLOT * INDEX_ENTRY_SIZE)
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether the size tells how many slots there are."""
+        return (self.size - INDEX_HEADER_SIZE) % (HASH_SLOT_SIZE + _ENTRIES_PER_SLOT * INDEX_ENTRY_SIZE) == 0
+
+    @property
+    def count_max(self) -> int:
+        return self.slot_count * _ENTRIES_PER_SLOT
+
+
+@dataclass(frozen=True, slots=True)
+class KeyIndexFile:
+    """A unit of work. Offsets are physical ones, of records."""
+
+    replica: Replica
+    file: IndexFileOnDisk
+    begin_phy_offset: int  # of the log: what is before it has expired
+    end_phy_offset: int  # keys of messages before it are to be in the file, unless a later file begins there
+    # Of the neighbours: a message's keys may be split between two files.
+    previous_end: int
+    next_begin: int
+    damaged: tuple[tuple[int, int], ...]
+    is_settled: bool  # nobody writes it, and nobody was killed while he did
+
+
+def plan_key_index(
+    replica: Replica, begin_pos: int, end_pos: int, damaged: Sequence[tuple[int, int]]
+) -> tuple[list[KeyIndexFile], list[str]]:
+    """Units of work, and notes on files that cannot be checked. Raises OSError."""
+    notes: list[str] = []
+    files: list[IndexFileOnDisk] = []
+    for path in _paths(replica):
+        found = _open(path)
+        if found is None or not found.is_usual:
+            name = replica.relative(path)
+            notes.append(
+                f"{replica.name}: {name} was not looked at: its size does not tell how many slots it has"
+            )
+        elif not _is_fresh(found):
+            files.append(found)
+    is_settled = replica.stopped_cleanly and not replica.is_live
+    units = []
+    for number, file in enumerate(files):
+        following = files[number + 1].header.begin_phy_offset if number + 1 < len(files) else -1
+        end = end_pos if is_settled else file.header.end_phy_offset + 1
+        units.append(
+            KeyIndexFile(
+                replica,
+                file,
+                begin_pos,
+                end if following < 0 else following + 1,
+                files[number - 1].header.end_phy_offset if number else -1,
+                following,
+                tuple(sorted(damaged)),
+                is_settled or following >= 0,
+            )
+        )
+    return units, notes
+
+
+def _paths(replica: Replica) -> list[str]:
+    """Oldest first: the names are times."""
+    directory = Path(replica.directory) / "index"
+    return sorted(str(path) for path in directory.glob("[0-9]*") if path.name.isdigit() and path.is_file())
+
+
+def _open(path: str) -> IndexFileOnDisk | None:
+    with open(path, "rb") as file:
+        try:
+            header = parse_index_header(file.read(INDEX_HEADER_SIZE))
+        except struct.error:
+            return None
+        return IndexFileOnDisk(path, os.fstat(file.fileno()).st_size, header)
+
+
+def _is_fresh(file: IndexFileOnDisk) -> bool:
+    """Made ahead, with nothing in it yet."""
+    if file.header.index_count > 1 or file.header.begin_phy_offset:
+        return False
+    with open(file.path, "rb") as opened:
+        opened.seek(entry_offset(1, file.slot_count))
+        return not any(opened.read(INDEX_ENTRY_SIZE))
+
+
+@dataclass(slots=True)
+class _Key:
+    """What the log says of one entry."""
+
+    key_hash: int
+    phy_offset: int
+    time_diff: int
+    is_needed: bool = True  # False: a neighbouring file may have it
+
+
+@dataclass(slots=True)
+class _Place:
+    """An entry of the file with what it should be; `key` is None where the log has nothing for it."""
+
+    number: int
+    entry: IndexEntry
+    key: _Key | None = None
+
+
+def check_key_index(unit: KeyIndexFile) -> Iterator[Finding]:
+    """At most one finding; it counts the wrong places. Raises OSError."""
+    count = 0
+    first = ""
+    for fault in _faults(unit):
+        count += 1
+        first = first or fault
+    if count:
+        yield Finding(
+            kind=Kind.KEY_INDEX_WRONG,
+            replica=unit.replica.name,
+            file=unit.replica.relative(unit.file.path),
+            count=count,
+            sentence=first if count == 1 else f"{count} places; the first: {first}",
+        )
+
+
+def _faults(unit: KeyIndexFile) -> Iterator[str]:
+    header = unit.file.header
+    if not 1 <= header.index_count <= unit.file.count_max:
+        yield f"the header says {header.index_count} entries, there is room for {unit.file.count_max}"
+        return
+    chains = _Chains(unit)
+    last = _Key(0, header.begin_phy_offset, 0)
+    for place, fault in _compared(unit):
+        if place is not None:
+            fault = fault or chains.fault_of(place)
+            chains.add(place)
+            last = place.key or last
+        if fault:
+            yield fault
+    if unit.is_settled:
+        yield from chains.faults_of_slots()
+        if header.index_count > 1 and last.phy_offset != header.end_phy_offset:
+            yield f"the header ends at physical offset {header.end_phy_offset}, the last entry is of {last.phy_offset}"
+
+
+def _compared(unit: KeyIndexFile) -> Iterator[tuple[_Place | None, str]]:
+    """Each entry in order with what is wrong with it; and what the file does not have, with no entry."""
+    keys = _keys_of_log(unit)
+    ahead: deque[_Key] = deque()
+    waiting: list[_Place] = []  # entries since the last one that fitted
+    for number, entry in _entries(unit.file):
+        while len(ahead) < _WINDOW and (key := next(keys, None)) is not None:
+            ahead.append(key)
+        place = _Place(number, entry)
+        at = next((at for at, key in enumerate(ahead) if _fits(entry, key)), -1)
+        if at < 0:
+            waiting.append(place)
+            # What cannot be judged need not wait for its neighbours, and may be half of an old file.
+            if len(waiting) == _WINDOW or not _is_judged(unit, waiting[0].entry):
+                judged = sum(_is_judged(unit, other.entry) for other in waiting)
+                yield from _settled(unit, waiting, [ahead.popleft() for _ in range(min(judged, len(ahead)))])
+                waiting.clear()
+            continue
+        yield from _settled(unit, waiting, [ahead.popleft() for _ in range(at)])
+        waiting.clear()
+        place.key = ahead.popleft()
+        yield place, _time_fault(place)
+    yield from _settled(unit, waiting, chain(ahead, keys))
+
+
+def _settled(
+    unit: KeyIndexFile, waiting: Iterable[_Place], keys: Iterable[_Key]
+) -> Iterator[tuple[_Place | None, str]]:
+    """Entries and keys between two places that fit: each entry that does not belong there takes one key's place."""
+    needed = (key for key in keys if key.is_needed)
+    for place in waiting:
+        if not _is_judged(unit, place.entry):
+            yield place, ""
+            continue
+        found = f"entry {place.number} has hash {place.entry.key_hash} and physical offset {place.entry.phy_offset}"
+        place.key = next(needed, None)
+        if place.key is None:
+            yield place, f"{found}, and the log has no such key there"
+        else:
+            wanted = f"hash {place.key.key_hash} and physical offset {place.key.phy_offset}"
+            yield place, f"{found}; the log has {wanted}"
+    for key in needed:
+        yield (
+            None,
+            f"a key of the message at physical offset {key.phy_offset}, hash {key.key_hash}, has no entry",
+        )
+
+
+class _Chains:
+    """What previous entries and slots must be, given the keys of all entries before."""
+
+    def __init__(self, unit: KeyIndexFile) -> None:
+        self._file = unit.file
+        self._newest = array("i", bytes(HASH_SLOT_SIZE * unit.file.slot_count))  # entry by slot
+
+    def fault_of(self, place: _Place) -> str:
+        expected = self._newest[self._slot(place)]
+        if place.entry.previous == expected:
+            return ""
+        return f"entry {place.number} is chained to entry {place.entry.previous}, its slot held {expected} before"
+
+    def add(self, place: _Place) -> None:
+        self._newest[self._slot(place)] = place.number
+
+    def faults_of_slots(self) -> Iterator[str]:
+        with open(self._file.path, "rb") as file:
+            file.seek(INDEX_HEADER_SIZE)
+            slots = array("i")
+            slots.frombytes(file.read(HASH_SLOT_SIZE * self._file.slot_count))
+        if sys.byteorder == "little":
+            slots.byteswap()
+        if slots != self._newest:
+            for slot, (found, expected) in enumerate(zip(slots, self._newest, strict=True)):
+                if found != expected:
+                    yield f"slot {slot} says entry {found}, its newest one is {expected}"
+        used = len(self._newest) - self._newest.count(0)
+        if used != self._file.header.hash_slot_count:
+            yield f"the header says {self._file.header.hash_slot_count} slots are in use, there are {used}"
+
+    def _slot(self, place: _Place) -> int:
+        key_hash = place.key.key_hash if place.key is not None else place.entry.key_hash
+        return key_hash % self._file.slot_count
+
+
+def _fits(entry: IndexEntry, key: _Key) -> bool:
+    return entry.phy_offset == key.phy_offset and entry.key_hash == key.key_hash
+
+
+def _time_fault(place: _Place) -> str:
+    key, entry = place.key, place.entry
+    if key is None or entry.time_diff == key.time_diff:
+        return ""
+    return f"entry {place.number} was stored {entry.time_diff} s after the file began, the message {key.time_diff} s"
+
+
+def _is_judged(unit: KeyIndexFile, entry: IndexEntry) -> bool:
+    """Not if it points at what has expired or was damaged."""
+    if entry.phy_offset < unit.begin_phy_offset and entry.phy_offset:
+        return False
+    return not any(start <= entry.phy_offset < end for start, end in unit.damaged)
+
+
+def _entries(file: IndexFileOnDisk) -> Iterator[tuple[int, IndexEntry]]:
+    with open(file.path, "rb") as opened:
+        opened.seek(entry_offset(1, file.slot_count))
+        for first in range(1, file.header.index_count, _CHUNK_ENTRIES):
+            count = min(_CHUNK_ENTRIES, file.header.index_count - first)
+            data = opened.read(count * INDEX_ENTRY_SIZE)
+            for number, values in enumerate(INDEX_ENTRY.iter_unpack(data), first):
+                yield number, IndexEntry(*values)
+
+
+def _keys_of_log(unit: KeyIndexFile) -> Iterator[_Key]:
+    """In the order in which Java puts them into the file."""
+    header = unit.file.header
+    begin, end = header.begin_phy_offset, unit.end_phy_offset
+    # What a clean stop leaves behind the committed index was not dispatched.
+    last_index = unit.replica.java_committed_index
+    for run in _runs(unit.replica, begin, end):
+        shift = run.first_pos - run.offsets[0] + run.record_shift
+        for number, (offset, entry_end) in enumerate(zip(run.offsets, run.ends, strict=True)):
+            phy_offset = shift + offset
+            if not begin <= phy_offset < end or 0 <= last_index < run.first_index + number:
+                continue
+            try:
+                message = decode_message(run.buffer[offset + run.record_shift : entry_end], read_body=False)
+            except MessageDecodeError:
+                continue  # pass 1 says so
+            if not has_index_entry(message.sys_flag):
+                continue
+            seconds = time_diff(message.store_timestamp, header.begin_timestamp)
+            is_needed = phy_offset not in (unit.previous_end, unit.next_begin)
+            keys = [message.uniq_key, *(message.keys or "").split(" ")]
+            for key in filter(None, keys):
+                yield _Key(index_key_hash(index_key(message.topic, key)), phy_offset, seconds, is_needed)
+
+
+def _runs(replica: Replica, begin: int, end: int) -> Iterator[Run]:
+    """Sound entries from the one whose record is at `begin` on, to the end of the file that `end` is in."""
+    shift = ENTRY_HEADER_SIZE if replica.layout is Layout.DLEDGER else 0
+    for file in replica.data_files:
+        if file.base < end and begin < file.base + file.size:
+            start = max(begin - shift - file.base, 0)
+            for found in scan(DataRange(replica, file, start, min(end - file.base, file.size))):
+                if isinstance(found, Run):
+                    yield found

@@ -1,0 +1,341 @@
+"""State records: replayed in order, each full state must be what all changes before it add up to.
+
+Pass 1 notes where state entries lie (StatePlaces), so that their bodies stay with the workers; then one worker replays
+one log. A record that cannot be read, or entries lost to damage, leave the tables unknown until the next full state, so
+one fault is one finding.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+from zlib import crc32
+
+import msgpack
+
+from dledger.entry import ENTRY_HEADER_SIZE, EntryHeader, EntryKind, parse_header
+from message.decoder import decode_message
+from message.errors import MessageDecodeError
+from pyspark_dledger.entry_scan import Run
+from pyspark_dledger.findings import Finding, Kind
+from pyspark_dledger.group_offsets import QueueEnds, group_offset_findings
+from pyspark_dledger.replica import DataFile, Replica
+from store.errors import StateRecordError
+from store.state.state_record import CommitOffset, FullStatePart, StateChange, unpack_record
+from store.state.state_tables import StateTables
+from store.state.table_configs import DataVersion
+
+_TABLES: Final = ("topics", "subscription groups", "consumer offsets")
+
+
+@dataclass(frozen=True, slots=True)
+class StatePlaces:
+    """Where state entries lie in a unit of pass 1."""
+
+    replica: str
+    positions: bytes  # array("q"), ascending
+    frozen: tuple[int, ...]  # applied indexes that full states in them speak of
+
+
+class StateEntries:
+    """A consumer of pass 1."""
+
+    def __init__(self, replica: Replica, up_to: int | None = None) -> None:
+        self._replica = replica
+        self._up_to = up_to
+        self._positions = array("q")
+        self._frozen: set[int] = set()
+
+    def feed(self, run: Run) -> None:
+        if EntryKind.STATE not in run.kinds:
+            return
+        shift = run.first_pos - run.offsets[0]
+        for number, (offset, end, kind) in enumerate(zip(run.offsets, run.ends, run.kinds, strict=True)):
+            if kind != EntryKind.STATE or (
+                self._up_to is not None and run.first_index + number > self._up_to
+            ):
+                continue
+            self._positions.append(shift + offset)
+            try:
+                body = decode_message(run.buffer[offset + run.record_shift : end]).body
+                record = unpack_record(body)
+            except (MessageDecodeError, StateRecordError):
+                continue  # the replay says so
+            if isinstance(record, FullStatePart) and isinstance(record.applied_index, int):
+                self._frozen.add(record.applied_index)
+
+    def finish(self) -> Iterator[StatePlaces]:
+        if self._positions:
+            yield StatePlaces(self._replica.name, self._positions.tobytes(), tuple(sorted(self._frozen)))
+
+
+@dataclass(frozen=True, slots=True)
+class StateReplay:
+    """A unit of work: the state entries of one replica, up to an index."""
+
+    replica: Replica
+    positions: bytes
+    frozen: frozenset[int]
+    begins_whole: bool  # the log begins with its first entry
+    up_to: int
+    damaged: tuple[
+        tuple[int, int], ...
+    ]  # positions of the log that were entries and are not any more; sorted
+    queue_ends: QueueEnds
+
+
+def plan_replay(
+    replica: Replica,
+    places: Iterable[StatePlaces],
+    *,
+    begins_whole: bool,
+    up_to: int,
+    end_pos: int,
+    damaged: Iterable[tuple[int, int]],
+    queue_ends: QueueEnds,
+) -> StateReplay:
+    """`places` of this replica, in any order; what lies behind `end_pos` is no part of its log."""
+    positions = array("q")
+    frozen: set[int] = set()
+    for place in places:
+        positions.frombytes(place.positions)
+        frozen.update(place.frozen)
+    ordered = array("q", sorted(pos for pos in positions if pos < end_pos))
+    return StateReplay(
+        replica,
+        ordered.tobytes(),
+        frozenset(frozen),
+        begins_whole,
+        up_to,
+        tuple(sorted(damaged)),
+        queue_ends,
+    )
+
+
+def replay(unit: StateReplay) -> Iterator[Finding]:
+    """Raises OSError."""
+    machine = _Replay(unit)
+    damaged = list(unit.damaged)
+    for header, body in _entries(unit):
+        if header.index > unit.up_to:
+            break
+        while damaged and damaged[0][0] < header.pos:
+            damaged.pop(0)
+            machine.lose_track()
+        yield from machine.take(header, body)
+    if machine.is_whole and not damaged:
+        offsets = machine.tables.consumer_offset_table.offsets
+        yield from group_offset_findings(unit.replica.name, "", offsets, unit.queue_ends)
+
+
+class _Replay:
+    """Invariant: if `is_whole`, the tables are what all changes up to the last entry taken add up to."""
+
+    def __init__(self, unit: StateReplay) -> None:
+        self.tables = StateTables()
+        self.is_whole = unit.begins_whole
+        self._unit = unit
+        self._to_freeze = sorted(unit.frozen, reverse=True)
+        self._frozen: dict[int, _Snapshot] = {}  # applied index -> what the tables were
+        self._kept: list[
+            tuple[int, int, list[StateChange]]
+        ] = []  # index, timestamp, changes; while not whole
+        self._term = -1
+        self._current: FullStatePart | None = None  # the part last seen of the record in progress
+        self._parts: list[bytes] = []
+        self._begins_unseen = not unit.begins_whole  # the first parts of a record may be what is gone
+
+    def lose_track(self) -> None:
+        """Entries are missing here."""
+        self.is_whole = False
+        self._kept.clear()
+        self._frozen.clear()
+        self._void()
+        self._begins_unseen = True
+
+    def take(self, header: EntryHeader, body: bytes) -> Iterator[Finding]:
+        while self._to_freeze and self._to_freeze[-1] < header.index:
+            index = self._to_freeze.pop()
+            if self.is_whole:
+                self._frozen[index] = _snapshot(self.tables)
+        try:
+            message = decode_message(body, check_crc=False)
+        except MessageDecodeError:
+            self.lose_track()  # an undecodable message, and found as one in pass 1
+            return
+        try:
+            if crc32(message.body) & 0x7FFFFFFF != message.body_crc:
+                raise StateRecordError("the message's body does not have its CRC")
+            record = unpack_record(message.body)
+            if isinstance(record, FullStatePart):
+                yield from self._take_part(header, record)
+            else:
+                self._apply(header.index, message.store_timestamp, record)
+        except StateRecordError as error:
+            yield self._finding(header, str(error))
+            self.lose_track()
+
+    def _apply(self, index: int, timestamp: int, changes: list[StateChange]) -> None:
+        """Raises StateRecordError."""
+        for change in changes:
+            if isinstance(change, CommitOffset) and not (_is_int(change.queue_id) and _is_int(change.offset)):
+                raise StateRecordError(f"a state change of odd values: {change!r:.80}")
+        if not self.is_whole:
+            self._kept.append((index, timestamp, changes))
+            return
+        try:
+            self.tables.apply(changes, timestamp)
+        except (TypeError, AttributeError) as error:
+            raise StateRecordError(f"a state change of odd values: {error}") from error
+
+    def _take_part(self, header: EntryHeader, part: FullStatePart) -> Iterator[Finding]:
+        """Raises StateRecordError."""
+        numbers = (part.term, part.applied_index, part.number, part.count)
+        if not all(map(_is_int, numbers)) or not isinstance(part.data, bytes):
+            raise StateRecordError("a full-state part of odd values")
+        if (
+            part.term != header.term
+            or not 0 <= part.number < part.count
+            or part.applied_index >= header.index
+        ):
+            raise StateRecordError(
+                f"{_described(part)} cannot stand in entry {header.index} of term {header.term}"
+            )
+        if part.term != self._term:
+            self._void()  # another leader does not complete what one before has begun
+            self._term = part.term
+        before = self._current
+        if part.number == 0:
+            self._void()
+            self._begins_unseen = False
+            if before is not None:
+                yield self._finding(header, f"{_described(part)} follows {_described(before)}: out of order")
+        elif before is None or not _follows(part, before):
+            self._void()
+            if not self._begins_unseen or before is not None:
+                place = f"follows {_described(before)}" if before is not None else "has no part before it"
+                yield self._finding(header, f"{_described(part)} {place}: out of order")
+            self._begins_unseen = True  # what is left of it is not said again
+            return
+        self._current = part
+        self._parts.append(part.data)
+        if part.number + 1 == part.count:
+            data = b"".join(self._parts)
+            self._void()
+            yield from self._completed(header, part.applied_index, data)
+
+    def _completed(self, header: EntryHeader, applied_index: int, data: bytes) -> Iterator[Finding]:
+        """Raises StateRecordError."""
+        try:
+            values, rows = msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
+            rows = [(topic.decode("utf-8", "replace"), *map(int, numbers)) for topic, *numbers in rows]
+        except (ValueError, TypeError, AttributeError, msgpack.UnpackException) as error:
+            raise StateRecordError(f"a full state that cannot be read: {error!r:.80}") from error
+        tables = StateTables()
+        tables.unpack(values)
+        found = _snapshot(tables)
+        expected = self._frozen.pop(applied_index, None)
+        if expected is not None:
+            difference = _difference(found, expected)
+        else:
+            difference = ""
+            self._take_over(applied_index, tables)
+        difference = difference or self._row_fault(rows)
+        if difference:
+            yield self._finding(header, f"the full state as of entry {applied_index} {difference}")
+
+    def _take_over(self, applied_index: int, tables: StateTables) -> None:
+        if self.is_whole:
+            return
+        self.tables = tables
+        self.is_whole = True
+        for index, timestamp, changes in self._kept:
+            if index > applied_index:
+                self._apply(index, timestamp, changes)
+        self._kept.clear()
+
+    def _row_fault(self, rows: list[Any]) -> str:
+        for topic, queue_id, _, max_offset in rows:
+            end = self._unit.queue_ends.end_of(topic, queue_id)
+            if end is not None and max_offset > end:
+                return f"says that queue {topic}/{queue_id} ends at {max_offset}, its messages end at {end}"
+        return ""
+
+    def _void(self) -> None:
+        self._current = None
+        self._parts = []
+
+    def _finding(self, header: EntryHeader, sentence: str) -> Finding:
+        replica = self._unit.replica
+        file = _file_of(replica, header.pos)
+        return Finding(
+            kind=Kind.STATE_RECORD,
+            replica=replica.name,
+            file=replica.relative(file.path),
+            first_index=header.index,
+            last_index=header.index,
+            sentence=sentence,
+        )
+
+
+# What two states are compared by: names to configs, and the data versions.
+_Snapshot = tuple[dict[str, Any], dict[str, Any], dict[str, Any], tuple[DataVersion, ...]]
+
+
+def _snapshot(tables: StateTables) -> _Snapshot:
+    topics, groups = tables.topic_config_table, tables.subscription_group_table
+    offsets = tables.consumer_offset_table
+    return (
+        dict(topics.configs),
+        dict(groups.configs),
+        {key: dict(queues) for key, queues in offsets.offsets.items()},
+        (topics.data_version, groups.data_version, offsets.data_version),
+    )
+
+
+def _difference(found: _Snapshot, expected: _Snapshot) -> str:
+    """In words; "" for equal states."""
+    for name, table, other in zip(_TABLES, found[:3], expected[:3], strict=True):
+        for key in sorted(set(table) | set(other), key=str):
+            if table.get(key) != other.get(key):
+                return f"is not what the changes before it add up to: its {name} differ, first in {key}"
+    for name, version, other_version in zip(_TABLES, found[3], expected[3], strict=True):
+        if version != other_version:
+            return f"has {name} of version {version}, the changes before it lead to {other_version}"
+    return ""
+
+
+def _follows(part: FullStatePart, before: FullStatePart) -> bool:
+    return (part.applied_index, part.count, part.number) == (
+        before.applied_index,
+        before.count,
+        before.number + 1,
+    )
+
+
+def _described(part: FullStatePart) -> str:
+    return f"part {part.number + 1} of {part.count} of the full state as of entry {part.applied_index}"
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _entries(unit: StateReplay) -> Iterator[tuple[EntryHeader, bytes]]:
+    """Header and body of each state entry, in order."""
+    positions = array("q")
+    positions.frombytes(unit.positions)
+    for file, group in groupby(positions, key=lambda pos: _file_of(unit.replica, pos)):
+        with open(file.path, "rb") as opened:
+            for pos in group:
+                opened.seek(pos - file.base)
+                header = parse_header(opened.read(ENTRY_HEADER_SIZE))
+                yield header, opened.read(header.body_length)
+
+
+def _file_of(replica: Replica, pos: int) -> DataFile:
+    return replica.data_files[bisect_right(replica.data_files, pos, key=lambda file: file.base) - 1]

@@ -235,7 +235,14 @@ class MicroGroup:
             leader.run()
             follower_ns += middle - start
             leader_ns += clock() - middle
-        self.tick()  # followers hear of the commit
+        # Followers hear of the commit with the next push, or as here with a tick, and dispatch.
+        self.now_ms += 10
+        leader.tick(self.now_ms)
+        start = clock()
+        for follower in followers:
+            follower.run()
+        follower_ns += clock() - start
+        self.tick()
         self.tick()
         self.now_ms += 10
         start = clock()

@@ -6,12 +6,14 @@ docs/pipeline.md. Results come to the driver; they are digests and findings, nev
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark import AccumulatorParam, InheritableThread
+from pyspark.errors.exceptions.captured import CapturedException
 
 if TYPE_CHECKING:
     from pyspark import RDD, Accumulator
@@ -103,7 +105,7 @@ class SparkRunner:
         except BaseException:
             self._context.cancelJobGroup(job_group)
             raise
-        if isinstance(said, Py4JJavaError):
+        if isinstance(said, Py4JJavaError | CapturedException):
             raise SparkWorkError(_reason(str(said))) from said
         if isinstance(said, BaseException):
             raise said
@@ -129,8 +131,10 @@ class _TellingParam(AccumulatorParam[int]):
         return total
 
 
-def _reason(java_text: str) -> str:
-    """The last line of the worker's traceback; what Spark says where the worker did not speak."""
-    traceback, found, _ = java_text.partition("\n\n\tat ")
-    lines = [line for line in traceback.splitlines() if line.strip()]
-    return lines[-1] if found else java_text.strip().partition("\n")[0]
+def _reason(text: str) -> str:
+    """The last line of the worker's traceback; what Spark says where no worker spoke."""
+    _, found, traceback = text.partition("Traceback (most recent call last):")
+    # Behind it is what Spark and Java have to say of it.
+    own = re.split(r"\n\s*SQLSTATE|\n+\s+at |\n\nJVM stacktrace", traceback if found else text)[0]
+    lines = [line.strip() for line in own.splitlines() if line.strip()]
+    return (lines[-1] if found else lines[0]) if lines else text

@@ -30,11 +30,16 @@ _INCUBATOR: Final = "--add-modules=jdk.incubator.vector"
 _QUIET_FROM: Final = 24
 _QUIET_OPTION: Final = "--sun-misc-unsafe-memory-access=allow"
 
-# The second logger is the one whose level Spark would set for a shell, and say so.
+# `shell` is the logger whose level Spark would set for a shell, and say so. What makes a task fail is raised as an
+# exception, once, instead of being logged wherever it passes.
 _LOG4J: Final = """\
 rootLogger.level = error
 logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
 logger.shell.level = error
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = fatal
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = fatal
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr

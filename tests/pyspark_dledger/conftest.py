@@ -1,0 +1,41 @@
+"""One Spark session for all tests that want one, and the recorded stores as directories."""
+
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pyspark_dledger.spark_session import spark_session
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+sys.path.append(str(GOLDEN))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Two cores, with the conf that pushdown needs."""
+    conf = {"spark.sql.python.filterPushdown.enabled": "true", "spark.sql.session.timeZone": "UTC"}
+    with spark_session("local[2]", app_name="pydledger tests", conf=conf) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def golden_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A recorded store, unpacked once; nobody writes into it."""
+    root = tmp_path_factory.mktemp("golden")
+
+    def unpacked(name: str) -> Path:
+        if not (root / name).exists():
+            with tarfile.open(GOLDEN / "store" / f"{name}.tar.xz") as tar:
+                members = [
+                    member
+                    for member in tar
+                    if "commitlog" in member.name or "/data/" in member.name or member.isdir()
+                ]
+                tar.extractall(root, members, filter="data")
+        return root / name
+
+    return unpacked

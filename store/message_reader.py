@@ -98,7 +98,9 @@ class MessageReader:
         """ms; -1 where the queue has no message at `offset`."""
         queue = self._queues.find(topic, queue_id)
         unit = queue.unit(offset) if queue is not None else None
-        return self._store_timestamp_at(unit[0]) if unit is not None else -1
+        if queue is None or unit is None:
+            return -1
+        return self._store_timestamp_of(queue, offset, unit[0])
 
     def is_in_memory(self, topic: bytes, queue_id: int, offset: int) -> bool:
         """Whether the message counts as hot: not far behind the newest."""
@@ -166,14 +168,22 @@ class MessageReader:
         while low < high:
             middle = (low + high) // 2
             unit = queue.unit(middle)
-            if unit is not None and self._store_timestamp_at(unit[0]) < timestamp:
+            if unit is not None and self._store_timestamp_of(queue, middle, unit[0]) < timestamp:
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    def _store_timestamp_at(self, phy_offset: int) -> int:
-        return store_timestamp_of(self._ledger.read(phy_offset, RECORD_SIZE_MIN))
+    def _store_timestamp_of(self, queue: ConsumeQueue, offset: int, phy_offset: int) -> int:
+        """ms. Raises StoreDamagedError."""
+        behind = phy_offset + RECORD_SIZE_MIN
+        head = self._ledger.read(phy_offset, RECORD_SIZE_MIN) if behind <= self._reput.confirm_offset else b""
+        if len(head) < RECORD_SIZE_MIN:
+            raise StoreDamagedError(
+                f"{queue.files.directory}: unit {offset} says that a record begins at {phy_offset}, "
+                f"but the log ends at {self._reput.confirm_offset}. All ConsumeQueues are built anew at the next start"
+            )
+        return store_timestamp_of(head)
 
 
 def _nothing(status: GetMessageStatus, next_offset: int, low: int, high: int) -> GetMessageResult:

@@ -5,7 +5,8 @@ replica, `reput_step`, `tick`. Blocking work on derived files leaves as jobs thr
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from disk.disk import Disk
@@ -206,15 +207,8 @@ class MessageStore:
         """`matcher` says of a tags code whether the message is wanted; None: all are. Raises StoreDamagedError,
         DiskError.
         """
-        if self._damage is not None:
-            raise self._damage
-        name = topic.encode()
-        try:
-            return self._reader.get_message(name, queue_id, offset, count_max, size_max, matcher)
-        except StoreDamagedError as error:
-            self._damage = error
-            self._queues.condemn(name, queue_id)
-            raise
+        with self._damage_noted(topic, queue_id):
+            return self._reader.get_message(topic.encode(), queue_id, offset, count_max, size_max, matcher)
 
     def look_message_by_offset(self, phy_offset: int) -> bytes | None:
         """The record of a committed message, None where none begins."""
@@ -231,11 +225,26 @@ class MessageStore:
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER
     ) -> int:
-        return self._reader.offset_by_time(topic.encode(), queue_id, timestamp, boundary)
+        """See MessageReader. Raises StoreDamagedError, DiskError."""
+        with self._damage_noted(topic, queue_id):
+            return self._reader.offset_by_time(topic.encode(), queue_id, timestamp, boundary)
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
-        """ms; -1 where there is no message."""
-        return self._reader.store_timestamp(topic.encode(), queue_id, offset)
+        """ms; -1 where there is no message. Raises StoreDamagedError, DiskError."""
+        with self._damage_noted(topic, queue_id):
+            return self._reader.store_timestamp(topic.encode(), queue_id, offset)
+
+    @contextmanager
+    def _damage_noted(self, topic: str, queue_id: int) -> Iterator[None]:
+        """Nothing more is read once a reader has found damage; the next tick() says so, and this member ends."""
+        if self._damage is not None:
+            raise self._damage
+        try:
+            yield
+        except StoreDamagedError as error:
+            self._damage = error
+            self._queues.condemn(topic.encode(), queue_id)
+            raise
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
         return self._reader.is_in_memory(topic.encode(), queue_id, offset)

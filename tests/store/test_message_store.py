@@ -219,6 +219,23 @@ def test_a_damaged_consume_queue_ends_the_member_and_is_built_anew_at_the_next_s
     assert [decode_message(buffer).queue_offset for buffer in result.buffers] == list(range(20, 52))
 
 
+def test_a_look_up_by_time_that_meets_damage_ends_the_member_as_a_pull_does(group: StoreGroup) -> None:
+    leader = group.lead()
+    leader.put(*[message() for _ in range(120)])
+    group.settle()
+    leader.stop()
+    path = sorted((group.root() / "consumequeue" / "T" / "0").iterdir())[1]
+    data = bytearray(path.read_bytes())
+    data[10 * 20 : 11 * 20] = CQ_UNIT.pack(1 << 40, 200, 0)
+    path.write_bytes(data)
+    group.start()
+    leader = group.lead()
+    with pytest.raises(StoreDamagedError, match="unit 60 says that a record begins at 1099511627776"):
+        leader.store.offset_by_time("T", 0, group.now_ms)
+    with pytest.raises(StoreDamagedError):
+        leader.store.tick(group.now_ms)
+
+
 def test_no_message_is_found_where_none_begins(group: StoreGroup) -> None:
     leader = group.lead()
     put = leader.put(message(body=bytes(300)), message())

@@ -180,9 +180,14 @@ class Cluster:
     def _start_missing(self) -> None:
         missing = [name for name in self.names() if self.process(name) is None]
         self._check_ports(missing)
-        for name in missing:
-            self._spawn(name)
-        self._wait_listening(missing)
+        try:
+            for name in missing:
+                self._spawn(name)
+            self._wait_listening(missing)
+        except ClusterError:
+            # Half a cluster serves nobody, and who was told of a failure does not look for processes.
+            self._end([name for name in reversed(missing) if self.process(name) is not None])
+            raise
 
     def _spawn(self, name: str) -> ProcessId:
         log_file = self.log_file(name)

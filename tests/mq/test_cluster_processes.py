@@ -106,12 +106,13 @@ def test_a_cluster_comes_up_serving_loses_its_leader_and_goes_down_without_a_tra
 
 @pytest.mark.slow
 def test_a_conf_line_that_is_wrong_shows_the_log_of_the_broker_that_ended(directory: Path) -> None:
+    base_port = free_base_port()
     done = mq_cluster(
         "up",
         "--dir",
         str(directory),
         "--base-port",
-        str(free_base_port()),
+        str(base_port),
         "--conf",
         "flushDiskType=SOMETIMES",
     )
@@ -119,6 +120,8 @@ def test_a_conf_line_that_is_wrong_shows_the_log_of_the_broker_that_ended(direct
     assert "n0 ended while starting" in done.stderr
     assert "SOMETIMES" in done.stderr
     assert "Traceback" not in done.stderr
+    # The NameServer had come up: nothing is left of it.
+    assert listening_ports().isdisjoint(ClusterLayout(dir="", base_port=base_port).ports())
 
 
 def test_a_directory_without_a_cluster_is_told_so(tmp_path: Path) -> None:

@@ -51,11 +51,3 @@ class HandshakeRefusedError(DLedgerError):
         super().__init__(f"the peer refuses: {reason}" if by_peer else reason)
         self.reason = reason
         self.by_peer = by_peer
-
-
-class NotFormedError(DLedgerError):
-    """The group has no identity yet, or this member's vote cannot be read: it neither votes nor appends."""
-
-    response_code = ResponseCode.ILLEGAL_MEMBER_STATE
-    retriable = True
-    definite = True

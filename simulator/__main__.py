@@ -4,6 +4,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -88,4 +89,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # A reader that has seen enough (`| head`) ends this program as it ends any other.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     raise SystemExit(main())

@@ -168,13 +168,13 @@ class ConsumeQueueCheck:
             offsets = [run.offsets[number] for number in numbers]
             columns = _scan(run, offsets)
         shift = run.first_pos - run.offsets[0] + run.record_shift
-        if columns.phy_offsets != [shift + offset for offset in offsets]:
-            for number, offset, said in zip(numbers, offsets, columns.phy_offsets, strict=True):
-                if said != shift + offset:
-                    reason = (
-                        f"the record says that it is at physical offset {said}, it is at {shift + offset}"
-                    )
+        phy_offsets = [shift + offset for offset in offsets]
+        if columns.phy_offsets != phy_offsets:
+            for number, phy_offset, said in zip(numbers, phy_offsets, columns.phy_offsets, strict=True):
+                if said != phy_offset:
+                    reason = f"the record says that it is at physical offset {said}, it is at {phy_offset}"
                     self._stretch.add_record_fault(Kind.WRONG_POS, run, number, reason)
+            columns.phy_offsets = phy_offsets  # one fault is not to be two
         for request in dispatch_requests(columns):
             key = request.topic, request.queue_id
             self._stretch.explain(key, request.queue_offset, request.next_offset)

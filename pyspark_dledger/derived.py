@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from pyspark_dledger.config_check import ConfigFiles, check_config, config_notes
@@ -99,7 +100,8 @@ class DerivedChecks:
             self.queue_count += len(queues)
             undecodable = [(fault.pos, fault.next_pos) for part in parts for fault in part.record_faults]
             damaged = [*log.damaged, *undecodable]
-            units += plan_extras(replica, queues, log.begin_pos, damaged)
+            unreadable = {str(Path(path).parent) for part in parts for path, _ in part.unreadable}
+            units += plan_extras(replica, queues, log.begin_pos, damaged, unreadable)
             index_files, notes = plan_key_index(replica, log.begin_pos, log.end_pos, damaged)
             units += index_files
             self.notes += [*notes, *config_notes(replica)]

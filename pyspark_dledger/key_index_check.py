@@ -17,7 +17,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,7 @@ from dledger.entry import ENTRY_HEADER_SIZE
 from message.decoder import decode_message
 from message.errors import MessageDecodeError
 from message.sys_flag import has_index_entry
+from pyspark_dledger.consume_queue_check import EVERYTHING
 from pyspark_dledger.entry_scan import Run, scan
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.replica import Layout, Replica
@@ -46,6 +47,8 @@ from store.layout.index_file import (
 # Java's files have four entries per slot unless somebody changed one of the two settings.
 _ENTRIES_PER_SLOT: Final = 4
 _CHUNK_ENTRIES: Final = 65536
+# Stands in front of the tags of a message, which Java 5.5 indexes behind its keys; 4.9 does not.
+_TAG_TYPE: Final = "T#"
 # How far apart entries and keys may be before they are taken for wrong: more than what a damaged block holds.
 _WINDOW: Final = 4096
 
@@ -82,6 +85,7 @@ class KeyIndexFile:
     previous_end: int
     next_begin: int
     damaged: tuple[tuple[int, int], ...]
+    lost_from: int  # what points behind it was lost with the log's tail in a crash
     is_settled: bool  # nobody writes it, and nobody was killed while he did
 
 
@@ -114,6 +118,7 @@ def plan_key_index(
                 files[number - 1].header.end_phy_offset if number else -1,
                 following,
                 tuple(sorted(damaged)),
+                EVERYTHING if is_settled else end_pos,
                 is_settled or following >= 0,
             )
         )
@@ -151,7 +156,8 @@ class _Key:
     key_hash: int
     phy_offset: int
     time_diff: int
-    is_needed: bool = True  # False: a neighbouring file may have it
+    is_needed: bool  # False: a neighbouring file may have it
+    is_tag: bool
 
 
 @dataclass(slots=True)
@@ -186,18 +192,18 @@ def _faults(unit: KeyIndexFile) -> Iterator[str]:
         yield f"the header says {header.index_count} entries, there is room for {unit.file.count_max}"
         return
     chains = _Chains(unit)
-    last = _Key(0, header.begin_phy_offset, 0)
+    last_phy_offset = header.begin_phy_offset
     for place, fault in _compared(unit):
         if place is not None:
             fault = fault or chains.fault_of(place)
             chains.add(place)
-            last = place.key or last
+            last_phy_offset = place.key.phy_offset if place.key is not None else last_phy_offset
         if fault:
             yield fault
     if unit.is_settled:
         yield from chains.faults_of_slots()
-        if header.index_count > 1 and last.phy_offset != header.end_phy_offset:
-            yield f"the header ends at physical offset {header.end_phy_offset}, the last entry is of {last.phy_offset}"
+        if header.index_count > 1 and last_phy_offset != header.end_phy_offset:
+            yield f"the header ends at physical offset {header.end_phy_offset}, its last entry is of {last_phy_offset}"
 
 
 def _compared(unit: KeyIndexFile) -> Iterator[tuple[_Place | None, str]]:
@@ -205,6 +211,7 @@ def _compared(unit: KeyIndexFile) -> Iterator[tuple[_Place | None, str]]:
     keys = _keys_of_log(unit)
     ahead: deque[_Key] = deque()
     waiting: list[_Place] = []  # entries since the last one that fitted
+    has_tags = False  # 5.x began to index tags at some version, perhaps in the middle of this file
     for number, entry in _entries(unit.file):
         while len(ahead) < _WINDOW and (key := next(keys, None)) is not None:
             ahead.append(key)
@@ -215,37 +222,48 @@ def _compared(unit: KeyIndexFile) -> Iterator[tuple[_Place | None, str]]:
             # What cannot be judged need not wait for its neighbours, and may be half of an old file.
             if len(waiting) == _WINDOW or not _is_judged(unit, waiting[0].entry):
                 judged = sum(_is_judged(unit, other.entry) for other in waiting)
-                yield from _settled(unit, waiting, [ahead.popleft() for _ in range(min(judged, len(ahead)))])
+                taken = [ahead.popleft() for _ in range(min(judged, len(ahead)))]
+                yield from _settled(unit, waiting, taken, has_tags)
                 waiting.clear()
             continue
-        yield from _settled(unit, waiting, [ahead.popleft() for _ in range(at)])
+        yield from _settled(unit, waiting, [ahead.popleft() for _ in range(at)], has_tags)
         waiting.clear()
         place.key = ahead.popleft()
+        has_tags = has_tags or place.key.is_tag
         yield place, _time_fault(place)
-    yield from _settled(unit, waiting, chain(ahead, keys))
+    yield from _settled(unit, waiting, chain(ahead, keys), has_tags)
 
 
 def _settled(
-    unit: KeyIndexFile, waiting: Iterable[_Place], keys: Iterable[_Key]
+    unit: KeyIndexFile, waiting: Sequence[_Place], keys: Iterable[_Key], has_tags: bool
 ) -> Iterator[tuple[_Place | None, str]]:
     """Entries and keys between two places that fit: each entry that does not belong there takes one key's place."""
-    needed = (key for key in keys if key.is_needed)
+    judged = sum(_is_judged(unit, place.entry) for place in waiting)
+    keys = iter(keys)
+    near = list(islice(keys, 2 * _WINDOW))
+    needed = [key for key in near if _is_needed(key, has_tags)]
+    # Keys that need not be in the file may still be what the entries were.
+    replaced = iter(needed if judged <= len(needed) else near)
     for place in waiting:
         if not _is_judged(unit, place.entry):
             yield place, ""
             continue
         found = f"entry {place.number} has hash {place.entry.key_hash} and physical offset {place.entry.phy_offset}"
-        place.key = next(needed, None)
+        place.key = next(replaced, None)
         if place.key is None:
             yield place, f"{found}, and the log has no such key there"
         else:
             wanted = f"hash {place.key.key_hash} and physical offset {place.key.phy_offset}"
             yield place, f"{found}; the log has {wanted}"
-    for key in needed:
+    for key in chain(needed[judged:], (key for key in keys if _is_needed(key, has_tags))):
         yield (
             None,
             f"a key of the message at physical offset {key.phy_offset}, hash {key.key_hash}, has no entry",
         )
+
+
+def _is_needed(key: _Key, has_tags: bool) -> bool:
+    return key.is_needed and (has_tags or not key.is_tag)
 
 
 class _Chains:
@@ -296,8 +314,10 @@ def _time_fault(place: _Place) -> str:
 
 
 def _is_judged(unit: KeyIndexFile, entry: IndexEntry) -> bool:
-    """Not if it points at what has expired or was damaged."""
+    """Not if it points at what has expired, was damaged or was lost."""
     if entry.phy_offset < unit.begin_phy_offset and entry.phy_offset:
+        return False
+    if entry.phy_offset >= unit.lost_from:
         return False
     return not any(start <= entry.phy_offset < end for start, end in unit.damaged)
 
@@ -332,9 +352,12 @@ def _keys_of_log(unit: KeyIndexFile) -> Iterator[_Key]:
                 continue
             seconds = time_diff(message.store_timestamp, header.begin_timestamp)
             is_needed = phy_offset not in (unit.previous_end, unit.next_begin)
-            keys = [message.uniq_key, *(message.keys or "").split(" ")]
-            for key in filter(None, keys):
-                yield _Key(index_key_hash(index_key(message.topic, key)), phy_offset, seconds, is_needed)
+            for key in filter(None, (message.uniq_key, *(message.keys or "").split(" "))):
+                key_hash = index_key_hash(index_key(message.topic, key))
+                yield _Key(key_hash, phy_offset, seconds, is_needed, is_tag=False)
+            if message.tags:
+                key_hash = index_key_hash(index_key(message.topic, _TAG_TYPE + message.tags))
+                yield _Key(key_hash, phy_offset, seconds, is_needed, is_tag=True)
 
 
 def _runs(replica: Replica, begin: int, end: int) -> Iterator[Run]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -49,8 +49,10 @@ def plan_extras(
     explained: dict[tuple[bytes, int], Ranges],
     begin_pos: int,
     damaged: Sequence[tuple[int, int]],
+    unreadable: Set[str],
 ) -> list[QueueExtras]:
-    """All queues that have a directory, whether the log knows them or not. Raises OSError."""
+    """All queues that have a directory, whether the log knows them or not, but those whose directories pass 1 has found
+    `unreadable`. Raises OSError."""
     root = f"{replica.directory}/consumequeue"
     known = {
         (topic_directory(topic), str(queue_id)): ranges for (topic, queue_id), ranges in explained.items()
@@ -60,7 +62,7 @@ def plan_extras(
         for topic in _names(root)
         if not topic.startswith(_LIGHT_QUEUE_PREFIX)
         for queue_id in _names(f"{root}/{topic}")
-        if queue_id.isascii() and queue_id.isdigit()
+        if queue_id.isascii() and queue_id.isdigit() and f"{root}/{topic}/{queue_id}" not in unreadable
     ]
     return [
         QueueExtras(

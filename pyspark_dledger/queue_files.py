@@ -108,7 +108,7 @@ def _list(directory: str) -> list[QueueFile]:
             found = [
                 QueueFile(entry.path, int(entry.name), entry.stat().st_size)
                 for entry in entries
-                if entry.name.isascii() and entry.name.isdigit()
+                if entry.name.isascii() and entry.name.isdigit() and entry.is_file()
             ]
     except OSError as error:
         if error.errno in _NO_DIRECTORY:

@@ -2,7 +2,7 @@
 
 Decides what a sound entry is when nothing before it is known: a header that says of itself that it is here, and a body
 that has its CRC. How entries follow each other is looked at too, yet only to end a run where they do not; who holds
-all runs of a replica judges it (stitch.py), and what is between them is looked at by entry_faults.py. So the entries
+all runs of a replica judges it (log_judge.py), and what is between them is looked at by entry_faults.py. So the entries
 found are the same however the log is cut into units.
 
 A plain CommitLog has records instead of entries: a record is sound when it says that it is here, its lengths add up and
@@ -14,9 +14,10 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
@@ -101,6 +102,23 @@ def scan(unit: DataRange) -> Iterator[Run | Rest]:
         window = Window(file.fileno(), unit.file.size)
         scanner = _EntryScanner if unit.replica.layout is Layout.DLEDGER else _RecordScanner
         yield from scanner(window, unit.file.base, unit.end).scan(unit.start)
+
+
+def up_to(run: Run, last_index: int | None) -> Run | None:
+    """The entries of a Run up to an index; None for none, all where there is no limit or no index."""
+    if last_index is None or run.last_index <= last_index:
+        return run
+    count = last_index - run.first_index + 1
+    if count <= 0:
+        return None
+    return replace(
+        run,
+        last_index=last_index,
+        next_pos=run.first_pos + run.offsets[count] - run.offsets[0],
+        offsets=run.offsets[:count],
+        terms=run.terms[:count],
+        kinds=run.kinds[:count],
+    )
 
 
 class Window:

@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 class Runner(Protocol):
-    """`on_done` is told after each unit: how many of this call are done."""
+    """`on_done` is told after each unit: how many of this call are done. str() says where the work is done."""
 
     @property
     def parallelism(self) -> int:
@@ -47,6 +47,9 @@ class LocalRunner:
     """One unit after the other, here."""
 
     parallelism = 1
+
+    def __str__(self) -> str:
+        return "in process"
 
     def map(
         self,

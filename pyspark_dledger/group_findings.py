@@ -1,0 +1,148 @@
+"""Findings about replicas that are not the same: who holds what, and what the chain says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from pyspark_dledger.compare import Difference
+from pyspark_dledger.findings import Finding, Kind
+from pyspark_dledger.log_judge import ReplicaLog
+
+
+def difference_findings(
+    logs: Sequence[ReplicaLog], differences: Sequence[Difference], committed_index: int
+) -> Iterator[Finding]:
+    """Above the group's commit a difference is what elections leave; the members mend it themselves."""
+    for difference in differences:
+        if not logs[0].is_ordered_by_index:
+            yield _position_finding(logs, difference)
+            continue
+        if difference.first <= committed_index:
+            last = min(difference.last, committed_index)
+            part = _part(difference, difference.first, last)
+            yield _finding(Kind.COMMITTED_DIVERGENCE, logs, part)
+        if difference.last > committed_index:
+            first = max(difference.first, committed_index + 1)
+            part = _part(difference, first, difference.last)
+            yield _finding(Kind.TAIL_DIFFERENCE, logs, part)
+
+
+def shorter_findings(logs: Sequence[ReplicaLog]) -> Iterator[Finding]:
+    """A running replica is not asked for more than it had committed."""
+    longest = max(logs, key=lambda log: log.last_ordinal)
+    for log in logs:
+        missing = longest.last_ordinal - log.last_ordinal
+        if log.replica.is_live or missing <= 0:
+            continue
+        name, other = log.replica.name, longest.replica.name
+        if log.is_ordered_by_index:
+            yield Finding(
+                kind=Kind.SHORTER_REPLICA,
+                replica=name,
+                first_index=log.end_index + 1,
+                last_index=longest.end_index,
+                count=missing,
+                sentence=f"{name} ends at entry {log.end_index}, {other} goes on to {longest.end_index}.",
+            )
+        else:
+            sentence = f"{name} ends at position {log.end_pos}, {other} at {longest.end_pos}."
+            yield Finding(kind=Kind.SHORTER_REPLICA, replica=name, sentence=sentence)
+
+
+def common_ordinal(logs: Sequence[ReplicaLog], differences: Sequence[Difference]) -> int:
+    """The last index that all replicas hold alike, with all before it that they hold; -1: there is none."""
+    ends = [log.end_index for log in logs]
+    ends += [difference.first - 1 for difference in differences]
+    ends += [first - 1 for log in logs for first, _ in log.lost]
+    return max(min(ends), -1) if logs[0].is_ordered_by_index else -1
+
+
+def _part(difference: Difference, first: int, last: int) -> Difference:
+    if (first, last) == (difference.first, difference.last):
+        return difference
+    return replace(difference, first=first, last=last, count=last - first + 1)
+
+
+def _finding(kind: Kind, logs: Sequence[ReplicaLog], difference: Difference) -> Finding:
+    by_name = {log.replica.name: log for log in logs}
+    odd = _odd_one(difference)
+    words = [_who(difference, by_name)]
+    if difference.count > 1:
+        if difference.content_count < difference.count:
+            words.append(
+                f"{difference.content_count} of {difference.count} entries differ in more than the chain's value"
+            )
+        else:
+            words.append(f"all of {difference.count} entries differ")
+    if kind is Kind.COMMITTED_DIVERGENCE:
+        words.append(_what_the_chain_says(difference, by_name))
+    return Finding(
+        kind=kind,
+        replica=odd,
+        file=_file_at(by_name[odd], difference) if odd else "",
+        first_index=difference.first,
+        last_index=difference.last,
+        count=difference.count,
+        sentence="; ".join(word for word in words if word) + ".",
+    )
+
+
+def _position_finding(logs: Sequence[ReplicaLog], difference: Difference) -> Finding:
+    by_name = {log.replica.name: log for log in logs}
+    odd = _odd_one(difference)
+    return Finding(
+        kind=Kind.COMMITTED_DIVERGENCE,
+        replica=odd,
+        file=_file_at(by_name[odd], difference) if odd else "",
+        count=difference.count,
+        sentence=f"{_who(difference, by_name)}, from position {difference.first} to {difference.last}.",
+    )
+
+
+def _odd_one(difference: Difference) -> str:
+    """The one that stands against several which agree; "" where nobody does."""
+    sides = difference.sides
+    return sides[1][0] if len(sides) == 2 and len(sides[0]) > len(sides[1]) == 1 else ""
+
+
+def _who(difference: Difference, by_name: dict[str, ReplicaLog]) -> str:
+    terms = set(difference.terms)
+    told = []
+    for side, term, pos in zip(difference.sides, difference.terms, difference.positions, strict=True):
+        names = " and ".join(side)
+        verb = "agree" if len(side) > 1 else "stands alone"
+        if pos < 0:
+            told.append(f"{names} {'have' if len(side) > 1 else 'has'} nothing there")
+        else:
+            told.append(f"{names} {verb}" + (f" (term {term})" if len(terms) > 1 else ""))
+    return ", ".join(told)
+
+
+def _what_the_chain_says(difference: Difference, by_name: dict[str, ReplicaLog]) -> str:
+    """Whether each side's entries follow from what is before them, and what is behind them from these."""
+    told = []
+    for side in difference.sides:
+        log = by_name[side[0]]
+        names = " and ".join(side)
+        if log.chain_crc == 0:
+            continue  # Java's: there is no chain
+        broken = any(
+            finding.kind is Kind.CHAIN_CRC
+            and finding.first_index is not None
+            and finding.first_index == difference.last + 1
+            for finding in log.findings
+        )
+        if broken:
+            told.append(f"in {names} the next entry does not follow: it was written after another one")
+        else:
+            told.append(f"in {names} the chain holds")
+    return ", ".join(told)
+
+
+def _file_at(log: ReplicaLog, difference: Difference) -> str:
+    pos = difference.positions[1]
+    for file in log.replica.data_files:
+        if file.base <= pos < file.base + file.size:
+            return log.replica.relative(file.path)
+    return ""

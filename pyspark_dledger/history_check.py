@@ -1,0 +1,174 @@
+"""A producer's record of its sends, held against the logs: what was acknowledged must be there.
+
+JSON lines, one per send: {"outcome": "ok" | "fail" | "unknown", "broker": …, "topic": …, "queue_id": …,
+"queue_offset": …, "phy_offset": …, "msg_id": …}. Only "ok" was promised anything; "unknown" may be there or not.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from message.decoder import decode_message
+from message.errors import MessageDecodeError
+from pyspark_dledger.entry_scan import Run
+from pyspark_dledger.findings import Finding, Kind
+from pyspark_dledger.replica import Layout
+from pyspark_dledger.work import DataRange
+
+_ENTRY_SHIFT = 48
+
+
+class HistoryError(Exception):
+    """The history cannot be read. The text says in which line, and what was expected."""
+
+
+class Ack(NamedTuple):
+    """An acknowledged send. `number` is its place in the sorted history."""
+
+    number: int
+    phy_offset: int
+    msg_id: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAcks:
+    """Of one unit: numbers of the acks whose message is there, and the indexes of the entries (-1: a CommitLog)."""
+
+    replica: str
+    numbers: tuple[int, ...]
+    indexes: tuple[int, ...]
+
+
+def read_history(path: Path, broker: str = "") -> list[Ack]:
+    """The acknowledged sends, by physical offset. `broker`: of this one; "" if the history knows only one.
+
+    Raises HistoryError, OSError.
+    """
+    rows: list[tuple[int, str, str, int, int]] = []
+    brokers: set[str] = set()
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                send = orjson.loads(line)
+                if send["outcome"] != "ok":
+                    continue
+                seen_broker = str(send.get("broker", ""))
+                row = (
+                    int(send["phy_offset"]),
+                    str(send["msg_id"]),
+                    str(send["topic"]),
+                    int(send["queue_id"]),
+                    int(send["queue_offset"]),
+                )
+            except (ValueError, KeyError, TypeError) as error:
+                raise HistoryError(
+                    f"{path}:{number} is no send: expected a JSON object with outcome, topic, queue_id, queue_offset, "
+                    f"phy_offset and msg_id ({error!r})"
+                ) from error
+            brokers.add(seen_broker)
+            if broker in ("", seen_broker):
+                rows.append(row)
+    if not broker and len(brokers) > 1:
+        raise HistoryError(f"{path} has sends to {', '.join(sorted(brokers))}: say whose replicas these are")
+    if broker and brokers and broker not in brokers:
+        raise HistoryError(f"{path} has no send to {broker}, only to {', '.join(sorted(brokers))}")
+    return [Ack(number, *row) for number, row in enumerate(sorted(rows))]
+
+
+def acks_of(acks: Sequence[Ack], unit: DataRange) -> tuple[Ack, ...]:
+    """Those whose entry begins in the unit."""
+    shift = _ENTRY_SHIFT if unit.replica.layout is Layout.DLEDGER else 0
+    start, end = unit.file.base + unit.start + shift, unit.file.base + unit.end + shift
+    first = bisect_left(acks, start, key=_phy_offset)
+    return tuple(acks[first : bisect_left(acks, end, lo=first, key=_phy_offset)])
+
+
+class HistoryCheck:
+    """A consumer of pass 1."""
+
+    def __init__(self, replica: str, acks: Sequence[Ack]) -> None:
+        self._replica = replica
+        self._acks = acks
+        self._next = 0
+        self._numbers: list[int] = []
+        self._indexes: list[int] = []
+
+    def feed(self, run: Run) -> None:
+        acks, shift = self._acks, run.record_shift
+        number = bisect_left(acks, run.first_pos + shift, lo=self._next, key=_phy_offset)
+        while number < len(acks) and acks[number].phy_offset < run.next_pos + shift:
+            ack = acks[number]
+            offset = ack.phy_offset - shift - run.first_pos + run.offsets[0]
+            place = bisect_left(run.offsets, offset)
+            if (
+                place < run.count
+                and run.offsets[place] == offset
+                and _is_message(run, offset + shift, ack.msg_id)
+            ):
+                self._numbers.append(ack.number)
+                self._indexes.append(run.first_index + place if run.first_index >= 0 else -1)
+            number += 1
+        self._next = number
+
+    def finish(self) -> Iterator[FoundAcks]:
+        yield FoundAcks(self._replica, tuple(self._numbers), tuple(self._indexes))
+
+
+def _is_message(run: Run, offset: int, msg_id: str) -> bool:
+    try:
+        record = decode_message(run.buffer, offset, read_body=False)
+    except MessageDecodeError:
+        return False
+    # A batch is acknowledged with the ids of all its messages, at the place of the first.
+    return record.uniq_key == msg_id.partition(",")[0]
+
+
+def lost_messages(
+    acks: Sequence[Ack],
+    found: Iterable[FoundAcks],
+    ends: Mapping[str, tuple[int, int]],
+    *,
+    committed_index: int,
+) -> Iterator[Finding]:
+    """Acks whose message no replica holds in its committed prefix.
+
+    `ends`: of each replica the last index that it was read to, and where its log ends.
+    """
+    missing = set(range(len(acks)))
+    uncommitted: set[int] = set()
+    for part in found:
+        for number, index in zip(part.numbers, part.indexes, strict=True):
+            if index <= committed_index and acks[number].phy_offset < ends[part.replica][1] + _ENTRY_SHIFT:
+                missing.discard(number)
+            else:
+                uncommitted.add(number)
+    for number in sorted(missing):
+        ack = acks[number]
+        where = (
+            "only in an entry that is not committed"
+            if number in uncommitted
+            else f"in no replica's log at physical offset {ack.phy_offset}"
+        )
+        yield Finding(
+            kind=Kind.LOST_MESSAGE,
+            topic=ack.topic,
+            queue_id=ack.queue_id,
+            first_offset=ack.queue_offset,
+            last_offset=ack.queue_offset,
+            sentence=f"Message {ack.msg_id} was acknowledged, and is {where}.",
+        )
+
+
+def _phy_offset(ack: Ack) -> int:
+    return ack.phy_offset

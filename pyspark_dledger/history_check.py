@@ -61,8 +61,11 @@ def read_history(path: Path, broker: str = "") -> list[Ack]:
                 continue
             try:
                 send = orjson.loads(line)
-                if send["outcome"] != "ok":
+                outcome = send["outcome"]
+                if outcome in ("fail", "unknown"):
                     continue
+                if outcome != "ok":
+                    raise ValueError(f"outcome {outcome!r} is none of ok, fail, unknown")
                 seen_broker = str(send.get("broker", ""))
                 row = (
                     int(send["phy_offset"]),

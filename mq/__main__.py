@@ -13,7 +13,7 @@ from mq import admin, cluster_commands
 from mq.consume import consume
 from mq.produce import produce
 from mq.quickstart import quickstart
-from mq.verify import verify
+from mq.validate import validate
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -23,7 +23,7 @@ app = typer.Typer(
 )
 app.command()(produce)
 app.command()(consume)
-app.command()(verify)
+app.command()(validate)
 app.command()(quickstart)
 app.add_typer(cluster_commands.app, name="cluster")
 app.add_typer(admin.app, name="admin")

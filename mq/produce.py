@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
-from mq.ack_file import AckFile
 from mq.console import EXIT_FAILED, print_json, print_table, progress, user_errors
+from mq.history import HistoryFile
 from mq.line_source import FieldReader, LineSource, field_reader
 from mqclient import Message, Producer, ProducerConfig, SendError, SendPipeline, SendResult
 
@@ -84,8 +84,9 @@ def produce(
     retry_times: Annotated[
         int, typer.Option(help="Tries after one that ended unknown; may store it twice.")
     ] = 2,
-    acks: Annotated[
-        Path | None, typer.Option(metavar="F", help="Note every acknowledgement there, for mq verify --acks.")
+    history: Annotated[
+        Path | None,
+        typer.Option(metavar="F", help="Note there what became of each send, for mq validate --history."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The summary as JSON and nothing else.")] = False,
 ) -> None:
@@ -97,12 +98,11 @@ def produce(
         config = ProducerConfig(send_timeout_s=timeout_s, retry_times=retry_times)
         producer = Producer(namesrv, group, config=config)
         keys, tags = field_reader(keys_from, separator), field_reader(tags_from, separator)
-        with LineSource(file) as source, AckFile(acks) as ack_file:
+        with LineSource(file) as source, HistoryFile(history, topic) as noted:
 
             def note(number: int, outcome: SendResult | SendError) -> None:
                 summary.note(outcome)
-                if isinstance(outcome, SendResult):
-                    ack_file.note(outcome)
+                noted.note(number + 1, outcome)
 
             uvloop.run(
                 _send_lines(producer, topic, source, keys, tags, rate, summary, note, show=not as_json)

@@ -76,21 +76,48 @@ def test_a_reader_that_ends_in_the_middle_goes_on_there(cluster: Cluster) -> Non
 
 
 @pytest.mark.slow
-def test_acknowledgements_are_held_against_the_files(cluster: Cluster, tmp_path: Path) -> None:
-    acks, store = tmp_path / "acks", str(cluster.layout.node("n0").store_dir)
+def test_acknowledgements_are_held_against_the_files_of_a_broker_that_runs(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    history, store = tmp_path / "history", str(cluster.layout.node("n0").store_dir)
     produced = mq(
-        "produce", "-n", cluster.layout.namesrv, "--topic", "Acks", "--acks", str(acks), stdin="a\nb\nc\n"
+        "produce",
+        "-n",
+        cluster.layout.namesrv,
+        "--topic",
+        "Acks",
+        "--history",
+        str(history),
+        stdin="a\nb\nc\n",
     )
     assert produced.returncode == 0, produced.stderr
     status = json.loads(mq("cluster", "status", "--dir", cluster.layout.dir, "--json").stdout)
     committed = str(status["nodes"][0]["committed"])
-    sound = mq("verify", store, "--committed", committed, "--acks", str(acks))
-    assert sound.returncode == 0, sound.stdout
-    assert "3 acknowledged records present" in sound.stdout
-    acks.write_text(acks.read_text() + "RaftNode00\t999999\tNOWHERE\n")
-    lost = mq("verify", store, "--committed", committed, "--acks", str(acks))
-    assert lost.returncode == 1
-    assert "1 acknowledged records are missing, at physical offset 999999" in lost.stdout
+    validated = (
+        "validate",
+        store,
+        "--no-spark",
+        "--committed",
+        committed,
+        "--history",
+        str(history),
+        "--json",
+        "-",
+    )
+    sound = mq(*validated)
+    assert sound.returncode == 0, sound.stdout + sound.stderr
+    told = json.loads(sound.stdout)
+    assert (told["acknowledged"], told["acknowledged_found"], told["findings"]) == (3, 3, [])
+
+    first, *rest = history.read_text().splitlines(keepends=True)
+    history.write_text(first.replace(json.loads(first)["msg_id"], "NOWHERE") + "".join(rest))
+    lost = mq(*validated)
+    assert lost.returncode == 10, lost.stderr
+    told = json.loads(lost.stdout)
+    assert (told["acknowledged"], told["acknowledged_found"]) == (3, 2)
+    (finding,) = told["findings"]
+    assert (finding["kind"], finding["topic"]) == ("lost acknowledged message", "Acks")
+    assert finding["first_offset"] == json.loads(first)["queue_offset"]
 
 
 @pytest.mark.slow
@@ -127,7 +154,7 @@ def test_admin_tells_of_cluster_topics_and_queues(cluster: Cluster) -> None:
         (("consume", "-n", "127.0.0.1:1", "--topic", "T", "--group", "g", "--from", "x"), "ms since 1970"),
         (("admin", "topicList", "-n", "127.0.0.1:1"), "no NameServer answered"),
         (("cluster", "status", "--dir", "/nonexistent"), "no cluster in"),
-        (("verify", "/nonexistent"), "no replica"),
+        (("validate", "/nonexistent", "--no-spark"), "is no directory"),
         (("quickstart", "/no/such/file"), "No such file"),
     ],
 )

@@ -1,0 +1,54 @@
+"""What became of each send, on file: a JSON object per line, to hold against the replicas with `mq validate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import orjson
+
+from mqclient import SendError, SendResult
+
+
+class HistoryFile:
+    """Use it as `with HistoryFile(path, topic) as history`; without a path it takes notes to nowhere."""
+
+    def __init__(self, path: Path | None, topic: str) -> None:
+        """Raises OSError when the file cannot be written."""
+        self._file = None if path is None else path.open("wb")
+        self._topic = topic
+
+    def __enter__(self) -> HistoryFile:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def note(self, line: int, outcome: SendResult | SendError) -> None:
+        """`line`: which of the messages it was, from 1."""
+        if self._file is not None:
+            self._file.write(orjson.dumps(send_as_dict(line, self._topic, outcome)) + b"\n")
+
+
+def send_as_dict(line: int, topic: str, outcome: SendResult | SendError) -> dict[str, Any]:
+    """`ok`: acknowledged, so it must be found; `unknown`: may be stored or not; `fail`: surely not stored."""
+    if isinstance(outcome, SendResult):
+        queue = outcome.message_queue
+        return {
+            "outcome": "ok",
+            "broker": queue.broker_name,
+            "topic": queue.topic,
+            "queue_id": queue.queue_id,
+            "queue_offset": outcome.queue_offset,
+            "phy_offset": outcome.phy_offset,
+            "msg_id": outcome.msg_id,
+            "line": line,
+        }
+    return {
+        "outcome": "fail" if outcome.definite else "unknown",
+        "topic": topic,
+        "line": line,
+        "reason": str(outcome),
+    }

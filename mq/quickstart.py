@@ -1,21 +1,22 @@
 """`mq quickstart`: the whole promise in half a minute.
 
 A cluster starts, a file's lines are sent while a consumer group in another process reads along, the leader is killed
-with -9 half way and nobody is helped. Then the killed member is started again, and what the clients saw is compared
-with what the replicas' files hold.
+with -9 half way and nobody is helped. Then the killed member is started again, and what the clients saw is held against
+the replicas' files: the validation of `mq validate`, in this process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -24,21 +25,24 @@ import typer
 import uvloop
 from rich.progress import Progress, TaskID
 
-from dledger.entry import ENTRY_HEADER_SIZE
-from message.decoder import decode_message
 from mq.cluster import Cluster, ClusterError
 from mq.cluster_layout import ClusterLayout
 from mq.cluster_status import cluster_status, wait_serving
 from mq.console import EXIT_FAILED, print_json, progress, user_errors
+from mq.history import HistoryFile
 from mq.line_source import field_reader
 from mq.processes import deferred_interrupts, listening_ports
 from mq.quickstart_reader import receipt_count
 from mq.quickstart_report import QuickstartReport, compare_receipts, print_report
 from mq.quickstart_sender import End, LeaderKill, Ledger, send_lines
-from mq.replica_files import ReplicaFiles, ReplicaFilesError, Verdict, judge
 from mqclient import Producer, ProducerConfig
 from mqclient.client_api import ClientApi
 from mqclient.topic_route import MASTER_ID
+from pyspark_dledger.html_report import html_report
+from pyspark_dledger.replica import ReplicaError
+from pyspark_dledger.runner import LocalRunner
+from pyspark_dledger.validation import validate
+from pyspark_dledger.validation_report import TermRun
 from remoting.client import RemotingClient
 
 TOPIC = "Quickstart"
@@ -52,7 +56,6 @@ SEND_TIMEOUT_S = 15.0
 READER_SILENT_S = 5.0
 CATCH_UP_TIMEOUT_S = 30.0
 POLL_S = 0.05
-RECORD_READ_SIZE = 64 * 1024  # more than a system record has
 DEFAULT_FILE = Path(__file__).resolve().parent.parent / "examples" / "clock_changes.tsv"
 
 
@@ -66,7 +69,7 @@ def quickstart(
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON and nothing else.")] = False,
 ) -> None:
     """Start a cluster, send a file, kill the leader half way, prove that nothing is lost."""
-    with user_errors(ClusterError, ReplicaFilesError):
+    with user_errors(ClusterError, ReplicaError):
         lines = count_lines(file)
         if lines < 2:
             raise ClusterError(f"{file} has {lines} lines that are not empty: half way needs 2 at least")
@@ -107,6 +110,10 @@ def _run(file: Path, lines: int, *, keep: bool, show: bool) -> QuickstartReport:
             layout = ClusterLayout(dir=str(directory), base_port=free_base_port())
             report = _Story(layout, file, lines, bar).run()
         report.kept_in = directory if keep else None
+        report.page = (
+            directory / "report.html" if keep or not report.holds else run_dir / "quickstart-report.html"
+        )
+        report.page.write_text(html_report(report.validation), encoding="utf-8")
         return report
     except KeyboardInterrupt:
         interrupted = True
@@ -132,7 +139,9 @@ class _Story:
         self._lines = lines
         self._bar = bar
         self._receipts = Path(layout.dir) / "receipts"
-        self._ledger = Ledger(lines)
+        self._history_path = Path(layout.dir) / "history.jsonl"
+        self._history = HistoryFile(self._history_path, TOPIC)
+        self._ledger = Ledger(lines, self._history)
         self._killed = ""
 
     def run(self) -> QuickstartReport:
@@ -144,20 +153,26 @@ class _Story:
         with self._reader():
             bar.update(task, description="sending", total=lines)
             reading = bar.add_task("receiving", total=lines, shown="")
-            kill = uvloop.run(self._send(lambda: self._show(task, reading)))
+            with self._history:
+                kill = uvloop.run(self._send(lambda: self._show(task, reading)))
             self._wait(
                 lambda: self._show(task, reading), self._all_received, READER_SILENT_S, self._receipt_count
             )
         bar.update(task, description=f"{self._killed} is started again and catches up", shown="")
         cluster.start(self._killed)
         committed = self._wait_caught_up()
-        bar.update(task, description="reading the replicas' files")
-        nodes = self._layout.nodes
-        verdict = judge(
-            [node.store_dir for node in nodes],
+
+        def show(stage: str, done: int, total: int) -> None:
+            bar.update(task, description=stage, completed=done, total=total, shown=f"{done:,} of {total:,}")
+
+        validation = validate(
+            [node.store_dir for node in self._layout.nodes],
+            runner=LocalRunner(),
+            history=self._history_path,
             committed_index=committed,
-            acknowledged=self._ledger.acknowledged(),
+            on_progress=show,
         )
+        runs = validation.replicas[0].term_runs
         ledger = self._ledger
         return QuickstartReport(
             sent=ledger.ended,
@@ -165,11 +180,12 @@ class _Story:
             unknown=ledger.count(End.UNKNOWN),
             refused=ledger.count(End.REFUSED),
             received=compare_receipts(ledger, self._receipts),
-            leaders=self._leaders(verdict),
+            leaders={run.term: self._named(run.leader_host) for run in runs},
             killed=self._killed,
-            killed_term=self._term_at(verdict, kill.last_offset),
+            killed_term=killed_term(runs, kill.address),
             gap_ms=kill.gap_ms,
-            verdict=verdict,
+            committed=committed,
+            validation=validation,
             first_trouble=ledger.first_trouble,
             seconds=time.monotonic() - began,
             namesrv=self._layout.namesrv,
@@ -290,24 +306,21 @@ class _Story:
         self._bar.update(sending, completed=ledger.ended, shown=f"{ledger.ended:,} of {self._lines:,}{note}")
         self._bar.update(reading, completed=received, shown=f"{received:,}")
 
-    def _term_at(self, verdict: Verdict, phy_offset: int) -> int:
-        """The term of the entry that holds a record."""
-        replica = verdict.replicas[0]
-        index = replica.index_at(phy_offset)
-        return max((term for term, begin in replica.term_begins.items() if begin <= index), default=0)
-
-    def _leaders(self, verdict: Verdict) -> dict[int, str]:
-        """Each term's first entry is its leader's own, and bears the leader's address."""
-        replica = verdict.replicas[0]
-        files = ReplicaFiles(replica.directory)
+    def _named(self, address: str) -> str:
         names = {node.listen: node.id for node in self._layout.nodes}
-        leaders = {}
-        for term, index in replica.term_begins.items():
-            begin = replica.positions[index - replica.begin_index]
-            record = files.read(begin + ENTRY_HEADER_SIZE, RECORD_READ_SIZE)
-            host = decode_message(record).store_host
-            leaders[term] = names.get(host, host)
-        return leaders
+        return names.get(address, address)
+
+
+def killed_term(runs: Sequence[TermRun], address: str) -> int:
+    """The term that the leader at an address led when another had to take over; 0 if nobody did."""
+    return next(
+        (
+            run.term
+            for run, following in itertools.pairwise(runs)
+            if run.leader_host == address != following.leader_host
+        ),
+        0,
+    )
 
 
 @contextlib.contextmanager

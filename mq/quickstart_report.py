@@ -8,10 +8,17 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mq.quickstart_reader import receipts
 from mq.quickstart_sender import End, Ledger
-from mq.replica_files import Verdict
+from pyspark_dledger.findings import INFO_KINDS, Kind
+from pyspark_dledger.text_report import finding_lines
+from pyspark_dledger.validation_report import ValidationReport
+
+FINDINGS_NAMED = 5
+UNEQUAL = {Kind.COMMITTED_DIVERGENCE}
+BROKEN = {Kind.DAMAGED_HEADER, Kind.BODY_CRC, Kind.CHAIN_CRC, Kind.GAP, Kind.DUPLICATE_INDEX, Kind.ORDER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,8 @@ def compare_receipts(ledger: Ledger, path: Path) -> Received:
 
 @dataclass(slots=True)
 class QuickstartReport:
-    """`leaders`: term to the member that led it, from the first entry of each term in the log."""
+    """`leaders`: term to the member that led it, from the first entry of each term in the log. `committed`: what all
+    members had committed when the validation began."""
 
     sent: int
     acknowledged: int
@@ -51,19 +59,35 @@ class QuickstartReport:
     killed: str
     killed_term: int
     gap_ms: float | None
-    verdict: Verdict
+    committed: int
+    validation: ValidationReport
     first_trouble: str
     seconds: float
+    page: Path | None = None
     kept_in: Path | None = None
     namesrv: str = ""
 
     @property
     def term_changed(self) -> bool:
-        return bool(self.leaders) and max(self.leaders) > self.killed_term
+        return 0 < self.killed_term < max(self.leaders, default=0)
 
     def faults(self) -> Sequence[str]:
         """Every reason why the promise does not hold; none if it does."""
-        faults = list(self.verdict.faults)
+        validation = self.validation
+        errors = [finding for finding in validation.findings.shown if finding.kind not in INFO_KINDS]
+        faults = [": ".join(finding_lines(finding)) for finding in errors[:FINDINGS_NAMED]]
+        if len(errors) > FINDINGS_NAMED:
+            faults.append(f"{len(errors) - FINDINGS_NAMED:,} further findings are in the report")
+        if validation.common_index < self.committed:
+            faults.append(
+                f"the replicas are equal up to index {validation.common_index:,} only, "
+                f"and {self.committed:,} was committed"
+            )
+        if validation.acknowledged != self.acknowledged:
+            faults.append(
+                f"{validation.acknowledged:,} of {self.acknowledged:,} acknowledgements "
+                "were held against the replicas"
+            )
         if not self.acknowledged:
             faults.append("nothing was acknowledged")
         if self.refused:
@@ -96,11 +120,13 @@ class QuickstartReport:
             "leaders": {str(term): leader for term, leader in self.leaders.items()},
             "killed": self.killed,
             "gap_ms": None if self.gap_ms is None else round(self.gap_ms, 1),
-            "common_index": self.verdict.common_index,
-            "acknowledged_missing_in_replicas": len(self.verdict.missing),
+            "common_index": self.validation.common_index,
+            "acknowledged_missing_in_replicas": self.validation.acknowledged
+            - self.validation.acknowledged_found,
             "faults": list(self.faults()),
             "seconds": round(self.seconds, 1),
             "holds": self.holds,
+            "report": None if self.page is None else str(self.page),
             "kept_in": None if self.kept_in is None else str(self.kept_in),
             "namesrv": self.namesrv,
         }
@@ -117,7 +143,9 @@ def print_report(report: QuickstartReport) -> None:
     if report.holds:
         console.print("[bold green]Nothing acknowledged was lost, and every replica holds the same bytes.[/]")
     for fault in report.faults():
-        console.print(f"[bold red]FAILED[/] {fault}", highlight=False)
+        console.print(Text.assemble(("FAILED", "bold red"), " ", fault), soft_wrap=True)
+    if report.page is not None:
+        console.print(f"The replicas, drawn: {report.page}", markup=False, highlight=False, soft_wrap=True)
     if report.kept_in is not None:
         directory = report.kept_in
         console.print(
@@ -133,10 +161,11 @@ def print_report(report: QuickstartReport) -> None:
 
 
 def _rows(report: QuickstartReport) -> list[tuple[str, str]]:
-    received, verdict = report.received, report.verdict
+    received, validation = report.received, report.validation
     gap = "-" if report.gap_ms is None else f"{report.gap_ms:,.0f} ms"
-    intact = all(not replica.fault for replica in verdict.replicas)
-    present = verdict.acknowledged - len(verdict.missing)
+    found = validation.findings.totals
+    equal = "" if found.keys().isdisjoint(UNEQUAL) else "NOT "
+    intact = "intact" if found.keys().isdisjoint(BROKEN) else "BROKEN"
     return [
         ("sent", f"{report.sent:,}"),
         ("acknowledged", f"{report.acknowledged:,}"),
@@ -147,10 +176,10 @@ def _rows(report: QuickstartReport) -> list[tuple[str, str]]:
         ("kill -9", f"{report.killed}, leader of term {report.killed_term}"),
         ("kill to next acknowledged send", gap),
         (
-            f"{len(verdict.replicas)} replicas, from their files",
-            f"{'NOT ' if verdict.fork else ''}byte-identical up to committed index {verdict.common_index:,}",
+            f"{len(validation.replicas)} replicas, from their files",
+            f"{equal}byte-identical up to committed index {validation.common_index:,}",
         ),
-        ("chain", "intact" if intact else "BROKEN"),
-        ("acknowledged records in them", f"{present:,} of {verdict.acknowledged:,}"),
+        ("chain", intact),
+        ("acknowledged records in them", f"{validation.acknowledged_found:,} of {validation.acknowledged:,}"),
         ("time", f"{report.seconds:.1f} s"),
     ]

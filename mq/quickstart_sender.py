@@ -11,6 +11,7 @@ from pathlib import Path
 from zlib import crc32
 
 from message.message_id import decode_offset_message_id
+from mq.history import HistoryFile
 from mq.line_source import FieldReader, LineSource
 from mq.quickstart_reader import LINE_PROPERTY
 from mqclient import Message, Producer, SendError, SendPipeline, SendResult
@@ -24,11 +25,14 @@ class End(IntEnum):
 
 
 class Ledger:
-    """What the sender knows of each line, by its number: its end, where it was stored, and the CRC-32 of its bytes."""
+    """What the sender knows of each line, by its number: its end and the CRC-32 of its bytes.
 
-    def __init__(self, lines: int) -> None:
+    Where it was stored is in the history, for the validation.
+    """
+
+    def __init__(self, lines: int, history: HistoryFile) -> None:
+        self._history = history
         self.ends = bytearray(lines)
-        self.phy_offsets = array("q", [-1]) * lines
         self.body_crcs = array("I", [0]) * lines
         self.ended = 0
         self.maybe_duplicates = 0
@@ -36,9 +40,9 @@ class Ledger:
 
     def note(self, line: int, outcome: SendResult | SendError) -> None:
         self.ended += 1
+        self._history.note(line + 1, outcome)
         if isinstance(outcome, SendResult):
             self.ends[line] = End.ACKNOWLEDGED
-            self.phy_offsets[line] = outcome.phy_offset
             self.maybe_duplicates += outcome.maybe_duplicate
             return
         self.ends[line] = End.REFUSED if outcome.definite else End.UNKNOWN
@@ -47,20 +51,12 @@ class Ledger:
     def count(self, end: End) -> int:
         return self.ends.count(end)
 
-    def acknowledged(self) -> dict[int, bytes]:
-        """Physical offset of each acknowledged record to a text that is in it: its line's property."""
-        return {
-            offset: f"{LINE_PROPERTY}\x01{line}\x02".encode()
-            for line, offset in enumerate(self.phy_offsets)
-            if offset >= 0
-        }
-
 
 class LeaderKill:
     """Kills the leader when told to, and times how long the next acknowledged send takes.
 
     `find` gives the leader's address; `kill` ends the member at that address and returns its id. After the strike,
-    `address` and `member` name it and `last_offset` is the last physical offset it is known to have acknowledged.
+    `address` and `member` name it.
     """
 
     def __init__(
@@ -72,22 +68,18 @@ class LeaderKill:
         self._killed_at = 0.0
         self.address = ""
         self.member = ""
-        self.last_offset = -1
         self.gap_ms: float | None = None
 
     def note(self, line: int, outcome: SendResult | SendError) -> None:
         self._ledger.note(line, outcome)
         if self.address and self.gap_ms is None and isinstance(outcome, SendResult):
             # Acknowledgements that the dead leader had sent before may still arrive: they bear its address.
-            address, offset = decode_offset_message_id(outcome.offset_msg_id)
-            if address == self.address:
-                self.last_offset = max(self.last_offset, offset)
-            else:
+            address, _ = decode_offset_message_id(outcome.offset_msg_id)
+            if address != self.address:
                 self.gap_ms = (time.monotonic() - self._killed_at) * 1000
 
     async def strike(self) -> None:
         self.address = await self._find()
-        self.last_offset = max(self._ledger.phy_offsets)
         self._killed_at = time.monotonic()
         self.member = await asyncio.to_thread(self._kill, self.address)
 

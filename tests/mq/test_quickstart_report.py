@@ -1,3 +1,4 @@
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from zlib import crc32
@@ -5,17 +6,44 @@ from zlib import crc32
 import pytest
 
 from message.message_id import offset_message_id, pack_host
-from mq.ack_file import AckFile, read_acks
-from mq.quickstart import count_lines
+from mq.history import HistoryFile
+from mq.quickstart import count_lines, killed_term
 from mq.quickstart_reader import RECEIPT
 from mq.quickstart_report import QuickstartReport, Received, compare_receipts
 from mq.quickstart_sender import End, Ledger
-from mq.replica_files import Verdict
 from mqclient import MessageQueue, SendError, SendResult, SendStatus
+from pyspark_dledger.findings import Finding, Kind, gather
+from pyspark_dledger.validation_report import TermRun, ValidationReport
 
-SOUND = Verdict([], 9, "", [], 4)
 ALL_RECEIVED = Received(4, 0, 0, 0)
 TWO_TERMS: Mapping[int, str] = {1: "n0", 2: "n1"}
+FORK = Finding(
+    kind=Kind.COMMITTED_DIVERGENCE, replica="n1", first_index=3, last_index=3, sentence="n1 differs"
+)
+LOST = Finding(
+    kind=Kind.LOST_MESSAGE, topic="T", queue_id=0, first_offset=7, last_offset=7, sentence="it is gone"
+)
+
+
+def validation(
+    *findings: Finding, common_index: int = 9, acknowledged: int = 4, found: int = 4
+) -> ValidationReport:
+    return ValidationReport(
+        replicas=(),
+        findings=gather(findings, 10),
+        committed_index=9,
+        common_index=common_index,
+        queue_count=8,
+        acknowledged=acknowledged,
+        acknowledged_found=found,
+        began_at="2026-11-21T19:30:00Z",
+        seconds=1.0,
+        runner="in process",
+        unit_count=3,
+    )
+
+
+SOUND = validation()
 
 
 def result(phy_offset: int, *, maybe_duplicate: bool = False) -> SendResult:
@@ -25,7 +53,7 @@ def result(phy_offset: int, *, maybe_duplicate: bool = False) -> SendResult:
 
 
 def ledger() -> Ledger:
-    made = Ledger(4)
+    made = Ledger(4, HistoryFile(None, "T"))
     for line in range(4):
         made.body_crcs[line] = crc32(b"%d" % line)
     made.note(0, result(100))
@@ -43,7 +71,6 @@ def receipts(path: Path, *lines: int, body: bytes = b"") -> Path:
 def test_the_ledger_keeps_the_three_ends_apart() -> None:
     made = ledger()
     assert [made.count(end) for end in (End.ACKNOWLEDGED, End.UNKNOWN, End.REFUSED)] == [2, 1, 1]
-    assert made.acknowledged() == {100: b"line\x010\x02", 200: b"line\x011\x02"}
     assert made.first_trouble == "timed out"
 
 
@@ -67,10 +94,11 @@ def report(
     received: Received = ALL_RECEIVED,
     leaders: Mapping[int, str] = TWO_TERMS,
     gap_ms: float | None = 99.0,
-    verdict: Verdict = SOUND,
+    proof: ValidationReport = SOUND,
     refused: int = 0,
+    killed_in: int = 1,
 ) -> QuickstartReport:
-    return QuickstartReport(4, 4, 0, refused, received, leaders, "n0", 1, gap_ms, verdict, "", 1.0)
+    return QuickstartReport(4, 4, 0, refused, received, leaders, "n0", killed_in, gap_ms, 9, proof, "", 1.0)
 
 
 def test_a_run_in_which_all_is_well_holds() -> None:
@@ -85,8 +113,11 @@ def test_a_run_in_which_all_is_well_holds() -> None:
         (report(received=Received(4, 0, 0, 1)), "other bytes than were sent"),
         (report(leaders={1: "n0"}), "did not change the term"),
         (report(gap_ms=None), "no send was acknowledged by another leader"),
-        (report(verdict=Verdict([], 9, "the replicas part behind index 3", [], 4)), "part behind"),
-        (report(verdict=Verdict([], 9, "", [100], 4)), "1 acknowledged records are missing"),
+        (report(killed_in=0), "did not change the term"),
+        (report(proof=validation(FORK)), "committed divergence: n1, index 3: n1 differs"),
+        (report(proof=validation(LOST, found=3)), "T · queue 0 · offset 7: it is gone"),
+        (report(proof=validation(common_index=8)), "equal up to index 8 only, and 9 was committed"),
+        (report(proof=validation(acknowledged=3)), "3 of 4 acknowledgements were held against"),
         (report(refused=2), "2 sends were refused"),
     ],
 )
@@ -102,18 +133,36 @@ def test_empty_lines_do_not_count(tmp_path: Path) -> None:
     assert count_lines(path) == 3
 
 
-def test_acknowledgements_survive_their_file(tmp_path: Path) -> None:
-    path = tmp_path / "acks"
-    with AckFile(path) as acks:
-        acks.note(result(100))
-        acks.note(result(200))
-    assert read_acks(path) == {100: b"KEY100", 200: b"KEY200"}
-    assert read_acks(path, "G") == read_acks(path)
-    with pytest.raises(ValueError, match="no acknowledgement of H"):
-        read_acks(path, "H")
-    path.write_text(path.read_text() + "H\t5\tK\n")
-    with pytest.raises(ValueError, match="G, H: choose one"):
-        read_acks(path)
-    path.write_text("what\n")
-    with pytest.raises(ValueError, match="acks:1 is no acknowledgement"):
-        read_acks(path)
+def test_the_killed_leaders_term_is_the_one_that_another_ended() -> None:
+    runs = [TermRun(1, 0, 9, "a"), TermRun(2, 10, 19, "a"), TermRun(4, 20, 29, "b"), TermRun(5, 30, 39, "a")]
+    assert killed_term(runs, "a") == 2
+    assert killed_term(runs, "b") == 4
+    assert killed_term(runs[3:], "a") == 0
+    assert killed_term([], "a") == 0
+
+
+def test_a_history_has_a_line_for_each_end_of_a_send(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    with HistoryFile(path, "T") as history:
+        history.note(1, result(100))
+        history.note(2, SendError("timed out", definite=False, retriable=True, attempts=3))
+        history.note(3, SendError("refused", definite=True, retriable=False, attempts=1))
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {
+            "outcome": "ok",
+            "broker": "G",
+            "topic": "T",
+            "queue_id": 0,
+            "queue_offset": 0,
+            "phy_offset": 100,
+            "msg_id": "KEY100",
+            "line": 1,
+        },
+        {"outcome": "unknown", "topic": "T", "line": 2, "reason": "timed out"},
+        {"outcome": "fail", "topic": "T", "line": 3, "reason": "refused"},
+    ]
+
+
+def test_without_a_path_a_history_goes_nowhere() -> None:
+    with HistoryFile(None, "T") as history:
+        history.note(1, result(100))

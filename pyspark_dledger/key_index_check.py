@@ -208,30 +208,70 @@ def _faults(unit: KeyIndexFile) -> Iterator[str]:
 
 def _compared(unit: KeyIndexFile) -> Iterator[tuple[_Place | None, str]]:
     """Each entry in order with what is wrong with it; and what the file does not have, with no entry."""
-    keys = _keys_of_log(unit)
-    ahead: deque[_Key] = deque()
+    keys = _KeysAhead(_keys_of_log(unit))
+    entries = _entries(unit.file)
+    first_entries = list(islice(entries, _WINDOW))
+    # Java 5.x began to index tags at some version, perhaps in the middle of this file.
+    has_tags = keys.have_tag_in(entry for _, entry in first_entries)
     waiting: list[_Place] = []  # entries since the last one that fitted
-    has_tags = False  # 5.x began to index tags at some version, perhaps in the middle of this file
-    for number, entry in _entries(unit.file):
-        while len(ahead) < _WINDOW and (key := next(keys, None)) is not None:
-            ahead.append(key)
+    for number, entry in chain(first_entries, entries):
         place = _Place(number, entry)
-        at = next((at for at, key in enumerate(ahead) if _fits(entry, key)), -1)
+        at = keys.find(entry)
         if at < 0:
             waiting.append(place)
             # What cannot be judged need not wait for its neighbours, and may be half of an old file.
             if len(waiting) == _WINDOW or not _is_judged(unit, waiting[0].entry):
                 judged = sum(_is_judged(unit, other.entry) for other in waiting)
-                taken = [ahead.popleft() for _ in range(min(judged, len(ahead)))]
-                yield from _settled(unit, waiting, taken, has_tags)
+                yield from _settled(unit, waiting, keys.take(judged), has_tags)
                 waiting.clear()
             continue
-        yield from _settled(unit, waiting, [ahead.popleft() for _ in range(at)], has_tags)
+        yield from _settled(unit, waiting, keys.take(at), has_tags)
         waiting.clear()
-        place.key = ahead.popleft()
+        [place.key] = keys.take(1)
         has_tags = has_tags or place.key.is_tag
         yield place, _time_fault(place)
-    yield from _settled(unit, waiting, chain(ahead, keys), has_tags)
+    yield from _settled(unit, waiting, keys.take_all(), has_tags)
+
+
+class _KeysAhead:
+    """The next keys of the log: as many as entries and keys may be apart."""
+
+    def __init__(self, keys: Iterator[_Key]) -> None:
+        self._keys = keys
+        self._ahead: deque[_Key] = deque()
+        self._counts: dict[tuple[int, int], int] = {}  # by place, so that what is not there costs no search
+        self._fill()
+
+    def find(self, entry: IndexEntry) -> int:
+        """How many keys are before the one that fits; -1: none fits."""
+        place = entry.phy_offset, entry.key_hash
+        if place not in self._counts:
+            return -1
+        return next(at for at, key in enumerate(self._ahead) if _place_of(key) == place)
+
+    def have_tag_in(self, entries: Iterable[IndexEntry]) -> bool:
+        places = {(entry.phy_offset, entry.key_hash) for entry in entries}
+        return any(key.is_tag and _place_of(key) in places for key in self._ahead)
+
+    def take(self, count: int) -> list[_Key]:
+        """The next `count`, or as many as there are."""
+        taken = [self._ahead.popleft() for _ in range(min(count, len(self._ahead)))]
+        for key in taken:
+            place = _place_of(key)
+            self._counts[place] -= 1
+            if not self._counts[place]:
+                del self._counts[place]
+        self._fill()
+        return taken
+
+    def take_all(self) -> Iterator[_Key]:
+        return chain(self._ahead, self._keys)
+
+    def _fill(self) -> None:
+        while len(self._ahead) < _WINDOW and (key := next(self._keys, None)) is not None:
+            self._ahead.append(key)
+            place = _place_of(key)
+            self._counts[place] = self._counts.get(place, 0) + 1
 
 
 def _settled(
@@ -242,8 +282,9 @@ def _settled(
     keys = iter(keys)
     near = list(islice(keys, 2 * _WINDOW))
     needed = [key for key in near if _is_needed(key, has_tags)]
-    # Keys that need not be in the file may still be what the entries were.
-    replaced = iter(needed if judged <= len(needed) else near)
+    # Keys that a neighbouring file may have may still be what the entries were.
+    possible = [key for key in near if has_tags or not key.is_tag]
+    replaced = iter(needed if judged <= len(needed) else possible)
     for place in waiting:
         if not _is_judged(unit, place.entry):
             yield place, ""
@@ -302,8 +343,8 @@ class _Chains:
         return key_hash % self._file.slot_count
 
 
-def _fits(entry: IndexEntry, key: _Key) -> bool:
-    return entry.phy_offset == key.phy_offset and entry.key_hash == key.key_hash
+def _place_of(key: _Key) -> tuple[int, int]:
+    return key.phy_offset, key.key_hash
 
 
 def _time_fault(place: _Place) -> str:
@@ -315,7 +356,7 @@ def _time_fault(place: _Place) -> str:
 
 def _is_judged(unit: KeyIndexFile, entry: IndexEntry) -> bool:
     """Not if it points at what has expired, was damaged or was lost."""
-    if entry.phy_offset < unit.begin_phy_offset and entry.phy_offset:
+    if entry.phy_offset < unit.begin_phy_offset and (entry.phy_offset or entry.key_hash):
         return False
     if entry.phy_offset >= unit.lost_from:
         return False
@@ -351,7 +392,9 @@ def _keys_of_log(unit: KeyIndexFile) -> Iterator[_Key]:
             if not has_index_entry(message.sys_flag):
                 continue
             seconds = time_diff(message.store_timestamp, header.begin_timestamp)
-            is_needed = phy_offset not in (unit.previous_end, unit.next_begin)
+            is_needed = phy_offset not in (unit.previous_end, unit.next_begin) and (
+                unit.is_settled or phy_offset < header.end_phy_offset
+            )
             for key in filter(None, (message.uniq_key, *(message.keys or "").split(" "))):
                 key_hash = index_key_hash(index_key(message.topic, key))
                 yield _Key(key_hash, phy_offset, seconds, is_needed, is_tag=False)

@@ -147,7 +147,8 @@ class _Replay:
         self._term = -1
         self._current: FullStatePart | None = None  # the part last seen of the record in progress
         self._parts: list[bytes] = []
-        self._begins_unseen = not unit.begins_whole  # the first parts of a record may be what is gone
+        # The first parts of the record in progress may be gone, or are known to be out of order.
+        self._begins_unseen = not unit.begins_whole
 
     def lose_track(self) -> None:
         """Entries are missing here."""
@@ -211,15 +212,17 @@ class _Replay:
         before = self._current
         if part.number == 0:
             self._void()
-            self._begins_unseen = False
-            if before is not None:
+            if before is not None and not self._begins_unseen:
+                self._begins_unseen = True  # one fault is not to be two when the next record begins
                 yield self._finding(header, f"{_described(part)} follows {_described(before)}: out of order")
+            else:
+                self._begins_unseen = False
         elif before is None or not _follows(part, before):
             self._void()
-            if not self._begins_unseen or before is not None:
+            if before is not None or not self._begins_unseen:
                 place = f"follows {_described(before)}" if before is not None else "has no part before it"
                 yield self._finding(header, f"{_described(part)} {place}: out of order")
-            self._begins_unseen = True  # what is left of it is not said again
+            self._begins_unseen = True
             return
         self._current = part
         self._parts.append(part.data)
@@ -232,21 +235,24 @@ class _Replay:
         """Raises StateRecordError."""
         try:
             values, rows = msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
-            rows = [(topic.decode("utf-8", "replace"), *map(int, numbers)) for topic, *numbers in rows]
+            ends = [(topic.decode("utf-8", "replace"), int(queue), int(end)) for topic, queue, _, end in rows]
         except (ValueError, TypeError, AttributeError, msgpack.UnpackException) as error:
             raise StateRecordError(f"a full state that cannot be read: {error!r:.80}") from error
         tables = StateTables()
         tables.unpack(values)
         found = _snapshot(tables)
         expected = self._frozen.pop(applied_index, None)
+        for index in [index for index in self._frozen if index < applied_index]:
+            del self._frozen[index]  # of a record that was never completed
         if expected is not None:
             difference = _difference(found, expected)
         else:
             difference = ""
             self._take_over(applied_index, tables)
-        difference = difference or self._row_fault(rows)
+        difference = difference or self._row_fault(ends)
         if difference:
             yield self._finding(header, f"the full state as of entry {applied_index} {difference}")
+            self.lose_track()  # which of the two is right is not known; the next full state is taken as it is
 
     def _take_over(self, applied_index: int, tables: StateTables) -> None:
         if self.is_whole:
@@ -258,11 +264,11 @@ class _Replay:
                 self._apply(index, timestamp, changes)
         self._kept.clear()
 
-    def _row_fault(self, rows: list[Any]) -> str:
-        for topic, queue_id, _, max_offset in rows:
+    def _row_fault(self, ends: list[tuple[str, int, int]]) -> str:
+        for topic, queue_id, said in ends:
             end = self._unit.queue_ends.end_of(topic, queue_id)
-            if end is not None and max_offset > end:
-                return f"says that queue {topic}/{queue_id} ends at {max_offset}, its messages end at {end}"
+            if end is not None and said > end:
+                return f"says that queue {topic}/{queue_id} ends at {said}, its messages end at {end}"
         return ""
 
     def _void(self) -> None:

@@ -1,0 +1,259 @@
+"""IndexFiles of recorded stores: each wrong place is counted once, and nothing else is."""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from derived_store import cut_out, derived_findings, facts_of
+
+from pyspark_dledger.findings import Finding, Kind
+from pyspark_dledger.key_index_check import plan_key_index
+from pyspark_dledger.replica import Replica, open_replica
+from store.layout.index_file import (
+    HASH_SLOT,
+    HASH_SLOT_SIZE,
+    INDEX_ENTRY,
+    INDEX_ENTRY_SIZE,
+    INDEX_HEADER_SIZE,
+    IndexHeader,
+    entry_offset,
+    index_file_size,
+    parse_index_header,
+    slot_offset,
+)
+
+SLOTS = 5000
+# What an entry of a file is made from: hash, physical offset, store time in seconds after the first one.
+Key = tuple[int, int, int]
+STORES = ("single-4.9.5-clean", "single-5.5.0-clean")
+
+
+class IndexedStore:
+    """A recorded store with its one IndexFile, to be changed."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self.root = cut_out(name, directory)
+        [self.path] = sorted((self.root / "index").iterdir())
+        self.content = bytearray(self.path.read_bytes())
+
+    @property
+    def header(self) -> IndexHeader:
+        return parse_index_header(self.content)
+
+    @property
+    def replica(self) -> Replica:
+        return open_replica(self.root)
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        key_hash, phy_offset, seconds, previous = INDEX_ENTRY.unpack_from(
+            self.content, entry_offset(number, SLOTS)
+        )
+        return key_hash, phy_offset, seconds, previous
+
+    def set_entry(self, number: int, *values: int) -> None:
+        INDEX_ENTRY.pack_into(self.content, entry_offset(number, SLOTS), *values)
+
+    def keys(self) -> list[Key]:
+        return [self.entry(number)[:3] for number in range(1, self.header.index_count)]
+
+    def set_header(self, **changed: int) -> None:
+        self.content[:INDEX_HEADER_SIZE] = replace(self.header, **changed).pack()
+
+    def findings(self) -> list[Finding]:
+        self.path.write_bytes(self.content)
+        return derived_findings([self.replica])
+
+    def wrong(self) -> tuple[int, str]:
+        """Count and sentence of the one finding."""
+        [finding] = self.findings()
+        assert (finding.kind, finding.replica) == (Kind.KEY_INDEX_WRONG, self.root.name)
+        assert finding.file == f"index/{self.path.name}"
+        return finding.count, finding.sentence
+
+
+def made_file(keys: Sequence[Key], begin_timestamp: int, end_timestamp: int) -> bytearray:
+    """An IndexFile as Java makes it."""
+    content = bytearray(index_file_size(SLOTS, 4 * SLOTS))
+    used = 0
+    for number, (key_hash, phy_offset, seconds) in enumerate(keys, 1):
+        at = slot_offset(key_hash, SLOTS)
+        [previous] = HASH_SLOT.unpack_from(content, at)
+        used += previous == 0
+        INDEX_ENTRY.pack_into(content, entry_offset(number, SLOTS), key_hash, phy_offset, seconds, previous)
+        HASH_SLOT.pack_into(content, at, number)
+    header = IndexHeader(begin_timestamp, end_timestamp, keys[0][1], keys[-1][1], used, len(keys) + 1)
+    content[:INDEX_HEADER_SIZE] = header.pack()
+    return content
+
+
+@pytest.fixture(params=STORES)
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> IndexedStore:
+    return IndexedStore(tmp_path, request.param)
+
+
+def test_java_s_file_is_made_again_from_its_keys(store: IndexedStore) -> None:
+    header = store.header
+    assert made_file(store.keys(), header.begin_timestamp, header.end_timestamp) == store.content
+    assert store.findings() == []
+
+
+@pytest.mark.parametrize("number", [1, 500, -1])
+def test_a_wrong_hash_is_one_place(store: IndexedStore, number: int) -> None:
+    number = number % store.header.index_count
+    key_hash, phy_offset, seconds, previous = store.entry(number)
+    store.set_entry(number, key_hash ^ 1, phy_offset, seconds, previous)
+    count, sentence = store.wrong()
+    assert count == 1
+    assert sentence == (
+        f"entry {number} has hash {key_hash ^ 1} and physical offset {phy_offset}; "
+        f"the log has hash {key_hash} and physical offset {phy_offset}"
+    )
+
+
+@pytest.mark.parametrize("number", [1, 500, -1])
+def test_a_wrong_physical_offset_is_one_place(store: IndexedStore, number: int) -> None:
+    number = number % store.header.index_count
+    key_hash, phy_offset, seconds, previous = store.entry(number)
+    store.set_entry(number, key_hash, phy_offset + 3, seconds, previous)
+    count, sentence = store.wrong()
+    assert count == 1
+    assert sentence.startswith(f"entry {number} has hash {key_hash} and physical offset {phy_offset + 3}; ")
+
+
+def test_a_wrong_time_is_one_place(store: IndexedStore) -> None:
+    key_hash, phy_offset, seconds, previous = store.entry(500)
+    store.set_entry(500, key_hash, phy_offset, seconds + 7, previous)
+    assert store.wrong() == (
+        1,
+        f"entry 500 was stored {seconds + 7} s after the file began, the message {seconds} s",
+    )
+
+
+def test_a_chain_that_leaves_its_slot_is_one_place(store: IndexedStore) -> None:
+    number = next(number for number in range(2, store.header.index_count) if store.entry(number)[3])
+    *values, previous = store.entry(number)
+    store.set_entry(number, *values, previous - 1)
+    assert store.wrong() == (
+        1,
+        f"entry {number} is chained to entry {previous - 1}, its slot held {previous} before",
+    )
+
+
+def test_a_slot_that_lost_its_chain_is_one_place(store: IndexedStore) -> None:
+    key_hash = store.entry(500)[0]
+    at = slot_offset(key_hash, SLOTS)
+    [newest] = HASH_SLOT.unpack_from(store.content, at)
+    HASH_SLOT.pack_into(store.content, at, 0)
+    assert store.wrong() == (1, f"slot {key_hash % SLOTS} says entry 0, its newest one is {newest}")
+
+
+def test_a_zeroed_block_counts_each_of_its_entries(store: IndexedStore) -> None:
+    first = 300
+    at = entry_offset(first, SLOTS)
+    store.content[at : at + 205 * INDEX_ENTRY_SIZE] = bytes(205 * INDEX_ENTRY_SIZE)
+    count, sentence = store.wrong()
+    assert count == 205
+    assert sentence.startswith(f"205 places; the first: entry {first} has hash 0 and physical offset 0; ")
+
+
+def test_faults_of_each_kind_add_up(store: IndexedStore) -> None:
+    for number in (40, 41, 700):
+        key_hash, phy_offset, seconds, previous = store.entry(number)
+        store.set_entry(number, key_hash ^ 1, phy_offset, seconds, previous)
+    *values, previous = store.entry(900)
+    store.set_entry(900, *values, previous + 1)
+    struct.pack_into(">i", store.content, INDEX_HEADER_SIZE + HASH_SLOT_SIZE * 17, 19_999)
+    store.set_header(hash_slot_count=7)
+    assert store.wrong()[0] == 6
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("end_phy_offset", 5), ("hash_slot_count", 1), ("index_count", 30_000)]
+)
+def test_a_wrong_header_is_one_place(store: IndexedStore, field: str, value: int) -> None:
+    store.set_header(**{field: value})
+    count, sentence = store.wrong()
+    assert (count, sentence[:10]) == (1, "the header")
+
+
+@pytest.mark.parametrize("drop", [slice(0, 3), slice(400, 403), slice(-3, None)])
+def test_keys_that_are_not_in_the_file_are_counted(tmp_path: Path, drop: slice) -> None:
+    """Of 4.9.5, which has no tags: there each key is needed."""
+    store = IndexedStore(tmp_path, "single-4.9.5-clean")
+    keys = store.keys()
+    assert store.header.begin_phy_offset == keys[0][1]
+    dropped = keys[drop]
+    del keys[drop]
+    header = store.header
+    store.content = made_file(keys, header.begin_timestamp, header.end_timestamp)
+    store.set_header(begin_phy_offset=header.begin_phy_offset)
+    phy_offset, key_hash = dropped[0][1], dropped[0][0]
+    assert store.wrong() == (
+        3,
+        f"3 places; the first: a key of the message at physical offset {phy_offset}, hash {key_hash}, has no entry",
+    )
+
+
+def test_a_key_that_no_message_has_is_one_place(store: IndexedStore) -> None:
+    keys = store.keys()
+    keys.insert(500, (12345, keys[499][1], keys[499][2]))
+    store.content = made_file(keys, store.header.begin_timestamp, store.header.end_timestamp)
+    assert store.wrong() == (
+        1,
+        f"entry 501 has hash 12345 and physical offset {keys[499][1]}, and the log has no such key there",
+    )
+
+
+def test_a_message_s_keys_may_be_in_two_files(store: IndexedStore) -> None:
+    keys, header = store.keys(), store.header
+    cut = next(at for at in range(500, len(keys)) if keys[at - 1][1] == keys[at][1])
+    store.content = made_file(keys[:cut], header.begin_timestamp, header.end_timestamp)
+    second = made_file(keys[cut:], header.begin_timestamp, header.end_timestamp)
+    other = store.path.with_name("9" + store.path.name[1:])
+    other.write_bytes(second)
+    fresh = store.path.with_name("99" + store.path.name[2:])
+    fresh.write_bytes(bytes(len(second)))
+    assert store.findings() == []
+    other.write_bytes(made_file(keys[cut + 20 :], header.begin_timestamp, header.end_timestamp))
+    assert sum(finding.count for finding in store.findings()) == 20, "each is missed once"
+
+
+def test_entries_of_damaged_and_expired_messages_are_not_judged(store: IndexedStore) -> None:
+    replica = store.replica
+    entries = [store.entry(number) for number in range(1, store.header.index_count)]
+    damaged = entries[200][1]
+    with (store.root / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(damaged + 100)
+        file.write(bytes(40))
+    facts = facts_of(replica, damaged=((damaged, damaged + 1),))
+    assert derived_findings([replica], facts=facts) == []
+    later = replace(replica, data_files=replica.data_files[1:])
+    assert derived_findings([later]) == []
+
+
+def test_behind_a_crash_the_newest_keys_may_be_missing_or_too_many(store: IndexedStore) -> None:
+    (store.root / "abort").touch()
+    header = store.header
+    keys = store.keys()
+    store.content = made_file(keys[:-30], header.begin_timestamp, header.end_timestamp)
+    assert store.findings() == []
+    lost = (77, 1 << 30, keys[-1][2])
+    store.content = made_file([*keys, lost], header.begin_timestamp, header.end_timestamp)
+    assert store.findings() == []
+
+
+def test_a_file_of_unusual_size_is_a_note(store: IndexedStore) -> None:
+    store.path.write_bytes(store.content[:-4])
+    units, notes = plan_key_index(store.replica, 0, 1 << 40, [])
+    assert units == []
+    name = f"{store.root.name}: index/{store.path.name}"
+    assert notes == [f"{name} was not looked at: its size does not tell how many slots it has"]
+    store.path.write_bytes(b"short")
+    assert plan_key_index(store.replica, 0, 1 << 40, [])[1] == notes
+
+
+def test_a_header_of_zeros_does_not_hide_the_entries(store: IndexedStore) -> None:
+    store.content[:INDEX_HEADER_SIZE] = bytes(INDEX_HEADER_SIZE)
+    assert store.wrong() == (1, "the header says 0 entries, there is room for 20000")

@@ -170,7 +170,7 @@ def replica_row(replica: ReplicaSummary) -> list[object]:
         replica.message_count,
         str(replica.end_term) if replica.term_runs else "-",
         replica.file_count,
-        size(replica.bytes_read),
+        size(replica.end_pos - replica.begin_pos),
         f"{replica.chain_crc & 0xFFFFFFFF:08x}" if replica.chain_crc else "-",
     ]
 

@@ -81,6 +81,8 @@ def examine(regions: tuple[Region, ...]) -> Iterator[Examined]:
             with open(region.file.path, "rb") as file:
                 file.seek(region.pos - region.file.base)
                 data = file.read(region.nonzero_end - region.pos)
+                if len(data) < region.nonzero_end - region.pos:
+                    raise OSError("it was cut while it was read")
         except OSError as error:
             fault = Fault(
                 Kind.UNREADABLE_FILE, region.pos, region.end_pos, -1, -1, str(error.strerror or error)
@@ -252,7 +254,7 @@ class _EntryExaminer:
             ):
                 break
             at, count, last_index = at + header.size, count + 1, header.index
-        if count < 2 and not (count and shift % region.file.size == 0):
+        if count < 2 and not (count and self._reaches_file_end and shift % region.file.size == 0):
             return None
         if not self._reaches_file_end and at < self._length:
             return None

@@ -8,15 +8,20 @@ from dataclasses import replace
 from pyspark_dledger.compare import Difference
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.log_judge import ReplicaLog
+from pyspark_dledger.replica import Replica
 
 
 def difference_findings(
     logs: Sequence[ReplicaLog], differences: Sequence[Difference], committed_index: int
 ) -> Iterator[Finding]:
-    """Above the group's commit a difference is what elections leave; the members mend it themselves."""
+    """Above the group's commit a difference is what elections leave; the members mend it themselves. So is the tail of a
+    member that was down while the others went on without it, wherever that is by now."""
     for difference in differences:
         if not logs[0].is_ordered_by_index:
             yield _position_finding(logs, difference)
+            continue
+        if _is_stale_tail(difference, logs):
+            yield _finding(Kind.TAIL_DIFFERENCE, logs, difference)
             continue
         if difference.first <= committed_index:
             last = min(difference.last, committed_index)
@@ -56,6 +61,31 @@ def common_ordinal(logs: Sequence[ReplicaLog], differences: Sequence[Difference]
     ends += [difference.first - 1 for difference in differences]
     ends += [first - 1 for log in logs for first, _ in log.lost]
     return max(min(ends), -1) if logs[0].is_ordered_by_index else -1
+
+
+def _is_stale_tail(difference: Difference, logs: Sequence[ReplicaLog]) -> bool:
+    """Whether all but the majority hold what a leader of another term wrote and nobody has cut yet.
+
+    Such a tail goes to the end of its log and lies above what its replica itself knows to be committed. An entry of
+    the same index and term can only be the same entry.
+    """
+    main, *others = zip(difference.sides, difference.terms, strict=True)
+    if len(main[0]) <= len(logs) // 2:
+        return False
+    by_name = {log.replica.name: log for log in logs}
+    main_end = max(by_name[name].end_index for name in main[0])
+    return all(
+        term != main[1]
+        and difference.first > own_commit(by_name[name].replica)
+        and difference.last >= min(by_name[name].end_index, main_end)
+        for side, term in others
+        for name in side
+    )
+
+
+def own_commit(replica: Replica) -> int:
+    """What the replica's own files say is committed."""
+    return max(replica.applied_index, replica.java_committed_index)
 
 
 def _part(difference: Difference, first: int, last: int) -> Difference:

@@ -507,6 +507,8 @@ def _filled(faults: Sequence[Fault] | Iterator[Fault], first: int, last: int) ->
 
     -1: not known. Two neighbours of which neither says where it meets the other are one.
     """
+    if 0 <= last < first:
+        first = last = -1  # no entry is missing
     merged: list[Fault] = []
     expected = first
     for fault in faults:

@@ -24,7 +24,12 @@ from pyspark_dledger.compare import (
 )
 from pyspark_dledger.entry_faults import Examined, Region, examine
 from pyspark_dledger.findings import Finding, gather
-from pyspark_dledger.group_findings import common_ordinal, difference_findings, shorter_findings
+from pyspark_dledger.group_findings import (
+    common_ordinal,
+    difference_findings,
+    own_commit,
+    shorter_findings,
+)
 from pyspark_dledger.history_check import Ack, FoundAcks, acks_of, lost_messages, read_history
 from pyspark_dledger.log_judge import ReplicaLog, judge_log
 from pyspark_dledger.log_layout import LogLine, lay_out, regions, units_to_repeat
@@ -247,7 +252,7 @@ class _Validation:
             file_count=len(replica.data_files),
             data_file_size=replica.data_file_size,
             bytes_read=log.bytes_read,
-            committed_index=max(replica.applied_index, replica.java_committed_index),
+            committed_index=own_commit(replica),
             term_runs=tuple(log.term_runs),
             damaged=log.damaged_ranges,
         )
@@ -261,7 +266,7 @@ def _read_to(replica: Replica, committed_index: int | None) -> int | None:
     """A stopped replica is read to its end, a running one to what it had committed when the validation began."""
     if not replica.is_live or replica.layout is Layout.COMMIT_LOG:
         return None
-    own = max(replica.applied_index, replica.java_committed_index)
+    own = own_commit(replica)
     return own if committed_index is None else max(own, committed_index)
 
 
@@ -332,7 +337,7 @@ def _committed_index(
     term, what the caller knows."""
     newest = max((log.end_term for log in logs), default=-1)
     by_name = {log.replica.name: log for log in logs}
-    own = [max(log.replica.applied_index, log.replica.java_committed_index) for log in logs]
+    own = [own_commit(log.replica) for log in logs]
     agreed = [agreement.ordinal for agreement in agreements]
     equal = sums.last_equal(len(logs) // 2 + 1, by_name, newest)
     return max(*own, *agreed, equal, -1 if told is None else told)

@@ -1,0 +1,107 @@
+"""Three replicas to be damaged, and what a validation of them finds, with any number of units."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dledger.entry import EntryHeader, parse_header
+from pyspark_dledger.entry_scan import Run, scan
+from pyspark_dledger.findings import Finding, Kind
+from pyspark_dledger.replica import Replica, open_replica
+from pyspark_dledger.runner import LocalRunner
+from pyspark_dledger.validation import validate
+from pyspark_dledger.validation_report import ValidationReport
+from pyspark_dledger.work import plan
+
+UNIT_COUNTS = (1, 2, 16)
+
+
+class Place(NamedTuple):
+    index: int
+    pos: int
+    end_pos: int
+
+
+class Found(NamedTuple):
+    """What a test says of a finding."""
+
+    kind: Kind
+    replica: str = ""
+    first_index: int | None = None
+    last_index: int | None = None
+    count: int = 1
+
+
+class Replicas:
+    """`roots` are n0, n1, … . Damage goes to positions of the log; places are those before any damage."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self.roots = list(roots)
+        self.places = places_of(open_replica(self.roots[0]))
+        self.file_size = open_replica(self.roots[0]).data_file_size
+
+    @property
+    def end_pos(self) -> int:
+        return self.places[-1].end_pos
+
+    def header(self, name: str, index: int) -> EntryHeader:
+        return parse_header(self.read(name, self.places[index].pos, 48))
+
+    def path(self, name: str, pos: int) -> Path:
+        """The data file that holds a position."""
+        return self._data(name) / f"{pos - pos % self.file_size:020d}"
+
+    def file(self, name: str, pos: int) -> str:
+        """As findings name it."""
+        return f"dledger-{name}/data/{self.path(name, pos).name}"
+
+    def read(self, name: str, pos: int, size: int) -> bytes:
+        with self.path(name, pos).open("rb") as file:
+            file.seek(pos % self.file_size)
+            return file.read(size)
+
+    def write(self, name: str, pos: int, data: bytes) -> None:
+        with self.path(name, pos).open("r+b") as file:
+            file.seek(pos % self.file_size)
+            file.write(data)
+
+    def flip(self, name: str, pos: int, mask: int = 1) -> None:
+        self.write(name, pos, bytes([self.read(name, pos, 1)[0] ^ mask]))
+
+    def report(self, **options: object) -> ValidationReport:
+        """The same for any number of units, or it is an error."""
+        reports = [
+            validate(self.roots, runner=LocalRunner(), unit_count=count, **options)  # type: ignore[arg-type]
+            for count in UNIT_COUNTS
+        ]
+        assert len({report.findings.shown for report in reports}) == 1
+        assert len({tuple(report.findings.totals.items()) for report in reports}) == 1
+        return reports[0]
+
+    def findings(self, **options: object) -> list[Finding]:
+        return list(self.report(**options).findings.shown)
+
+    def found(self, **options: object) -> list[Found]:
+        return [as_found(finding) for finding in self.findings(**options)]
+
+    def _data(self, name: str) -> Path:
+        root = next(root for root in self.roots if root.name == name)
+        return root / f"dledger-{name}" / "data"
+
+
+def as_found(finding: Finding) -> Found:
+    return Found(finding.kind, finding.replica, finding.first_index, finding.last_index, finding.count)
+
+
+def places_of(replica: Replica) -> list[Place]:
+    """Of a sound log, in order."""
+    places: list[Place] = []
+    for unit in plan([replica]):
+        for run in scan(unit):
+            if isinstance(run, Run):
+                shift = run.first_pos - run.offsets[0]
+                places += [
+                    Place(run.first_index + number, start + shift, end + shift)
+                    for number, (start, end) in enumerate(zip(run.offsets, run.ends, strict=True))
+                ]
+    return places

@@ -40,7 +40,7 @@ def from_json_value(body_type: type[BodyT], value: object) -> BodyT:
     except msgspec.ValidationError:
         pass
     try:
-        return msgspec.convert(_without_nulls(value), body_type, strict=False, str_keys=True)
+        return msgspec.convert(_plain(value), body_type, strict=False, str_keys=True)
     except msgspec.ValidationError as error:
         raise RemotingBodyError(f"{body_type.__name__}: {error}") from error
 
@@ -63,11 +63,16 @@ def to_json_value(value: object) -> object:
     return value
 
 
-def _without_nulls(value: object) -> object:
+def _plain(value: object) -> object:
+    """Without nulls, and with queues where beans are keys: RocketMQ has no others."""
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+        return {
+            msgspec.convert(dict(key), MessageQueue) if isinstance(key, tuple) else key: _plain(item)
+            for key, item in value.items()
+            if item is not None
+        }
     if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
+        return [_plain(item) for item in value]
     return value
 
 

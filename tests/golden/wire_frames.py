@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from remoting import bodies, headers, topic_bodies
+from remoting import admin_bodies, admin_headers, bodies, headers, topic_bodies
 from remoting.codes import RequestCode
 
 WIRE_DIR = Path(__file__).parent / "wire"
@@ -119,6 +119,44 @@ HEADERS: dict[tuple[int, str], type[headers.CommandHeader]] = {
     (RequestCode.PUT_KV_CONFIG, "request"): headers.PutKVConfigRequestHeader,
     (RequestCode.DELETE_KV_CONFIG, "request"): headers.DeleteKVConfigRequestHeader,
     (RequestCode.GET_KVLIST_BY_NAMESPACE, "request"): headers.GetKVListByNamespaceRequestHeader,
+    (RequestCode.GET_CONSUME_STATS, "request"): admin_headers.GetConsumeStatsRequestHeader,
+    (RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, "request"): admin_headers.QueryTopicConsumeByWhoRequestHeader,
+    (RequestCode.QUERY_TOPICS_BY_CONSUMER, "request"): admin_headers.QueryTopicsByConsumerRequestHeader,
+    (
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+        "request",
+    ): admin_headers.QuerySubscriptionByConsumerRequestHeader,
+    (RequestCode.QUERY_CONSUME_TIME_SPAN, "request"): admin_headers.QueryConsumeTimeSpanRequestHeader,
+    (RequestCode.QUERY_CONSUME_QUEUE, "request"): admin_headers.QueryConsumeQueueRequestHeader,
+    (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, "request"): admin_headers.ResetOffsetRequestHeader,
+    (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, "request"): admin_headers.ResetOffsetRequestHeader,
+    (
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        "request",
+    ): admin_headers.GetConsumerStatusRequestHeader,
+    (RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, "request"): admin_headers.GetConsumerStatusRequestHeader,
+    (RequestCode.CLONE_GROUP_OFFSET, "request"): admin_headers.CloneGroupOffsetRequestHeader,
+    (
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        "request",
+    ): admin_headers.GetConsumerConnectionListRequestHeader,
+    (
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        "request",
+    ): admin_headers.GetProducerConnectionListRequestHeader,
+    (RequestCode.GET_CONSUMER_RUNNING_INFO, "request"): admin_headers.GetConsumerRunningInfoRequestHeader,
+    (RequestCode.VIEW_BROKER_STATS_DATA, "request"): admin_headers.ViewBrokerStatsDataRequestHeader,
+    (RequestCode.GET_BROKER_CONSUME_STATS, "request"): admin_headers.GetConsumeStatsInBrokerHeader,
+    (RequestCode.GET_TOPIC_STATS_INFO, "request"): admin_headers.GetTopicStatsInfoRequestHeader,
+    (RequestCode.GET_TOPIC_CONFIG, "request"): admin_headers.GetTopicConfigRequestHeader,
+    (
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+        "request",
+    ): admin_headers.GetSubscriptionGroupConfigRequestHeader,
+    (RequestCode.DELETE_SUBSCRIPTIONGROUP, "request"): admin_headers.DeleteSubscriptionGroupRequestHeader,
+    (RequestCode.GET_BROKER_MEMBER_GROUP, "request"): admin_headers.GetBrokerMemberGroupRequestHeader,
+    (RequestCode.WIPE_WRITE_PERM_OF_BROKER, "request"): admin_headers.WipeWritePermOfBrokerRequestHeader,
+    (RequestCode.ADD_WRITE_PERM_OF_BROKER, "request"): admin_headers.AddWritePermOfBrokerRequestHeader,
 }
 
 # (request code, direction) -> class of its JSON body.
@@ -136,18 +174,43 @@ BODIES: dict[tuple[int, str], type[bodies.RemotingBody]] = {
     (RequestCode.REGISTER_BROKER, "request"): topic_bodies.RegisterBrokerBody,
     (RequestCode.REGISTER_BROKER, "response"): bodies.KVTable,
     (RequestCode.GET_KVLIST_BY_NAMESPACE, "response"): bodies.KVTable,
+    (RequestCode.GET_CONSUME_STATS, "response"): admin_bodies.ConsumeStats,
+    (RequestCode.GET_BROKER_CONSUME_STATS, "response"): admin_bodies.ConsumeStatsList,
+    (RequestCode.QUERY_CONSUME_TIME_SPAN, "response"): admin_bodies.QueryConsumeTimeSpanBody,
+    (RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, "response"): admin_bodies.GroupList,
+    (RequestCode.QUERY_TOPICS_BY_CONSUMER, "response"): bodies.TopicList,
+    (RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, "response"): admin_bodies.QuerySubscriptionResponseBody,
+    (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, "response"): admin_bodies.ResetOffsetBody,
+    (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, "request"): admin_bodies.ResetOffsetBody,
+    (RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, "response"): admin_bodies.GetConsumerStatusBody,
+    (RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, "response"): admin_bodies.GetConsumerStatusBody,
+    (RequestCode.GET_TOPIC_STATS_INFO, "response"): admin_bodies.TopicStatsTable,
+    (RequestCode.QUERY_CONSUME_QUEUE, "response"): admin_bodies.QueryConsumeQueueResponseBody,
+    (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, "request"): admin_bodies.CreateTopicListRequestBody,
+    (RequestCode.GET_CONSUMER_CONNECTION_LIST, "response"): admin_bodies.ConsumerConnection,
+    (RequestCode.GET_PRODUCER_CONNECTION_LIST, "response"): admin_bodies.ProducerConnection,
+    (RequestCode.GET_ALL_PRODUCER_INFO, "response"): admin_bodies.ProducerTableInfo,
+    (RequestCode.VIEW_BROKER_STATS_DATA, "response"): admin_bodies.BrokerStatsData,
+    (RequestCode.GET_BROKER_MEMBER_GROUP, "response"): admin_bodies.GetBrokerMemberGroupResponseBody,
+    (RequestCode.GET_BROKER_RUNTIME_INFO, "response"): bodies.KVTable,
+    (RequestCode.GET_TOPIC_CONFIG, "response"): topic_bodies.TopicConfig,
+    (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, "response"): bodies.TopicList,
+    (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, "response"): bodies.TopicList,
+    (RequestCode.GET_UNIT_TOPIC_LIST, "response"): bodies.TopicList,
+    (RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, "response"): bodies.TopicList,
+    (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, "response"): bodies.TopicList,
+    (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "request"): bodies.SubscriptionGroupConfig,
+    (RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, "response"): bodies.SubscriptionGroupConfig,
 }
 
 # Codes whose values have no class yet, by who brings one. Each recorded code is here or in the tables above.
 NOT_YET: dict[str, frozenset[int]] = {
-    "issue 5: subscription groups": frozenset({200, 201, 207, 343, 345, 352, 353}),
-    "issue 5: topic configs of a broker": frozenset({18, 202, 351, 513}),
-    "issue 5: consume stats, lag and queue look-ups": frozenset({208, 300, 303, 308, 315, 317, 321}),
-    "issue 5: connections of clients": frozenset({46, 203, 204, 328}),
-    "issue 5: calls that a broker passes on to clients": frozenset({220, 221, 222, 223, 307, 314}),
-    "issue 5: broker and name server configuration": frozenset({25, 26, 28, 318, 319}),
+    "issue 5: subscription groups": frozenset({201, 353}),
+    "issue 5: static topics": frozenset({513}),
+    "issue 5: correction of offsets": frozenset({308}),
+    "issue 5: check of a client's configuration": frozenset({46}),
+    "issue 5: broker and name server configuration": frozenset({25, 26, 318, 319}),
     "issue 5: clean-up orders": frozenset({306, 316, 329}),
-    "issue 5: name server tables": frozenset({205, 304, 305, 311, 312, 313, 327, 901}),
     "issue 5: tables that a slave copies": frozenset({43, 45, 907}),
     "a later issue: timer messages": frozenset({60, 61, 370}),
     "a later issue: request and reply": frozenset({325, 326}),

@@ -1,0 +1,182 @@
+"""Bodies of the answers that tools get: statistics, connections, offsets of groups.
+
+How bodies are read and written is in remoting/bodies.py. A field that only some versions write is None by default.
+"""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from remoting.bodies import MessageQueue, RemotingBody, SubscriptionData, SubscriptionGroupConfig
+from remoting.topic_bodies import TopicConfig
+
+# Consumers' progress
+
+
+class OffsetWrapper(RemotingBody):
+    """One queue of a group. `last_timestamp`: store time of the message before `consumer_offset`, 0 for none."""
+
+    broker_offset: int
+    consumer_offset: int
+    pull_offset: int | None = None
+    last_timestamp: int = 0
+
+
+class ConsumeStats(RemotingBody):
+    offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
+    consume_tps: float = 0.0
+
+
+class ConsumeStatsList(RemotingBody):
+    """Answer to GET_BROKER_CONSUME_STATS: one map with one group each, as Java has it."""
+
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
+    broker_addr: str | None = None
+    total_diff: int = 0
+    total_inflight_diff: int | None = None
+
+
+class QueueTimeSpan(RemotingBody):
+    """Store times in ms of a queue's first and last message and of the last one consumed; the first that waits is
+    `delay_time` ms old. The fields with Str are for people, in the broker's time zone.
+    """
+
+    message_queue: MessageQueue
+    min_time_stamp: int
+    max_time_stamp: int
+    consume_time_stamp: int
+    delay_time: int
+    min_time_stamp_str: str | None = None
+    max_time_stamp_str: str | None = None
+    consume_time_stamp_str: str | None = None
+
+
+class QueryConsumeTimeSpanBody(RemotingBody):
+    consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
+
+
+class GroupList(RemotingBody):
+    group_list: list[str] = field(default_factory=list)
+
+
+class QuerySubscriptionResponseBody(RemotingBody):
+    group: str
+    topic: str
+    subscription_data: SubscriptionData | None = None
+
+
+class ResetOffsetBody(RemotingBody):
+    offset_table: dict[MessageQueue, int] = field(default_factory=dict)
+
+
+class GetConsumerStatusBody(RemotingBody):
+    """A client answers `message_queue_table`, its own offsets; a broker those of all clients by client id."""
+
+    consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
+    message_queue_table: dict[MessageQueue, int] | None = None
+
+
+# Queues
+
+
+class TopicOffset(RemotingBody):
+    min_offset: int
+    max_offset: int
+    last_update_timestamp: int
+
+
+class TopicStatsTable(RemotingBody):
+    offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
+    topic_put_tps: float | None = None
+
+
+class ConsumeQueueData(RemotingBody):
+    """One unit of a ConsumeQueue. `msg` says so when it cannot be judged or read."""
+
+    physic_offset: int
+    physic_size: int
+    tags_code: int
+    eval: bool = False
+    msg: str | None = None
+    bit_map: str | None = None
+    extend_data_json: str | None = None
+
+
+class QueryConsumeQueueResponseBody(RemotingBody):
+    min_queue_index: int
+    max_queue_index: int
+    queue_data: list[ConsumeQueueData] = field(default_factory=list)
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
+
+
+class CreateTopicListRequestBody(RemotingBody):
+    topic_config_list: list[TopicConfig] = field(default_factory=list)
+
+
+class SubscriptionGroupList(RemotingBody):
+    group_config_list: list[SubscriptionGroupConfig] = field(default_factory=list)
+
+
+# Connections
+
+
+class Connection(RemotingBody):
+    client_id: str
+    client_addr: str
+    language: str
+    version: int
+
+
+class ProducerConnection(RemotingBody):
+    connection_set: list[Connection] = field(default_factory=list)
+
+
+class ConsumerConnection(RemotingBody):
+    connection_set: list[Connection] = field(default_factory=list)
+    subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
+
+
+class ProducerInfo(RemotingBody):
+    client_id: str
+    remote_ip: str = field(name="remoteIP")
+    language: str
+    version: int
+    last_update_timestamp: int
+
+
+class ProducerTableInfo(RemotingBody):
+    data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
+
+
+# A broker's counts
+
+
+class BrokerStatsItem(RemotingBody):
+    """Of the last minute, hour or day: what was counted, per second, and per time that it was counted."""
+
+    sum: int
+    tps: float
+    avgpt: float
+
+
+class BrokerStatsData(RemotingBody):
+    stats_minute: BrokerStatsItem
+    stats_hour: BrokerStatsItem
+    stats_day: BrokerStatsItem
+
+
+# NameServer
+
+
+class BrokerMemberGroup(RemotingBody):
+    cluster: str
+    broker_name: str
+    broker_addrs: dict[int, str] = field(default_factory=dict)
+
+
+class GetBrokerMemberGroupResponseBody(RemotingBody):
+    broker_member_group: BrokerMemberGroup

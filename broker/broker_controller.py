@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from broker.admin_broker_processor import AdminBrokerProcessor
 from broker.broker_config import BrokerConfig, shown_settings
+from broker.client_admin_processor import ClientAdminProcessor
 from broker.client_channel import ClientChannel
 from broker.client_manage_processor import ClientManageProcessor, ConsumerIdsNotifier
+from broker.client_requests import ClientRequests
 from broker.consumer_manage_processor import ConsumerManageProcessor
 from broker.consumer_manager import ConsumerManager
 from broker.producer_manager import ProducerManager
@@ -48,9 +50,11 @@ class BrokerController:
         self._next_scan_ms = 0
         self.topics = TopicConfigManager(config, store)
         self.groups = SubscriptionGroupManager(config, store)
-        self.consumers = ConsumerManager(
-            ConsumerIdsNotifier(config.notify_consumer_ids_changed_enable), config.channel_expired_timeout_ms
+        self.client_requests = ClientRequests()
+        self._notifier = ConsumerIdsNotifier(
+            self.client_requests, is_enabled=config.notify_consumer_ids_changed_enable
         )
+        self.consumers = ConsumerManager(self._notifier, config.channel_expired_timeout_ms)
         self.producers = ProducerManager(config.channel_expired_timeout_ms)
         self.registration = Registration(config, store, self.topics)
         self.sends = SendMessageProcessor(config, store, self.topics, clock, rng)
@@ -65,10 +69,12 @@ class BrokerController:
         admin = AdminBrokerProcessor(
             store, self.topics, self.groups, self._runtime_info, shown_settings(config)
         )
+        client_admin = ClientAdminProcessor(store, self.consumers, self.producers, self.client_requests)
         self.request_handler = BrokerRequestHandler(
             self.sends,
             self.pulls,
-            {**clients.handlers, **consumer_manage.handlers, **admin.handlers},
+            {**clients.handlers, **consumer_manage.handlers, **admin.handlers, **client_admin.handlers},
+            self.client_requests.answered,
             self._channel_closed,
             clock,
         )
@@ -78,6 +84,7 @@ class BrokerController:
     def tick(self, now_ms: int) -> list[ClientChannel]:
         """Every 10 ms or so. Channels of clients that have been silent too long: to be closed."""
         self.hold_service.tick(now_ms)
+        self.client_requests.tick(now_ms)
         if now_ms < self._next_scan_ms:
             return []
         self._next_scan_ms = now_ms + EXPIRY_SCAN_INTERVAL_MS
@@ -102,6 +109,7 @@ class BrokerController:
 
     def _channel_closed(self, channel: ClientChannel) -> None:
         self.hold_service.channel_closed(channel.id)
+        self.client_requests.channel_closed(channel.id)
         self.consumers.channel_closed(channel.id)
         self.producers.channel_closed(channel.id)
 

@@ -6,10 +6,10 @@ Every member of a group answers them, leading or not, so that a new leader knows
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
 
 from broker.answers import Answers, RequestHandler
 from broker.client_channel import ClientChannel, ClientChannelInfo
+from broker.client_requests import ClientRequests
 from broker.consumer_manager import ConsumerManager
 from broker.producer_manager import ProducerManager
 from broker.subscription_group_manager import SubscriptionGroupManager
@@ -18,7 +18,7 @@ from message.names import retry_topic
 from message.tags import EXPRESSION_TYPE_TAG, SubscriptionData
 from remoting import bodies, headers
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, request
+from remoting.command import RemotingCommand
 
 # A client is in one or two groups, a gateway in hundreds; a million in one request would stop the event loop for
 # longer than followers wait for their leader.
@@ -110,11 +110,7 @@ class ClientManageProcessor:
         if header.producer_group is not None:
             self._producers.unregister_producer(header.producer_group, channel.id)
         if header.consumer_group is not None:
-            config = self._groups.find(header.consumer_group, now_ms)
-            is_notify_enabled = config is None or config.notify_consumer_ids_changed_enable
-            self._consumers.unregister_consumer(
-                header.consumer_group, channel.id, is_notify_enabled=is_notify_enabled
-            )
+            self._consumers.unregister_consumer(header.consumer_group, channel.id)
         answers.add(command)
 
     def _check_client_config(
@@ -136,21 +132,16 @@ class ClientManageProcessor:
 class ConsumerIdsNotifier:
     """Tells clients by NOTIFY_CONSUMER_IDS_CHANGED (40) that they should allocate queues again."""
 
-    def __init__(self, is_enabled: bool) -> None:
-        self._is_enabled = is_enabled
-        self._opaques = count(1)
+    def __init__(self, client_requests: ClientRequests, *, is_enabled: bool) -> None:
+        self._client_requests = client_requests
+        self.is_enabled = is_enabled
 
     def __call__(self, group: str, channels: list[ClientChannelInfo]) -> None:
-        if not self._is_enabled:
+        if not self.is_enabled:
             return
         for info in channels:
-            notice = request(
-                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                {"consumerGroup": group},
-                opaque=next(self._opaques) & 0x7FFFFFFF,
-                oneway=True,
-            )
-            info.channel.write(notice.encode())
+            code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+            self._client_requests.notify(info.channel, code, {"consumerGroup": group})
 
 
 def _subscription(data: bodies.SubscriptionData) -> SubscriptionData:

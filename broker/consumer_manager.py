@@ -29,6 +29,7 @@ class ConsumerGroupInfo:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     channels: dict[int, ClientChannelInfo] = field(default_factory=dict)  # by channel id
     fingerprint: int | None = None  # of the last heartbeat that had one
+    is_notify_enabled: bool = True  # the group's setting at its last heartbeat
 
     def client_ids(self) -> list[str]:
         """Without repeats: a client may have two connections for a moment."""
@@ -91,6 +92,7 @@ class ConsumerManager:
             group_info.consume_type = consume_type
             group_info.message_model = message_model
             group_info.consume_from_where = consume_from_where
+        group_info.is_notify_enabled = is_notify_enabled
         is_new = group_info.update_channel(info)
         changed = subscriptions is not None and group_info.update_subscriptions(subscriptions)
         if is_new:
@@ -100,18 +102,18 @@ class ConsumerManager:
                 info.client_id,
                 info.channel.remote_address,
             )
-        if (is_new or changed) and is_notify_enabled and message_model != "BROADCASTING":
-            self.ids_changed(group, list(group_info.channels.values()))
+        if is_new or changed:
+            self._ids_changed(group_info)
 
-    def unregister_consumer(self, group: str, channel_id: int, *, is_notify_enabled: bool) -> None:
+    def unregister_consumer(self, group: str, channel_id: int) -> None:
         group_info = self.groups.get(group)
-        if group_info is not None and self._remove(group_info, channel_id) and is_notify_enabled:
-            self.ids_changed(group, list(group_info.channels.values()))
+        if group_info is not None and self._remove(group_info, channel_id):
+            self._ids_changed(group_info)
 
     def channel_closed(self, channel_id: int) -> None:
         for group_info in list(self.groups.values()):
             if self._remove(group_info, channel_id):
-                self.ids_changed(group_info.group, list(group_info.channels.values()))
+                self._ids_changed(group_info)
 
     def expire(self, now_ms: int) -> list[ClientChannelInfo]:
         """Drops clients without heartbeats; the caller closes their channels."""
@@ -127,8 +129,13 @@ class ConsumerManager:
                 self._remove(group_info, info.channel.id)
             if silent:
                 expired += silent
-                self.ids_changed(group_info.group, list(group_info.channels.values()))
+                self._ids_changed(group_info)
         return expired
+
+    def _ids_changed(self, group_info: ConsumerGroupInfo) -> None:
+        """Each client of a broadcasting group consumes all queues, whoever else is there."""
+        if group_info.is_notify_enabled and group_info.message_model != "BROADCASTING":
+            self.ids_changed(group_info.group, list(group_info.channels.values()))
 
     def _remove(self, group_info: ConsumerGroupInfo, channel_id: int) -> bool:
         info = group_info.channels.pop(channel_id, None)

@@ -34,12 +34,14 @@ class BrokerRequestHandler:
         sends: SendMessageProcessor,
         pulls: PullMessageProcessor,
         handlers: dict[int, RequestHandler],
+        on_response: Callable[[ClientChannel, RemotingCommand], None],
         on_channel_closed: Callable[[ClientChannel], None],
         clock: Callable[[], int],
     ) -> None:
         self._sends = sends
         self._pulls = pulls
         self._handlers = handlers
+        self._on_response = on_response
         self._on_channel_closed = on_channel_closed
         self._clock = clock
 
@@ -60,6 +62,7 @@ class BrokerRequestHandler:
         sends, pulls, others = [], [], []
         for command in commands:
             if command.is_response:
+                self._on_response(channel, command)
                 continue
             if command.code in SEND_CODES:
                 sends.append(command)

@@ -18,6 +18,7 @@ from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
+from remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from remoting.command import RemotingCommand, SerializeType, request
 from remoting.configuration import parse_properties
 from remoting.connection import RemotingConnection
@@ -245,3 +246,31 @@ def pull_fields(in_topic: str, queue_id: int = 0, offset: int = 0, **more: str) 
         "expressionType": "TAG",
         **more,
     }
+
+
+def heart_beat(
+    client_id: str,
+    *,
+    topics: tuple[str, ...] = ("T",),
+    group: str = "g",
+    fingerprint: int = 0,
+    without_sub: bool = False,
+    model: str = "CLUSTERING",
+    sub_version: int = 1,
+) -> bytes:
+    subscriptions = [
+        SubscriptionData(topic=topic, sub_string="*", sub_version=sub_version) for topic in topics
+    ]
+    return HeartbeatData(
+        client_id=client_id,
+        producer_data_set=[ProducerData(group_name="p")],
+        consumer_data_set=[
+            ConsumerData(
+                group_name=group,
+                message_model=model,
+                subscription_data_set=[] if without_sub else subscriptions,
+            )
+        ],
+        heartbeat_fingerprint=fingerprint,
+        without_sub=without_sub,
+    ).encode()

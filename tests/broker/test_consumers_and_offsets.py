@@ -6,49 +6,19 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from one_broker import OneBroker, RecordingChannel, pull_fields, send_fields
+from one_broker import OneBroker, RecordingChannel, heart_beat, pull_fields, send_fields
 
 from remoting.bodies import (
-    ConsumerData,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
     LockBatchRequestBody,
     LockBatchResponseBody,
     MessageQueue,
     ProducerData,
-    SubscriptionData,
 )
 from remoting.codes import RequestCode, ResponseCode
 
 NOTICE = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
-
-
-def heart_beat(
-    client_id: str,
-    *,
-    topics: tuple[str, ...] = ("T",),
-    group: str = "g",
-    fingerprint: int = 0,
-    without_sub: bool = False,
-    model: str = "CLUSTERING",
-    sub_version: int = 1,
-) -> bytes:
-    subscriptions = [
-        SubscriptionData(topic=topic, sub_string="*", sub_version=sub_version) for topic in topics
-    ]
-    return HeartbeatData(
-        client_id=client_id,
-        producer_data_set=[ProducerData(group_name="p")],
-        consumer_data_set=[
-            ConsumerData(
-                group_name=group,
-                message_model=model,
-                subscription_data_set=[] if without_sub else subscriptions,
-            )
-        ],
-        heartbeat_fingerprint=fingerprint,
-        without_sub=without_sub,
-    ).encode()
 
 
 def notices(channel: RecordingChannel) -> int:

@@ -156,7 +156,7 @@ REPLICA_COLUMNS = (
     "messages",
     "last term",
     "files",
-    "read",
+    "log",
     "end chain",
 )
 

@@ -26,7 +26,9 @@ from remoting.configuration import (
     whole_number,
     words,
 )
+from store.errors import StoreConfigError
 from store.state.table_configs import PERM_READ, PERM_WRITE
+from store.store_config import MESSAGE_DELAY_LEVEL, parse_delay_levels
 
 _INT_MAX = 2**31 - 1
 # Of one topic. RocketMQ has no limit; but who asks for a topic's statistics or route makes brokers and clients walk all
@@ -105,6 +107,7 @@ class MessageStoreConfig:
     max_filter_message_size: int = 16_000
     max_transfer_bytes_on_message_in_memory: int = 262_144
     max_transfer_count_on_message_in_memory: int = 32
+    message_delay_level: str = MESSAGE_DELAY_LEVEL
 
     def __post_init__(self) -> None:
         if self.mapped_file_size_consume_queue % 20:
@@ -175,6 +178,14 @@ def _peer_dial(text: str) -> dict[str, str]:
         split_address(address)
         dial[member_id] = address
     return dial
+
+
+def _delay_levels(text: str) -> str:
+    try:
+        parse_delay_levels(text)
+    except StoreConfigError as error:
+        raise ConfigError(str(error)) from None
+    return text
 
 
 def _refused(allowed: str, reason: str) -> Callable[[str], object]:
@@ -265,6 +276,7 @@ STORE_SETTINGS: Mapping[str, Setting] = {
     "maxTransferCountOnMessageInMemory": whole_number(
         "max_transfer_count_on_message_in_memory", 1, 4096, "messages"
     ),
+    "messageDelayLevel": Setting("message_delay_level", _delay_levels, "delays such as 1s 5s 1m 2h"),
 }
 
 

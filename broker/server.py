@@ -36,7 +36,7 @@ from remoting.errors import RemotingError
 from remoting.server import RemotingServer
 from store.errors import StoreError
 from store.message_store import MessageStore
-from store.store_config import StoreConfig
+from store.store_config import StoreConfig, parse_delay_levels
 
 log = logging.getLogger(__name__)
 
@@ -355,6 +355,7 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         max_transfer_bytes_on_message_in_memory=store.max_transfer_bytes_on_message_in_memory,
         max_transfer_count_on_message_in_memory=store.max_transfer_count_on_message_in_memory,
         max_filter_message_size=store.max_filter_message_size,
+        delay_levels=parse_delay_levels(store.message_delay_level),
     )
 
 

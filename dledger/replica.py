@@ -198,14 +198,17 @@ class Replica:
         kind: EntryKind,
         on_done: OnDone | None,
         now_ms: int,
+        *,
+        head_kind: EntryKind | None = None,
     ) -> Batch:
-        """After check_append() and reserve(). `on_done` is called once, after this has returned.
+        """After check_append() and reserve(). `on_done` is called once, after this has returned. `head_kind`: of the
+        first entry, where it differs from that of the others.
 
         Raises NoSpaceError (the log is unchanged, and refuses for a while), DiskError and LedgerError (the member
         stops).
         """
         try:
-            batch = self.log.append(bodies, positions, self.member.curr_term, kind)
+            batch = self.log.append(bodies, positions, self.member.curr_term, kind, head_kind)
             self._carry_out(self.member.append(batch, on_done, now_ms), now_ms)
             self._work.appended()
             if self._durable_at_append:

@@ -4,6 +4,7 @@ Appending is one synchronous step that ends with the batch in the local log, or 
 offsets and store timestamps are given here; replication, commit and the acknowledgement are the replica's.
 """
 
+import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -30,6 +31,8 @@ from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.replicated_log import ReplicatedLog
 from store.store_config import StoreConfig
 from store.system_message import SystemMessage, no_op_message, state_message
+
+log = logging.getLogger(__name__)
 
 OnPut = Callable[[PutStatus], None]
 MaxOffset = Callable[[QueueKey], int]
@@ -120,8 +123,7 @@ class DLedgerCommitLog:
                 fault = _fault_of(message, body_max)
                 if fault is not None:
                     return PutRefusal(PutStatus.MESSAGE_ILLEGAL, fault)
-                born_v6 = message.sys_flag & BORNHOST_V6_FLAG != 0
-                sizes.append(record_size(topic_length, properties_length, body_length, born_v6=born_v6))
+                sizes.append(_record_size(message))
             else:
                 sizes.append(RECORD_SIZE_MIN + body_length + topic_length + properties_length)
         refusal = replica.check_append(sum(sizes) + ENTRY_HEADER_SIZE * len(sizes), len(sizes))
@@ -158,6 +160,49 @@ class DLedgerCommitLog:
                 PendingDispatch(batch.first_index, batch.last_index, end_pos, list(requests.values()))
             )
         return PutBatch(results, store_timestamp, batch.first_index, batch.last_index)
+
+    def deliver(
+        self, announce: Callable[[Index], bytes], messages: Sequence[PutMessage], now_ms: int
+    ) -> Index | None:
+        """Appends a state record, announce(index of the first message), and `messages` right behind it: all of that or
+        nothing. Returns the last index, None where it is refused now. Each message must fit.
+        """
+        replica = self._replica
+        if self.serving_term is None:
+            return None
+        first_index = Index(replica.log.ledger_end_index + 2)
+        record = self._state_message(announce(first_index))
+        sizes = [record.size, *map(_record_size, messages)]
+        if replica.check_append(sum(sizes) + ENTRY_HEADER_SIZE * len(sizes), len(sizes)) is not None:
+            return None
+        positions = replica.reserve(sizes)
+        store_timestamp = max(now_ms, self.last_store_timestamp)
+        requests, records, _ = self._encode(messages, sizes[1:], positions[1:], store_timestamp)
+        bodies = [record.encode(positions[0], now_ms), *records]
+        try:
+            batch = replica.append(
+                bodies, positions, EntryKind.MESSAGE, None, now_ms, head_kind=EntryKind.STATE
+            )
+        except DiskError as error:
+            log.warning("delayed messages wait on: the log could not be written: %s", error)
+            return None
+        self.last_store_timestamp = store_timestamp
+        for key, request in requests.items():
+            self._topic_queue_table[key] = request.next_offset
+        if requests:
+            end_pos = positions[-1] + ENTRY_HEADER_SIZE + sizes[-1]
+            self._pending.append(
+                PendingDispatch(first_index, batch.last_index, end_pos, list(requests.values()))
+            )
+        return batch.last_index
+
+    def fits(self, message: PutMessage) -> bool:
+        """Whether the message is not too large for an entry."""
+        try:
+            self._replica.reserve([_record_size(message)])
+        except EntryTooLargeError:
+            return False
+        return True
 
     def append_state(
         self, records: Sequence[bytes], on_done: Callable[[AppendStatus], None], now_ms: int
@@ -263,6 +308,11 @@ def store_timestamp_of(head: bytes) -> int:
     """ms, from the first RECORD_SIZE_MIN bytes of a record."""
     shift = 12 if _INT32.unpack_from(head, SYS_FLAG_AT)[0] & BORNHOST_V6_FLAG else 0
     return int(_INT64.unpack_from(head, _STORE_TIMESTAMP_AT + shift)[0])
+
+
+def _record_size(message: PutMessage) -> int:
+    born_v6 = message.sys_flag & BORNHOST_V6_FLAG != 0
+    return record_size(len(message.topic), len(message.properties), len(message.body), born_v6=born_v6)
 
 
 def _fault_of(message: PutMessage, body_max: int) -> str | None:

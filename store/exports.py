@@ -16,11 +16,12 @@ from store.state.table_configs import DataVersion, SubscriptionGroupConfig, Topi
 TOPICS: Final = "topics.json"
 SUBSCRIPTION_GROUPS: Final = "subscriptionGroup.json"
 CONSUMER_OFFSETS: Final = "consumerOffset.json"
+DELAY_OFFSETS: Final = "delayOffset.json"
 
 # A field of our own in each file. Java's reader skips what it does not know.
 _APPLIED_INDEX: Final = "pydledgerAppliedIndex"
 
-Versions = tuple[DataVersion, DataVersion, DataVersion]
+Versions = tuple[DataVersion, DataVersion, DataVersion, DataVersion]
 
 
 def versions_of(tables: StateTables) -> Versions:
@@ -28,13 +29,23 @@ def versions_of(tables: StateTables) -> Versions:
         tables.topic_config_table.data_version,
         tables.subscription_group_table.data_version,
         tables.consumer_offset_table.data_version,
+        tables.delay_offset_table.data_version,
     )
 
 
 class ExportJob:
     """Fulfils DiskJob: writes the tables that changed since the last export, each file with its predecessor as .bak."""
 
-    __slots__ = ("_applied_index", "_directory", "_disk", "_groups", "_offsets", "_topics", "versions")
+    __slots__ = (
+        "_applied_index",
+        "_delay_offsets",
+        "_directory",
+        "_disk",
+        "_groups",
+        "_offsets",
+        "_topics",
+        "versions",
+    )
     kind = "export"
 
     def __init__(
@@ -50,13 +61,14 @@ class ExportJob:
         self._directory = directory
         self._applied_index = applied_index
         self.versions = versions_of(tables)
-        topics_changed, groups_changed, offsets_changed = (
+        topics_changed, groups_changed, offsets_changed, delay_offsets_changed = (
             exported is None or old != new
             for old, new in zip(exported or self.versions, self.versions, strict=True)
         )
         self._topics: dict[str, TopicConfig] | None = None
         self._groups: dict[str, SubscriptionGroupConfig] | None = None
         self._offsets: dict[str, dict[int, int]] | None = None
+        self._delay_offsets: dict[int, int] | None = None
         if topics_changed:
             self._topics = dict(tables.topic_config_table.configs)
         if groups_changed:
@@ -64,10 +76,12 @@ class ExportJob:
         if offsets_changed:
             offsets = tables.consumer_offset_table.offsets
             self._offsets = {key: dict(queues) for key, queues in offsets.items()}
+        if delay_offsets_changed:
+            self._delay_offsets = dict(sorted(tables.delay_offset_table.offsets.items()))
 
     def run(self) -> None:
         self._disk.make_directory(self._directory)
-        topic_version, group_version, offset_version = self.versions
+        topic_version, group_version, offset_version, delay_offset_version = self.versions
         if self._topics is not None:
             topics = {topic: config.to_json() for topic, config in self._topics.items()}
             self._write(TOPICS, topic_version, {"topicConfigTable": topics})
@@ -78,6 +92,8 @@ class ExportJob:
             )
         if self._offsets is not None:
             self._write(CONSUMER_OFFSETS, offset_version, {"offsetTable": self._offsets})
+        if self._delay_offsets is not None:
+            self._write(DELAY_OFFSETS, delay_offset_version, {"offsetTable": self._delay_offsets})
 
     def _write(self, name: str, version: DataVersion, table: Mapping[str, object]) -> None:
         content = {

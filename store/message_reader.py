@@ -62,6 +62,11 @@ class MessageReader:
             return _nothing(GetMessageStatus.OFFSET_FOUND_NULL, next_offset, low, high)
         return self._read_units(queue, offset, units, count_max, size_max, matcher)
 
+    @property
+    def min_phy_offset(self) -> int:
+        """Of the first record that is still there."""
+        return self._ledger.pos_at(self._ledger.ledger_begin_index) + ENTRY_HEADER_SIZE
+
     def look_message_by_offset(self, phy_offset: int) -> bytes | None:
         """The record at a physical offset, None where no committed message begins."""
         ledger, pos = self._ledger, phy_offset - ENTRY_HEADER_SIZE
@@ -126,7 +131,7 @@ class MessageReader:
             count_max = min(count_max, config.max_transfer_count_on_message_in_disk)
             size_max = min(size_max, config.max_transfer_bytes_on_message_in_disk)
         read = self._ledger.read
-        min_phy_offset = self._ledger.pos_at(self._ledger.ledger_begin_index) + ENTRY_HEADER_SIZE
+        min_phy_offset = self.min_phy_offset
         confirm_offset = self._reput.confirm_offset
         status = GetMessageStatus.NO_MATCHED_MESSAGE
         buffers: list[bytes] = []

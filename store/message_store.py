@@ -25,6 +25,8 @@ from store.message_reader import Matcher, MessageReader
 from store.put_message import PutBatch, PutMessage, PutRefusal
 from store.replicated_log import ReplicatedLog
 from store.reput import Reput
+from store.schedule_message_service import ScheduleMessageService
+from store.state.delay_offset_table import DelayOffsetTable
 from store.state.state_machine import StateMachine
 from store.state.state_proposals import OnProposed, StateProposals
 from store.state.state_record import StateChange
@@ -86,6 +88,7 @@ class MessageStore:
         self._reader: MessageReader
         self._state: StateMachine
         self._proposals: StateProposals
+        self._schedule: ScheduleMessageService
         self._flusher: StoreFlusher
 
     # -- start and end -----------------------------------------------------------------------------------------
@@ -102,6 +105,9 @@ class MessageStore:
         self._proposals = StateProposals(self._commit_log, config.state_record_size_max)
         self._reput = Reput(config, replica.log, self._commit_log, self._queues, self)
         self._reader = MessageReader(config, replica.log, self._queues, self._reput)
+        self._schedule = ScheduleMessageService(
+            config, self._queues, self._reader, self._commit_log, self._state.tables
+        )
         self._mark_running()
         self._recover()
         self._flusher = StoreFlusher(
@@ -122,6 +128,7 @@ class MessageStore:
         """
         while self._reput.is_behind and self._reput.step():
             pass
+        self._state.settle(self._reput.applied_index)
         self._last_checkpoint = self._capture()
 
     def close(self, *, clean: bool) -> None:
@@ -146,14 +153,16 @@ class MessageStore:
     # -- driven from outside -----------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Every 10 ms or so: appends waiting changes, starts jobs that are due. Raises StoreDamagedError when a reader
-        has found damage: then this member must stop. Its peers have sound queues, and so has the next start.
+        """Every 10 ms or so: appends waiting changes and delayed messages whose time has come, starts jobs that are
+        due. Raises StoreDamagedError when a reader has found damage: then this member must stop. Its peers have sound
+        queues, and so has the next start.
         """
         self._now_ms = now_ms
         if self._damage is not None:
             raise self._damage
         if self.serving:
             self._proposals.flush(now_ms)
+            self._schedule.tick(now_ms)
             self._write_full_state(now_ms)
         self._flusher.tick(self._reput.applied_index, now_ms)
 
@@ -165,7 +174,10 @@ class MessageStore:
         self._now_ms = now_ms
         count = self._reput.step()
         if count:
-            self._replica.applied_index = self._reput.applied_index
+            applied_index = self._reput.applied_index
+            self._replica.applied_index = applied_index
+            self._state.settle(applied_index)
+            self._schedule.applied(applied_index, now_ms)
             if self._reput.is_behind:
                 self._runtime.reput_wanted()
         return count
@@ -265,6 +277,10 @@ class MessageStore:
         return self._state.tables.consumer_offset_table
 
     @property
+    def delay_offset_table(self) -> DelayOffsetTable:
+        return self._state.tables.delay_offset_table
+
+    @property
     def full_state_index(self) -> Index:
         """Applied index that the newest complete full-state record speaks of, -1 for none: entries up to it are not
         needed to rebuild the tables."""
@@ -338,7 +354,7 @@ class MessageStore:
 
     def no_op_applied(self, term: Term, index: Index) -> None:
         self._no_op_term = term
-        self._state.term_began()
+        self._state.term_began(index)
         log.info("no-op applied term=%d index=%d", term, index)
         if self.role is Role.LEADER and self.term == term:
             self._start_serving()
@@ -412,6 +428,7 @@ class MessageStore:
 
     def _start_serving(self) -> None:
         self._commit_log.start_serving(self.term)
+        self._schedule.stop()
         self._state.stop_writing()
         for listener in self._serving_listeners:
             listener(True)
@@ -420,6 +437,7 @@ class MessageStore:
         was_serving = self.serving
         self._commit_log.stop_serving()
         self._proposals.stop()
+        self._schedule.stop()
         self._state.stop_writing()
         if was_serving:
             for listener in self._serving_listeners:

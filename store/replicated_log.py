@@ -62,6 +62,10 @@ class ReplicatedLog(Protocol):
         kind: EntryKind,
         on_done: OnAppended | None,
         now_ms: int,
+        *,
+        head_kind: EntryKind | None = None,
     ) -> Batch:
-        """All or none; raises DiskError with the log unchanged. `on_done` is never called within."""
+        """All or none; raises DiskError with the log unchanged. `on_done` is never called within. `head_kind`: of the
+        first entry, where it differs from that of the others.
+        """
         ...

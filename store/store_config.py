@@ -1,5 +1,6 @@
 """What the store of one broker is told. Names and defaults are RocketMQ's where it has them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -12,19 +13,27 @@ _S: Final = 1000
 _M: Final = 60 * _S
 _H: Final = 60 * _M
 
-# RocketMQ's messageDelayLevel: level -> ms.
-DELAY_LEVELS: Final[Mapping[int, int]] = MappingProxyType(
-    dict(
-        enumerate(
-            (
-                *(1 * _S, 5 * _S, 10 * _S, 30 * _S),
-                *(minutes * _M for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
-                *(1 * _H, 2 * _H),
-            ),
-            start=1,
-        )
-    )
-)
+_UNITS: Final = {"s": _S, "m": _M, "h": _H, "d": 24 * _H}
+_DELAY_LEVEL: Final = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
+MESSAGE_DELAY_LEVEL: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+
+def parse_delay_levels(text: str) -> Mapping[int, int]:
+    """RocketMQ's messageDelayLevel: level -> ms. Raises StoreConfigError."""
+    levels = {}
+    for level, word in enumerate(text.split(), start=1):
+        match = _DELAY_LEVEL.fullmatch(word)
+        if match is None:
+            raise StoreConfigError(
+                f"messageDelayLevel: level {level} is {word!r}; allowed are whole numbers of s, m, h or d, such as 30s"
+            )
+        levels[level] = int(match[1]) * _UNITS[match[2]]
+    if not levels:
+        raise StoreConfigError("messageDelayLevel is empty; it needs at least one level, such as 1s")
+    return MappingProxyType(levels)
+
+
+DELAY_LEVELS: Final = parse_delay_levels(MESSAGE_DELAY_LEVEL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

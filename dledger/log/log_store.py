@@ -125,8 +125,16 @@ class LogStore(LogReader):
         """
         return self._data.reserve(self.ledger_end_pos, body_sizes)
 
-    def append(self, bodies: Sequence[bytes], positions: Sequence[Pos], term: Term, kind: EntryKind) -> Batch:
-        """Seals and writes entries at the positions that reserve() has given for them, all or none.
+    def append(
+        self,
+        bodies: Sequence[bytes],
+        positions: Sequence[Pos],
+        term: Term,
+        kind: EntryKind,
+        head_kind: EntryKind | None = None,
+    ) -> Batch:
+        """Seals and writes entries at the positions that reserve() has given for them, all or none. `head_kind`: of
+        the first entry, where it differs from that of the others.
 
         Raises DiskError, of which NoSpaceError may pass; the log is then as before.
         """
@@ -135,7 +143,13 @@ class LogStore(LogReader):
         expected = (self.ledger_end_pos, self._data.file_end(self.ledger_end_pos))
         assert positions[0] in expected, "positions are reserved anew after each append and cut"
         first_index = self.ledger_end_index + 1
-        buffers, chain = seal_entries(bodies, positions, first_index, term, kind, self.ledger_end_chain)
+        chain = self.ledger_end_chain
+        if head_kind is None:
+            buffers, chain = seal_entries(bodies, positions, first_index, term, kind, chain)
+        else:
+            buffers, chain = seal_entries(bodies[:1], positions[:1], first_index, term, head_kind, chain)
+            others, chain = seal_entries(bodies[1:], positions[1:], first_index + 1, term, kind, chain)
+            buffers += others
         last_index = first_index + len(bodies) - 1
         next_pos = positions[-1] + ENTRY_HEADER_SIZE + len(bodies[-1])
         batches: list[RecentBatch] = []

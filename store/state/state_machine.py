@@ -29,7 +29,8 @@ class StateMachine:
         self.tables = StateTables()
         self.full_state_log = FullStateLog()
         self.is_whole = is_whole
-        self._kept: list[tuple[Index, int, list[StateChange]]] = []  # index, timestamp, changes
+        # Index, timestamp, changes; None for changes: the no-op of a new term.
+        self._kept: list[tuple[Index, int, list[StateChange] | None]] = []
         self._to_write: deque[FullStatePart] = deque()
         self._part_index: Index | None = None  # of the part appended and not applied yet
 
@@ -55,9 +56,18 @@ class StateMachine:
             self._kept.append((index, timestamp, record))
         return []
 
-    def term_began(self) -> None:
+    def term_began(self, no_op_index: Index) -> None:
         """Another term's leader does not complete what the one before has begun."""
         self.full_state_log.void()
+        if self.is_whole:
+            self.tables.delay_offset_table.term_began(no_op_index)
+        else:
+            self._kept.append((no_op_index, 0, None))
+
+    def settle(self, applied_index: Index) -> None:
+        """Entries up to there are applied, of whatever kind."""
+        if self.is_whole:
+            self.tables.delay_offset_table.settle(applied_index)
 
     # -- writing full states, as leader ------------------------------------------------------------------------
 
@@ -108,7 +118,11 @@ class StateMachine:
         self.tables.unpack(tables)
         self.is_whole = True
         for index, timestamp, changes in self._kept:
-            if index > full_state.applied_index:
+            if index <= full_state.applied_index:
+                continue
+            if changes is None:
+                self.tables.delay_offset_table.term_began(index)
+            else:
                 self.tables.apply(changes, timestamp)
         self._kept.clear()
         return [(topic, queue_id, low, high) for topic, queue_id, low, high in rows]

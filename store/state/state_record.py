@@ -26,6 +26,7 @@ class _Kind(IntEnum):
     PUT_SUBSCRIPTION_GROUP = 3
     DELETE_SUBSCRIPTION_GROUP = 4
     COMMIT_OFFSET = 5
+    DELIVERY = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,28 @@ class CommitOffset:
     offset: int
 
 
-StateChange = PutTopicConfig | DeleteTopic | PutSubscriptionGroup | DeleteSubscriptionGroup | CommitOffset
+# Level, offset in its queue of the first message, how many of them. None of them: the level goes on at that offset.
+DeliveryRun = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The entries from `first_index` on, right behind this record, are delayed messages that are delivered: those of
+    the first run, then those of the next.
+    """
+
+    first_index: Index
+    runs: tuple[DeliveryRun, ...]
+
+    @property
+    def count(self) -> int:
+        """Of messages."""
+        return sum(count for _, _, count in self.runs)
+
+
+StateChange = (
+    PutTopicConfig | DeleteTopic | PutSubscriptionGroup | DeleteSubscriptionGroup | CommitOffset | Delivery
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +110,8 @@ def pack_change(change: StateChange) -> bytes:
             values = [_Kind.DELETE_SUBSCRIPTION_GROUP, group, clean_offset]
         case CommitOffset(group, topic, queue_id, offset):
             values = [_Kind.COMMIT_OFFSET, group, topic, queue_id, offset]
+        case Delivery(first_index, runs):
+            values = [_Kind.DELIVERY, first_index, runs]
     packed: bytes = msgpack.packb(values)
     return packed
 
@@ -139,4 +163,6 @@ def _unpack_change(values: list[Any]) -> StateChange:
             return DeleteSubscriptionGroup(group, clean_offset)
         case [_Kind.COMMIT_OFFSET, group, topic, queue_id, offset]:
             return CommitOffset(group, topic, queue_id, offset)
+        case [_Kind.DELIVERY, first_index, runs]:
+            return Delivery(first_index, tuple((level, offset, count) for level, offset, count in runs))
     raise StateRecordError(f"a state change of unknown kind: {values!r:.80}")

@@ -1,4 +1,5 @@
-"""The replicated tables: topics, subscription groups, consumer offsets. They change by applied records alone.
+"""The replicated tables: topics, subscription groups, consumer offsets, delay offsets. They change by applied entries
+alone.
 
 Everything here is a function of the log: two members that have applied the same entries hold equal tables, timestamps
 of the data versions included.
@@ -8,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from store.errors import StateRecordError
+from store.state.delay_offset_table import DelayOffsetTable
 from store.state.state_record import (
     CommitOffset,
     DeleteSubscriptionGroup,
     DeleteTopic,
+    Delivery,
     PutSubscriptionGroup,
     PutTopicConfig,
     StateChange,
@@ -102,12 +105,13 @@ class ConsumerOffsetTable:
 
 
 class StateTables:
-    """The three tables, applied to and saved as one."""
+    """The four tables, applied to and saved as one."""
 
     def __init__(self) -> None:
         self.topic_config_table = TopicConfigTable()
         self.subscription_group_table = SubscriptionGroupTable()
         self.consumer_offset_table = ConsumerOffsetTable()
+        self.delay_offset_table = DelayOffsetTable()
 
     def apply(self, changes: Sequence[StateChange], timestamp: int) -> None:
         """All changes of one record, whose storeTimestamp (ms) is given."""
@@ -130,6 +134,8 @@ class StateTables:
                     if clean_offset:
                         self.consumer_offset_table.delete_group(group)
                         offsets_changed = True
+                case Delivery():
+                    self.delay_offset_table.begin(change, timestamp)
         if offsets_changed:
             table = self.consumer_offset_table
             table.data_version = table.data_version.next(timestamp)
@@ -145,12 +151,17 @@ class StateTables:
             [config.pack() for config in groups.configs.values()],
             [offsets.data_version.counter, offsets.data_version.timestamp],
             [[key, list(queues.items())] for key, queues in offsets.offsets.items()],
+            self.delay_offset_table.pack(),
         ]
 
     def unpack(self, values: list[Any]) -> None:
         """Replaces all that the tables hold. Raises StateRecordError; then they are as before."""
+        delay_offset_table = DelayOffsetTable()
         try:
-            topic_version, topics, group_version, groups, offset_version, offsets = values
+            topic_version, topics, group_version, groups, offset_version, offsets, *later = values
+            if later:  # states written before there were delayed messages end here
+                (delay_offsets,) = later
+                delay_offset_table.unpack(delay_offsets)
             topic_configs = [TopicConfig.unpack(config) for config in topics]
             group_configs = [SubscriptionGroupConfig.unpack(config) for config in groups]
             offset_table = {key: dict(queues) for key, queues in offsets}
@@ -163,3 +174,4 @@ class StateTables:
         self.topic_config_table.data_version = versions[0]
         self.subscription_group_table.data_version = versions[1]
         self.consumer_offset_table.data_version = versions[2]
+        self.delay_offset_table = delay_offset_table

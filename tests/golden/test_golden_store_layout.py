@@ -11,6 +11,7 @@ from dledger.entry import ENTRY_HEADER_SIZE, walk
 from message.decoder import walk_records
 from message.dispatch_columns import DispatchColumns, scan_records
 from message.sys_flag import has_consume_queue_unit
+from store.errors import StoreConfigError
 from store.layout.checkpoint import parse_checkpoint
 from store.layout.config_json import parse_config, render_config
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE, pack_units, parse_units
@@ -22,17 +23,29 @@ from store.layout.index_file import (
     parse_index_header,
     walk_chain,
 )
+from store.store_config import parse_delay_levels
 
-# The default levels as Java's parser gives them: "{1=1000, 2=5000, ...}".
-DELAY_LEVELS = {
-    int(level): int(delay_ms)
-    for level, _, delay_ms in (
-        pair.partition("=") for pair in vectors("delay_levels")[0]["result"][1].strip("{}").split(", ")
-    )
-}
+
+def levels_of(result: str) -> dict[int, int]:
+    """As Java's parser gives them: "{1=1000, 2=5000, ...}"."""
+    pairs = (pair.partition("=") for pair in result.strip("{}").split(", "))
+    return {int(level): int(delay_ms) for level, _, delay_ms in pairs}
+
+
+DELAY_LEVELS = levels_of(vectors("delay_levels")[0]["result"][1])
 SLOT_COUNT = 5000
 VIEWS = (*SINGLE_STORES, f"{DLEDGER_STORE}.broker-view")
 Units = dict[tuple[str, int], list[tuple[int, int, int]]]
+
+
+@pytest.mark.parametrize("case", vectors("delay_levels"), ids=lambda case: case["input"] or "empty")
+def test_delay_levels_are_read_as_rocketmq_reads_them(case: dict[str, Any]) -> None:
+    is_read, levels = case["result"]
+    if is_read:
+        assert parse_delay_levels(case["input"]) == levels_of(levels)
+    else:
+        with pytest.raises(StoreConfigError):
+            parse_delay_levels(case["input"])
 
 
 def columns(view: str) -> Iterator[DispatchColumns]:

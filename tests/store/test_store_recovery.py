@@ -302,6 +302,7 @@ def test_exports_are_java_shaped_with_the_generation_before_beside_them(tmp_path
     assert sorted(path.name for path in config.iterdir()) == [
         "consumerOffset.json",
         "consumerOffset.json.bak",
+        "delayOffset.json",
         "subscriptionGroup.json",
         "topics.json",
     ]

@@ -1,0 +1,82 @@
+"""A delayed message: how it waits in the schedule topic, and what it becomes when its time has come.
+
+It lies in the queue of its level, with its own topic and queue as properties. Its ConsumeQueue unit has the time of
+its delivery in the place of a tags code.
+"""
+
+from typing import Final
+
+import msgspec
+
+from message import const
+from message.decoder import MessageExt
+from message.errors import MessageEncodeError
+from message.message_id import pack_host
+from message.names import SCHEDULE_TOPIC
+from message.properties import delete_property, encode_properties
+from message.sys_flag import STOREHOSTADDRESS_V6_FLAG
+from message.tags import tags_code
+from store.put_message import PutMessage
+
+SCHEDULE_TOPIC_BYTES: Final = SCHEDULE_TOPIC.encode()
+# With a delay level a message is none of the timer's, whatever else it says.
+_REPLACED: Final = tuple(
+    name.encode()
+    for name in (
+        const.DELAY_TIME_LEVEL,
+        const.REAL_TOPIC,
+        const.REAL_QUEUE_ID,
+        const.TIMER_DELIVER_MS,
+        const.TIMER_DELAY_SEC,
+        const.TIMER_DELAY_MS,
+    )
+)
+_QUEUE_ID_MAX: Final = 2**31 - 1
+
+
+def delayed(message: PutMessage, level: int, level_max: int) -> PutMessage:
+    """The message as it waits in the schedule topic; a level above the highest counts as that."""
+    level = min(level, level_max)
+    properties = message.properties
+    for name in _REPLACED:
+        properties = delete_property(properties, name)
+    if properties and not properties.endswith(b"\x02"):
+        properties += b"\x02"
+    waiting = {
+        const.REAL_TOPIC: message.topic.decode(),
+        const.REAL_QUEUE_ID: str(message.queue_id),
+        const.DELAY_TIME_LEVEL: str(level),
+    }
+    properties += encode_properties(waiting)
+    return msgspec.structs.replace(
+        message, topic=SCHEDULE_TOPIC_BYTES, queue_id=level - 1, properties=properties, tags_code=0
+    )
+
+
+def delivered(record: MessageExt) -> PutMessage | None:
+    """What a record of the schedule topic becomes; None for one that does not say where it belongs.
+
+    As RocketMQ leaves them, the properties still tell of the delay.
+    """
+    topic = record.properties.get(const.REAL_TOPIC)
+    queue_id = record.properties.get(const.REAL_QUEUE_ID, "")
+    if topic is None or topic == SCHEDULE_TOPIC or not queue_id.isascii() or not queue_id.isdigit():
+        return None
+    try:
+        properties = encode_properties(record.properties)
+    except MessageEncodeError:
+        return None
+    if int(queue_id) > _QUEUE_ID_MAX:
+        return None
+    return PutMessage(
+        topic.encode(),
+        int(queue_id),
+        record.body,
+        properties,
+        tags_code(record.tags) if record.tags else 0,
+        record.born_timestamp,
+        pack_host(record.born_host),
+        record.flag,
+        record.sys_flag & ~STOREHOSTADDRESS_V6_FLAG,
+        record.reconsume_times,
+    )

@@ -1,0 +1,163 @@
+"""Delivers delayed messages when they are due: RocketMQ's ScheduleMessageService, for all levels at once.
+
+Only a serving leader ticks it. One batch is under way at a time, and nothing is remembered beside that: where each
+level stands is in the replicated table, which moves with the delivered entries themselves (delay_offset_table.py).
+So a new leader goes on exactly where the log ends. A message is due by the store timestamp that it was delayed from,
+never by the time at which somebody looked; a clock that stands behind that makes it late, and none makes it early.
+"""
+
+import logging
+from typing import Final
+
+from dledger.entry import Index
+from message.decoder import decode_message
+from message.errors import MessageDecodeError
+from store.consume_queue import ConsumeQueue
+from store.consume_queue_store import ConsumeQueueStore
+from store.delayed_message import SCHEDULE_TOPIC_BYTES, delivered
+from store.dledger_commit_log import DLedgerCommitLog
+from store.errors import StoreDamagedError
+from store.layout.consume_queue_unit import CQ_UNIT
+from store.message_reader import MessageReader
+from store.put_message import PutMessage
+from store.state.state_record import Delivery, DeliveryRun, pack_change, pack_changes
+from store.state.state_tables import StateTables
+from store.store_config import StoreConfig
+
+log = logging.getLogger(__name__)
+
+# Of one batch. A backlog after a downtime goes out as fast as batches are committed, beside all other sends.
+DELIVERY_COUNT_MAX: Final = 256
+DELIVERY_SIZE_MAX: Final = 256 * 1024
+
+
+class ScheduleMessageService:
+    """Invariant: what was appended and is not applied yet is one batch, and no other is appended before it is."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        queues: ConsumeQueueStore,
+        reader: MessageReader,
+        commit_log: DLedgerCommitLog,
+        tables: StateTables,
+    ) -> None:
+        self._config = config
+        self._queues = queues
+        self._reader = reader
+        self._commit_log = commit_log
+        self._tables = tables
+        self._under_way: Index | None = None  # last entry of the batch
+        # Of the first message of each level that is not due: its offset, and when it is (ms).
+        self._heads: dict[int, tuple[int, int]] = {}
+
+    def stop(self) -> None:
+        """Serving has begun or ended: whatever is under way shows when it is applied, or never was."""
+        self._under_way = None
+        self._heads.clear()
+
+    def applied(self, applied_index: Index, now_ms: int) -> None:
+        """Entries up to there are applied: if the batch is, the next one follows."""
+        if self._under_way is not None and applied_index >= self._under_way:
+            self._under_way = None
+            self.tick(now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Appends what is due. Raises StoreDamagedError, DiskError."""
+        if self._under_way is not None:
+            return
+        due = sorted(self._due(now_ms))
+        if not due:
+            return
+        messages: list[PutMessage] = []
+        runs: list[DeliveryRun] = []
+        size = 0
+        for _, level, offset, queue in due:
+            size = self._take(level, offset, queue, messages, runs, size, now_ms)
+        self._deliver(messages, runs, now_ms)
+
+    def _due(self, now_ms: int) -> list[tuple[int, int, int, ConsumeQueue]]:
+        """(when, level, offset of its first message, queue) of each level that has something due; the levels that
+        wait longest come first when sorted, and no two are of one level.
+        """
+        found = []
+        offset_of = self._tables.delay_offset_table.offset
+        for level in self._config.delay_levels:
+            queue = self._queues.find(SCHEDULE_TOPIC_BYTES, level - 1)
+            if queue is None:
+                continue
+            offset = max(offset_of(level), queue.min_offset)
+            if offset >= queue.max_offset:
+                continue
+            head = self._heads.get(level)
+            if head is None or head[0] != offset:
+                unit = queue.unit(offset)
+                if unit is None:
+                    raise self._damaged(level, f"unit {offset} cannot be read")
+                head = self._heads[level] = (offset, unit[2])
+            if head[1] <= now_ms:
+                found.append((head[1], level, offset, queue))
+        return found
+
+    def _take(
+        self,
+        level: int,
+        offset: int,
+        queue: ConsumeQueue,
+        messages: list[PutMessage],
+        runs: list[DeliveryRun],
+        size: int,
+        now_ms: int,
+    ) -> int:
+        """Adds a level's messages from `offset` on, as many as are due and fit. Returns the size with them."""
+        first_offset, count = offset, 0
+        units = queue.units(offset, DELIVERY_COUNT_MAX - len(messages))
+        for phy_offset, record_size, deliver_ms in CQ_UNIT.iter_unpack(units):
+            if deliver_ms > now_ms or (messages and size + record_size > DELIVERY_SIZE_MAX):
+                break
+            message = self._message_at(phy_offset, record_size, level, offset)
+            offset += 1
+            if message is not None:
+                messages.append(message)
+                size += record_size
+                count += 1
+                continue
+            if count:
+                runs.append((level, first_offset, count))
+            runs.append((level, offset, 0))
+            first_offset, count = offset, 0
+        if count:
+            runs.append((level, first_offset, count))
+        return size
+
+    def _message_at(self, phy_offset: int, size: int, level: int, offset: int) -> PutMessage | None:
+        """None for one that is gone or cannot be delivered. Raises StoreDamagedError, DiskError."""
+        if phy_offset < self._reader.min_phy_offset:
+            log.warning("delayed message expired before it was due level=%d offset=%d", level, offset)
+            return None
+        record = self._reader.look_message_by_offset(phy_offset)
+        if record is None or len(record) != size:
+            fault = f"unit {offset} says {size} bytes at {phy_offset}, where the log has no such record"
+            raise self._damaged(level, fault)
+        try:
+            message = delivered(decode_message(record))
+        except MessageDecodeError as error:
+            raise self._damaged(level, f"the message at {phy_offset} is unsound: {error}") from error
+        if message is None or not self._commit_log.fits(message):
+            log.error("delayed message cannot be delivered level=%d offset=%d", level, offset)
+            return None
+        return message
+
+    def _damaged(self, level: int, fault: str) -> StoreDamagedError:
+        self._queues.condemn(SCHEDULE_TOPIC_BYTES, level - 1)
+        return StoreDamagedError(
+            f"the queue of delay level {level}: {fault}. All ConsumeQueues are built anew at the next start"
+        )
+
+    def _deliver(self, messages: list[PutMessage], runs: list[DeliveryRun], now_ms: int) -> None:
+        def announce(first_index: Index) -> bytes:
+            return pack_changes([pack_change(Delivery(first_index, tuple(runs)))])
+
+        last_index = self._commit_log.deliver(announce, messages, now_ms)
+        if last_index is not None:
+            self._under_way = last_index

@@ -1,0 +1,247 @@
+"""Delayed messages: never early, none lost, none twice, whatever becomes of the leader that delivers them."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from store_group import StoreGroup, StoreMember, message
+
+from dledger.entry import EntryKind, Index, parse_header
+from message.decoder import MessageExt, decode_message
+from message.names import SCHEDULE_TOPIC
+from message.properties import decode_properties, encode_properties
+from store.delayed_message import delayed
+from store.errors import StoreConfigError
+from store.layout.config_json import parse_config
+from store.put_message import PutMessage
+from store.schedule_message_service import DELIVERY_COUNT_MAX
+from store.store_config import DELAY_LEVELS, parse_delay_levels
+
+
+def delayed_message(level: int, body: bytes = b"hello", topic: str = "T", tags: str = "") -> PutMessage:
+    return delayed(message(topic, body=body, tags=tags), level, 18)
+
+
+def messages_of(member: StoreMember, topic: str, queue_id: int = 0) -> list[MessageExt]:
+    found: list[MessageExt] = []
+    while len(found) < member.store.max_offset(topic, queue_id):
+        result = member.store.get_message(topic, queue_id, len(found), 32, 1 << 20)
+        found += map(decode_message, result.buffers)
+    return found
+
+
+def bodies_of(member: StoreMember, topic: str = "T") -> list[bytes]:
+    return [found.body for found in messages_of(member, topic)]
+
+
+def test_a_delayed_message_appears_in_its_topic_when_its_level_has_passed_and_not_before(
+    tmp_path: Path,
+) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    stored_ms = group.now_ms
+    leader.put(delayed_message(2, b"late", tags="A"))
+    group.settle()
+    (waiting,) = messages_of(leader, SCHEDULE_TOPIC, 1)
+    group.run_for(stored_ms + DELAY_LEVELS[2] - 1 - group.now_ms)
+    assert leader.store.max_offset("T", 0) == 0
+    group.run_for(20)
+    (arrived,) = messages_of(leader, "T")
+    assert arrived.store_timestamp >= waiting.store_timestamp + DELAY_LEVELS[2]
+    assert (arrived.body, arrived.tags, arrived.keys) == (b"late", "A", "k")
+    assert arrived.properties == waiting.properties
+    assert (arrived.properties["REAL_TOPIC"], arrived.properties["REAL_QID"]) == ("T", "0")
+    assert leader.store.delay_offset_table.offsets == {2: 1}
+
+
+def test_each_level_waits_for_itself_and_within_a_level_the_order_is_kept(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    leader.put(delayed_message(3, b"10 s"), delayed_message(1, b"1 s"), delayed_message(2, b"5 s"))
+    group.run_for(500)
+    leader.put(delayed_message(1, b"1.5 s"), delayed_message(2, b"5.5 s"))
+    group.run_for(20_000)
+    assert bodies_of(leader) == [b"1 s", b"1.5 s", b"5 s", b"5.5 s", b"10 s"]
+
+
+def test_a_backlog_goes_out_in_batches_and_each_message_once(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    count = 2 * DELIVERY_COUNT_MAX + 10
+    for number in range(count):
+        leader.put(delayed_message(1, b"%d" % number))
+    group.settle()
+    group.members["n0"].stop()
+    group.run_for(60_000)
+    group.start()
+    leader = group.lead()
+    group.run_until(lambda: leader.store.max_offset("T", 0) == count)
+    group.settle()
+    assert bodies_of(leader) == [b"%d" % number for number in range(count)]
+    records = [
+        parse_header(entry) for entry in entries_of(leader) if parse_header(entry).kind == EntryKind.STATE
+    ]
+    assert len(records) < 10
+
+
+def entries_of(member: StoreMember) -> list[bytes]:
+    ledger = member.replica.log
+    found: list[bytes] = []
+    for batch in ledger.batches_from(Index(0), ledger.ledger_end_index, 1 << 20):
+        found += [
+            batch.buffer[batch.offset_of(index) : batch.end_offset_of(index)]
+            for index in range(batch.first_index, batch.last_index + 1)
+        ]
+    return found
+
+
+def zero_from(group: StoreGroup, pos: int) -> None:
+    """What a power loss leaves of the log of n0: nothing behind `pos`."""
+    (path,) = (group.root() / "dledger-n0" / "data").glob("*0")
+    with path.open("r+b") as file:
+        file.seek(pos)
+        file.write(bytes(len(path.read_bytes()) - pos))
+
+
+@pytest.mark.parametrize("kept", range(5))
+def test_what_is_left_of_a_delivery_counts_and_the_next_leader_delivers_the_rest(
+    tmp_path: Path, kept: int
+) -> None:
+    """The log ends within the batch: behind none of its four entries, its record, its first message, and so on."""
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    for number in range(3):
+        leader.put(delayed_message(1, b"%d" % number))
+    group.settle()
+    end_before = leader.replica.log.ledger_end_index
+    group.run_until(lambda: leader.replica.log.ledger_end_index > end_before)
+    assert leader.replica.log.ledger_end_index == end_before + 4
+    assert leader.store.applied_index == end_before
+    end_pos = leader.replica.log.end_pos_at(Index(end_before + kept))
+    leader.crash()
+    zero_from(group, end_pos)
+    group.start()
+    leader = group.lead()
+    group.run_for(3_000)
+    assert bodies_of(leader) == [b"0", b"1", b"2"]
+    assert leader.store.delay_offset_table.offsets == {1: 3}
+
+
+def tables_of(member: StoreMember) -> list[object]:
+    return member.store._state.tables.pack()
+
+
+def test_after_a_leader_is_killed_the_next_one_goes_on_and_all_members_agree(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path, 3)
+    group.start()
+    leader = group.lead()
+    for number in range(40):
+        leader.put(delayed_message(1, b"%d" % number))
+        group.run_for(20)
+    group.run_until(lambda: leader.store.max_offset("T", 0) > 10)
+    leader.crash()
+    successor = group.lead()
+    successor.put(message(body=b"at once"))
+    group.run_for(5_000)
+    assert sorted(bodies_of(successor)) == sorted([b"at once", *(b"%d" % number for number in range(40))])
+    group.start(leader.id)
+    group.settle()
+    assert [tables_of(member) for member in group.members.values()] == 3 * [tables_of(successor)]
+
+
+def test_a_member_that_starts_from_a_checkpoint_within_a_delivery_counts_on_from_there(
+    tmp_path: Path,
+) -> None:
+    group = StoreGroup(tmp_path, checkpoint_entries_max=1)
+    group.start()
+    leader = group.lead()
+    for number in range(3):
+        leader.put(delayed_message(1, b"%d" % number))
+    group.run_until(lambda: leader.store.max_offset("T", 0) == 3)
+    group.settle()
+    group.run_for(3_000)
+    leader.crash()
+    group.start()
+    restored = group.members["n0"]
+    assert restored.store.applied_index > 0
+    group.lead()
+    group.run_for(3_000)
+    assert bodies_of(restored) == [b"0", b"1", b"2"]
+
+
+def test_progress_is_exported_as_rocketmq_keeps_it(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    leader.put(delayed_message(1), delayed_message(2), delayed_message(1))
+    group.run_for(10_000)
+    path = group.root() / "config" / "delayOffset.json"
+    exported = parse_config(path.read_text())
+    assert exported["offsetTable"] == {1: 2, 2: 1}
+    assert "\n\t\t1:2,\n\t\t2:1\n" in path.read_text()
+
+
+def test_what_names_no_topic_to_go_to_is_skipped_and_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    lost = replace(
+        delayed_message(1, b"lost"), properties=encode_properties({"DELAY": "1", "REAL_TOPIC": "T"})
+    )
+    leader.put(delayed_message(1, b"before"), lost, lost, delayed_message(1, b"behind"))
+    group.run_for(2_000)
+    assert bodies_of(leader) == [b"before", b"behind"]
+    assert leader.store.delay_offset_table.offsets == {1: 4}
+    assert caplog.text.count("cannot be delivered level=1") == 2
+    leader.put(lost)
+    group.run_for(2_000)
+    assert leader.store.delay_offset_table.offsets == {1: 5}
+
+
+def test_a_leader_whose_clock_stands_behind_delivers_late_and_never_early(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    leader.put(message(body=b"now"), delayed_message(1, b"late"))
+    group.settle()
+    (waiting,) = messages_of(leader, SCHEDULE_TOPIC)
+    due_ms = waiting.store_timestamp + DELAY_LEVELS[1]
+    leader.store.tick(due_ms - 100_000)
+    leader.store.tick(due_ms - 1)
+    group.settle()
+    assert bodies_of(leader) == [b"now"]
+    leader.store.tick(due_ms)
+    group.settle()
+    assert bodies_of(leader) == [b"now", b"late"]
+
+
+class TestDelayed:
+    def test_a_level_above_the_highest_counts_as_that(self) -> None:
+        waiting = delayed_message(99)
+        assert (waiting.topic, waiting.queue_id) == (SCHEDULE_TOPIC.encode(), 17)
+        assert decode_properties(waiting.properties)["DELAY"] == "18"
+
+    @pytest.mark.parametrize("last_separator", [True, False])
+    def test_what_it_says_of_an_earlier_delay_or_a_timer_is_replaced(self, last_separator: bool) -> None:
+        earlier = {"DELAY": "7", "REAL_TOPIC": "U", "KEYS": "k", "TIMER_DELAY_SEC": "9", "REAL_QID": "3"}
+        properties = encode_properties(earlier, last_separator=last_separator)
+        waiting = delayed(replace(message(), properties=properties), 1, 18)
+        assert waiting.properties.count(b"DELAY\x01") == 1
+        assert decode_properties(waiting.properties) == {
+            "KEYS": "k",
+            "REAL_TOPIC": "T",
+            "REAL_QID": "0",
+            "DELAY": "1",
+        }
+
+
+@pytest.mark.parametrize("text", ["1x", "", "1", "s", "1s 5", "-1s", "1.5s"])
+def test_delay_levels_that_cannot_be_read_are_refused(text: str) -> None:
+    with pytest.raises(StoreConfigError, match="messageDelayLevel"):
+        parse_delay_levels(text)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from pyspark_dledger.text_report import size, span, visible
+from pyspark_dledger.text_report import is_indexed, size, span, visible
 from pyspark_dledger.validation_report import DamagedRange, ReplicaSummary, TermRun, ValidationReport
 
 SLOTS = 500
@@ -86,7 +86,7 @@ def axis_of(replicas: Sequence[ReplicaSummary]) -> Axis | None:
     filled = [replica for replica in replicas if replica.entry_count]
     if not filled:
         return None
-    if all(_is_indexed(replica) for replica in filled):
+    if all(is_indexed(replica) for replica in filled):
         begin = min(replica.begin_index for replica in filled)
         return Axis(begin, max(replica.end_index for replica in filled) + 1, "index")
     return Axis(
@@ -258,7 +258,3 @@ def _legend(report: ValidationReport, axis: Axis, colours: Colours, lanes: Seque
             '<li><svg class="key" width="14" height="14"><path class="flag" d="M7 12l-6-9h12z"/></svg>damage</li>'
         )
     return f'<ul class="legend">{"".join(parts)}</ul>'
-
-
-def _is_indexed(replica: ReplicaSummary) -> bool:
-    return replica.layout == "dledger" and replica.begin_index >= 0

@@ -16,6 +16,8 @@ from pyspark_dledger.text_report import (
     Verdict,
     counted,
     duration,
+    index_span,
+    is_indexed,
     place,
     size,
     span,
@@ -74,26 +76,23 @@ def _facts(report: ValidationReport) -> str:
     # Not bytes_read: files have their full length from the start, and what nobody wrote is passed over.
     logs = sum(replica.end_pos - replica.begin_pos for replica in replicas)
     rate = logs / report.seconds if report.seconds > 0 else 0.0
-    facts = [
-        (
-            "Replicas",
-            f"{len(replicas)}",
-            f"{sum(r.is_live for r in replicas)} live" if any(r.is_live for r in replicas) else "stopped",
-        ),
-        ("Entries", f"{entries:,}", f"{messages:,} messages")
-        if entries
-        else ("Messages", f"{messages:,}", ""),
-        ("Equal up to", _index(report.common_index), "index") if len(replicas) > 1 else None,
-        ("Committed up to", _index(report.committed_index), "index"),
-        ("ConsumeQueues", f"{report.queue_count:,}", "held against the log") if report.queue_count else None,
-        ("Acknowledged", f"{report.acknowledged_found:,}", f"found, of {report.acknowledged:,}")
-        if report.acknowledged
-        else None,
-        ("Read", size(logs), f"{duration(report.seconds)}, {size(rate)}/s"),
-    ]
+    live = sum(replica.is_live for replica in replicas)
+    facts = [("Replicas", f"{len(replicas)}", f"{live} live" if live else "stopped")]
+    if any(is_indexed(replica) for replica in replicas):
+        facts.append(("Entries", f"{entries:,}", f"{messages:,} messages"))
+        if len(replicas) > 1:
+            facts.append(("Equal up to", _index(report.common_index), "index"))
+        facts.append(("Committed up to", _index(report.committed_index), "index"))
+    else:
+        facts.append(("Messages", f"{messages:,}", "plain CommitLog"))
+    if report.queue_count:
+        facts.append(("ConsumeQueues", f"{report.queue_count:,}", "held against the log"))
+    if report.acknowledged:
+        facts.append(("Acknowledged", f"{report.acknowledged_found:,}", f"found, of {report.acknowledged:,}"))
+    facts.append(("Read", size(logs), f"{duration(report.seconds)}, {size(rate)}/s"))
     told = "".join(
         f"<div><dt>{name}</dt><dd>{_text(value)}<small>{_text(small)}</small></dd></div>"
-        for name, value, small in filter(None, facts)
+        for name, value, small in facts
     )
     return f'<dl class="card facts">{told}</dl>'
 
@@ -204,7 +203,7 @@ def _replicas(report: ValidationReport) -> str:
                 else f"<b>{_text(one.name)}</b>",
             ),
             ("nowrap", "live" if one.is_live else "stopped"),
-            ("number", span(one.begin_index, one.end_index) if one.entry_count else "empty"),
+            ("number", index_span(one) if one.entry_count else "empty"),
             ("number", f"{one.entry_count:,}"),
             ("number", f"{one.message_count:,}"),
             ("number", f"{one.end_term:,}" if one.term_runs else ""),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark_dledger.findings import INFO_KINDS, Finding, Kind
+from pyspark_dledger.replica import Layout
 from pyspark_dledger.validation_report import ReplicaSummary, ValidationReport
 
 TEXT_SIZE_MAX = 600
@@ -86,11 +87,13 @@ def _clean(report: ValidationReport) -> Verdict:
         (replica,) = replicas
         sound = (
             counted(replica.entry_count, "sound entry", "sound entries")
-            if replica.layout == "dledger"
+            if is_indexed(replica)
             else counted(replica.message_count, "sound message")
         )
         headline = f"Clean: 1 replica with {sound}."
         further.insert(0, "one replica has nothing to be compared with")
+    elif not any(is_indexed(replica) for replica in replicas):
+        headline = f"Clean: {_replicas(len(replicas))} are equal, byte for byte, as far as they go."
     elif report.common_index < 0:
         headline = f"Clean: {_replicas(len(replicas))}, each sound in itself."
         further.insert(0, "no entry is in all of them")
@@ -115,7 +118,7 @@ def _not_clean(report: ValidationReport) -> Verdict:
     # A shortened list may not name every replica that is concerned.
     where = f" in {listed([visible(name) for name in names])}" if names and not found.left_out else ""
     further = [listed(kinds, 5)]
-    if len(report.replicas) > 1:
+    if len(report.replicas) > 1 and any(is_indexed(replica) for replica in report.replicas):
         further.append(
             f"all replicas are equal up to index {report.common_index:,}"
             if report.common_index >= 0
@@ -126,6 +129,18 @@ def _not_clean(report: ValidationReport) -> Verdict:
             f"{report.acknowledged_found:,} of {report.acknowledged:,} acknowledged messages found"
         )
     return Verdict(False, f"Not clean: {counted(count, 'error')}{where}.", _sentence(further))
+
+
+def is_indexed(replica: ReplicaSummary) -> bool:
+    """A plain CommitLog has neither indexes nor terms; its positions are what there is to tell."""
+    return replica.layout != Layout.COMMIT_LOG
+
+
+def index_span(replica: ReplicaSummary) -> str:
+    """ "" for a replica that has no indexes to name."""
+    if not replica.entry_count or not is_indexed(replica):
+        return ""
+    return span(replica.begin_index, replica.end_index)
 
 
 def _replicas(count: int) -> str:
@@ -165,7 +180,7 @@ def replica_row(replica: ReplicaSummary) -> list[object]:
     return [
         visible(replica.name),
         "live" if replica.is_live else "stopped",
-        span(replica.begin_index, replica.end_index) if replica.entry_count else "-",
+        index_span(replica) or "-",
         replica.entry_count,
         replica.message_count,
         str(replica.end_term) if replica.term_runs else "-",

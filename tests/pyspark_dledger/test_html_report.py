@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -12,7 +13,7 @@ from made_report import TERMS, many_terms, replica, report, without_leaders
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.html_chart import Axis, axis_of, bands, chart, damage_marks, round_values
 from pyspark_dledger.html_report import html_report
-from pyspark_dledger.text_report import finding_lines, place, size, span, verdict, visible
+from pyspark_dledger.text_report import finding_lines, place, replica_row, size, span, verdict, visible
 from pyspark_dledger.validation_report import DamagedRange, TermRun, ValidationReport
 
 VOID = {"meta", "br"}
@@ -175,6 +176,24 @@ def test_replicas_without_entries_have_nothing_to_draw() -> None:
 def test_a_log_that_begins_late_is_drawn_from_there() -> None:
     late = replica("n0", [TermRun(7, 10**9 - 1000, 10**9 - 1)], begin_index=10**9 - 1000)
     assert axis_of([late]) == Axis(10**9 - 1000, 10**9, "index")
+
+
+def test_plain_commit_logs_are_told_and_drawn_by_position() -> None:
+    plain = [
+        replace(
+            replica(name, []), layout="commitlog", entry_count=1185, message_count=1185, end_pos=1_220_287
+        )
+        for name in ("a", "b")
+    ]
+    two, one = report(plain, common_index=-1), report(plain[:1], common_index=-1)
+    shown = page(two)
+    assert shown.count("svg", "lane") == 2
+    assert "Clean: both replicas are equal, byte for byte, as far as they go." in shown.text
+    assert "1.2 MiB" in shown.text
+    assert "-1" not in shown.text
+    assert "Committed up to" not in shown.text
+    assert verdict(one).headline == "Clean: 1 replica with 1,185 sound messages."
+    assert replica_row(plain[0])[2] == "-"
 
 
 def test_a_shortened_list_says_so_and_its_totals_are_whole() -> None:

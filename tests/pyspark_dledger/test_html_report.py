@@ -190,7 +190,7 @@ def test_plain_commit_logs_are_told_and_drawn_by_position() -> None:
     assert shown.count("svg", "lane") == 2
     assert "Clean: both replicas are equal, byte for byte, as far as they go." in shown.text
     assert "1.2 MiB" in shown.text
-    assert "-1" not in shown.text
+    assert "– -1" not in shown.text
     assert "Committed up to" not in shown.text
     assert verdict(one).headline == "Clean: 1 replica with 1,185 sound messages."
     assert replica_row(plain[0])[2] == "-"

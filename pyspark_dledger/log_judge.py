@@ -15,7 +15,7 @@ from dledger.entry import ENTRY_HEADER, ENTRY_HEADER_SIZE, GENESIS_CHAIN, chain_
 from pyspark_dledger.entry_faults import Examined, Fault
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.log_layout import Hole, LogLine, neighbours
-from pyspark_dledger.log_part import Segment, is_chained
+from pyspark_dledger.log_part import Segment, is_chained, is_linked
 from pyspark_dledger.replica import Layout, Replica
 from pyspark_dledger.validation_report import DamagedRange, TermRun
 
@@ -108,8 +108,8 @@ class _Judge:
         )  # first positions of segments whose link to the one before is accounted for
 
     def judge(self) -> ReplicaLog:
-        steps = list(neighbours(self._line))
-        steps = self._without_stale(steps)
+        self._line.items[:] = self._joined_over_blanks()
+        steps = self._without_stale(list(neighbours(self._line)))
         for number, (before, holes, after) in enumerate(steps):
             if after is None:
                 self._judge_tail(before, holes)
@@ -124,6 +124,24 @@ class _Judge:
         self._judge_marks()
         self._log.findings = list(_grouped(self._log.findings))
         return self._log
+
+    def _joined_over_blanks(self) -> list[Segment | Hole]:
+        """A blank between entries that follow each other is nothing to speak of."""
+        items: list[Segment | Hole] = []
+        for item in self._line.items:
+            if isinstance(item, Segment) and len(items) > 1 and isinstance(items[-1], Hole):
+                before, hole = items[-2], items[-1]
+                if (
+                    isinstance(before, Segment)
+                    and self._is_blank(hole)
+                    and before.has_crcs is item.has_crcs
+                    and is_linked(before, item)
+                ):
+                    before.take(item)
+                    items.pop()
+                    continue
+            items.append(item)
+        return items
 
     # -- links -------------------------------------------------------------------------------------------------
 

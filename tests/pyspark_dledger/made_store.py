@@ -11,7 +11,7 @@ from dledger.entry import BLANK_HEADER_SIZE, ENTRY_HEADER, GENESIS_CHAIN, blank,
 from message.encoder import encode_record
 from message.sys_flag import TRANSACTION_ROLLBACK_TYPE
 
-FILE_SIZE = 8192
+FILE_SIZE = 4096
 _HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 _TIME_MS = 1_700_000_000_000
 
@@ -23,9 +23,10 @@ class Entry:
     index: int
     term: int
     text: str = "a"
+    body: bytes = b""  # instead of one made of the text
 
     def record(self, pos: int) -> bytes:
-        body = f"{self.text} {self.index} ".encode() * 12
+        body = self.body or f"{self.text} {self.index} ".encode() * 12
         head = (0, 0, 0, pos + 48, TRANSACTION_ROLLBACK_TYPE, _TIME_MS, _HOST, _TIME_MS, _HOST, 0, 0)
         return encode_record(b"T", *head, body, b"")
 

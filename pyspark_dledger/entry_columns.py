@@ -1,32 +1,26 @@
 """Entries as Arrow batches: column by column over whole runs, no value per message.
 
-What a sound entry is, entry_scan.py says; what a record says, message.record_columns. A batch holds only the columns
+What a sound entry is, entry_scan.py says; what is in its record, message_columns.py. A batch holds only the columns
 that are asked for, and what they cost is paid only then.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 import mmh3
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dledger.entry import EntryKind
-from message import const
-from message.compression import decompress
-from message.errors import MessageDecodeError
-from message.message_id import offset_message_id, unpack_host
-from message.properties import decode_properties
-from message.record_columns import RecordColumns, read_records
-from message.sys_flag import COMPRESSED_FLAG
+from message.record_arrays import gather
 from pyspark_dledger.entry_scan import Run
 from pyspark_dledger.findings import Kind
-from pyspark_dledger.schema import OF_MESSAGE, SQL_TYPES
+from pyspark_dledger.message_columns import MessageColumns, read
+from pyspark_dledger.schema import BODY, OF_MESSAGE, SQL_TYPES
 
 ARROW_TYPES: Final = {
     "string": pa.string(),
@@ -37,11 +31,9 @@ ARROW_TYPES: Final = {
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
 # A message of a few KiB may inflate to 64 MiB; an Arrow column ends at 2 GiB, and a worker's memory before.
-_INFLATED_BATCH_SIZE: Final = 64 * 1024 * 1024
-_CRCS: Final = struct.Struct(">ii")
-_CRCS_AT: Final = 36
-_MS_MIN: Final = -62_135_596_800_000  # 0001-01-01, where Spark's and Python's calendars begin
-_MS_MAX: Final = 253_402_300_799_999  # 9999-12-31
+_BATCH_BODIES_SIZE: Final = 64 * 1024 * 1024
+_INFLATED_AT_ONCE: Final = 64
+_CRCS_AT: Final = 36  # chain_crc and body_crc in an entry's header
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,33 +73,14 @@ def run_batches(
     `faults`: by the entry's number in the run, what is said against it.
     """
     first, end = _selected(run, selection)
-    if first >= end:
-        return
-    offsets = run.offsets[first:end]
-    records = None
-    numbers: Sequence[int] = range(len(offsets))
-    if selection.reads_records:
-        topic = None if selection.topic is None else selection.topic.encode()
-        records = read_records(run.buffer, offsets, shift=run.record_shift, topic=topic)
-        numbers = records.numbers
-        if not numbers:
-            return
-    rows = _Rows(run, place, [first + number for number in numbers], records, faults or {})
-    arrays = {
-        name: pa.array(values, ARROW_TYPES[SQL_TYPES[name]]) if isinstance(values, list) else values
-        for name in selection.columns
-        if name != "body"
-        for values in (_BUILDERS[name](rows),)
-    }
-    if "body" not in selection.columns:
-        yield pa.RecordBatch.from_arrays(list(arrays.values()), schema=arrow_schema(selection.columns))
-        return
-    for start, bodies in _bodies(rows, inflate=selection.inflate):
-        arrays_here = {name: array.slice(start, len(bodies)) for name, array in arrays.items()}
-        arrays_here["body"] = pa.array(bodies, pa.binary())
-        yield pa.RecordBatch.from_arrays(
-            [arrays_here[name] for name in selection.columns], schema=arrow_schema(selection.columns)
-        )
+    if BODY.name in selection.columns and selection.inflate:
+        starts = range(first, end, _INFLATED_AT_ONCE)
+    else:
+        starts = range(first, end, max(end - first, 1))
+    for start in starts:
+        rows = _Rows(run, place, range(start, min(start + starts.step, end)), selection, faults or {})
+        if rows.numbers:
+            yield from _batches(rows, selection)
 
 
 def _selected(run: Run, selection: Selection) -> tuple[int, int]:
@@ -122,97 +95,107 @@ def _selected(run: Run, selection: Selection) -> tuple[int, int]:
     return first, end
 
 
+def _batches(rows: _Rows, selection: Selection) -> Iterator[pa.RecordBatch]:
+    schema = arrow_schema(selection.columns)
+    arrays = {name: _column(rows, name) for name in selection.columns if name != BODY.name}
+    if BODY.name not in selection.columns:
+        yield pa.RecordBatch.from_arrays(list(arrays.values()), schema=schema)
+        return
+    for start, bodies in _pieces(rows.messages.bodies(inflate=selection.inflate)):
+        piece = {name: array.slice(start, len(bodies)) for name, array in arrays.items()}
+        piece[BODY.name] = pa.array(bodies, pa.binary())
+        yield pa.RecordBatch.from_arrays([piece[name] for name in selection.columns], schema=schema)
+
+
+def _pieces(bodies: Sequence[bytes | None]) -> Iterator[tuple[int, Sequence[bytes | None]]]:
+    """Consecutive bodies and the number of the first of them: as many as fit into a batch."""
+    start, size = 0, 0
+    for number, body in enumerate(bodies):
+        length = len(body or b"")
+        if number > start and size + length > _BATCH_BODIES_SIZE:
+            yield start, bodies[start:number]
+            start, size = number, 0
+        size += length
+    yield start, bodies[start:]
+
+
+def _column(rows: _Rows, name: str) -> pa.Array:
+    wanted = ARROW_TYPES[SQL_TYPES[name]]
+    column = rows.messages.column(name) if name in OF_MESSAGE else _BUILDERS[name](rows)
+    if not isinstance(column, pa.Array):
+        return pa.array(column, wanted)
+    return column if column.type == wanted else column.cast(wanted)
+
+
 class _Rows:
-    """The selected entries of a run, and what several columns need."""
+    """The selected entries of a run, by their numbers in it, and what several columns need."""
 
     def __init__(
-        self,
-        run: Run,
-        place: Place,
-        numbers: Sequence[int],
-        records: RecordColumns | None,
-        faults: dict[int, str],
+        self, run: Run, place: Place, numbers: range, selection: Selection, faults: dict[int, str]
     ) -> None:
         self.run = run
         self.place = place
-        self.numbers = numbers
         self.faults = faults
-        self._records = records
-        self._properties: list[dict[str, str] | None] | None = None
+        self.numbers: Sequence[int] = numbers
+        self._messages: MessageColumns | None = None
+        if selection.reads_records:
+            offsets = run.offsets[numbers.start : numbers.stop]
+            records = read(run.buffer, offsets, shift=run.record_shift, topic=selection.topic)
+            self._messages = MessageColumns(records)
+            if len(records.numbers) < len(numbers):
+                self.numbers = [numbers.start + number for number in records.numbers]
 
     @property
-    def records(self) -> RecordColumns:
-        assert self._records is not None, "Selection.reads_records is true for every column of a message"
-        return self._records
+    def messages(self) -> MessageColumns:
+        assert self._messages is not None, "Selection.reads_records is true for every column of a message"
+        return self._messages
 
-    @property
-    def offsets(self) -> list[int]:
-        offsets = self.run.offsets
-        if len(self.numbers) == len(offsets):
-            return offsets
-        return [offsets[number] for number in self.numbers]
-
-    @property
-    def ends(self) -> list[int]:
-        ends = self.run.ends
-        if len(self.numbers) == len(ends):
-            return ends
-        return [ends[number] for number in self.numbers]
-
-    @property
-    def properties(self) -> list[dict[str, str] | None]:
-        if self._properties is None:
-            self._properties = [
-                None if encoded is None else decode_properties(encoded) for encoded in self.records.properties
-            ]
-        return self._properties
+    def of(self, values: list[int]) -> list[int]:
+        """Of one value per entry of the run those selected."""
+        if isinstance(self.numbers, range):
+            return values[self.numbers.start : self.numbers.stop]
+        return [values[number] for number in self.numbers]
 
     def same(self, value: str) -> pa.Array:
         return pa.repeat(pa.scalar(value, pa.string()), len(self.numbers))
 
     def of_entries(self, values: list[int]) -> list[int] | list[None]:
-        """Of one value per entry of the run those selected; None where entries have no headers."""
-        if not values:
-            return [None] * len(self.numbers)
-        return [values[number] for number in self.numbers]
-
-    def of_properties(self, name: str) -> list[str | None]:
-        return [None if pairs is None else pairs.get(name) for pairs in self.properties]
+        """None where the run has no entries, only records."""
+        return self.of(values) if values else [None] * len(self.numbers)
 
 
-def _pos(rows: _Rows) -> list[int]:
-    shift = rows.run.first_pos - rows.run.offsets[0]
-    return [offset + shift for offset in rows.offsets]
+def _pos(rows: _Rows) -> Any:
+    return np.asarray(rows.of(rows.run.offsets), np.int64) + (rows.run.first_pos - rows.run.offsets[0])
 
 
-def _index(rows: _Rows) -> list[int] | list[None]:
-    first_index = rows.run.first_index
-    if first_index < 0:
+def _index(rows: _Rows) -> Any:
+    if rows.run.first_index < 0:
         return [None] * len(rows.numbers)
-    return [first_index + number for number in rows.numbers]
+    return np.asarray(rows.numbers, np.int64) + rows.run.first_index
 
 
-def _size(rows: _Rows) -> list[int]:
-    return [end - start for start, end in zip(rows.offsets, rows.ends, strict=True)]
+def _size(rows: _Rows) -> Any:
+    return np.asarray(rows.of(rows.run.ends), np.int32) - np.asarray(rows.of(rows.run.offsets), np.int32)
 
 
 def _kind(rows: _Rows) -> list[str] | list[None]:
-    kinds = rows.run.kinds
-    if not kinds:
+    if not rows.run.kinds:
         return [None] * len(rows.numbers)
-    return [_kind_name(kinds[number]) for number in rows.numbers]
+    return [_kind_name(kind) for kind in rows.of(rows.run.kinds)]
 
 
-def _crcs(rows: _Rows, which: int) -> list[int] | list[None]:
+def _crcs(rows: _Rows, which: int) -> Any:
     if not rows.run.terms:
         return [None] * len(rows.numbers)
-    read, buffer = _CRCS.unpack_from, rows.run.buffer
-    return [read(buffer, offset + _CRCS_AT)[which] for offset in rows.offsets]
+    offsets = np.asarray(rows.of(rows.run.offsets), np.int64)
+    return gather(rows.run.buffer, offsets + _CRCS_AT, 8).view(">i4")[:, which].astype(np.int32)
 
 
 def _fault(rows: _Rows) -> list[str | None]:
-    said: list[str | None] = [rows.faults.get(number) for number in rows.numbers]
-    for row in rows.records.faults:
+    said: list[str | None] = [None] * len(rows.numbers)
+    if rows.faults:
+        said = [rows.faults.get(number) for number in rows.numbers]
+    for row in rows.messages.faulty_rows:
         earlier = said[row]
         said[row] = Kind.UNDECODABLE_MESSAGE if earlier is None else f"{earlier}, {Kind.UNDECODABLE_MESSAGE}"
     return said
@@ -220,75 +203,8 @@ def _fault(rows: _Rows) -> list[str | None]:
 
 def _digest(rows: _Rows) -> list[bytes]:
     view, digest = memoryview(rows.run.buffer), mmh3.mmh3_x64_128_digest
-    return [digest(view[start:end]) for start, end in zip(rows.offsets, rows.ends, strict=True)]
-
-
-def _msg_id(rows: _Rows) -> list[str | None]:
-    return [
-        None if host is None or phy_offset is None else offset_message_id(host, phy_offset)
-        for host, phy_offset in zip(rows.records.store_hosts, rows.records.phy_offsets, strict=True)
-    ]
-
-
-def _properties(rows: _Rows) -> pa.Array:
-    names: list[str] = []
-    values: list[str] = []
-    offsets: list[int | None] = []
-    for pairs in rows.properties:
-        # A row is null where its offset is.
-        offsets.append(None if pairs is None else len(names))
-        if pairs:
-            names += pairs
-            values += pairs.values()
-    return pa.MapArray.from_arrays(
-        pa.array([*offsets, len(names)], pa.int32()),
-        pa.array(names, pa.string()),
-        pa.array(values, pa.string()),
-    )
-
-
-def _timestamps(milliseconds: list[int | None]) -> pa.Array:
-    array = pa.array(milliseconds, pa.int64())
-    bounds = pc.min_max(array).as_py()
-    if bounds["min"] is not None and not _MS_MIN <= bounds["min"] <= bounds["max"] <= _MS_MAX:
-        # Whatever a client says is stored, and there are numbers that no calendar has.
-        inside = pc.and_(pc.greater_equal(array, _MS_MIN), pc.less_equal(array, _MS_MAX))
-        array = pc.if_else(inside, array, pa.scalar(None, pa.int64()))
-    return pc.multiply(array, 1000).view(pa.timestamp("us", "UTC"))
-
-
-def _bodies(rows: _Rows, *, inflate: bool) -> Iterator[tuple[int, list[bytes | None]]]:
-    """Bodies of consecutive rows and the number of the first of them: as many as fit into a batch."""
-    bodies: list[bytes | None] = []
-    start, size = 0, 0
-    records, buffer = rows.records, rows.run.buffer
-    for row, (body_start, length) in enumerate(zip(records.body_starts, records.body_lengths, strict=True)):
-        body: bytes | None = None
-        if body_start is not None and length is not None:
-            body = buffer[body_start : body_start + length]
-            sys_flag = records.sys_flags[row]
-            if inflate and sys_flag is not None and sys_flag & COMPRESSED_FLAG:
-                body = _inflated(body, sys_flag)
-        if body is not None:
-            if bodies and size + len(body) > _INFLATED_BATCH_SIZE:
-                yield start, bodies
-                bodies, start, size = [], row, 0
-            size += len(body)
-        bodies.append(body)
-    if bodies:
-        yield start, bodies
-
-
-def _inflated(body: bytes, sys_flag: int) -> bytes | None:
-    try:
-        return decompress(body, sys_flag)
-    except MessageDecodeError:
-        return None
-
-
-@lru_cache(maxsize=4096)
-def _text(encoded: bytes | None) -> str | None:
-    return None if encoded is None else str(encoded, "utf-8", "replace")
+    starts, ends = rows.of(rows.run.offsets), rows.of(rows.run.ends)
+    return [digest(view[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
 @lru_cache(maxsize=64)
@@ -312,28 +228,4 @@ _BUILDERS: Final[dict[str, Callable[[_Rows], Any]]] = {
     "body_crc": lambda rows: _crcs(rows, 1),
     "fault": _fault,
     "digest": _digest,
-    "topic": lambda rows: [_text(topic) for topic in rows.records.topics],
-    "queue_id": lambda rows: rows.records.queue_ids,
-    "queue_offset": lambda rows: rows.records.queue_offsets,
-    "phy_offset": lambda rows: rows.records.phy_offsets,
-    "msg_id": _msg_id,
-    "uniq_key": lambda rows: rows.of_properties(const.UNIQ_CLIENT_MESSAGE_ID_KEYIDX),
-    "keys": lambda rows: rows.of_properties(const.KEYS),
-    "tags": lambda rows: rows.of_properties(const.TAGS),
-    "properties": _properties,
-    "born_timestamp": lambda rows: _timestamps(rows.records.born_timestamps),
-    "born_host": lambda rows: [_host(host) for host in rows.records.born_hosts],
-    "store_timestamp": lambda rows: _timestamps(rows.records.store_timestamps),
-    "store_host": lambda rows: [_host(host) for host in rows.records.store_hosts],
-    "sys_flag": lambda rows: rows.records.sys_flags,
-    "flag": lambda rows: rows.records.flags,
-    "reconsume_times": lambda rows: rows.records.reconsume_times,
-    "prepared_transaction_offset": lambda rows: rows.records.prepared_transaction_offsets,
-    "message_size": lambda rows: rows.records.sizes,
-    "message_body_crc": lambda rows: rows.records.body_crcs,
-    "body_size": lambda rows: rows.records.body_lengths,
 }
-
-
-def _host(packed: bytes | None) -> str | None:
-    return None if packed is None else unpack_host(packed)

@@ -15,7 +15,9 @@ from pyspark_dledger.spark_runner import SparkRunner, SparkWorkError
 from pyspark_dledger.spark_session import SparkMissingError, find_java
 
 ROOT = Path(__file__).parent.parent.parent
-ABOUT_SPARK = {"data_source", "entry_columns", "entry_rows", "spark_runner"}
+ABOUT_SPARK = {
+    "data_source", "entry_columns", "entry_rows", "message_columns", "property_columns", "spark_runner",
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -100,6 +100,10 @@ class DerivedChecks:
             self.queue_count += len(queues)
             undecodable = [(fault.pos, fault.next_pos) for part in parts for fault in part.record_faults]
             damaged = [*log.damaged, *undecodable]
+            if max(replica.applied_index, replica.java_committed_index) > log.end_index:
+                damaged.append(
+                    (log.end_pos, EVERYTHING)
+                )  # the log went further once, and its units are there
             unreadable = {str(Path(path).parent) for part in parts for path, _ in part.unreadable}
             units += plan_extras(replica, queues, log.begin_pos, damaged, unreadable)
             index_files, notes = plan_key_index(replica, log.begin_pos, log.end_pos, damaged)
@@ -139,12 +143,11 @@ class DerivedChecks:
         # Behind damage in the longest log a queue may have had messages that no other log has.
         longest = max((log.end_pos for log in logs.values()), default=0)
         sound = [log for log in logs.values() if not log.damaged and log.end_pos == longest]
-        is_live = any(replica.is_live for replica in self._replicas)
         return QueueEnds(
             ends,
             is_sure=bool(sound),
             unknown_are_empty=any(log.begin_pos == 0 for log in sound),
-            index=max((log.end_index for log in logs.values()), default=-1) if is_live else EVERYTHING,
+            index=max((log.end_index for log in logs.values()), default=-1),
         )
 
 

@@ -71,6 +71,13 @@ class Finding:
     count: int = 1
     sentence: str = ""
 
+    def __post_init__(self) -> None:
+        # Names in a store may be no UTF-8, and a report must get written whatever is in it.
+        for name in ("replica", "file", "topic", "sentence"):
+            text = getattr(self, name)
+            if not text.isascii():
+                object.__setattr__(self, name, text.encode("utf-8", "replace").decode())
+
     @property
     def severity(self) -> Severity:
         return Severity.INFO if self.kind in INFO_KINDS else Severity.ERROR

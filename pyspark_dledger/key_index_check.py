@@ -104,7 +104,8 @@ def plan_key_index(
             )
         elif not _is_fresh(found):
             files.append(found)
-    is_settled = replica.stopped_cleanly and not replica.is_live
+    # A member of ours that took over Java's store keeps its files and adds nothing to them.
+    is_settled = replica.stopped_cleanly and not replica.is_live and replica.mark is None
     units = []
     for number, file in enumerate(files):
         following = files[number + 1].header.begin_phy_offset if number + 1 < len(files) else -1

@@ -144,7 +144,7 @@ def _finding(replica: Replica, queue: QueueOnDisk, first: int, last: int, first_
         kind=Kind.CONSUME_QUEUE_EXTRA,
         replica=replica.name,
         file=replica.relative(QueueFiles.path_in(queue.directory, first * CQ_UNIT_SIZE)),
-        topic=queue.topic.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
+        topic=queue.topic,
         queue_id=queue.queue_id,
         first_offset=first,
         last_offset=last,

@@ -81,9 +81,10 @@ def make_group(directory: Path, *, stop: bool = True) -> StoreGroup:
         leader.crash()
         group.lead()
         group.start(leader.id)
-    group.lead()
+    leader = group.lead()
     group.settle()
-    group.run_for(2000)  # until the last full state is written and the exports are
+    group.run_for(2000)  # until the last full state is written
+    _change(group, leader, CommitOffset(GROUP, "Orders", 0, 36))
     group.settle()
     if stop:
         for member in list(group.members.values()):

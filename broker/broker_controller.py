@@ -22,6 +22,7 @@ from broker.pull_message_processor import PullMessageProcessor
 from broker.rebalance_lock_manager import RebalanceLockManager
 from broker.registration import Registration
 from broker.request_handler import BrokerRequestHandler
+from broker.send_message_back_processor import SendMessageBackProcessor
 from broker.send_message_processor import SendMessageProcessor
 from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.topic_config_manager import TopicConfigManager
@@ -57,15 +58,15 @@ class BrokerController:
         self.consumers = ConsumerManager(self._notifier, config.channel_expired_timeout_ms)
         self.producers = ProducerManager(config.channel_expired_timeout_ms)
         self.registration = Registration(config, store, self.topics)
-        self.sends = SendMessageProcessor(config, store, self.topics, clock, rng)
+        locks = RebalanceLockManager()
+        self.sends = SendMessageProcessor(config, store, self.topics, self.groups, locks, clock, rng)
+        send_backs = SendMessageBackProcessor(config, store, self.topics, self.groups, clock, rng)
         self.pulls = PullMessageProcessor(config, store, self.topics, self.groups, self.consumers)
         self.hold_service = self.pulls.hold_service
         clients = ClientManageProcessor(
             self.consumers, self.producers, self.groups, self.topics, lambda: store.serving
         )
-        consumer_manage = ConsumerManageProcessor(
-            store, self.topics, self.groups, self.consumers, RebalanceLockManager()
-        )
+        consumer_manage = ConsumerManageProcessor(store, self.topics, self.groups, self.consumers, locks)
         admin = AdminBrokerProcessor(
             store, self.topics, self.groups, self._runtime_info, shown_settings(config)
         )
@@ -73,7 +74,13 @@ class BrokerController:
         self.request_handler = BrokerRequestHandler(
             self.sends,
             self.pulls,
-            {**clients.handlers, **consumer_manage.handlers, **admin.handlers, **client_admin.handlers},
+            {
+                **clients.handlers,
+                **consumer_manage.handlers,
+                **send_backs.handlers,
+                **admin.handlers,
+                **client_admin.handlers,
+            },
             self.client_requests.answered,
             self._channel_closed,
             clock,

@@ -14,18 +14,21 @@ from typing import TYPE_CHECKING
 
 from broker.broker_config import BrokerConfig
 from broker.client_channel import ClientChannel
+from broker.rebalance_lock_manager import RebalanceLockManager
 from broker.send_response import SendResponseEncoder
+from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.topic_config_manager import TopicConfigManager, TopicEntry
 from broker.unique_id import UniqueIdGenerator
 from message.batch import decode_batch_body
 from message.errors import MessageDecodeError
 from message.message_id import pack_host
-from message.names import NOT_ALLOWED_SEND_TOPICS, RETRY_GROUP_TOPIC_PREFIX, topic_fault
+from message.names import NOT_ALLOWED_SEND_TOPICS, RETRY_GROUP_TOPIC_PREFIX, dlq_topic, topic_fault
 from message.properties import PROPERTIES_LENGTH_MAX, decode_properties, delete_property, find_property
 from message.sys_flag import BORNHOST_V6_FLAG
 from message.tags import tags_code, tags_code_of_bytes
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, encode_response
+from store.delayed_message import delayed
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.state.table_configs import TopicConfig
 
@@ -62,7 +65,7 @@ _SHORT_NAMES = {
 }
 
 # Not stored, and not passed on: these ask for what the broker does not do yet.
-_UNSUPPORTED_PROPERTIES = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_TIMER_PROPERTIES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _REFUSAL_CODES = {
     PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
@@ -96,15 +99,20 @@ class SendMessageProcessor:
         config: BrokerConfig,
         store: MessageStore,
         topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        locks: RebalanceLockManager,
         clock: Callable[[], int],
         rng: random.Random,
     ) -> None:
         self._store = store
         self._topics = topics
+        self._groups = groups
+        self._locks = locks
         self._clock = clock
         self._random = rng
         self._unique_ids = UniqueIdGenerator(config.broker_ip1, rng)
         self._max_message_size = config.store.max_message_size
+        self._delay_level_max = max(store.config.delay_levels)
         trace_on = "true" if config.trace_on else "false"
         self._common_fields = {"MSG_REGION": config.region_id, "TRACE_ON": trace_on}
         self._responses = SendResponseEncoder(self._common_fields)
@@ -141,9 +149,10 @@ class SendMessageProcessor:
                 topic = fields["b"]
                 entry = entries.get(topic)
                 if entry is None:
-                    entry = self._find_topic(channel, command, topic, fields, now_ms)
-                    if entry is None:
+                    found = self._find_topic(channel, command, topic, fields, now_ms)
+                    if found is None:
                         continue  # held until the topic exists
+                    entry, fields = found
                 queue_text = fields["e"]
                 queue_id = int(queue_text)
                 if not 0 <= queue_id < entry.queue_limit:
@@ -167,8 +176,13 @@ class SendMessageProcessor:
                     code_of_tags = tags_code(value or decode_properties(text.encode()).get("TAGS", ""))
                 else:
                     code_of_tags = tags_code_of_bytes(find_property(text.encode(), b"TAGS") or b"")
+                delay_level = 0
                 if "DELAY" in text or "TIMER_D" in text or "TRAN_MSG\x01" in text or "POP_CK\x01" in text:
-                    text = self._check_properties(text)
+                    text, delay_level = self._check_properties(text, fields)
+                    if delay_level and code == RequestCode.SEND_BATCH_MESSAGE:
+                        raise _Refused(
+                            ResponseCode.MESSAGE_ILLEGAL, "property DELAY: a batch cannot be delayed"
+                        )
                 if code == RequestCode.SEND_BATCH_MESSAGE:
                     count = self._add_batch(puts, command, fields, entry, queue_id, born_host, born_flag)
                 else:
@@ -193,6 +207,8 @@ class SendMessageProcessor:
                             int(fields.get("j", 0)),
                         )
                     )
+                    if delay_level:
+                        puts[-1] = delayed(puts[-1], delay_level, self._delay_level_max)
                 append_reply(
                     (
                         command.opaque,
@@ -312,18 +328,24 @@ class SendMessageProcessor:
         topic: str,
         fields: dict[str, str],
         now_ms: int,
-    ) -> TopicEntry | None:
-        """Rows 3 to 5 for a topic that is not in the table of sendable ones. None: the send is held."""
+    ) -> tuple[TopicEntry, dict[str, str]] | None:
+        """Rows 3 to 5 and 8 to 9 for a topic that is not in the table of those that take every send: where the message
+        goes, and its header then. None: the send is held.
+        """
         fault = topic_fault(topic)
         if fault is not None:
             raise _Refused(ResponseCode.INVALID_PARAMETER, fault)
         if topic in NOT_ALLOWED_SEND_TOPICS:
             raise _Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+        if is_retry:
+            fields = self._retry_fields(topic, fields, now_ms)
+            topic = fields["b"]
         entry = self._topics.entry(topic)
         if entry is not None:
-            return entry
+            return entry, fields
         config: TopicConfig | None
-        if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+        if is_retry:
             config = self._topics.retry_topic_config(topic)
         else:
             config = self._topics.config_from_template(topic, fields["c"], int(fields["d"]))
@@ -346,6 +368,21 @@ class SendMessageProcessor:
         self._topics.create(config, on_created, now_ms)
         return None
 
+    def _retry_fields(self, topic: str, fields: dict[str, str], now_ms: int) -> dict[str, str]:
+        """The header of a consumer's send to its retry topic: changed if it has tried often enough."""
+        group = topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+        config = self._groups.find(group, now_ms)
+        if config is None:
+            raise _Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group} {FAQ}"
+            )
+        times_max = int(fields.get("l") or config.retry_max_times)
+        # A queue that is consumed in order would wait for the message to come back.
+        if int(fields.get("j") or 0) <= times_max and not self._locks.is_locked(group, now_ms):
+            return fields
+        properties = delete_property(fields.get("i", "").encode(), b"DELAY").decode()
+        return {**fields, "b": dlq_topic(group), "e": "0", "i": f"DELAY\x01-1\x02{properties}"}
+
     def _queue_id(self, channel: ClientChannel, entry: TopicEntry, queue_id: int) -> int:
         if queue_id < 0 and entry.config.write_queue_nums > 0:
             return self._random.randrange(entry.config.write_queue_nums)
@@ -354,20 +391,22 @@ class SendMessageProcessor:
             f"request queueId[{queue_id}] is illegal, {entry.describe()} Producer: {channel.remote_address}",
         )
 
-    def _check_properties(self, text: str) -> str:
-        """Refuses what would need a system topic behind it; the text without a pop handle."""
+    def _check_properties(self, text: str, fields: dict[str, str]) -> tuple[str, int]:
+        """Refuses what the broker does not do yet; the text without a pop handle, and the delay level."""
         properties = decode_properties(text.encode())
-        if properties.get("TRAN_MSG", "").lower() == "true":
+        level = int(properties.get("DELAY", "0"))
+        is_retried = level > 0 and int(fields.get("j") or 0) > 0
+        if properties.get("TRAN_MSG", "").lower() == "true" and not is_retried:
             raise _Refused(
                 ResponseCode.NO_PERMISSION, "sending transaction messages is not supported by this broker yet"
             )
-        for name in _UNSUPPORTED_PROPERTIES:
-            if properties.get(name, "0") != "0":
+        for name in _TIMER_PROPERTIES:
+            if level <= 0 and properties.get(name, "0") != "0":
                 raise _Refused(
                     ResponseCode.MESSAGE_ILLEGAL,
-                    f"property {name}: delayed messages are not supported by this broker yet",
+                    f"property {name}: this broker delays by level (DELAY) and does not support timer messages yet",
                 )
-        return delete_property(text.encode(), b"POP_CK").decode()
+        return delete_property(text.encode(), b"POP_CK").decode(), max(level, 0)
 
     def _add_batch(
         self,

@@ -73,7 +73,7 @@ def system_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
 
 
 class TopicConfigManager:
-    """Invariant: `entries` holds only topics that exist now and that clients may send to."""
+    """Invariant: `entries` holds only topics that exist now and that take every send as it is."""
 
     def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
         self._config = config
@@ -99,7 +99,9 @@ class TopicConfigManager:
             return None
         limit = max(config.read_queue_nums, config.write_queue_nums)
         entry = TopicEntry(config, topic.encode(), limit)
-        if topic not in names.NOT_ALLOWED_SEND_TOPICS:
+        if topic not in names.NOT_ALLOWED_SEND_TOPICS and not topic.startswith(
+            names.RETRY_GROUP_TOPIC_PREFIX
+        ):
             self._entries[topic] = entry
         return entry
 

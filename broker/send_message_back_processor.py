@@ -1,0 +1,184 @@
+"""CONSUMER_SEND_MSG_BACK (36): a consumer that could not do with a message gives it back.
+
+The message comes again through its group's retry topic, after a delay that grows with each try, and when it has been
+tried often enough it goes to the group's dead letter topic. Rows are those of broker_behaviour's table (send back).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.answers import Answers, RequestHandler
+from broker.broker_config import BrokerConfig
+from broker.client_channel import ClientChannel
+from broker.subscription_group_manager import SubscriptionGroupManager
+from broker.topic_config_manager import RETRY_QUEUE_NUMS, TopicConfigManager
+from message import const
+from message.decoder import MessageExt, decode_message
+from message.errors import MessageDecodeError, MessageEncodeError
+from message.message_id import pack_host
+from message.names import dlq_topic, retry_topic
+from message.properties import encode_properties
+from message.sys_flag import STOREHOSTADDRESS_V6_FLAG, has_consume_queue_unit
+from message.tags import tags_code
+from remoting import headers
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from store.delayed_message import delayed
+from store.put_message import PutMessage, PutRefusal, PutStatus
+from store.state.table_configs import PERM_WRITE
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+DLQ_QUEUE_NUMS = RETRY_QUEUE_NUMS
+# What a message waits before its first new try, if the consumer leaves that to the broker: 10 s, then 30 s and so on.
+FIRST_DELAY_LEVEL = 3
+
+
+class SendMessageBackProcessor:
+    """Invariant: SUCCESS is answered only when a quorum holds the message in its new place."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        clock: Callable[[], int],
+        rng: random.Random,
+    ) -> None:
+        self._is_broker_writable = config.broker_permission & PERM_WRITE != 0
+        self._broker_ip = config.broker_ip1
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._clock = clock
+        self._random = rng
+        self._delay_level_max = max(store.config.delay_levels)
+        self.handlers: dict[int, RequestHandler] = {RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back}
+
+    def _send_back(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(headers.ConsumerSendMsgBackRequestHeader, command.ext_fields)
+        group = header.group
+        if not self._store.serving:
+            remark = "service not available now: this member does not serve as leader"
+            answers.add(command, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+            return
+        config = self._groups.find(group, now_ms)
+        if config is None:
+            remark = f"subscription group not exist, {group} {FAQ}"
+            answers.add(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            return
+        if not self._is_broker_writable:
+            remark = f"the broker[{self._broker_ip}] sending message is forbidden"
+            answers.add(command, ResponseCode.NO_PERMISSION, remark)
+            return
+        if config.retry_queue_nums <= 0:
+            answers.add(command)
+            return
+        topic = retry_topic(group)
+        if not self._is_ready(topic, config.retry_queue_nums, answers, channel, command, now_ms):
+            return
+        message = self._message_at(header.offset)
+        if message is None:
+            remark = f"look message by offset failed, {header.offset}"
+            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            return
+        times_max = header.max_reconsume_times
+        if times_max is None:
+            times_max = config.retry_max_times
+        level = header.delay_level or FIRST_DELAY_LEVEL + message.reconsume_times
+        queue_nums = config.retry_queue_nums
+        if message.reconsume_times >= times_max or level < 0:
+            topic, level, queue_nums = dlq_topic(group), 0, DLQ_QUEUE_NUMS
+            if not self._is_ready(topic, queue_nums, answers, channel, command, now_ms):
+                return
+        try:
+            put = _given_back(message, topic, self._random.randrange(queue_nums), level)
+        except MessageEncodeError as error:
+            answers.add(command, ResponseCode.SYSTEM_ERROR, f"{PutStatus.MESSAGE_ILLEGAL.value}: {error}")
+            return
+        if level:
+            put = delayed(put, level, self._delay_level_max)
+        self._put(put, answers, command, now_ms)
+
+    def _is_ready(
+        self,
+        topic: str,
+        queue_nums: int,
+        answers: Answers,
+        channel: ClientChannel,
+        command: RemotingCommand,
+        now_ms: int,
+    ) -> bool:
+        """Whether the topic takes messages. If it does not exist yet, the request is worked on when it does; if it
+        must not be written to, it is answered.
+        """
+        config = self._topics.select(topic)
+        if config is not None:
+            if not config.is_writable:
+                remark = f"the topic[{topic}] sending message is forbidden"
+                answers.add(command, ResponseCode.NO_PERMISSION, remark)
+            return config.is_writable
+
+        def on_created(is_created: bool) -> None:
+            if is_created:
+                self._send_back(answers, channel, command, self._clock())
+            else:
+                remark = f"topic[{topic}] could not be created: this member stopped leading"
+                answers.add(command, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+
+        self._topics.create(self._topics.retry_topic_config(topic, queue_nums), on_created, now_ms)
+        return False
+
+    def _message_at(self, phy_offset: int) -> MessageExt | None:
+        """The message that a consumer can have been given from there."""
+        record = self._store.look_message_by_offset(phy_offset)
+        if record is None:
+            return None
+        try:
+            message = decode_message(record)
+        except MessageDecodeError:
+            return None
+        return message if has_consume_queue_unit(message.sys_flag) else None
+
+    def _put(self, put: PutMessage, answers: Answers, command: RemotingCommand, now_ms: int) -> None:
+        def on_done(status: PutStatus) -> None:
+            if status is PutStatus.PUT_OK:
+                answers.add(command)
+            else:
+                remark = "outcome unknown: this member stopped leading; the message may or may not come again"
+                answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+
+        outcome = self._store.put_messages([put], on_done, now_ms)
+        if isinstance(outcome, PutRefusal):
+            answers.add(command, ResponseCode.SYSTEM_ERROR, f"{outcome.status.value}: {outcome.text}")
+
+
+def _given_back(message: MessageExt, topic: str, queue_id: int, level: int) -> PutMessage:
+    """The message as it is stored anew. Raises MessageEncodeError when its properties grow too long."""
+    properties = {
+        const.RETRY_TOPIC: message.topic,
+        const.ORIGIN_MESSAGE_ID: message.msg_id,
+        **message.properties,
+        const.WAIT_STORE_MSG_OK: "false",
+        const.DELAY_TIME_LEVEL: str(level),
+    }
+    return PutMessage(
+        topic.encode(),
+        queue_id,
+        message.body,
+        encode_properties(properties),
+        tags_code(message.tags) if message.tags else 0,
+        message.born_timestamp,
+        pack_host(message.born_host),
+        message.flag,
+        message.sys_flag & ~STOREHOSTADDRESS_V6_FLAG,
+        message.reconsume_times + 1,
+    )

@@ -161,7 +161,8 @@ class _EntryExaminer:
         region = self._region
         if at + size >= self._nonzero:
             return region.next_index == index + 1 and index >= 0
-        return index >= 0 and parse_header(self._data, at + size).index == index + 1
+        is_header = self._is_header(at + size)
+        return index >= 0 and is_header and parse_header(self._data, at + size).index == index + 1
 
     def _is_consistent(self, header: EntryHeader, at: int) -> bool:
         """A header that says that it is here, and nothing against it but what lies behind it."""
@@ -213,7 +214,7 @@ class _EntryExaminer:
         return self._says_blank(at, left) and not self._data[at + BLANK_HEADER_SIZE :].strip(b"\0")
 
     def _says_blank(self, at: int, left: int) -> bool:
-        return BLANK_HEADER.unpack_from(self._data, at) == (BLANK_MAGIC, left)
+        return BLANK_HEADER.unpack(self._bytes(at, BLANK_HEADER_SIZE)) == (BLANK_MAGIC, left)
 
     def _is_damaged_blank(self, at: int, index: int) -> bool:
         """No entry is missing up to the next file, or half of the blank's header is what it must be."""
@@ -224,7 +225,7 @@ class _EntryExaminer:
             return True
         if left < BLANK_HEADER_SIZE or self._region.next_index > index:
             return False
-        magic, space = BLANK_HEADER.unpack_from(self._data, at)
+        magic, space = BLANK_HEADER.unpack(self._bytes(at, BLANK_HEADER_SIZE))
         return bool(magic == BLANK_MAGIC or space == left)
 
     def _blank_reason(self, at: int) -> str:
@@ -232,7 +233,7 @@ class _EntryExaminer:
         if left < BLANK_HEADER_SIZE:
             return f"{left} bytes are left, a blank has {BLANK_HEADER_SIZE}"
         if not self._says_blank(at, left):
-            magic, space = BLANK_HEADER.unpack_from(self._data, at)
+            magic, space = BLANK_HEADER.unpack(self._bytes(at, BLANK_HEADER_SIZE))
             return f"it says magic {magic} and {space} bytes, and has {left}"
         return "there is more than zeros in it"
 
@@ -285,7 +286,10 @@ class _RecordExaminer(_EntryExaminer):
         data, pos = self._data, self._region.pos + at
         size = int.from_bytes(data[at : at + 4], "big", signed=True)
         if self._is_header(at) or self._is_end(at, size):
-            kind, reason = Kind.DAMAGED_HEADER, record_fault(self._bytes(at, size), 0, size, pos) or "cut short"
+            kind, reason = (
+                Kind.DAMAGED_HEADER,
+                record_fault(self._bytes(at, size), 0, size, pos) or "cut short",
+            )
             if reason.startswith("body CRC"):
                 kind = Kind.BODY_CRC
             elif reason.startswith("the record says that it is at"):
@@ -328,19 +332,19 @@ class _RecordExaminer(_EntryExaminer):
         return self._nonzero if self._region.is_tail else self._length
 
     def _says_blank(self, at: int, left: int) -> bool:
-        return RECORD_BLANK_HEADER.unpack_from(self._data, at) == (left, RECORD_BLANK_MAGIC)
+        return RECORD_BLANK_HEADER.unpack(self._bytes(at, BLANK_HEADER_SIZE)) == (left, RECORD_BLANK_MAGIC)
 
     def _is_damaged_blank(self, at: int, index: int) -> bool:
         left = self._length - at
         if not self._reaches_file_end or left < BLANK_HEADER_SIZE:
             return False
-        space, magic = RECORD_BLANK_HEADER.unpack_from(self._data, at)
+        space, magic = RECORD_BLANK_HEADER.unpack(self._bytes(at, BLANK_HEADER_SIZE))
         return bool(magic == RECORD_BLANK_MAGIC or space == left)
 
     def _blank_reason(self, at: int) -> str:
         left = self._length - at
         if not self._says_blank(at, left):
-            space, magic = RECORD_BLANK_HEADER.unpack_from(self._data, at)
+            space, magic = RECORD_BLANK_HEADER.unpack(self._bytes(at, BLANK_HEADER_SIZE))
             return f"it says magic {magic:#010x} and {space} bytes, and has {left}"
         return "there is more than zeros in it"
 

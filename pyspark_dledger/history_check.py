@@ -7,6 +7,7 @@ JSON lines, one per send: {"outcome": "ok" | "fail" | "unknown", "broker": …, 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,29 +139,26 @@ def _is_message(run: Run, offset: int, msg_id: str) -> bool:
 
 
 def lost_messages(
-    acks: Sequence[Ack],
-    found: Iterable[FoundAcks],
-    ends: Mapping[str, tuple[int, int]],
-    *,
-    committed_index: int,
+    acks: Sequence[Ack], found: Iterable[FoundAcks], end_positions: Mapping[str, int], *, committed_index: int
 ) -> Iterator[Finding]:
-    """Acks whose message no replica holds in its committed prefix.
+    """Acks whose message is neither in a replica's committed prefix nor in a majority of the logs.
 
-    `ends`: of each replica the last index that it was read to, and where its log ends.
+    `end_positions`: where each replica's log ends. What a majority holds may be committed without the files saying so.
     """
+    majority = len(end_positions) // 2 + 1
     missing = set(range(len(acks)))
-    uncommitted: set[int] = set()
+    holders: Counter[int] = Counter()
     for part in found:
         for number, index in zip(part.numbers, part.indexes, strict=True):
-            if index <= committed_index and acks[number].phy_offset < ends[part.replica][1] + _ENTRY_SHIFT:
-                missing.discard(number)
-            else:
-                uncommitted.add(number)
+            if acks[number].phy_offset - _ENTRY_SHIFT < end_positions[part.replica]:
+                holders[number] += 1
+                if index <= committed_index or holders[number] >= majority:
+                    missing.discard(number)
     for number in sorted(missing):
         ack = acks[number]
         where = (
             "only in an entry that is not committed"
-            if number in uncommitted
+            if number in holders
             else f"in no replica's log at physical offset {ack.phy_offset}"
         )
         yield Finding(

@@ -94,7 +94,7 @@ class _Validation:
             committed = _committed_index(logs, sums, agreements, committed_index)
         derived_checks, derived_findings = self._derived(logs, parts, differences, committed)
         found = [part for of_unit in parts for part in of_unit if isinstance(part, FoundAcks)]
-        ends = {log.replica.name: (log.end_index, log.end_pos) for log in logs}
+        ends = {log.replica.name: log.end_pos for log in logs}
         lost = list(lost_messages(acks, found, ends, committed_index=committed))
         findings = gather(
             chain(

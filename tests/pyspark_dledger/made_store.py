@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dledger.entry import BLANK_HEADER_SIZE, ENTRY_HEADER, GENESIS_CHAIN, blank, seal_entries
+from message.const import UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 from message.encoder import encode_record
+from message.properties import encode_properties
 from message.sys_flag import TRANSACTION_ROLLBACK_TYPE
 
 FILE_SIZE = 4096
@@ -24,11 +26,13 @@ class Entry:
     term: int
     text: str = "a"
     body: bytes = b""  # instead of one made of the text
+    key: str = ""
 
     def record(self, pos: int) -> bytes:
         body = self.body or f"{self.text} {self.index} ".encode() * 12
         head = (0, 0, 0, pos + 48, TRANSACTION_ROLLBACK_TYPE, _TIME_MS, _HOST, _TIME_MS, _HOST, 0, 0)
-        return encode_record(b"T", *head, body, b"")
+        key = self.key or f"{self.text}{self.index}"
+        return encode_record(b"T", *head, body, encode_properties({UNIQ_CLIENT_MESSAGE_ID_KEYIDX: key}))
 
 
 def three_terms(count: int = 120) -> list[Entry]:

@@ -97,7 +97,8 @@ def open_replica(directory: str | Path) -> Replica:
         return _dledger_replica(root, members[0])
     if (root / "commitlog").is_dir():
         return _commit_log_replica(root)
-    raise ReplicaError(f"{root} is no replica: expected dledger-<id>/data or commitlog in it")
+    hint = f"; its {root / 'store'} may be one" if (root / "store").is_dir() else ""
+    raise ReplicaError(f"{root} is no replica: expected dledger-<id>/data or commitlog in it{hint}")
 
 
 def _dledger_replica(root: Path, member: Path) -> Replica:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,16 +96,18 @@ def validate(
                 committed_index=committed,
                 findings_max=max_findings,
             )
-        if html is not None:
-            html.write_text(html_report(report), encoding="utf-8")
+        if json == "-":
+            print_json(report.as_dict())
+        else:
+            print_validation(report)
+        # Last, so that a full disk takes none of the above away.
         if json_file is not None:
             json_file.write_bytes(orjson.dumps(report.as_dict(), option=orjson.OPT_INDENT_2) + b"\n")
-    if json == "-":
-        print_json(report.as_dict())
-    else:
-        print_validation(report)
-        for path in filter(None, (json_file, html)):
-            print(f"written: {path}")
+        if html is not None:
+            html.write_text(html_report(report), encoding="utf-8")
+        if json != "-":
+            for path in filter(None, (json_file, html)):
+                print(f"written: {path}")
     if not report.is_clean:
         raise typer.Exit(EXIT_FINDINGS)
 
@@ -128,10 +129,13 @@ def check_outputs(
         taken[place] = option
         if path.is_dir():
             raise ValueError(f"{option} {path} is a directory: name a file in it")
-        if not place.parent.is_dir():
-            raise ValueError(f"{option} {path}: there is no directory {place.parent}")
-        if not os.access(path if path.exists() else place.parent, os.W_OK):
-            raise ValueError(f"{option} {path} cannot be written: its permissions forbid it")
+        is_new = not path.exists()
+        try:
+            path.open("ab").close()
+        except OSError as error:
+            raise ValueError(f"{option} {path} cannot be written: {error.strerror}") from None
+        if is_new:
+            path.unlink()
 
 
 def validate_with_progress(directories: Sequence[Path], runner: Runner, **options: Any) -> ValidationReport:

@@ -118,7 +118,8 @@ def test_nothing_is_written_into_a_store(stores: list[str]) -> None:
         (("{0}", "{top}/no/such/directory"), "is no directory"),
         (("{0}", "{top}"), "is no replica: expected dledger-<id>/data or commitlog in it"),
         (("{0}", "--history", "{top}/none"), "none"),
-        (("{0}", "--json", "{top}/no/such/report.json"), "there is no directory"),
+        (("{0}", "--html", "/proc/report.html"), "cannot be written"),
+        (("{0}", "--json", "{top}/no/such/report.json"), "cannot be written: No such file or directory"),
         (("{0}", "--html", "{top}"), "is a directory: name a file in it"),
         (("{0}", "--html", "{0}/dledger-n0/data/00000000000000000000"), "which is only read"),
         (("{0}", "--html", "{top}/x", "--json", "{top}/x"), "is the file of --json: name another"),
@@ -137,6 +138,13 @@ def test_a_mistake_is_one_line_that_tells_what_to_do(
     assert reason in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
+
+
+def test_the_directory_around_a_store_names_it(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    done = mq_validate(str(tmp_path), "--no-spark")
+    assert done.exit_code == 1
+    assert f"its {tmp_path / 'store'} may be one" in done.stderr
 
 
 @pytest.mark.slow

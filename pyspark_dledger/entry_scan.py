@@ -207,9 +207,9 @@ class _Scanner:
             cut = 0 if window.end == window.file_size else self._head_size - 1
             stop = min(len(window.data) - cut, self._end - window.start)
             at = window.start + stop
-            length = stop - inside
-            if length <= WINDOW_SIZE and window.data[inside:stop] == _ZEROS[:length]:
-                # A head may begin with zeros.
+            # A head may begin with zeros, and with nothing else in front of the unit's end.
+            seen = window.data[inside : stop + self._head_size - 1]
+            if len(seen) <= WINDOW_SIZE and seen == _ZEROS[: len(seen)]:
                 at = max(at, min(window.next_data(at) - self._head_size, self._end))
                 continue
             place = inside - 1

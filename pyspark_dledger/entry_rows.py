@@ -8,7 +8,7 @@ it: the fault is told once.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -31,33 +31,40 @@ def unit_batches(unit: DataRange, selection: Selection) -> Iterator[pa.RecordBat
     """Raises OSError."""
     replica = unit.replica
     place = Place(replica.name, replica.group, replica.relative(unit.file.path))
-    for run, faults in judged_runs(unit, looks_back="fault" in selection.columns):
+    for run, faults in judged_runs(unit):
         yield from run_batches(run, place, selection, faults)
 
 
-def judged_runs(unit: DataRange, *, looks_back: bool) -> Iterator[tuple[Run, dict[int, str]]]:
+def judged_runs(unit: DataRange) -> Iterator[tuple[Run, dict[int, str]]]:
     """The unit's entries in order, and by their numbers in the run what is wrong. Raises OSError."""
-    if unit.replica.layout is Layout.COMMIT_LOG:
-        yield from ((part, {}) for part in scan(unit) if isinstance(part, Run))
-        return
-    before = _before(unit) if looks_back else None
+    before = _before(unit)
+    if before is not None and before.next_pos > unit.file.base + unit.start:
+        # The unit begins inside of an entry. What its body holds is not looked at: it might be a copy of a log.
+        unit = replace(unit, start=before.next_pos - unit.file.base)
+    if unit.start < unit.end:
+        yield from _judged(unit, before)
+
+
+def _judged(unit: DataRange, before: _End | None) -> Iterator[tuple[Run, dict[int, str]]]:
+    has_entries = unit.replica.layout is Layout.DLEDGER
     for part in scan(unit):
-        runs = (
-            [(part, "")] if isinstance(part, Run) else [(run, Kind.BODY_CRC) for run in _damaged(unit, part)]
-        )
-        for run, damage in runs:
-            header = parse_header(run.first_header)
+        if isinstance(part, Run):
+            runs, damage = [part], ""
+        else:
+            runs, damage = list(_damaged(unit, part)) if has_entries else [], str(Kind.BODY_CRC)
+        for run in runs:
             said = [damage] if damage else []
-            said += _link_faults(before, header, run.first_header)
+            if has_entries:
+                said += _link_faults(before, parse_header(run.first_header), run.first_header)
             yield run, {0: ", ".join(said)} if said else {}
-            before = _End(parse_header(run.last_header), run.next_pos, bool(said) and run.count == 1)
+            before = _end_of(run, said)
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
     """The entry in front of another."""
 
-    header: EntryHeader
+    header: EntryHeader  # means nothing in a plain CommitLog
     next_pos: int  # where the other must be
     is_faulty: bool
 
@@ -83,17 +90,21 @@ def _link_faults(before: _End | None, header: EntryHeader, raw: bytes) -> list[s
     return said
 
 
+def _end_of(run: Run, said: Collection[object]) -> _End:
+    """`said`: against the run's first entry."""
+    return _End(parse_header(run.last_header), run.next_pos, bool(said) and run.count == 1)
+
+
 def _before(unit: DataRange) -> _End | None:
-    """The last entry in front of the unit; None where none is found or none is needed."""
+    """The last entry in front of the unit; None where none is found."""
     earlier = _earlier(unit)
     if earlier is None:
         return None
     for size in _LOOK_BACK:
         found: _End | None = None
         start = max(0, earlier.end - size)
-        for run, faults in judged_runs(replace(earlier, start=start), looks_back=False):
-            is_faulty = bool(faults) and run.count == 1
-            found = _End(parse_header(run.last_header), run.next_pos, is_faulty)
+        for run, faults in _judged(replace(earlier, start=start), None):
+            found = _end_of(run, faults)
         if found is not None:
             # Between the last entry of a file and the next file is a blank.
             return replace(found, next_pos=unit.file.base) if earlier.file is not unit.file else found

@@ -130,6 +130,25 @@ def test_a_body_that_is_no_record_is_a_row_without_a_message() -> None:
     assert rows[2]["queue_offset"] == 2
 
 
+@pytest.mark.parametrize("units", [1, 4, 30])
+def test_a_body_that_holds_a_copy_of_a_log_is_one_entry(tmp_path: Path, units: int) -> None:
+    # The copy says of itself that it is where it really lies.
+    pos = 48 + 88
+    bait: list[bytes] = []
+    for index in range(1000, 1100):
+        parts, _ = seal_entries([b"x" * 100], [pos], index, 9, 0, 0)
+        bait += parts
+        pos += 148
+    log = MadeLog(tmp_path, 64 * 1024)
+    (tmp_path / "dledger-n0" / "data").mkdir(parents=True)
+    records = [made_record(0, 48, body=b"".join(bait))]
+    records.append(made_record(1, 0))
+    positions = [0, len(records[0]) + 48]
+    parts, _ = seal_entries(records, positions, 0, 1, 0, 0)
+    log.path(0).write_bytes(b"".join(parts).ljust(log.file_size, b"\0"))
+    assert [row["index"] for row in rows_of(log, Selection(("index",)), units=units)] == [0, 1]
+
+
 def test_bounds_are_inclusive_and_a_topic_leaves_the_others_out(log: MadeLog) -> None:
     selection = Selection(("index", "topic"), topic="Payments", index_from=10, index_to=15)
     expected = [{"index": 12, "topic": "Payments"}, {"index": 15, "topic": "Payments"}]

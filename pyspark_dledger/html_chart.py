@@ -7,6 +7,7 @@ bending its letters. What is narrower than a slot is drawn as one: a thousand te
 from __future__ import annotations
 
 import itertools
+import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -138,9 +139,9 @@ def chart(report: ValidationReport) -> str:
     lanes = [lane_of(replica, axis) for replica in report.replicas]
     colours = Colours(run for lane in lanes for run in lane.runs)
     rows = [
-        f'<div class="lane-name" title="{escape(visible(replica.directory))}">{escape(visible(replica.name))}</div>'
+        f'<div class="lane-name" title="{escape(visible(replica.directory))}">{escape(visible(name))}</div>'
         f"{_lane(replica, lane, axis, colours, report)}"
-        for replica, lane in zip(report.replicas, lanes, strict=True)
+        for replica, name, lane in zip(report.replicas, lane_names(report.replicas), lanes, strict=True)
     ]
     return (
         f'<div class="chart">{"".join(rows)}<div class="lane-name"></div>{_scale(axis)}</div>'

@@ -11,7 +11,7 @@ import pytest
 from made_report import TERMS, many_terms, replica, report, without_leaders
 
 from pyspark_dledger.findings import Finding, Kind
-from pyspark_dledger.html_chart import Axis, axis_of, bands, chart, damage_marks, round_values
+from pyspark_dledger.html_chart import Axis, axis_of, bands, chart, damage_marks, lane_names, round_values
 from pyspark_dledger.html_report import html_report
 from pyspark_dledger.text_report import finding_lines, place, replica_row, size, span, verdict, visible
 from pyspark_dledger.validation_report import DamagedRange, TermRun, ValidationReport
@@ -110,6 +110,17 @@ def test_each_replica_has_its_lane_and_its_row(count: int) -> None:
     shown = page(report([replica(f"n{i}") for i in range(count)]))
     assert shown.count("svg", "lane") == count
     assert shown.text.count("/srv/n") == count
+
+
+def test_names_that_are_paths_are_told_by_what_is_their_own() -> None:
+    def names(*paths: str) -> list[str]:
+        return lane_names([replica(path) for path in paths])
+
+    assert names("/srv/a/n0/store", "/srv/a/n1/store") == ["n0", "n1"]
+    assert names("/srv/a", "/srv/b") == ["a", "b"]
+    assert names("/srv/a/x", "/srv/b/y") == ["a/x", "b/y"]
+    assert names("/srv/a") == ["/srv/a"]
+    assert names("n0", "n1") == ["n0", "n1"]
 
 
 def test_terms_are_bands_with_their_leader() -> None:

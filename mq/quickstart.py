@@ -109,11 +109,11 @@ def _run(file: Path, lines: int, *, keep: bool, show: bool) -> QuickstartReport:
         with _terminated_as_interrupted(), bar:
             layout = ClusterLayout(dir=str(directory), base_port=free_base_port())
             report = _Story(layout, file, lines, bar).run()
-        report.kept_in = directory if keep else None
         report.page = (
             directory / "report.html" if keep or not report.holds else run_dir / "quickstart-report.html"
         )
         report.page.write_text(html_report(report.validation), encoding="utf-8")
+        report.kept_in = directory if keep else None
         return report
     except KeyboardInterrupt:
         interrupted = True

@@ -149,6 +149,19 @@ def chart(report: ValidationReport) -> str:
     )
 
 
+def lane_names(replicas: Sequence[ReplicaSummary]) -> list[str]:
+    """Short enough for the margin: of names that are paths what is not the same in all of them."""
+    names = [replica.name for replica in replicas]
+    if len(names) < 2 or not all(name.startswith("/") for name in names):
+        return names
+    common = posixpath.commonpath(names)
+    own = [posixpath.relpath(name, common) for name in names]
+    # All but a last part that they share: …/n0/store is n0.
+    parents = [posixpath.dirname(name) for name in own]
+    ends = {posixpath.basename(name) for name in own}
+    return parents if len(ends) == 1 and all(parents) and len(set(parents)) == len(names) else own
+
+
 def _lane(replica: ReplicaSummary, lane: Lane, axis: Axis, colours: Colours, report: ValidationReport) -> str:
     height = LANE_HEIGHT
     parts = [f'<rect class="track" width="100%" height="{height}" rx="4"/>']

@@ -106,7 +106,10 @@ class SparkRunner:
             self._context.cancelJobGroup(job_group)
             raise
         if isinstance(said, Py4JJavaError | CapturedException):
-            raise SparkWorkError(_reason(str(said))) from said
+            # Their own text needs the JVM, which may be gone when somebody reads it.
+            error = SparkWorkError(_reason(str(said)))
+            error.add_note(str(said))
+            raise error from None
         if isinstance(said, BaseException):
             raise said
         return said

@@ -152,7 +152,8 @@ def chart(report: ValidationReport) -> str:
 def lane_names(replicas: Sequence[ReplicaSummary]) -> list[str]:
     """Short enough for the margin: of names that are paths what is not the same in all of them."""
     names = [replica.name for replica in replicas]
-    if len(names) < 2 or not all(name.startswith("/") for name in names):
+    are_paths = all("/" in name for name in names) and len({name.startswith("/") for name in names}) == 1
+    if len(names) < 2 or not are_paths:
         return names
     common = posixpath.commonpath(names)
     own = [posixpath.relpath(name, common) for name in names]

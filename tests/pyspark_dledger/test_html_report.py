@@ -119,6 +119,8 @@ def test_names_that_are_paths_are_told_by_what_is_their_own() -> None:
     assert names("/srv/a/n0/store", "/srv/a/n1/store") == ["n0", "n1"]
     assert names("/srv/a", "/srv/b") == ["a", "b"]
     assert names("/srv/a/x", "/srv/b/y") == ["a/x", "b/y"]
+    assert names("a/n0/store", "b/n0/store") == ["a/n0", "b/n0"]
+    assert names("/srv/a/store", "b/store") == ["/srv/a/store", "b/store"]
     assert names("/srv/a") == ["/srv/a"]
     assert names("n0", "n1") == ["n0", "n1"]
 

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark_dledger.findings import Finding, Kind
-from pyspark_dledger.group_offsets import QueueEnds, group_offset_findings
+from pyspark_dledger.group_offsets import QueueEnds, delay_offset_findings, group_offset_findings
 from pyspark_dledger.replica import Replica
 from store.layout.config_json import ConfigJsonError, parse_config
 
 _CONSUMER_OFFSETS: Final = "consumerOffset.json"
+_DELAY_OFFSETS: Final = "delayOffset.json"
 # What must be in a file for it to be the table that its name says.
 _TABLES: Final = {
     "topics.json": "topicConfigTable",
     "subscriptionGroup.json": "subscriptionGroupTable",
     _CONSUMER_OFFSETS: "offsetTable",
+    _DELAY_OFFSETS: "offsetTable",
 }
 _APPLIED_INDEX: Final = "pydledgerAppliedIndex"
 _BACKUP: Final = ".bak"
@@ -46,15 +48,21 @@ def check_config(unit: ConfigFiles) -> Iterator[Finding]:
                 file=f"config/{name}",
                 sentence=f"the table cannot be read: {'; '.join(faults)}",
             )
-        elif name == _CONSUMER_OFFSETS:
-            applied_index = table.get(_APPLIED_INDEX)
-            is_current = not unit.replica.is_live
-            if isinstance(applied_index, int):
-                is_current = applied_index <= unit.queue_ends.index
-            offsets = table[_TABLES[name]]
-            yield from group_offset_findings(
-                unit.replica.name, f"config/{file}", offsets, unit.queue_ends, is_current=is_current
-            )
+        elif name in (_CONSUMER_OFFSETS, _DELAY_OFFSETS):
+            yield from _offset_findings(unit, file, table, is_of_groups=name == _CONSUMER_OFFSETS)
+
+
+def _offset_findings(
+    unit: ConfigFiles, file: str, table: dict[str, Any], *, is_of_groups: bool
+) -> Iterator[Finding]:
+    applied_index = table.get(_APPLIED_INDEX)
+    is_current = not unit.replica.is_live
+    if isinstance(applied_index, int):
+        is_current = applied_index <= unit.queue_ends.index
+    findings = group_offset_findings if is_of_groups else delay_offset_findings
+    yield from findings(
+        unit.replica.name, f"config/{file}", table["offsetTable"], unit.queue_ends, is_current=is_current
+    )
 
 
 def config_notes(replica: Replica) -> list[str]:
@@ -93,7 +101,9 @@ def _table(path: Path, name: str) -> dict[str, Any]:
     key = _TABLES.get(name)
     if key is not None and not isinstance(content.get(key), dict):
         raise ConfigJsonError(f"it holds no {key}")
-    if name == _CONSUMER_OFFSETS and not all(map(_is_offsets, content[_TABLES[name]].values())):
+    if name == _CONSUMER_OFFSETS and not all(map(_is_offsets, content["offsetTable"].values())):
+        raise ConfigJsonError("it holds something else than offsets")
+    if name == _DELAY_OFFSETS and not _is_offsets(content["offsetTable"]):
         raise ConfigJsonError("it holds something else than offsets")
     return content
 

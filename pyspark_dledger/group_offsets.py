@@ -1,11 +1,13 @@
 """Where consumer groups are, against the ends of their queues: an offset below 0 or behind the next message's is none
-that a consumer can have come to."""
+that a consumer can have come to. The delivery of delayed messages is a consumer too, of the schedule topic's queues.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from message.names import SCHEDULE_TOPIC
 from pyspark_dledger.findings import Finding, Kind
 
 OffsetTable = Mapping[str, Mapping[int, int]]  # "topic@group" -> queue id -> next offset to consume
@@ -36,20 +38,40 @@ def group_offset_findings(
     for key, queues in sorted(table.items()):
         topic, _, group = key.rpartition("@")
         for queue_id, offset in sorted(queues.items()):
-            end = ends.end_of(topic, queue_id) if is_current else None
-            if offset < 0:
-                sentence = f"group {group} is at offset {offset}, below the queue's first one"
-            elif end is not None and offset > end:
-                sentence = f"group {group} is at offset {offset}, the queue's next message will have {end}"
-            else:
-                continue
-            yield Finding(
-                kind=Kind.GROUP_OFFSET,
-                replica=replica,
-                file=file,
-                topic=topic,
-                queue_id=queue_id,
-                first_offset=offset,
-                last_offset=offset,
-                sentence=sentence,
-            )
+            yield from _judged(f"group {group}", (replica, file), (topic, queue_id), offset, ends, is_current)
+
+
+def delay_offset_findings(
+    replica: str, file: str, offsets: Mapping[int, int], ends: QueueEnds, *, is_current: bool = True
+) -> Iterator[Finding]:
+    """Likewise; `offsets`: delay level -> next offset to deliver, in the queue of that level."""
+    for level, offset in sorted(offsets.items()):
+        queue = SCHEDULE_TOPIC, level - 1
+        yield from _judged(f"delay level {level}", (replica, file), queue, offset, ends, is_current)
+
+
+def _judged(
+    consumer: str,
+    table: tuple[str, str],
+    queue: tuple[str, int],
+    offset: int,
+    ends: QueueEnds,
+    is_current: bool,
+) -> Iterator[Finding]:
+    end = ends.end_of(*queue) if is_current else None
+    if offset < 0:
+        sentence = f"{consumer} is at offset {offset}, below the queue's first one"
+    elif end is not None and offset > end:
+        sentence = f"{consumer} is at offset {offset}, the queue's next message will have {end}"
+    else:
+        return
+    yield Finding(
+        kind=Kind.GROUP_OFFSET,
+        replica=table[0],
+        file=table[1],
+        topic=queue[0],
+        queue_id=queue[1],
+        first_offset=offset,
+        last_offset=offset,
+        sentence=sentence,
+    )

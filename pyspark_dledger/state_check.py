@@ -1,8 +1,8 @@
 """State records: replayed in order, each full state must be what all changes before it add up to.
 
-Pass 1 notes where state entries lie (StatePlaces), so that their bodies stay with the workers; then one worker replays
-one log. A record that cannot be read, or entries lost to damage, leave the tables unknown until the next full state, so
-one fault is one finding.
+Pass 1 notes where state entries and no-ops lie (StatePlaces), so that their bodies stay with the workers; then one
+worker replays one log. A record that cannot be read, or entries lost to damage, leave the tables unknown until the next
+full state, so one fault is one finding.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from zlib import crc32
 
 import msgpack
 
-from dledger.entry import ENTRY_HEADER_SIZE, EntryHeader, EntryKind, parse_header
+from dledger.entry import ENTRY_HEADER_SIZE, EntryHeader, EntryKind, Index, parse_header
 from message.decoder import decode_message
 from message.errors import MessageDecodeError
 from pyspark_dledger.entry_scan import Run
 from pyspark_dledger.findings import Finding, Kind
-from pyspark_dledger.group_offsets import QueueEnds, group_offset_findings
+from pyspark_dledger.group_offsets import QueueEnds, delay_offset_findings, group_offset_findings
 from pyspark_dledger.replica import DataFile, Replica
 from store.errors import StateRecordError
 from store.state.state_record import CommitOffset, FullStatePart, StateChange, unpack_record
 from store.state.state_tables import StateTables
 from store.state.table_configs import DataVersion
 
-_TABLES: Final = ("topics", "subscription groups", "consumer offsets")
+_TABLES: Final = ("topics", "subscription groups", "consumer offsets", "delay offsets")
+# What moves the tables: records, and the no-op of a term, which ends the delivery of delayed messages under way.
+_KINDS: Final = (EntryKind.STATE, EntryKind.NO_OP)
 
 
 @dataclass(frozen=True, slots=True)
 class StatePlaces:
-    """Where state entries lie in a unit of pass 1."""
+    """Where state entries and no-ops lie in a unit of pass 1."""
 
     replica: str
     positions: bytes  # array("q"), ascending
@@ -51,7 +53,7 @@ class StateEntries:
         self._frozen: set[int] = set()
 
     def feed(self, run: Run) -> None:
-        if EntryKind.STATE not in run.kinds:
+        if not any(kind in run.kinds for kind in _KINDS):
             return
         shift = run.first_pos - run.offsets[0]
         for number, (offset, end, kind) in enumerate(zip(run.offsets, run.ends, run.kinds, strict=True)):
@@ -128,8 +130,11 @@ def replay(unit: StateReplay) -> Iterator[Finding]:
             machine.lose_track()
         yield from machine.take(header, body)
     if machine.is_whole and not damaged:
-        offsets = machine.tables.consumer_offset_table.offsets
-        yield from group_offset_findings(unit.replica.name, "", offsets, unit.queue_ends)
+        tables = machine.tables
+        tables.delay_offset_table.settle(Index(unit.up_to))
+        name, ends = unit.replica.name, unit.queue_ends
+        yield from group_offset_findings(name, "", tables.consumer_offset_table.offsets, ends)
+        yield from delay_offset_findings(name, "", tables.delay_offset_table.offsets, ends)
 
 
 class _Replay:
@@ -141,9 +146,8 @@ class _Replay:
         self._unit = unit
         self._to_freeze = sorted(unit.frozen, reverse=True)
         self._frozen: dict[int, _Snapshot] = {}  # applied index -> what the tables were
-        self._kept: list[
-            tuple[int, int, list[StateChange]]
-        ] = []  # index, timestamp, changes; while not whole
+        # While not whole: index, timestamp, changes; None for changes: a no-op.
+        self._kept: list[tuple[int, int, list[StateChange] | None]] = []
         self._term = -1
         self._current: FullStatePart | None = None  # the part last seen of the record in progress
         self._parts: list[bytes] = []
@@ -162,7 +166,11 @@ class _Replay:
         while self._to_freeze and self._to_freeze[-1] < header.index:
             index = self._to_freeze.pop()
             if self.is_whole:
+                self.tables.delay_offset_table.settle(Index(index))
                 self._frozen[index] = _snapshot(self.tables)
+        if header.kind == EntryKind.NO_OP:
+            self._apply(header.index, 0, None)
+            return
         try:
             message = decode_message(body, check_crc=False)
         except MessageDecodeError:
@@ -180,17 +188,20 @@ class _Replay:
             yield self._finding(header, str(error))
             self.lose_track()
 
-    def _apply(self, index: int, timestamp: int, changes: list[StateChange]) -> None:
+    def _apply(self, index: int, timestamp: int, changes: list[StateChange] | None) -> None:
         """Raises StateRecordError."""
-        for change in changes:
+        for change in changes or ():
             if isinstance(change, CommitOffset) and not (_is_int(change.queue_id) and _is_int(change.offset)):
                 raise StateRecordError(f"a state change of odd values: {change!r:.80}")
         if not self.is_whole:
             self._kept.append((index, timestamp, changes))
             return
         try:
-            self.tables.apply(changes, timestamp)
-        except (TypeError, AttributeError) as error:
+            if changes is None:
+                self.tables.delay_offset_table.term_began(Index(index))
+            else:
+                self.tables.apply(changes, timestamp)
+        except (TypeError, ValueError, AttributeError) as error:
             raise StateRecordError(f"a state change of odd values: {error}") from error
 
     def _take_part(self, header: EntryHeader, part: FullStatePart) -> Iterator[Finding]:
@@ -288,28 +299,31 @@ class _Replay:
         )
 
 
-# What two states are compared by: names to configs, and the data versions.
-_Snapshot = tuple[dict[str, Any], dict[str, Any], dict[str, Any], tuple[DataVersion, ...]]
+# What two states are compared by: each table by its names, and the data versions.
+_Snapshot = tuple[tuple[dict[Any, Any], ...], tuple[DataVersion, ...]]
 
 
 def _snapshot(tables: StateTables) -> _Snapshot:
     topics, groups = tables.topic_config_table, tables.subscription_group_table
-    offsets = tables.consumer_offset_table
+    offsets, delay_offsets = tables.consumer_offset_table, tables.delay_offset_table
     return (
-        dict(topics.configs),
-        dict(groups.configs),
-        {key: dict(queues) for key, queues in offsets.offsets.items()},
-        (topics.data_version, groups.data_version, offsets.data_version),
+        (
+            dict(topics.configs),
+            dict(groups.configs),
+            {key: dict(queues) for key, queues in offsets.offsets.items()},
+            dict(delay_offsets.offsets),
+        ),
+        (topics.data_version, groups.data_version, offsets.data_version, delay_offsets.data_version),
     )
 
 
 def _difference(found: _Snapshot, expected: _Snapshot) -> str:
     """In words; "" for equal states."""
-    for name, table, other in zip(_TABLES, found[:3], expected[:3], strict=True):
+    for name, table, other in zip(_TABLES, found[0], expected[0], strict=True):
         for key in sorted(set(table) | set(other), key=str):
             if table.get(key) != other.get(key):
                 return f"is not what the changes before it add up to: its {name} differ, first in {key}"
-    for name, version, other_version in zip(_TABLES, found[3], expected[3], strict=True):
+    for name, version, other_version in zip(_TABLES, found[1], expected[1], strict=True):
         if version != other_version:
             return f"has {name} of version {version}, the changes before it lead to {other_version}"
     return ""
@@ -332,7 +346,7 @@ def _is_int(value: object) -> bool:
 
 
 def _entries(unit: StateReplay) -> Iterator[tuple[EntryHeader, bytes]]:
-    """Header and body of each state entry, in order."""
+    """Header and body of each state entry and no-op, in order."""
     positions = array("q")
     positions.frombytes(unit.positions)
     for file, group in groupby(positions, key=lambda pos: _file_of(unit.replica, pos)):

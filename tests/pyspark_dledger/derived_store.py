@@ -14,15 +14,13 @@ from pathlib import Path
 import pytest
 
 from dledger.entry import EntryHeader, parse_header, seal_entries
-from message.const import DELAY_TIME_LEVEL
-from message.names import SCHEDULE_TOPIC
-from message.properties import encode_properties
 from message.sys_flag import TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
 from pyspark_dledger.derived import Consumer, DerivedChecks, LogFacts, check, consumers
 from pyspark_dledger.entry_scan import Run, scan
 from pyspark_dledger.findings import Finding, sort_key
 from pyspark_dledger.replica import Replica, open_replica, open_replicas
 from pyspark_dledger.work import plan
+from store.delayed_message import delayed
 from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
 from store.state.state_record import (
     CommitOffset,
@@ -47,8 +45,8 @@ GROUP = "billing"
 
 
 def delayed_message(level: int, body: bytes) -> PutMessage:
-    properties = encode_properties({DELAY_TIME_LEVEL: str(level), "REAL_TOPIC": "Orders"})
-    return PutMessage(SCHEDULE_TOPIC.encode(), level - 1, body, properties, 0, START_MS, HOST)
+    waiting = PutMessage(b"Later", 0, body, b"", 0, START_MS, HOST)
+    return delayed(waiting, level, 18)
 
 
 def make_group(directory: Path, *, stop: bool = True) -> StoreGroup:
@@ -153,6 +151,11 @@ def derived_findings(
             for part in listener.finish():
                 checks.take(part)
     logs = {replica.name: log_facts(replica, runs[replica.name]) for replica in replicas}
+    if up_to is not None:
+        logs = {
+            name: replace(log, end_index=up_to, committed_index=min(up_to, log.committed_index))
+            for name, log in logs.items()
+        }
     logs.update(facts or {})
     findings = [finding for unit in checks.units(logs) for finding in check(unit)]
     return sorted([*checks.findings(), *findings], key=sort_key)

@@ -155,3 +155,16 @@ def test_java_s_offsets_are_judged_too(tmp_path: Path) -> None:
     [finding] = derived_findings([open_replica(root)])
     assert (finding.kind, finding.topic, finding.queue_id) == (Kind.GROUP_OFFSET, "StoreB", 0)
     assert finding.sentence == "group sg_cons is at offset 181, the queue's next message will have 180"
+
+
+@pytest.mark.parametrize(("offset", "faulty"), [(-1, True), (26, False), (27, False), (28, True)])
+def test_a_delay_level_outside_its_queue_is_named(stores: Stores, offset: int, faulty: bool) -> None:
+    path = stores.roots[1] / "config" / "delayOffset.json"
+    text, count = re.subn(r'("offsetTable":\{\s*1:)\d+', rf"\g<1>{offset}", path.read_text())
+    assert count == 1
+    path.write_text(text)
+    findings = stores.findings()
+    assert said(findings) == ([(Kind.GROUP_OFFSET, "n1", "config/delayOffset.json")] if faulty else [])
+    for finding in findings:
+        assert (finding.topic, finding.queue_id) == ("SCHEDULE_TOPIC_XXXX", 0)
+        assert finding.sentence.startswith(f"delay level 1 is at offset {offset}, ")

@@ -141,6 +141,18 @@ def test_a_delayed_message_is_filed_under_its_delivery_time(stores: Stores, unit
     ]
 
 
+def test_another_delay_of_whole_seconds_is_another_setting(stores: Stores) -> None:
+    """No file tells what messageDelayLevel the broker had."""
+    root = stores.roots[0]
+    phy_offset, size, code = read_unit(root, "SCHEDULE_TOPIC_XXXX", 2, 5)
+    write_units(root, "SCHEDULE_TOPIC_XXXX", 2, 5, CQ_UNIT.pack(phy_offset, size, code + 7000))
+    assert stores.findings() == []
+    write_units(root, "SCHEDULE_TOPIC_XXXX", 2, 5, CQ_UNIT.pack(phy_offset, size + 1, code + 7000))
+    assert len(stores.findings()) == 1
+    write_units(root, "SCHEDULE_TOPIC_XXXX", 2, 5, CQ_UNIT.pack(phy_offset, size, code - 1_000_000_000))
+    assert len(stores.findings()) == 1
+
+
 def test_zeros_where_a_unit_should_be_are_a_missing_one(stores: Stores) -> None:
     root = stores.roots[1]
     headers = places(root, "Payments", 0)

@@ -5,15 +5,20 @@ from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
+import msgpack
 import pytest
 from derived_store import GROUP, Stores, derived_findings, entries_of, facts_of, made_once, rewrite_entry
 
-from dledger.entry import EntryHeader, EntryKind
+from dledger.entry import EntryHeader, EntryKind, Index, Pos, Term
 from message.decoder import decode_message
+from message.encoder import encode_record
+from pyspark_dledger import state_check
 from pyspark_dledger.findings import Finding, Kind
-from pyspark_dledger.replica import open_replica
+from pyspark_dledger.group_offsets import QueueEnds
+from pyspark_dledger.replica import Layout, Replica, open_replica
 from store.state.state_record import (
     CommitOffset,
+    Delivery,
     FullStatePart,
     StateChange,
     pack_change,
@@ -245,3 +250,58 @@ def test_a_replica_whose_log_is_replayed_elsewhere_is_not_replayed_again(stores:
     header, _ = commits(stores.roots[1])[-1]
     rewrite_commit(stores.roots[1], header.index, 127)
     assert stores.findings() == []
+
+
+def test_what_was_delivered_is_part_of_the_state(stores: Stores) -> None:
+    """A full state says that one more delayed message of level 1 was delivered."""
+    [*_, (header, part)] = [found for found in parts(stores.roots[0]) if found[1].number == 1]
+    tables, _ = msgpack.unpackb(
+        b"".join(part.data for part in _record_of(stores, part)), strict_map_key=False
+    )
+    delivered = dict(tables[6][1])
+    assert delivered[1] > 0
+    at = part.data.rindex(bytes([1, delivered[1], 0x92, 2, delivered[2]]))
+    changed = bytearray(part.data)
+    changed[at + 1] += 1
+    rewrite_part(stores.roots[0], header.index, lambda part: replace(part, data=bytes(changed)))
+    [finding] = stores.findings()
+    assert said([finding]) == [inconsistent(header)]
+    assert finding.sentence.endswith("its delay offsets differ, first in 1")
+
+
+def _record_of(stores: Stores, part: FullStatePart) -> list[FullStatePart]:
+    return [found for _, found in parts(stores.roots[0]) if found.applied_index == part.applied_index]
+
+
+def test_a_delivery_cut_off_by_a_new_term_is_counted_as_far_as_it_came() -> None:
+    """The no-op ends it: messages of the next term at these indexes were not announced."""
+    replay = state_check._Replay(
+        state_check.StateReplay(
+            Replica(
+                name="n0",
+                group="",
+                directory="",
+                layout=Layout.DLEDGER,
+                data_directory="",
+                data_files=(),
+                data_file_size=0,
+            ),
+            b"",
+            frozenset({14}),
+            True,
+            99,
+            (),
+            QueueEnds({}, False, False, 99),
+        )
+    )
+
+    def entry(index: int, term: int, kind: EntryKind, body: bytes = b"") -> list[Finding]:
+        record = encode_record(b"s", 0, 0, 0, 0, 12, 1, bytes(8), 1, bytes(8), 0, 0, body, b"")
+        header = EntryHeader(1, 48 + len(record), Index(index), Term(term), Pos(0), kind, 0, 0, len(record))
+        return list(replay.take(header, record))
+
+    delivery = Delivery(Index(11), ((1, 5, 10),))
+    assert entry(10, 1, EntryKind.STATE, pack_changes([pack_change(delivery)])) == []
+    assert entry(13, 2, EntryKind.NO_OP) == []
+    assert entry(20, 2, EntryKind.STATE, pack_changes([])) == []
+    assert replay.tables.delay_offset_table.offsets == {1: 7}, "entries 11 and 12"

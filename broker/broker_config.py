@@ -107,6 +107,7 @@ class MessageStoreConfig:
     max_filter_message_size: int = 16_000
     max_transfer_bytes_on_message_in_memory: int = 262_144
     max_transfer_count_on_message_in_memory: int = 32
+    access_message_in_memory_max_ratio: int = 40
     message_delay_level: str = MESSAGE_DELAY_LEVEL
 
     def __post_init__(self) -> None:
@@ -135,6 +136,8 @@ class BrokerConfig:
     auto_create_subscription_group: bool = True
     long_polling_enable: bool = True
     short_polling_time_ms: int = 1000
+    lite_pull_message_enable: bool = True
+    use_server_side_reset_offset: bool = True
     notify_consumer_ids_changed_enable: bool = True
     region_id: str = "DefaultRegion"
     trace_on: bool = True
@@ -216,6 +219,8 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     "autoCreateSubscriptionGroup": boolean("auto_create_subscription_group"),
     "longPollingEnable": boolean("long_polling_enable"),
     "shortPollingTimeMills": whole_number("short_polling_time_ms", 1, _INT_MAX, "ms"),
+    "litePullMessageEnable": boolean("lite_pull_message_enable"),
+    "useServerSideResetOffset": boolean("use_server_side_reset_offset"),
     "notifyConsumerIdsChangedEnable": boolean("notify_consumer_ids_changed_enable"),
     "regionId": words("region_id"),
     "traceOn": boolean("trace_on"),
@@ -273,6 +278,7 @@ STORE_SETTINGS: Mapping[str, Setting] = {
     "maxTransferBytesOnMessageInMemory": whole_number(
         "max_transfer_bytes_on_message_in_memory", 1, _INT_MAX, "bytes"
     ),
+    "accessMessageInMemoryMaxRatio": whole_number("access_message_in_memory_max_ratio", 1, 100, "percent"),
     "maxTransferCountOnMessageInMemory": whole_number(
         "max_transfer_count_on_message_in_memory", 1, 4096, "messages"
     ),

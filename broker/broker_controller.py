@@ -10,13 +10,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.admin_broker_processor import AdminBrokerProcessor
+from broker.answers import RequestHandler
 from broker.broker_config import BrokerConfig, shown_settings
+from broker.broker_stats import BrokerStats
 from broker.client_admin_processor import ClientAdminProcessor
 from broker.client_channel import ClientChannel
 from broker.client_manage_processor import ClientManageProcessor, ConsumerIdsNotifier
 from broker.client_requests import ClientRequests
+from broker.consume_stats_processor import ConsumeStatsProcessor
 from broker.consumer_manage_processor import ConsumerManageProcessor
 from broker.consumer_manager import ConsumerManager
+from broker.offset_admin_processor import OffsetAdminProcessor
 from broker.producer_manager import ProducerManager
 from broker.pull_message_processor import PullMessageProcessor
 from broker.rebalance_lock_manager import RebalanceLockManager
@@ -61,7 +65,8 @@ class BrokerController:
         locks = RebalanceLockManager()
         self.sends = SendMessageProcessor(config, store, self.topics, self.groups, locks, clock, rng)
         send_backs = SendMessageBackProcessor(config, store, self.topics, self.groups, clock, rng)
-        self.pulls = PullMessageProcessor(config, store, self.topics, self.groups, self.consumers)
+        self.stats = BrokerStats(lambda: ((q.topic, q.queue_id, q.max_offset) for q in store.queues))
+        self.pulls = PullMessageProcessor(config, store, self.topics, self.groups, self.consumers, self.stats)
         self.hold_service = self.pulls.hold_service
         clients = ClientManageProcessor(
             self.consumers, self.producers, self.groups, self.topics, lambda: store.serving
@@ -71,27 +76,37 @@ class BrokerController:
             store, self.topics, self.groups, self._runtime_info, shown_settings(config)
         )
         client_admin = ClientAdminProcessor(store, self.consumers, self.producers, self.client_requests)
+        consume_stats = ConsumeStatsProcessor(config, store, self.topics, self.consumers, self.stats)
+        offset_admin = OffsetAdminProcessor(
+            config,
+            store,
+            self.topics,
+            self.groups,
+            self.consumers,
+            self.client_requests,
+            lambda topic, queue_id: self.hold_service.wake_queue(topic, queue_id, clock()),
+        )
+        handlers: dict[int, RequestHandler] = {}
+        for part in (clients, consumer_manage, send_backs, admin, client_admin, consume_stats, offset_admin):
+            handlers.update(part.handlers)
         self.request_handler = BrokerRequestHandler(
             self.sends,
             self.pulls,
-            {
-                **clients.handlers,
-                **consumer_manage.handlers,
-                **send_backs.handlers,
-                **admin.handlers,
-                **client_admin.handlers,
-            },
+            handlers,
             self.client_requests.answered,
             self._channel_closed,
             clock,
         )
         store.add_arrival_listener(self._arrived)
         store.add_role_listener(self._role_changed)
+        store.add_serving_listener(self._serving_changed)
 
     def tick(self, now_ms: int) -> list[ClientChannel]:
         """Every 10 ms or so. Channels of clients that have been silent too long: to be closed."""
         self.hold_service.tick(now_ms)
         self.client_requests.tick(now_ms)
+        if self._store.serving:
+            self.stats.tick(now_ms)
         if now_ms < self._next_scan_ms:
             return []
         self._next_scan_ms = now_ms + EXPIRY_SCAN_INTERVAL_MS
@@ -113,6 +128,10 @@ class BrokerController:
 
     def _role_changed(self, change: RoleChange) -> None:
         self.hold_service.wake_all(self._clock())
+
+    def _serving_changed(self, is_serving: bool) -> None:
+        if is_serving:
+            self.stats.start_serving()
 
     def _channel_closed(self, channel: ClientChannel) -> None:
         self.hold_service.channel_closed(channel.id)

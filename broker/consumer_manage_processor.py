@@ -102,6 +102,9 @@ class ConsumerManageProcessor:
             )
         elif self._topics.select(topic) is None:
             answers.add(command, ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        elif self._store.consumer_offset_table.reset_offset(group, topic, header.queue_id) is not None:
+            # From a consumer that has not heard of it yet.
+            answers.add(command, remark="Offset has been previously reset")
         else:
             change = CommitOffset(group, topic, header.queue_id, header.commit_offset)
             on_done = None if command.is_oneway else answer_applied(answers, command)

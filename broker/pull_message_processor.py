@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker.broker_config import BrokerConfig
+from broker.broker_stats import BrokerStats
 from broker.client_channel import ClientChannel
 from broker.consumer_manager import ConsumerManager
 from broker.pull_request_hold_service import PullRequest, PullRequestHoldService
@@ -20,12 +21,12 @@ from disk.disk import DiskError
 from message.errors import SubscriptionParseError
 from message.tags import EXPRESSION_TYPE_TAG, SUB_ALL, SubscriptionData, build_subscription
 from remoting import headers
-from remoting.codes import ResponseCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, encode_response
 from remoting.errors import RemotingHeaderError
 from store.errors import StoreError
 from store.get_message import GetMessageResult, GetMessageStatus
-from store.state.state_record import CommitOffset
+from store.state.state_record import CommitOffset, EndReset
 from store.state.table_configs import PERM_READ, SubscriptionGroupConfig, TopicConfig
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ _CODES = {
     GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
     GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
 
 
@@ -71,12 +73,17 @@ class PullMessageProcessor:
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
+        stats: BrokerStats,
     ) -> None:
         self._config = config
         self._store = store
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
+        self._stats = stats
+        self._ending_resets: set[tuple[str, str, int]] = (
+            set()
+        )  # told to a consumer, and on the way into the log
         self._count_max = config.store.max_transfer_count_on_message_in_memory
         # RocketMQ limits a pull by its own setting alone; the client's maxMsgBytes it only reads for pops.
         self._size_max = config.store.max_transfer_bytes_on_message_in_memory
@@ -107,7 +114,8 @@ class PullMessageProcessor:
     ) -> None:
         try:
             header = headers.decode(headers.PullMessageRequestHeader, command.ext_fields)
-            group, topic, subscription = self._check(channel, header, now_ms)
+            is_lite = command.code == RequestCode.LITE_PULL_MESSAGE
+            group, topic, subscription = self._check(channel, header, now_ms, is_lite=is_lite)
         except _Refused as refused:
             fields = {}
             if refused.forbidden_type is not None:
@@ -117,6 +125,11 @@ class PullMessageProcessor:
         except RemotingHeaderError as error:
             frames.append(_frame(command, ResponseCode.SYSTEM_ERROR, str(error), {}))
             return
+        if self._store.consumer_offset_table.resets:
+            reset = self._told_reset(header, now_ms)
+            if reset is not None:
+                _add_result(frames, command, ResponseCode.PULL_OFFSET_MOVED, reset, group, topic, MASTER_ID)
+                return
         if is_first and header.sys_flag & COMMIT_OFFSET_FLAG and header.commit_offset >= 0:
             self._commit_offset(header, now_ms)
         matcher = None if subscription.sub_string == SUB_ALL else subscription.matches
@@ -125,7 +138,7 @@ class PullMessageProcessor:
                 header.topic,
                 header.queue_id,
                 header.queue_offset,
-                min(header.max_msg_nums, self._count_max),
+                max(min(header.max_msg_nums, self._count_max), 1),
                 self._size_max,
                 matcher,
             )
@@ -137,6 +150,9 @@ class PullMessageProcessor:
             )
             return
         code = _code_of(result, header.queue_offset)
+        suggested = self._suggested_broker(result, group)
+        if not self._store.serving:
+            code = self._code_of_follower(code, result, header.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and is_first and header.sys_flag & SUSPEND_FLAG:
             hold_ms = header.suspend_timeout_millis
             if not self._config.long_polling_enable:
@@ -145,7 +161,44 @@ class PullMessageProcessor:
             request = PullRequest(channel, command, now_ms + hold_ms, header.queue_offset, code_set)
             self.hold_service.hold(header.topic, header.queue_id, request)
             return
-        _add_result(frames, command, code, result, group, topic)
+        self._stats.pulled(
+            header.consumer_group, header.topic, header.queue_id, header.queue_offset, len(result.buffers)
+        )
+        _add_result(frames, command, code, result, group, topic, suggested)
+
+    def _suggested_broker(self, result: GetMessageResult, group: SubscriptionGroupConfig) -> int:
+        """Where the client should pull next."""
+        if not self._config.slave_read_enable:
+            return MASTER_ID
+        if result.suggest_pulling_from_slave:
+            return group.which_broker_when_consume_slowly
+        return group.broker_id if self._store.serving else MASTER_ID
+
+    def _code_of_follower(self, code: int, result: GetMessageResult, offset: int) -> int:
+        """A follower may be behind: it moves nobody's offset, and sends clients that need more to the leader. While
+        there is none, they wait here.
+        """
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            result.next_begin_offset = offset
+            code = ResponseCode.PULL_NOT_FOUND
+        is_left_to_leader = code != ResponseCode.SUCCESS and not result.suggest_pulling_from_slave
+        if is_left_to_leader and self._store.leader_id is not None:
+            return ResponseCode.PULL_RETRY_IMMEDIATELY
+        return code
+
+    def _told_reset(self, header: headers.PullMessageRequestHeader, now_ms: int) -> GetMessageResult | None:
+        """Tells the first consumer that pulls after a reset where to go on; commits count again from here on."""
+        store = self._store
+        topic, queue_id = header.topic, header.queue_id
+        key = header.consumer_group, topic, queue_id
+        offset = store.consumer_offset_table.reset_offset(*key)
+        if offset is None or key in self._ending_resets or not store.serving:
+            return None
+        self._ending_resets.add(key)
+        store.propose(EndReset(*key), lambda status: self._ending_resets.discard(key), now_ms)
+        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        log.info("reset told group=%s topic=%s queue_id=%d offset=%d", *key, offset)
+        return GetMessageResult(GetMessageStatus.OFFSET_RESET, offset, low, high, [])
 
     def _commit_offset(self, header: headers.PullMessageRequestHeader, now_ms: int) -> None:
         """Most pulls carry the offset that an earlier one carried already."""
@@ -154,7 +207,12 @@ class PullMessageProcessor:
             self._store.propose(CommitOffset(group, topic, queue_id, header.commit_offset), None, now_ms)
 
     def _check(
-        self, channel: ClientChannel, header: headers.PullMessageRequestHeader, now_ms: int
+        self,
+        channel: ClientChannel,
+        header: headers.PullMessageRequestHeader,
+        now_ms: int,
+        *,
+        is_lite: bool,
     ) -> tuple[SubscriptionGroupConfig, TopicConfig, SubscriptionData]:
         """Rows 0 to 16 of the table. Raises _Refused."""
         config = self._config
@@ -166,6 +224,9 @@ class PullMessageProcessor:
             raise _Refused(
                 ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] pulling message is forbidden", 1
             )
+        if is_lite and not config.lite_pull_message_enable:
+            remark = f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden"
+            raise _Refused(ResponseCode.NO_PERMISSION, remark, 1)
         group = self._groups.find(header.consumer_group, now_ms)
         if group is None:
             raise _Refused(
@@ -244,9 +305,10 @@ def _add_result(
     result: GetMessageResult,
     group: SubscriptionGroupConfig,
     topic: TopicConfig,
+    suggested_broker: int,
 ) -> None:
     fields = {
-        "suggestWhichBrokerId": str(MASTER_ID),
+        "suggestWhichBrokerId": str(suggested_broker),
         "nextBeginOffset": str(result.next_begin_offset),
         "minOffset": str(result.min_offset),
         "maxOffset": str(result.max_offset),

@@ -98,6 +98,10 @@ class PullRequestHoldService:
                 self._next_expiry_ms = until
         self._wake_all(woken, now_ms)
 
+    def wake_queue(self, topic: str, queue_id: int, now_ms: int) -> None:
+        """A group's offset was reset: its clients should hear of it now."""
+        self._wake_all(self._held.pop((topic, queue_id), []), now_ms)
+
     def wake_all(self, now_ms: int) -> None:
         """The role changed or the broker stops: whoever waits must look elsewhere."""
         held, self._held = self._held, {}

@@ -355,8 +355,14 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         max_transfer_bytes_on_message_in_memory=store.max_transfer_bytes_on_message_in_memory,
         max_transfer_count_on_message_in_memory=store.max_transfer_count_on_message_in_memory,
         max_filter_message_size=store.max_filter_message_size,
+        access_message_in_memory_max_size=_memory_size() * store.access_message_in_memory_max_ratio // 100,
         delay_levels=parse_delay_levels(store.message_delay_level),
     )
+
+
+def _memory_size() -> int:
+    """Of this machine, bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _ledger_directory(config: BrokerConfig) -> str:

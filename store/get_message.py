@@ -16,6 +16,7 @@ class GetMessageStatus(Enum):
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+    OFFSET_RESET = "OFFSET_RESET"  # said by the broker, of an offset that was reset by hand
 
 
 @dataclass(slots=True)
@@ -28,6 +29,7 @@ class GetMessageResult:
     max_offset: int
     buffers: list[bytes]
     size: int = 0  # of all buffers, bytes
+    suggest_pulling_from_slave: bool = False  # what comes next is cold: any replica reads it as well
 
     @property
     def count(self) -> int:

@@ -162,7 +162,15 @@ class MessageReader:
             next_offset += 1
         if buffers:
             status = GetMessageStatus.FOUND
-        return GetMessageResult(status, next_offset, queue.min_offset, queue.max_offset, buffers, total)
+        return GetMessageResult(
+            status,
+            next_offset,
+            queue.min_offset,
+            queue.max_offset,
+            buffers,
+            total,
+            suggest_pulling_from_slave=not self._is_hot(phy_offset),
+        )
 
     def _is_hot(self, phy_offset: int) -> bool:
         return self._reput.confirm_offset - phy_offset <= self._config.access_message_in_memory_max_size

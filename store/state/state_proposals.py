@@ -11,7 +11,7 @@ from dledger.core.output import AppendStatus
 from dledger.entry import Index
 from store.dledger_commit_log import DLedgerCommitLog
 from store.put_message import PutRefusal
-from store.state.state_record import CommitOffset, StateChange, pack_change, pack_changes
+from store.state.state_record import CommitOffset, ResetOffset, StateChange, pack_change, pack_changes
 
 # Of a record's head, topic and entry around the packed changes.
 _RECORD_OVERHEAD = 512
@@ -61,7 +61,7 @@ class StateProposals:
             if on_done is not None:
                 on_done(ProposeStatus.REFUSED)
             return
-        if isinstance(change, CommitOffset):
+        if isinstance(change, CommitOffset | ResetOffset):
             # It came after what waits for the same queue, and must not be overtaken by it.
             self._waiting_offsets.pop((change.group, change.topic, change.queue_id), None)
         self._waiting.append((packed, on_done))

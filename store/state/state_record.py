@@ -26,6 +26,8 @@ class _Kind(IntEnum):
     PUT_SUBSCRIPTION_GROUP = 3
     DELETE_SUBSCRIPTION_GROUP = 4
     COMMIT_OFFSET = 5
+    RESET_OFFSET = 16
+    END_RESET = 17
     DELIVERY = 6
 
 
@@ -81,8 +83,36 @@ class Delivery:
         return sum(count for _, _, count in self.runs)
 
 
+@dataclass(frozen=True, slots=True)
+class ResetOffset:
+    """Moves a group's offset by hand. Commits of it are ignored until EndReset: they come from consumers that do not
+    know yet.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndReset:
+    """A consumer has been told the offset that was reset."""
+
+    group: str
+    topic: str
+    queue_id: int
+
+
 StateChange = (
-    PutTopicConfig | DeleteTopic | PutSubscriptionGroup | DeleteSubscriptionGroup | CommitOffset | Delivery
+    PutTopicConfig
+    | DeleteTopic
+    | PutSubscriptionGroup
+    | DeleteSubscriptionGroup
+    | CommitOffset
+    | ResetOffset
+    | EndReset
+    | Delivery
 )
 
 
@@ -110,6 +140,10 @@ def pack_change(change: StateChange) -> bytes:
             values = [_Kind.DELETE_SUBSCRIPTION_GROUP, group, clean_offset]
         case CommitOffset(group, topic, queue_id, offset):
             values = [_Kind.COMMIT_OFFSET, group, topic, queue_id, offset]
+        case ResetOffset(group, topic, queue_id, offset):
+            values = [_Kind.RESET_OFFSET, group, topic, queue_id, offset]
+        case EndReset(group, topic, queue_id):
+            values = [_Kind.END_RESET, group, topic, queue_id]
         case Delivery(first_index, runs):
             values = [_Kind.DELIVERY, first_index, runs]
     packed: bytes = msgpack.packb(values)
@@ -163,6 +197,10 @@ def _unpack_change(values: list[Any]) -> StateChange:
             return DeleteSubscriptionGroup(group, clean_offset)
         case [_Kind.COMMIT_OFFSET, group, topic, queue_id, offset]:
             return CommitOffset(group, topic, queue_id, offset)
+        case [_Kind.RESET_OFFSET, group, topic, queue_id, offset]:
+            return ResetOffset(group, topic, queue_id, offset)
+        case [_Kind.END_RESET, group, topic, queue_id]:
+            return EndReset(group, topic, queue_id)
         case [_Kind.DELIVERY, first_index, runs]:
             return Delivery(first_index, tuple((level, offset, count) for level, offset, count in runs))
     raise StateRecordError(f"a state change of unknown kind: {values!r:.80}")

@@ -15,8 +15,10 @@ from store.state.state_record import (
     DeleteSubscriptionGroup,
     DeleteTopic,
     Delivery,
+    EndReset,
     PutSubscriptionGroup,
     PutTopicConfig,
+    ResetOffset,
     StateChange,
 )
 from store.state.table_configs import DataVersion, SubscriptionGroupConfig, TopicConfig
@@ -65,10 +67,14 @@ class SubscriptionGroupTable:
 
 
 class ConsumerOffsetTable:
-    """ "topic@group" -> queue id -> next offset to consume."""
+    """ "topic@group" -> queue id -> next offset to consume.
+
+    Invariant: queues in `resets` have an offset, and keep it.
+    """
 
     def __init__(self) -> None:
         self.offsets: dict[str, dict[int, int]] = {}
+        self.resets: dict[str, set[int]] = {}  # queues whose offset was reset and no consumer knows yet
         self.data_version = DataVersion()
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
@@ -78,10 +84,29 @@ class ConsumerOffsetTable:
 
     def commit(self, change: CommitOffset) -> None:
         key = f"{change.topic}@{change.group}"
+        if self.resets and change.queue_id in self.resets.get(key, ()):
+            return
         queues = self.offsets.get(key)
         if queues is None:
             queues = self.offsets[key] = {}
         queues[change.queue_id] = change.offset
+
+    def reset(self, change: ResetOffset) -> None:
+        key = f"{change.topic}@{change.group}"
+        self.offsets.setdefault(key, {})[change.queue_id] = change.offset
+        self.resets.setdefault(key, set()).add(change.queue_id)
+
+    def end_reset(self, change: EndReset) -> None:
+        key = f"{change.topic}@{change.group}"
+        marked = self.resets.get(key, set())
+        marked.discard(change.queue_id)
+        if not marked:
+            self.resets.pop(key, None)
+
+    def reset_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset that was reset and that no consumer knows yet."""
+        key = f"{topic}@{group}"
+        return self.offsets[key][queue_id] if queue_id in self.resets.get(key, ()) else None
 
     def queues_of(self, group: str, topic: str) -> Mapping[int, int]:
         return self.offsets.get(f"{topic}@{group}", {})
@@ -98,10 +123,12 @@ class ConsumerOffsetTable:
     def delete_topic(self, topic: str) -> None:
         for group in self.groups_of(topic):
             del self.offsets[f"{topic}@{group}"]
+            self.resets.pop(f"{topic}@{group}", None)
 
     def delete_group(self, group: str) -> None:
         for topic in self.topics_of(group):
             del self.offsets[f"{topic}@{group}"]
+            self.resets.pop(f"{topic}@{group}", None)
 
 
 class StateTables:
@@ -121,6 +148,11 @@ class StateTables:
                 case CommitOffset():
                     self.consumer_offset_table.commit(change)
                     offsets_changed = True
+                case ResetOffset():
+                    self.consumer_offset_table.reset(change)
+                    offsets_changed = True
+                case EndReset():
+                    self.consumer_offset_table.end_reset(change)
                 case PutTopicConfig(config):
                     self.topic_config_table.put(config, timestamp)
                 case DeleteTopic(topic):
@@ -150,7 +182,11 @@ class StateTables:
             [groups.data_version.counter, groups.data_version.timestamp],
             [config.pack() for config in groups.configs.values()],
             [offsets.data_version.counter, offsets.data_version.timestamp],
-            [[key, list(queues.items())] for key, queues in offsets.offsets.items()],
+            # The marks only where there are some: states written before there were resets look the same.
+            [
+                [key, list(queues.items()), *([sorted(offsets.resets[key])] if key in offsets.resets else ())]
+                for key, queues in offsets.offsets.items()
+            ],
             self.delay_offset_table.pack(),
         ]
 
@@ -164,13 +200,15 @@ class StateTables:
                 delay_offset_table.unpack(delay_offsets)
             topic_configs = [TopicConfig.unpack(config) for config in topics]
             group_configs = [SubscriptionGroupConfig.unpack(config) for config in groups]
-            offset_table = {key: dict(queues) for key, queues in offsets}
+            offset_table = {key: dict(queues) for key, queues, *_ in offsets}
+            resets = {key: set(marks[0]) for key, _, *marks in offsets if marks}
             versions = [DataVersion(*version) for version in (topic_version, group_version, offset_version)]
         except (ValueError, TypeError) as error:
             raise StateRecordError(f"a state of the tables that cannot be read: {error!r}") from error
         self.topic_config_table.configs = {config.topic_name: config for config in topic_configs}
         self.subscription_group_table.configs = {config.group_name: config for config in group_configs}
         self.consumer_offset_table.offsets = offset_table
+        self.consumer_offset_table.resets = resets
         self.topic_config_table.data_version = versions[0]
         self.subscription_group_table.data_version = versions[1]
         self.consumer_offset_table.data_version = versions[2]

@@ -173,6 +173,13 @@ def test_the_count_is_limited(broker: OneBroker) -> None:
     assert len(bodies_of(broker.ask(PULL, pull_fields("T", maxMsgNums="5")))) == 5
 
 
+@pytest.mark.parametrize("count", [0, -1, -(1 << 31)])
+def test_a_pull_of_no_message_gets_one_and_skips_none(broker: OneBroker, count: int) -> None:
+    fill(broker, 2)
+    answer = broker.ask(PULL, pull_fields("T", 0, 0, maxMsgNums=str(count)))
+    assert (bodies_of(answer), answer.ext_fields["nextBeginOffset"]) == ([b"0"], "1")
+
+
 def test_the_size_is_limited_but_the_first_message_always_fits(tmp_path: Path) -> None:
     broker = OneBroker(tmp_path, "maxTransferBytesOnMessageInMemory=1\n")
     fill(broker, 2)
@@ -282,6 +289,44 @@ def test_a_follower_that_may_serve_reads_does(tmp_path: Path) -> None:
     broker = OneBroker(tmp_path, "slaveReadEnable=true\n", elect=False)
     answer = broker.ask(PULL, pull_fields("TBW102"))
     assert answer.code == ResponseCode.PULL_NOT_FOUND
+    broker.close()
+
+
+def test_a_follower_that_is_behind_moves_no_offset(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path, "slaveReadEnable=true\n")
+    fill(broker, 2)
+    broker.step_down()
+    answer = broker.ask(PULL, pull_fields("T", 0, 9))
+    assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "9")
+    broker.store.leader_id = "n1"
+    answer = broker.ask(PULL, pull_fields("T", 0, 9))
+    assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "9")
+    assert answer.ext_fields["suggestWhichBrokerId"] == "0"
+    assert broker.ask(PULL, pull_fields("T", 0, 2)).code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert broker.ask(PULL, pull_fields("T", 0, 0)).code == ResponseCode.SUCCESS
+    broker.close()
+
+
+@pytest.mark.parametrize(("conf", "cold", "hot"), [("slaveReadEnable=true\n", "1", "0"), ("", "0", "0")])
+def test_cold_readers_are_sent_to_a_follower_where_followers_may_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conf: str, cold: str, hot: str
+) -> None:
+    monkeypatch.setattr("broker.server._memory_size", lambda: 1000)
+    broker = OneBroker(tmp_path, conf)
+    fill(broker, 20)
+    answer = broker.ask(PULL, pull_fields("T", 0, 0, maxMsgNums="1"))
+    assert (answer.code, answer.ext_fields["suggestWhichBrokerId"]) == (ResponseCode.SUCCESS, cold)
+    answer = broker.ask(PULL, pull_fields("T", 0, 19))
+    assert (answer.code, answer.ext_fields["suggestWhichBrokerId"]) == (ResponseCode.SUCCESS, hot)
+    broker.close()
+
+
+def test_lite_pulls_can_be_switched_off(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path, "litePullMessageEnable=false\n")
+    fill(broker, 1)
+    answer = broker.ask(RequestCode.LITE_PULL_MESSAGE, pull_fields("T"))
+    assert (answer.code, answer.ext_fields) == (ResponseCode.NO_PERMISSION, {"forbiddenType": "1"})
+    assert broker.ask(PULL, pull_fields("T")).code == ResponseCode.SUCCESS
     broker.close()
 
 

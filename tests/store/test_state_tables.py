@@ -12,9 +12,11 @@ from store.state.state_record import (
     CommitOffset,
     DeleteSubscriptionGroup,
     DeleteTopic,
+    EndReset,
     FullStatePart,
     PutSubscriptionGroup,
     PutTopicConfig,
+    ResetOffset,
     StateChange,
     pack_change,
     pack_changes,
@@ -30,6 +32,8 @@ CHANGES: list[StateChange] = [
     PutSubscriptionGroup(SubscriptionGroupConfig("g", consume_enable=False, attributes={"x": "y"})),
     DeleteSubscriptionGroup("g", True),
     CommitOffset("g", "T", 3, 1 << 40),
+    ResetOffset("g", "T", 3, 7),
+    EndReset("g", "T", 3),
 ]
 
 
@@ -80,6 +84,26 @@ class TestTables:
         tables = StateTables()
         tables.apply([CommitOffset("g", "T", 0, 5), DeleteSubscriptionGroup("g", clean_offset)], 1)
         assert tables.consumer_offset_table.query("g", "T", 0) == (-1 if clean_offset else 5)
+
+    def test_commits_to_a_queue_that_was_reset_count_again_once_the_consumer_knows(self) -> None:
+        tables = StateTables()
+        tables.apply(
+            [CommitOffset("g", "T", 0, 9), ResetOffset("g", "T", 0, 3), CommitOffset("g", "T", 0, 9)], 1
+        )
+        offsets = tables.consumer_offset_table
+        assert (offsets.query("g", "T", 0), offsets.reset_offset("g", "T", 0)) == (3, 3)
+        assert offsets.reset_offset("g", "T", 1) is None
+        other = StateTables()
+        other.unpack(msgpack.unpackb(msgpack.packb(tables.pack()), strict_map_key=False))
+        assert other.consumer_offset_table.resets == offsets.resets == {"T@g": {0}}
+        tables.apply([EndReset("g", "T", 0), CommitOffset("g", "T", 0, 9)], 2)
+        assert (offsets.query("g", "T", 0), offsets.resets) == (9, {})
+
+    @pytest.mark.parametrize("change", [DeleteTopic("T"), DeleteSubscriptionGroup("g", True)])
+    def test_marks_of_resets_go_with_their_offsets(self, change: StateChange) -> None:
+        tables = StateTables()
+        tables.apply([ResetOffset("g", "T", 0, 3), change], 1)
+        assert tables.consumer_offset_table.resets == {}
 
     def test_packed_tables_read_back_equal(self) -> None:
         tables, other = StateTables(), StateTables()

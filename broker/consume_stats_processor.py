@@ -1,0 +1,157 @@
+"""How far consumers are: progress and lag of groups (208, 317), who consumes what (300, 343), how old what waits is
+(303).
+
+Every figure of one answer is of one moment: nothing is applied while it is put together. A consumer that has committed
+an offset behind the end of its queue counts as being at the end, so that no lag is negative.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.answers import Answers, RequestHandler
+from broker.broker_config import BrokerConfig
+from broker.broker_stats import BrokerStats
+from broker.client_channel import ClientChannel
+from broker.consumer_manager import ConsumerManager
+from broker.topic_config_manager import TopicConfigManager
+from remoting import admin_bodies, admin_headers, bodies, headers
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+
+class ConsumeStatsProcessor:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        consumers: ConsumerManager,
+        stats: BrokerStats,
+    ) -> None:
+        self._broker_name = config.broker_name
+        self._broker_addr = config.broker_addr
+        self._store = store
+        self._topics = topics
+        self._consumers = consumers
+        self._stats = stats
+        self.handlers: dict[int, RequestHandler] = {
+            RequestCode.GET_CONSUME_STATS: self._get_consume_stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self._get_broker_consume_stats,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._query_topic_consume_by_who,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self._query_topics_by_consumer,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self._query_consume_time_span,
+        }
+
+    def _get_consume_stats(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(admin_headers.GetConsumeStatsRequestHeader, command.ext_fields)
+        group = header.consumer_group
+        if header.topic:
+            topics = [header.topic]
+        elif header.topic_list:
+            topics = [topic for topic in header.topic_list.split(";") if topic]
+        else:
+            topics = self._store.consumer_offset_table.topics_of(group)
+        subscriptions = self._consumers.subscriptions(group)
+        body = admin_bodies.ConsumeStats()
+        for topic in topics:
+            if subscriptions and topic not in subscriptions:
+                continue  # consumed once, and no more
+            body.offset_table.update(self._progress(group, topic))
+            body.consume_tps += self._stats.group_get_tps(topic, group)
+        answers.add(command, body=body.encode())
+
+    def _get_broker_consume_stats(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(admin_headers.GetConsumeStatsInBrokerHeader, command.ext_fields)
+        body = admin_bodies.ConsumeStatsList(broker_addr=self._broker_addr, total_inflight_diff=0)
+        for group in self._store.subscription_group_table.configs:
+            found = []
+            for topic in self._store.consumer_offset_table.topics_of(group):
+                config = self._topics.select(topic)
+                if config is None or (header.is_order and not config.order):
+                    continue
+                offset_table = self._progress(group, topic)
+                if not offset_table:
+                    continue
+                found.append(
+                    admin_bodies.ConsumeStats(
+                        offset_table=offset_table, consume_tps=self._stats.group_get_tps(topic, group)
+                    )
+                )
+                for offsets in offset_table.values():
+                    body.total_diff += offsets.broker_offset - offsets.consumer_offset
+                    in_flight = (offsets.pull_offset or 0) - offsets.consumer_offset
+                    body.total_inflight_diff = (body.total_inflight_diff or 0) + in_flight
+            body.consume_stats_list.append({group: found})
+        answers.add(command, body=body.encode())
+
+    def _query_topic_consume_by_who(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(admin_headers.QueryTopicConsumeByWhoRequestHeader, command.ext_fields)
+        topic = header.topic
+        online = [group for group, info in self._consumers.groups.items() if topic in info.subscriptions]
+        groups = dict.fromkeys([*online, *self._store.consumer_offset_table.groups_of(topic)])
+        answers.add(command, body=admin_bodies.GroupList(group_list=list(groups)).encode())
+
+    def _query_topics_by_consumer(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(admin_headers.QueryTopicsByConsumerRequestHeader, command.ext_fields)
+        topics = self._store.consumer_offset_table.topics_of(header.group)
+        body = bodies.TopicList(topic_list=topics, broker_addr=self._broker_addr)
+        answers.add(command, body=body.encode())
+
+    def _query_consume_time_span(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(admin_headers.QueryConsumeTimeSpanRequestHeader, command.ext_fields)
+        topic, store = header.topic, self._store
+        config = self._topics.select(topic)
+        if config is None:
+            answers.add(command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+            return
+        spans = []
+        for queue_id in range(config.write_queue_nums):
+            first, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+            begun_ms = store.store_timestamp(topic, queue_id, first)
+            offset = min(store.query_offset(header.group, topic, queue_id), end)
+            consumed_ms = store.store_timestamp(topic, queue_id, offset - 1) if offset > first else begun_ms
+            waits_since_ms = store.store_timestamp(topic, queue_id, max(offset, first))
+            spans.append(
+                admin_bodies.QueueTimeSpan(
+                    message_queue=self._queue(topic, queue_id),
+                    min_time_stamp=begun_ms,
+                    max_time_stamp=store.store_timestamp(topic, queue_id, end - 1),
+                    consume_time_stamp=consumed_ms,
+                    delay_time=max(now_ms - waits_since_ms, 0) if waits_since_ms >= 0 else 0,
+                )
+            )
+        answers.add(command, body=admin_bodies.QueryConsumeTimeSpanBody(consume_time_span_set=spans).encode())
+
+    def _progress(self, group: str, topic: str) -> dict[bodies.MessageQueue, admin_bodies.OffsetWrapper]:
+        """Each queue of a topic that exists."""
+        config, store = self._topics.select(topic), self._store
+        progress = {}
+        for queue_id in range(config.read_queue_nums if config is not None else 0):
+            end = store.max_offset(topic, queue_id)
+            offset = min(max(store.query_offset(group, topic, queue_id), 0), end)
+            last_ms = store.store_timestamp(topic, queue_id, offset - 1) if offset else 0
+            pulled = self._stats.pull_offset(group, topic, queue_id)
+            progress[self._queue(topic, queue_id)] = admin_bodies.OffsetWrapper(
+                broker_offset=end,
+                consumer_offset=offset,
+                pull_offset=min(max(offset, pulled), end),
+                last_timestamp=max(last_ms, 0),
+            )
+        return progress
+
+    def _queue(self, topic: str, queue_id: int) -> bodies.MessageQueue:
+        return bodies.MessageQueue(topic=topic, broker_name=self._broker_name, queue_id=queue_id)

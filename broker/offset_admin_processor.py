@@ -1,0 +1,194 @@
+"""Offsets of groups moved by hand: reset by time or to an offset (222), copied from another group (314).
+
+A reset is a change of the log like a commit. It leaves a mark at the queue, so that a consumer that is at work does not
+commit its old place over it: commits are ignored until the consumer's next pull, which is told the new offset (answer
+21) and takes the mark away. With useServerSideResetOffset=false clients are told instead (220), as 4.9 brokers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from broker.answers import Answers, RequestHandler, answer_applied
+from broker.broker_config import BrokerConfig
+from broker.client_channel import ClientChannel
+from broker.client_requests import ClientRequests
+from broker.consumer_manager import ConsumerManager
+from broker.subscription_group_manager import SubscriptionGroupManager
+from broker.topic_config_manager import TopicConfigManager
+from remoting import admin_bodies, admin_headers, bodies, headers
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from store.state.state_proposals import ProposeStatus
+from store.state.state_record import CommitOffset, ResetOffset, StateChange
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+
+class OffsetAdminProcessor:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        client_requests: ClientRequests,
+        wake_queue: Callable[[str, int], None],
+    ) -> None:
+        """`wake_queue(topic, queue_id)` has held pulls of a queue look again."""
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._client_requests = client_requests
+        self._wake_queue = wake_queue
+        self.handlers: dict[int, RequestHandler] = {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset_offset,
+            RequestCode.CLONE_GROUP_OFFSET: self._clone_group_offset,
+        }
+
+    def _reset_offset(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(admin_headers.ResetOffsetRequestHeader, command.ext_fields)
+        topic, group = header.topic, header.group
+        config = self._topics.select(topic)
+        if config is None:
+            answers.add(command, ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+            return
+        if self._store.subscription_group_table.get(group) is None:
+            remark = f"Group {group} does not exist"
+            answers.add(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            return
+        queue_ids = range(config.read_queue_nums)
+        if header.queue_id is not None and header.queue_id >= 0:
+            queue_ids = range(header.queue_id, header.queue_id + 1)
+        offsets = {}
+        for queue_id in queue_ids:
+            offset = header.offset if len(queue_ids) == 1 else None
+            fault = self._offset_fault(topic, queue_id, config.read_queue_nums, offset)
+            if fault is not None:
+                answers.add(command, ResponseCode.SYSTEM_ERROR, fault)
+                return
+            if offset is None or offset < 0:
+                offset = self._offset_by_time(topic, queue_id, header.timestamp)
+            offsets[queue_id] = offset
+        if not offsets:
+            answers.add(command, ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+        elif self._config.use_server_side_reset_offset:
+            changes = [ResetOffset(group, topic, queue_id, offset) for queue_id, offset in offsets.items()]
+
+            def wake_held() -> None:
+                for queue_id in offsets:
+                    self._wake_queue(topic, queue_id)
+
+            body = self._reset_body(topic, offsets)
+            self._propose_all(answers, command, changes, body, now_ms, wake_held)
+        else:
+            self._tell_clients(answers, command, header, offsets)
+
+    def _offset_fault(self, topic: str, queue_id: int, queue_nums: int, offset: int | None) -> str | None:
+        if queue_id >= queue_nums:
+            return f"queue {queue_id} of topic {topic}: it has {queue_nums} to read from"
+        low, high = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+        if offset is not None and offset >= 0 and not low <= offset <= high:
+            return f"Target offset {offset} not in consume queue range [{low}-{high}]"
+        return None
+
+    def _offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        if timestamp < 0:
+            return self._store.max_offset(topic, queue_id)
+        return self._store.offset_by_time(topic, queue_id, timestamp)
+
+    def _tell_clients(
+        self,
+        answers: Answers,
+        command: RemotingCommand,
+        header: admin_headers.ResetOffsetRequestHeader,
+        offsets: dict[int, int],
+    ) -> None:
+        """Each client takes the offsets of its own queues and commits them."""
+        group_info = self._consumers.groups.get(header.group)
+        if group_info is None:
+            remark = (
+                f"Consumer not online, so can not reset online consumer. Consumer group: {header.group}. "
+                "Reset it while it is offline, or set useServerSideResetOffset=true"
+            )
+            answers.add(command, ResponseCode.CONSUMER_NOT_ONLINE, remark)
+            return
+        if not header.is_force:
+            # Only back: a consumer that is behind the time stays where it is.
+            for queue_id, offset in offsets.items():
+                committed = self._store.query_offset(header.group, header.topic, queue_id)
+                if 0 <= committed < offset:
+                    offsets[queue_id] = committed
+        body = self._reset_body(header.topic, offsets)
+        fields = {
+            "topic": header.topic,
+            "group": header.group,
+            "timestamp": str(header.timestamp),
+            "isForce": "false",
+        }
+        for info in group_info.channels.values():
+            code = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
+            self._client_requests.notify(info.channel, code, fields, body)
+        answers.add(command, body=body)
+
+    def _reset_body(self, topic: str, offsets: dict[int, int]) -> bytes:
+        name = self._config.broker_name
+        table = {
+            bodies.MessageQueue(topic=topic, broker_name=name, queue_id=queue_id): offset
+            for queue_id, offset in offsets.items()
+        }
+        return admin_bodies.ResetOffsetBody(offset_table=table).encode()
+
+    def _clone_group_offset(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(admin_headers.CloneGroupOffsetRequestHeader, command.ext_fields)
+        table = self._store.consumer_offset_table
+        topics = [header.topic] if header.topic else table.topics_of(header.src_group)
+        if self._groups.find(header.dest_group, now_ms) is None:
+            remark = f"Group {header.dest_group} not exist!"
+            answers.add(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            return
+        changes = [
+            CommitOffset(header.dest_group, topic, queue_id, offset)
+            for topic in topics
+            if self._topics.select(topic) is not None
+            for queue_id, offset in table.queues_of(header.src_group, topic).items()
+        ]
+        if changes:
+            self._propose_all(answers, command, changes, b"", now_ms)
+        else:
+            answers.add(command)
+
+    def _propose_all(
+        self,
+        answers: Answers,
+        command: RemotingCommand,
+        changes: Sequence[StateChange],
+        body: bytes,
+        now_ms: int,
+        on_applied: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Answers with `body` when all are applied, and for what became of the first that was not otherwise."""
+        statuses: list[ProposeStatus] = []
+
+        def on_done(status: ProposeStatus) -> None:
+            statuses.append(status)
+            if len(statuses) < len(changes):
+                return
+            failed = [item for item in statuses if item is not ProposeStatus.APPLIED]
+            if failed:
+                answer_applied(answers, command)(failed[0])
+            else:
+                on_applied()
+                answers.add(command, body=body)
+
+        for change in changes:
+            self._store.propose(change, on_done, now_ms)

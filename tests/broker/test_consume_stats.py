@@ -1,0 +1,136 @@
+"""Progress and lag of consumers, and who consumes what."""
+
+from __future__ import annotations
+
+import pytest
+from one_broker import OneBroker, RecordingChannel, heart_beat, pull_fields, send_fields
+
+from remoting.admin_bodies import (
+    ConsumeStats,
+    ConsumeStatsList,
+    GroupList,
+    OffsetWrapper,
+    QueryConsumeTimeSpanBody,
+)
+from remoting.bodies import MessageQueue, TopicList
+from remoting.codes import RequestCode, ResponseCode
+
+QUEUE = MessageQueue(topic="T", broker_name="golden-a", queue_id=0)
+
+
+def send(broker: OneBroker, count: int = 1) -> None:
+    for _ in range(count):
+        answer = broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"m")
+        assert answer.code == ResponseCode.SUCCESS
+
+
+def commit(broker: OneBroker, offset: int, group: str = "g") -> None:
+    fields = {"consumerGroup": group, "topic": "T", "queueId": "0", "commitOffset": str(offset)}
+    assert broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields).code == ResponseCode.SUCCESS
+
+
+def stats(broker: OneBroker, **more: str) -> ConsumeStats:
+    answer = broker.ask(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", **more})
+    assert answer.code == ResponseCode.SUCCESS
+    return ConsumeStats.decode(answer.body)
+
+
+def test_lag_is_told_queue_by_queue(broker: OneBroker) -> None:
+    send(broker, 3)
+    commit(broker, 2)
+    found = stats(broker)
+    assert len(found.offset_table) == 4
+    assert found.offset_table[QUEUE] == OffsetWrapper(
+        broker_offset=3,
+        consumer_offset=2,
+        pull_offset=2,
+        last_timestamp=broker.store.store_timestamp("T", 0, 1),
+    )
+
+
+def test_a_commit_behind_the_end_gives_no_negative_lag(broker: OneBroker) -> None:
+    send(broker)
+    commit(broker, 99)
+    offsets = stats(broker).offset_table[QUEUE]
+    assert (offsets.broker_offset, offsets.consumer_offset) == (1, 1)
+
+
+def test_a_pull_shows_as_pull_offset_before_its_commit(broker: OneBroker) -> None:
+    send(broker, 3)
+    commit(broker, 1)
+    broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T", 0, 2))
+    assert stats(broker).offset_table[QUEUE].pull_offset == 2
+
+
+def test_a_group_without_offsets_has_no_progress_unless_the_topic_is_named(broker: OneBroker) -> None:
+    send(broker, 2)
+    assert stats(broker).offset_table == {}
+    offsets = stats(broker, topic="T").offset_table[QUEUE]
+    assert (offsets.broker_offset, offsets.consumer_offset) == (2, 0)
+
+
+def test_a_topic_that_a_group_online_no_longer_subscribes_is_left_out(broker: OneBroker) -> None:
+    send(broker)
+    commit(broker, 1)
+    broker.ask(RequestCode.HEART_BEAT, {}, heart_beat("c1", topics=("U",)))
+    assert stats(broker).offset_table == {}
+
+
+def test_consumed_messages_give_a_rate(broker: OneBroker) -> None:
+    broker.run_for(10_100)
+    send(broker, 20)
+    commit(broker, 0)
+    broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T", 0, 0))
+    broker.run_for(10_000)
+    assert stats(broker).consume_tps == pytest.approx(20 / 10, rel=0.1)
+    broker.run_for(80_000)
+    assert stats(broker).consume_tps == 0.0
+
+
+def test_all_groups_of_the_broker_are_told_with_their_sum(broker: OneBroker) -> None:
+    send(broker, 3)
+    commit(broker, 1)
+    commit(broker, 3, "h")
+    answer = broker.ask(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"})
+    found = ConsumeStatsList.decode(answer.body)
+    assert [list(item) for item in found.consume_stats_list] == [["g"], ["h"]]
+    assert found.total_diff == 2
+    answer = broker.ask(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "true"})
+    assert ConsumeStatsList.decode(answer.body).total_diff == 0
+
+
+def test_who_consumes_a_topic_and_what_a_group_consumes(broker: OneBroker) -> None:
+    send(broker)
+    commit(broker, 1)
+    broker.ask(RequestCode.HEART_BEAT, {}, heart_beat("c1", group="online"))
+    answer = broker.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "T"})
+    assert GroupList.decode(answer.body).group_list == ["online", "g"]
+    answer = broker.ask(RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "g"})
+    assert TopicList.decode(answer.body).topic_list == ["T"]
+
+
+def test_lag_in_time_is_the_age_of_the_first_message_that_waits(broker: OneBroker) -> None:
+    send(broker)
+    broker.run_for(1000)
+    send(broker)
+    commit(broker, 1)
+    broker.run_for(500)
+    ask = RequestCode.QUERY_CONSUME_TIME_SPAN
+    spans = QueryConsumeTimeSpanBody.decode(broker.ask(ask, {"group": "g", "topic": "T"}).body)
+    span = spans.consume_time_span_set[0]
+    first_ms, second_ms = (broker.store.store_timestamp("T", 0, offset) for offset in (0, 1))
+    assert (span.min_time_stamp, span.max_time_stamp) == (first_ms, second_ms)
+    assert span.consume_time_stamp == first_ms
+    assert span.delay_time == broker.now_ms - second_ms
+    commit(broker, 2)
+    spans = QueryConsumeTimeSpanBody.decode(broker.ask(ask, {"group": "g", "topic": "T"}).body)
+    assert spans.consume_time_span_set[0].delay_time == 0
+    assert broker.ask(ask, {"group": "g", "topic": "none"}).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_a_new_leader_counts_from_zero(broker: OneBroker) -> None:
+    send(broker, 2)
+    broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T", 0, 1), channel=RecordingChannel(3))
+    assert broker.controller.stats.pull_offset("g", "T", 0) == 1
+    broker.controller.stats.start_serving()
+    assert broker.controller.stats.pull_offset("g", "T", 0) == 0

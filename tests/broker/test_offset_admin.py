@@ -1,0 +1,165 @@
+"""Offsets moved by hand: reset by time, by number, for consumers at work and away; copied to another group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from one_broker import OneBroker, RecordingChannel, heart_beat, pull_fields, send_fields
+
+from remoting.admin_bodies import ResetOffsetBody
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+
+RESET = {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true"}
+SUSPEND = "6"
+
+
+@pytest.fixture
+def sent(broker: OneBroker) -> OneBroker:
+    """Five messages in queue 0; the group has consumed all of them."""
+    fill(broker)
+    return broker
+
+
+def fill(broker: OneBroker) -> None:
+    for _ in range(5):
+        assert broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"m").code == ResponseCode.SUCCESS
+        broker.run_for(1000)
+    assert commit(broker, 5).code == ResponseCode.SUCCESS
+
+
+def commit(broker: OneBroker, offset: int) -> RemotingCommand:
+    fields = {"consumerGroup": "g", "topic": "T", "queueId": "0", "commitOffset": str(offset)}
+    return broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+
+def pull(broker: OneBroker, offset: int, **more: str) -> RemotingCommand:
+    return broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T", 0, offset, **more))
+
+
+def reset(broker: OneBroker, **more: str) -> dict[int, int]:
+    answer = broker.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {**RESET, **more})
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    table = ResetOffsetBody.decode(answer.body).offset_table
+    return {queue.queue_id: offset for queue, offset in table.items()}
+
+
+def test_a_reset_by_time_moves_every_queue(sent: OneBroker) -> None:
+    third_ms = sent.store.store_timestamp("T", 0, 2)
+    assert reset(sent, timestamp=str(third_ms)) == {0: 2, 1: 0, 2: 0, 3: 0}
+    assert sent.store.query_offset("g", "T", 0) == 2
+
+
+def test_a_negative_time_means_the_end_of_each_queue(sent: OneBroker) -> None:
+    commit(sent, 1)
+    assert reset(sent, timestamp="-1", queueId="-1", offset="-1") == {0: 5, 1: 0, 2: 0, 3: 0}
+
+
+def test_one_queue_is_reset_to_an_offset(sent: OneBroker) -> None:
+    assert reset(sent, queueId="0", offset="3") == {0: 3}
+    assert sent.store.query_offset("g", "T", 0) == 3
+
+
+def test_a_consumer_at_work_is_told_at_its_next_pull_and_cannot_undo_the_reset(sent: OneBroker) -> None:
+    reset(sent, queueId="0")
+    answer = commit(sent, 5)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, "Offset has been previously reset")
+    told = pull(sent, 5, sysFlag="5", commitOffset="5")
+    assert (told.code, told.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
+    assert told.ext_fields["nextBeginOffset"] == "0"
+    sent.run_for(100)
+    assert sent.store.query_offset("g", "T", 0) == 0
+    assert pull(sent, 0).remark == "FOUND"
+    assert commit(sent, 4).remark is None
+    assert sent.store.query_offset("g", "T", 0) == 4
+
+
+def test_a_oneway_commit_that_waits_does_not_overtake_the_reset(sent: OneBroker) -> None:
+    fields = {"consumerGroup": "g", "topic": "T", "queueId": "0", "commitOffset": "4"}
+    sent.receive([sent.new_request(RequestCode.UPDATE_CONSUMER_OFFSET, fields, oneway=True)])
+    reset(sent, queueId="0", offset="1")
+    sent.run_for(100)
+    assert sent.store.query_offset("g", "T", 0) == 1
+
+
+def test_a_held_pull_is_told_at_once(sent: OneBroker) -> None:
+    command = sent.new_request(RequestCode.PULL_MESSAGE, pull_fields("T", 0, 5, sysFlag=SUSPEND))
+    channel = RecordingChannel(5)
+    sent.receive([command], channel)
+    assert channel.response_to(command.opaque) is None
+    reset(sent, queueId="0")
+    told = channel.response_to(command.opaque)
+    assert told is not None
+    assert told.remark == "OFFSET_RESET"
+
+
+def test_a_reset_outlives_a_restart_with_its_mark(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path)
+    fill(broker)
+    reset(broker, queueId="0", offset="1")
+    broker.close()
+    again = OneBroker(tmp_path, now_ms=broker.now_ms + 1000)
+    assert commit(again, 5).remark == "Offset has been previously reset"
+    assert pull(again, 5).ext_fields["nextBeginOffset"] == "1"
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "remark"),
+    [
+        ({"topic": "none"}, ResponseCode.TOPIC_NOT_EXIST, "Topic none does not exist"),
+        ({"group": "none"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "Group none does not exist"),
+        (
+            {"queueId": "0", "offset": "6"},
+            ResponseCode.SYSTEM_ERROR,
+            "Target offset 6 not in consume queue range [0-5]",
+        ),
+        ({"queueId": "4"}, ResponseCode.SYSTEM_ERROR, "queue 4 of topic T: it has 4 to read from"),
+    ],
+)
+def test_resets_that_are_refused(sent: OneBroker, more: dict[str, str], code: int, remark: str) -> None:
+    answer = sent.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {**RESET, **more})
+    assert (answer.code, answer.remark) == (code, remark)
+    assert sent.store.query_offset("g", "T", 0) == 5
+
+
+def test_a_member_that_does_not_serve_resets_nothing(sent: OneBroker) -> None:
+    sent.step_down()
+    answer = sent.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET)
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+def test_without_server_side_resets_the_clients_are_told(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path, "useServerSideResetOffset=false\n")
+    fill(broker)
+    answer = broker.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET)
+    assert answer.code == ResponseCode.CONSUMER_NOT_ONLINE
+    client = RecordingChannel(7)
+    broker.ask(RequestCode.HEART_BEAT, {}, heart_beat("c1"), client)
+    assert reset(broker)[0] == 0
+    (told,) = [c for c in client.received if c.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET]
+    table = ResetOffsetBody.decode(told.body).offset_table
+    assert {queue.queue_id: offset for queue, offset in table.items()} == {0: 0, 1: 0, 2: 0, 3: 0}
+    assert broker.store.query_offset("g", "T", 0) == 5
+    commit(broker, 1)
+    assert reset(broker, timestamp="-1", isForce="false")[0] == 1
+    broker.close()
+
+
+def test_offsets_are_copied_to_another_group(sent: OneBroker) -> None:
+    fields = {"srcGroup": "g", "destGroup": "h", "topic": "T", "offline": "false"}
+    assert sent.ask(RequestCode.CLONE_GROUP_OFFSET, fields).code == ResponseCode.SUCCESS
+    assert sent.store.query_offset("h", "T", 0) == 5
+    fields = {"srcGroup": "h", "destGroup": "i"}
+    assert sent.ask(RequestCode.CLONE_GROUP_OFFSET, fields).code == ResponseCode.SUCCESS
+    assert sent.store.query_offset("i", "T", 0) == 5
+    assert (
+        sent.ask(RequestCode.CLONE_GROUP_OFFSET, {**fields, "srcGroup": "none"}).code == ResponseCode.SUCCESS
+    )
+
+
+def test_deleting_a_group_takes_its_marks_along(sent: OneBroker) -> None:
+    reset(sent, queueId="0")
+    sent.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": "true"})
+    assert sent.store.consumer_offset_table.resets == {}

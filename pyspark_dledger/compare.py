@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from dledger.entry import ENTRY_HEADER_SIZE
 from pyspark_dledger.entry_scan import Run, scan, up_to
-from pyspark_dledger.log_judge import ReplicaLog
 from pyspark_dledger.log_part import digest, digests_of, range_bits
+from pyspark_dledger.replica_log import ReplicaLog
 from pyspark_dledger.work import DataRange
 
 _CHAIN_AT = slice(36, 40)
@@ -78,14 +78,15 @@ class Difference:
 
 
 def reread(unit: Reread) -> Iterator[tuple[int, Rows]]:
-    """Raises OSError."""
+    """Of a file that is gone, nothing: retention took it while the validation ran. Raises OSError."""
     bits = range_bits(unit.range.replica.layout)
-    for run in scan(unit.range):
-        if not isinstance(run, Run):
-            continue
-        cut = up_to(run, unit.read_to)
-        if cut is not None:
-            yield from _rows(cut, unit.range.replica.name, unit.keys, bits)
+    try:
+        for run in scan(unit.range):
+            cut = up_to(run, unit.read_to) if isinstance(run, Run) else None
+            if cut is not None:
+                yield from _rows(cut, unit.range.replica.name, unit.keys, bits)
+    except FileNotFoundError:
+        return
 
 
 def _rows(run: Run, replica: str, keys: frozenset[int], bits: int) -> Iterator[tuple[int, Rows]]:
@@ -125,11 +126,16 @@ class RangeJudge:
         majority = len(self.holdings) // 2 + 1
         agreed = -1
         open_difference: Difference | None = None
+        start, end = key << self.bits, (key + 1 << self.bits) - 1
+        lost = {
+            holding.replica: [(first, last) for first, last in holding.lost if first <= end and last >= start]
+            for holding in self.holdings
+        }
         for ordinal in sorted(set().union(*(of_replica.keys() for of_replica in rows.values()))):
             held = {
                 holding.replica: rows[holding.replica].get(ordinal)
                 for holding in self.holdings
-                if holding.first <= ordinal <= holding.last and not _is_in(ordinal, holding.lost)
+                if holding.first <= ordinal <= holding.last and not _is_in(ordinal, lost[holding.replica])
             }
             sides: dict[int, list[str]] = {}
             for name, row in held.items():
@@ -232,17 +238,16 @@ class SumTable:
             key for key in keys if len({self._sum(name, key) for name in self._holders(key)}) > 1
         )
 
-    def last_equal(self, wanted: int, term_at: Mapping[str, ReplicaLog], newest_term: int) -> int:
-        """The last ordinal of a range that at least `wanted` replicas hold, all alike, with an entry of the newest term
-        at its end; -1: there is none."""
+    def last_equal(self, logs: Mapping[str, ReplicaLog], newest_term: int) -> int:
+        """The last ordinal of a range that a majority holds, all alike, with an entry of the newest term at its end;
+        -1: there is none."""
         differing = self.differing()
-        for key in sorted(set().union(*self._sums.values()), reverse=True):
+        for key in sorted(set().union(*self._sums.values()) - differing, reverse=True):
             holders = self._holders(key)
-            if key in differing or len(holders) < wanted:
-                continue
-            last = min((key + 1 << self._bits) - 1, term_at[holders[0]].last_ordinal)
-            if term_at[holders[0]].term_at(last) == newest_term:
-                return last
+            if len(holders) > len(self._holdings) // 2:
+                last = min((key + 1 << self._bits) - 1, logs[holders[0]].last_ordinal)
+                if logs[holders[0]].term_at(last) == newest_term:
+                    return last
         return -1
 
     def _sum(self, replica: str, key: int) -> tuple[int, int]:

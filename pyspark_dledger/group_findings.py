@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from pyspark_dledger.compare import Difference
 from pyspark_dledger.findings import Finding, Kind
-from pyspark_dledger.log_judge import ReplicaLog
 from pyspark_dledger.replica import Replica
+from pyspark_dledger.replica_log import ReplicaLog
 
 
 def difference_findings(
     logs: Sequence[ReplicaLog], differences: Sequence[Difference], committed_index: int
 ) -> Iterator[Finding]:
-    """Above the group's commit a difference is what elections leave; the members mend it themselves. So is the tail of a
-    member that was down while the others went on without it, wherever that is by now."""
+    """Above the group's commit a difference is what elections leave, and the members mend it themselves. So is the tail
+    of a member that was down while the others went on without it, wherever that is by now."""
     for difference in differences:
         if not logs[0].is_ordered_by_index:
             yield _position_finding(logs, difference)

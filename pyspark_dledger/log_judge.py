@@ -6,20 +6,20 @@ cannot be read leaves no gap in the indexes and breaks no chain.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
-from dledger.entry import ENTRY_HEADER, ENTRY_HEADER_SIZE, GENESIS_CHAIN, chain_after, parse_header
+from dledger.entry import parse_header
 from pyspark_dledger.entry_faults import Examined, Fault
+from pyspark_dledger.fault_ranges import grouped, with_indexes
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.log_layout import Hole, LogLine, neighbours
-from pyspark_dledger.log_part import Segment, is_chained, is_linked
-from pyspark_dledger.replica import Layout, Replica
-from pyspark_dledger.validation_report import DamagedRange, TermRun
+from pyspark_dledger.log_links import LinkJudge
+from pyspark_dledger.log_part import Segment, is_linked
+from pyspark_dledger.replica import Layout
+from pyspark_dledger.replica_log import ReplicaLog, durable_index
+from pyspark_dledger.validation_report import TermRun
 
-_INDEX_AT: Final = 8
 # What a crash can leave where entries were being written; a missing file is none of it.
 _TORN_KINDS: Final = (Kind.BODY_CRC, Kind.DAMAGED_HEADER, Kind.WRONG_POS, Kind.BAD_BLANK)
 _SAYS: Final = {
@@ -29,69 +29,9 @@ _SAYS: Final = {
 }
 
 
-@dataclass(slots=True)
-class ReplicaLog:
-    """The verdict, and what the comparison with other replicas needs to know.
-
-    `lost`: ordinals (indexes; positions in a CommitLog), inclusive, of entries that a finding already names: they take
-    no part in the comparison. `disowned`: positions of entries that say the index of another one. `damaged`: byte
-    ranges that should be entries and are none.
-    """
-
-    replica: Replica
-    begin_index: int = 0
-    end_index: int = -1
-    begin_pos: int = 0
-    end_pos: int = 0
-    chain_crc: int = 0
-    entry_count: int = 0
-    message_count: int = 0
-    bytes_read: int = 0
-    term_runs: list[TermRun] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    lost: list[tuple[int, int]] = field(default_factory=list)
-    disowned: set[int] = field(default_factory=set)
-    damaged: list[tuple[int, int]] = field(default_factory=list)
-
-    @property
-    def is_ordered_by_index(self) -> bool:
-        return self.replica.layout is Layout.DLEDGER
-
-    @property
-    def first_ordinal(self) -> int:
-        return self.begin_index if self.is_ordered_by_index else self.begin_pos
-
-    @property
-    def last_ordinal(self) -> int:
-        return self.end_index if self.is_ordered_by_index else self.end_pos - 1
-
-    @property
-    def end_term(self) -> int:
-        return self.term_runs[-1].term if self.term_runs else -1
-
-    def term_at(self, index: int) -> int:
-        number = bisect_right(self.term_runs, index, key=lambda run: run.first_index) - 1
-        return self.term_runs[number].term if number >= 0 else -1
-
-    @property
-    def damaged_ranges(self) -> tuple[DamagedRange, ...]:
-        return tuple(
-            DamagedRange(finding.first_index, finding.last_index, str(finding.kind))
-            for finding in self.findings
-            if finding.first_index is not None and finding.last_index is not None
-        )
-
-
 def judge_log(line: LogLine, examined: Sequence[Examined], *, read_to: int | None = None) -> ReplicaLog:
     """`read_to`: entries behind this index were not read (a live replica); None: all were."""
     return _Judge(line, {found.pos: found for found in examined}, read_to).judge()
-
-
-def durable_index(replica: Replica) -> int:
-    """What the replica's own small files say is surely in its log."""
-    mark_index = replica.mark.index if replica.mark is not None else -1
-    java_end = replica.java_end_index if replica.stopped_cleanly else -1
-    return max(mark_index, replica.applied_index, replica.java_committed_index, java_end)
 
 
 class _Judge:
@@ -110,6 +50,7 @@ class _Judge:
     def judge(self) -> ReplicaLog:
         self._line.items[:] = self._joined_over_blanks()
         steps = self._without_stale(list(neighbours(self._line)))
+        links = LinkJudge(self._log, self._line.segments)
         for number, (before, holes, after) in enumerate(steps):
             if after is None:
                 self._judge_tail(before, holes)
@@ -118,11 +59,11 @@ class _Judge:
                 break  # the log was torn here: what lies behind does not count
             following = steps[number + 1] if number + 1 < len(steps) else (None, [], None)
             next_segment = following[2] if self._are_blanks(following[1]) else None
-            self._judge_link(before, holes, after, next_segment)
+            links.judge(before, after, next_segment, is_adjacent=self._are_blanks(holes))
             self._segments.append(after)
         self._summarize()
         self._judge_marks()
-        self._log.findings = list(_grouped(self._log.findings))
+        self._log.findings = list(grouped(self._log.findings))
         return self._log
 
     def _joined_over_blanks(self) -> list[Segment | Hole]:
@@ -143,132 +84,6 @@ class _Judge:
             items.append(item)
         return items
 
-    # -- links -------------------------------------------------------------------------------------------------
-
-    def _judge_link(
-        self, before: Segment | None, holes: Sequence[Hole], after: Segment, following: Segment | None
-    ) -> None:
-        if not after.first_header or after.first_pos in self._explained:
-            return
-        if not self._are_blanks(holes):
-            # Entries between are lost; the terms can still be compared.
-            if before is not None and after.first_index <= before.last_index:
-                self._judge_indexes(before, after)
-            elif before is not None and after.first_term < before.last_term:
-                self._non_monotonic(before, after)
-            return
-        if before is None:
-            before = self._virtual_start(after)
-            if before is None:
-                return
-        is_alone = after.count == 1
-        if after.first_index != before.last_index + 1:
-            if is_alone and self._lies_about_index(before, after, following):
-                index = before.last_index + 1
-                reason = f"it says index {after.first_index}"
-                self._name(Kind.DAMAGED_HEADER, after.first_pos, index, index, reason)
-                self._log.disowned.add(after.first_pos)
-                if following is not None:
-                    self._explained.add(following.first_pos)
-            else:
-                self._judge_indexes(before, after)
-                if after.first_term < before.last_term:
-                    self._non_monotonic(before, after)
-            return
-        if after.first_term < before.last_term:
-            self._non_monotonic(before, after)
-            return
-        if is_chained(before.last_header, after.first_header):
-            return
-        self._judge_chain(before, after, following if is_alone else None)
-
-    def _judge_chain(self, before: Segment, after: Segment, following: Segment | None) -> None:
-        """`following` if `after` is a single entry."""
-        first = after.first_index
-        if not after.has_crcs:
-            reason = "its CRC fields are 0, those of the entry before are not"
-            self._name(Kind.CHAIN_CRC, after.first_pos, first, after.last_index, reason)
-            return
-        stored = parse_header(after.first_header)
-        computed = chain_after(after.first_header, parse_header(before.last_header).chain_crc)
-        reason = f"{stored.chain_crc & 0xFFFFFFFF:#010x} stored, {computed & 0xFFFFFFFF:#010x} computed"
-        if following is not None and following.has_crcs and following.first_index == first + 1:
-            next_header = parse_header(following.first_header)
-            if next_header.term < stored.term and next_header.term >= before.last_term:
-                reason = f"term {stored.term} between terms {before.last_term} and {next_header.term}"
-                self._name(Kind.NON_MONOTONIC_TERM, after.first_pos, first, first, reason)
-                self._explained.add(following.first_pos)
-                return
-            if chain_after(following.first_header, computed) == next_header.chain_crc:
-                # The next entry goes on over the value that should be here.
-                self._explained.add(following.first_pos)
-        self._name(Kind.CHAIN_CRC, after.first_pos, first, first, reason)
-
-    def _lies_about_index(self, before: Segment, after: Segment, following: Segment | None) -> bool:
-        expected = before.last_index + 1
-        if after.has_crcs and before.has_crcs:
-            header = after.first_header
-            righted = header[:_INDEX_AT] + expected.to_bytes(8, "big") + header[_INDEX_AT + 8 :]
-            chain = parse_header(before.last_header).chain_crc
-            if chain_after(righted, chain) == parse_header(header).chain_crc:
-                return True
-            if is_chained(before.last_header, header):
-                return False  # whoever wrote it meant it
-        return following is None or following.first_index == expected + 1
-
-    def _judge_indexes(self, before: Segment, after: Segment) -> None:
-        first, expected = after.first_index, before.last_index + 1
-        if first > expected:
-            for start, end in _not_covered(expected, first - 1, self._line.segments):
-                reason = f"entry {first} follows entry {before.last_index}"
-                self._name(Kind.GAP, after.first_pos, start, end, reason)
-            return
-        twice = [
-            (max(first, other.first_index), min(after.last_index, other.last_index))
-            for other in self._segments
-            if other.first_index <= after.last_index and other.last_index >= first
-        ]
-        if twice:
-            start, end = min(start for start, _ in twice), max(end for _, end in twice)
-            reason = f"entry {first} follows entry {before.last_index}"
-            self._name(Kind.DUPLICATE_INDEX, after.first_pos, start, end, reason)
-        else:
-            reason = f"entry {first} follows entry {before.last_index}"
-            self._name(Kind.ORDER, after.first_pos, first, after.last_index, reason)
-
-    def _non_monotonic(self, before: Segment, after: Segment) -> None:
-        low = after.first_term
-        if (
-            not before.has_crcs
-            and len(before.term_begins) > 1
-            and before.term_begins[-1][1] == before.last_index
-            and before.term_begins[-2][0] <= low
-        ):
-            # Without a chain: the single entry that stands out.
-            index, pos = before.last_index, parse_header(before.last_header).pos
-            reason = f"term {before.last_term} between terms {before.term_begins[-2][0]} and {low}"
-            self._name(Kind.NON_MONOTONIC_TERM, pos, index, index, reason)
-            return
-        last = next(
-            (index - 1 for term, index in after.term_begins if term >= before.last_term), after.last_index
-        )
-        reason = f"term {low} after term {before.last_term}"
-        self._name(Kind.NON_MONOTONIC_TERM, after.first_pos, after.first_index, last, reason)
-
-    def _virtual_start(self, after: Segment) -> Segment | None:
-        """The entry before the log's first one, where something says what it was."""
-        replica, mark = self._replica, self._replica.mark
-        if replica.begin_pos == 0:
-            index, term, chain = -1, -1, GENESIS_CHAIN
-        elif mark is not None and mark.before_begin_index == after.first_index - 1:
-            index, term, chain = mark.before_begin_index, mark.before_begin_term, mark.before_begin_chain
-        else:
-            return None
-        crc = 1 if after.has_crcs else 0
-        header = ENTRY_HEADER.pack(1, ENTRY_HEADER_SIZE, index, term, 0, 0, chain, crc, 0)
-        begins = [(term, index)]
-        return Segment(0, 0, index, index, 1, header, header, after.has_crcs, 0, begins, {})
-
     # -- holes -------------------------------------------------------------------------------------------------
 
     def _is_blank(self, hole: Hole) -> bool:
@@ -287,13 +102,15 @@ class _Judge:
         last = after.first_index - 1
         if not is_by_index:
             first = last = -1
-        faults = list(_filled(self._faults(holes, is_lossless=is_by_index and first > last), first, last))
+        faults = list(
+            with_indexes(self._faults(holes, is_lossless=is_by_index and first > last), first, last)
+        )
         durable = durable_index(self._replica)
         torn = next((fault for fault in faults if self._is_torn(fault, durable)), None)
         if torn is not None and durable >= 0:
-            self._torn(torn.pos, self._line.items[-1].end_pos, torn.first_index) if isinstance(
-                self._line.items[-1], Hole
-            ) else self._torn(torn.pos, self._line.items[-1].next_pos, torn.first_index)
+            last_item = self._line.items[-1]
+            end_pos = last_item.end_pos if isinstance(last_item, Hole) else last_item.next_pos
+            self._torn(torn.pos, end_pos, torn.first_index)
             return False
         for fault in faults:
             self._report(fault)
@@ -351,7 +168,7 @@ class _Judge:
         if before is not None and before.last_index < 0:
             expected = -1
         durable = durable_index(self._replica)
-        for fault in _filled(faults, expected, -1):
+        for fault in with_indexes(faults, expected, -1):
             if self._read_to is not None and fault.first_index > self._read_to:
                 continue
             if self._is_torn(fault, durable):
@@ -383,7 +200,7 @@ class _Judge:
             Finding(
                 kind=Kind.TORN_TAIL,
                 replica=self._replica.name,
-                file=self._file_of(pos),
+                file=self._log.file_of(pos),
                 first_index=known,
                 last_index=known,
                 sentence=sentence,
@@ -426,7 +243,7 @@ class _Judge:
             Finding(
                 kind=fault.kind,
                 replica=self._replica.name,
-                file=self._file_of(fault.pos),
+                file=self._log.file_of(fault.pos),
                 first_index=first if first is not None else last,
                 last_index=last,
                 count=max(count, 1),
@@ -444,39 +261,6 @@ class _Judge:
         if fault.kind is Kind.WRONG_FILE_BASE:
             return f"The file's name says position {fault.pos}, {fault.reason}."
         return f"Position {fault.pos}: {fault.reason}."
-
-    def _name(self, kind: Kind, pos: int, first: int, last: int, reason: str) -> None:
-        """A finding about entries that can be read; they take no part in the comparison."""
-        words = {
-            Kind.CHAIN_CRC: "The entry does not follow from the one before it: chain",
-            Kind.DAMAGED_HEADER: "The header is not the one that was written:",
-            Kind.NON_MONOTONIC_TERM: "Terms never fall in a log:",
-            Kind.GAP: "Entries are missing:",
-            Kind.DUPLICATE_INDEX: "Indexes are there twice:",
-            Kind.ORDER: "Entries are not in the order of their indexes:",
-        }
-        self._log.findings.append(
-            Finding(
-                kind=kind,
-                replica=self._replica.name,
-                file=self._file_of(pos),
-                first_index=first,
-                last_index=last,
-                count=last - first + 1,
-                sentence=f"{words[kind]} {reason} at position {pos}.",
-            )
-        )
-        if kind is not Kind.DUPLICATE_INDEX:
-            self._log.lost.append((first, last))
-
-    def _file_of(self, pos: int) -> str:
-        files = self._replica.data_files
-        number = bisect_right(files, pos, key=lambda file: file.base) - 1
-        size = self._replica.data_file_size
-        if number >= 0 and pos < files[number].base + size:
-            return self._replica.relative(files[number].path)
-        missing = pos - pos % size if size else pos
-        return self._replica.relative(f"{self._replica.data_directory}/{missing:020d}")
 
     # -- summary -----------------------------------------------------------------------------------------------
 
@@ -520,56 +304,6 @@ class _Judge:
             self._log.damaged.append((self._log.end_pos, 2**63 - 1))
 
 
-def _filled(faults: Sequence[Fault] | Iterator[Fault], first: int, last: int) -> Iterator[Fault]:
-    """Faults between two sound entries, with the indexes that follow from these: `first` .. `last` are missing.
-
-    -1: not known. Two neighbours of which neither says where it meets the other are one.
-    """
-    if 0 <= last < first:
-        first = last = -1  # no entry is missing
-    merged: list[Fault] = []
-    expected = first
-    for fault in faults:
-        if fault.kind in (Kind.BAD_BLANK, Kind.WRONG_FILE_BASE, Kind.STALE_BYTES):
-            merged.append(fault)
-            expected = expected if fault.kind is Kind.BAD_BLANK else -1
-            continue
-        if fault.first_index < 0 and expected >= 0 and (last < 0 or expected <= last):
-            fault = replace(fault, first_index=expected)
-        previous = merged[-1] if merged else None
-        if (
-            previous is not None
-            and previous.kind is fault.kind is Kind.DAMAGED_HEADER
-            and previous.last_index < 0
-            and fault.first_index < 0
-        ):
-            merged[-1] = previous = replace(previous, end_pos=fault.end_pos, last_index=fault.last_index)
-        else:
-            merged.append(fault)
-        expected = merged[-1].last_index + 1 if merged[-1].last_index >= 0 else -1
-    following = last
-    filled: list[Fault] = []
-    for fault in reversed(merged):
-        if fault.kind not in (Kind.BAD_BLANK, Kind.WRONG_FILE_BASE, Kind.STALE_BYTES):
-            if fault.last_index < 0 and following >= max(fault.first_index, 0):
-                fault = replace(fault, last_index=following)
-            following = fault.first_index - 1 if fault.first_index >= 0 else -1
-        filled.append(fault)
-    yield from reversed(filled)
-
-
-def _not_covered(first: int, last: int, segments: Sequence[Segment]) -> Iterator[tuple[int, int]]:
-    """Which of the indexes are in no segment."""
-    for segment in sorted(segments, key=lambda segment: segment.first_index):
-        if segment.last_index < first or segment.first_index > last:
-            continue
-        if segment.first_index > first:
-            yield first, segment.first_index - 1
-        first = segment.last_index + 1
-    if first <= last:
-        yield first, last
-
-
 def _term_runs(segments: Sequence[Segment], lost: Sequence[tuple[int, int]]) -> list[TermRun]:
     """As the entries say that no finding names."""
     begins: list[tuple[int, int]] = []
@@ -585,25 +319,3 @@ def _term_runs(segments: Sequence[Segment], lost: Sequence[tuple[int, int]]) -> 
         TermRun(term, first, last, hosts.get(term, ""))
         for (term, first), last in zip(begins, ends, strict=True)
     ]
-
-
-def _grouped(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Findings of one kind that follow each other are one, with the sentence of the first."""
-    kept: Finding | None = None
-    for finding in findings:
-        if (
-            kept is not None
-            and finding.kind is kept.kind
-            and finding.first_index is not None
-            and kept.last_index is not None
-            and finding.last_index is not None
-            and finding.file == kept.file
-            and finding.first_index == kept.last_index + 1
-        ):
-            kept = replace(kept, last_index=finding.last_index, count=kept.count + finding.count)
-            continue
-        if kept is not None:
-            yield kept
-        kept = finding
-    if kept is not None:
-        yield kept

@@ -6,8 +6,8 @@ Puts the parts of all units together. What it gives does not depend on how many 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 
 from pyspark_dledger.entry_faults import Region
 from pyspark_dledger.entry_scan import Rest
@@ -78,6 +78,7 @@ def units_to_repeat(units: Sequence[DataRange], parts: Sequence[LogPart]) -> lis
 
 def lay_out(replica: Replica, parts: Sequence[LogPart]) -> LogLine:
     """`parts` in order of position."""
+    replica = _without_expired(replica, {part.file_base for part in parts if part.is_gone})
     items: list[Segment | Hole] = []
     size = replica.data_file_size
     by_file: dict[int, list[LogPart]] = {}
@@ -93,6 +94,14 @@ def lay_out(replica: Replica, parts: Sequence[LogPart]) -> LogLine:
             end = file.base + file.size
             items.append(Hole(end, expected_base, end, None, short_file=file))
     return LogLine(replica, items, sum(part.bytes_read for part in parts))
+
+
+def _without_expired(replica: Replica, gone: Set[int]) -> Replica:
+    """A running replica's retention deletes whole files from the front."""
+    files = replica.data_files
+    while replica.is_live and files and files[0].base in gone:
+        files = files[1:]
+    return replica if len(files) == len(replica.data_files) else replace(replica, data_files=files)
 
 
 def _lay_out_file(items: list[Segment | Hole], file: DataFile, parts: Sequence[LogPart]) -> None:

@@ -73,7 +73,10 @@ class Segment:
 
 @dataclass(slots=True)
 class LogPart:
-    """Of one unit. `sums`: by range of ordinals, the sum of the digests of its entries here, and their number."""
+    """Of one unit. `sums`: by range of ordinals, the sum of the digests of its entries here, and their number.
+
+    `is_gone`: the file was there when the validation began, and is no longer.
+    """
 
     replica: str
     file_base: int
@@ -82,6 +85,7 @@ class LogPart:
     rests: list[Rest] = field(default_factory=list)
     sums: dict[int, tuple[int, int]] = field(default_factory=dict)
     bytes_read: int = 0
+    is_gone: bool = False
 
 
 def is_linked(before: Segment, after: Segment) -> bool:

@@ -37,10 +37,11 @@ def check_unit(unit: CheckUnit) -> Iterator[tuple[int, Part]]:
     """What the unit tells, each with the unit's number. Of a unit that cannot be read: that it must be looked at."""
     try:
         parts = list(_parts(unit))
-    except OSError:
+    except OSError as error:
         base, start, end = unit.range.file.base, unit.range.start, unit.range.end
         unread = Rest(base + start, base + end, base + end)
-        parts = [LogPart(unit.range.replica.name, base, start, rests=[unread])]
+        is_gone = isinstance(error, FileNotFoundError)
+        parts = [LogPart(unit.range.replica.name, base, start, rests=[unread], is_gone=is_gone)]
     for part in parts:
         yield unit.number, part
 

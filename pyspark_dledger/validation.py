@@ -31,11 +31,12 @@ from pyspark_dledger.group_findings import (
     shorter_findings,
 )
 from pyspark_dledger.history_check import Ack, FoundAcks, acks_of, lost_messages, read_history
-from pyspark_dledger.log_judge import ReplicaLog, judge_log
+from pyspark_dledger.log_judge import judge_log
 from pyspark_dledger.log_layout import LogLine, lay_out, regions, units_to_repeat
 from pyspark_dledger.log_part import LogPart, range_bits
 from pyspark_dledger.pass_one import CheckUnit, Part, check_unit
 from pyspark_dledger.replica import Layout, Replica, ReplicaError, open_replicas
+from pyspark_dledger.replica_log import ReplicaLog
 from pyspark_dledger.runner import Runner
 from pyspark_dledger.validation_report import ReplicaSummary, ValidationReport
 from pyspark_dledger.work import DataRange, plan
@@ -339,5 +340,5 @@ def _committed_index(
     by_name = {log.replica.name: log for log in logs}
     own = [own_commit(log.replica) for log in logs]
     agreed = [agreement.ordinal for agreement in agreements]
-    equal = sums.last_equal(len(logs) // 2 + 1, by_name, newest)
+    equal = sums.last_equal(by_name, newest)
     return max(*own, *agreed, equal, -1 if told is None else told)

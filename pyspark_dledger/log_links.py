@@ -1,0 +1,189 @@
+"""How the segments of a log follow each other: indexes, terms, the chain; and which entry is to blame where they do
+not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from dledger.entry import ENTRY_HEADER, ENTRY_HEADER_SIZE, GENESIS_CHAIN, chain_after, parse_header
+from pyspark_dledger.findings import Finding, Kind
+from pyspark_dledger.log_part import Segment, is_chained
+from pyspark_dledger.replica_log import ReplicaLog
+
+_INDEX_AT: Final = 8
+_WORDS: Final = {
+    Kind.CHAIN_CRC: "The entry does not follow from the one before it: chain",
+    Kind.DAMAGED_HEADER: "The header is not the one that was written:",
+    Kind.NON_MONOTONIC_TERM: "Terms never fall in a log:",
+    Kind.GAP: "Entries are missing:",
+    Kind.DUPLICATE_INDEX: "Indexes are there twice:",
+    Kind.ORDER: "Entries are not in the order of their indexes:",
+}
+
+
+class LinkJudge:
+    """Is shown each segment once, in order of position; its findings go to `log`."""
+
+    def __init__(self, log: ReplicaLog, segments: Sequence[Segment]) -> None:
+        self._log = log
+        self._all = segments
+        self._before: list[Segment] = []
+        self._explained: set[int] = (
+            set()
+        )  # first positions of segments whose link to the one before is accounted for
+
+    def judge(
+        self, before: Segment | None, after: Segment, following: Segment | None, *, is_adjacent: bool
+    ) -> None:
+        """`following`: the segment behind `after` if nothing but a blank is between them; `is_adjacent`: likewise for
+        the one before."""
+        self._before.append(after)
+        if not after.first_header or after.first_pos in self._explained:
+            return
+        if not is_adjacent:
+            # Entries between are lost; the terms can still be compared.
+            if before is not None and after.first_index <= before.last_index:
+                self._judge_indexes(before, after)
+            elif before is not None and after.first_term < before.last_term:
+                self._non_monotonic(before, after)
+            return
+        if before is None:
+            before = self._virtual_start(after)
+            if before is None:
+                return
+        is_alone = after.count == 1
+        if after.first_index != before.last_index + 1:
+            if is_alone and self._lies_about_index(before, after, following):
+                index = before.last_index + 1
+                reason = f"it says index {after.first_index}"
+                self._name(Kind.DAMAGED_HEADER, after.first_pos, index, index, reason)
+                self._log.disowned.add(after.first_pos)
+                if following is not None:
+                    self._explained.add(following.first_pos)
+            else:
+                self._judge_indexes(before, after)
+                if after.first_term < before.last_term:
+                    self._non_monotonic(before, after)
+            return
+        if after.first_term < before.last_term:
+            self._non_monotonic(before, after)
+            return
+        if is_chained(before.last_header, after.first_header):
+            return
+        self._judge_chain(before, after, following if is_alone else None)
+
+    def _judge_chain(self, before: Segment, after: Segment, following: Segment | None) -> None:
+        """`following` if `after` is a single entry."""
+        first = after.first_index
+        if not after.has_crcs:
+            reason = "its CRC fields are 0, those of the entry before are not"
+            self._name(Kind.CHAIN_CRC, after.first_pos, first, after.last_index, reason)
+            return
+        stored = parse_header(after.first_header)
+        computed = chain_after(after.first_header, parse_header(before.last_header).chain_crc)
+        reason = f"{stored.chain_crc & 0xFFFFFFFF:#010x} stored, {computed & 0xFFFFFFFF:#010x} computed"
+        if following is not None and following.has_crcs and following.first_index == first + 1:
+            next_header = parse_header(following.first_header)
+            if next_header.term < stored.term and next_header.term >= before.last_term:
+                reason = f"term {stored.term} between terms {before.last_term} and {next_header.term}"
+                self._name(Kind.NON_MONOTONIC_TERM, after.first_pos, first, first, reason)
+                self._explained.add(following.first_pos)
+                return
+            if chain_after(following.first_header, computed) == next_header.chain_crc:
+                # The next entry goes on over the value that should be here.
+                self._explained.add(following.first_pos)
+        self._name(Kind.CHAIN_CRC, after.first_pos, first, first, reason)
+
+    def _lies_about_index(self, before: Segment, after: Segment, following: Segment | None) -> bool:
+        expected = before.last_index + 1
+        if after.has_crcs and before.has_crcs:
+            header = after.first_header
+            righted = header[:_INDEX_AT] + expected.to_bytes(8, "big") + header[_INDEX_AT + 8 :]
+            chain = parse_header(before.last_header).chain_crc
+            if chain_after(righted, chain) == parse_header(header).chain_crc:
+                return True
+            if is_chained(before.last_header, header):
+                return False  # whoever wrote it meant it
+        return following is None or following.first_index == expected + 1
+
+    def _judge_indexes(self, before: Segment, after: Segment) -> None:
+        first, expected = after.first_index, before.last_index + 1
+        if first > expected:
+            for start, end in _not_covered(expected, first - 1, self._all):
+                reason = f"entry {first} follows entry {before.last_index}"
+                self._name(Kind.GAP, after.first_pos, start, end, reason)
+            return
+        twice = [
+            (max(first, other.first_index), min(after.last_index, other.last_index))
+            for other in self._before[:-1]
+            if other.first_index <= after.last_index and other.last_index >= first
+        ]
+        if twice:
+            start, end = min(start for start, _ in twice), max(end for _, end in twice)
+            reason = f"entry {first} follows entry {before.last_index}"
+            self._name(Kind.DUPLICATE_INDEX, after.first_pos, start, end, reason)
+        else:
+            reason = f"entry {first} follows entry {before.last_index}"
+            self._name(Kind.ORDER, after.first_pos, first, after.last_index, reason)
+
+    def _non_monotonic(self, before: Segment, after: Segment) -> None:
+        low = after.first_term
+        if (
+            not before.has_crcs
+            and len(before.term_begins) > 1
+            and before.term_begins[-1][1] == before.last_index
+            and before.term_begins[-2][0] <= low
+        ):
+            # Without a chain: the single entry that stands out.
+            index, pos = before.last_index, parse_header(before.last_header).pos
+            reason = f"term {before.last_term} between terms {before.term_begins[-2][0]} and {low}"
+            self._name(Kind.NON_MONOTONIC_TERM, pos, index, index, reason)
+            return
+        last = next(
+            (index - 1 for term, index in after.term_begins if term >= before.last_term), after.last_index
+        )
+        reason = f"term {low} after term {before.last_term}"
+        self._name(Kind.NON_MONOTONIC_TERM, after.first_pos, after.first_index, last, reason)
+
+    def _virtual_start(self, after: Segment) -> Segment | None:
+        """The entry before the log's first one, where something says what it was."""
+        replica, mark = self._log.replica, self._log.replica.mark
+        if replica.begin_pos == 0:
+            index, term, chain = -1, -1, GENESIS_CHAIN
+        elif mark is not None and mark.before_begin_index == after.first_index - 1:
+            index, term, chain = mark.before_begin_index, mark.before_begin_term, mark.before_begin_chain
+        else:
+            return None
+        crc = 1 if after.has_crcs else 0
+        header = ENTRY_HEADER.pack(1, ENTRY_HEADER_SIZE, index, term, 0, 0, chain, crc, 0)
+        begins = [(term, index)]
+        return Segment(0, 0, index, index, 1, header, header, after.has_crcs, 0, begins, {})
+
+    def _name(self, kind: Kind, pos: int, first: int, last: int, reason: str) -> None:
+        """A finding about entries that can be read; they take no part in the comparison."""
+        self._log.findings.append(
+            Finding(
+                kind=kind,
+                replica=self._log.replica.name,
+                file=self._log.file_of(pos),
+                first_index=first,
+                last_index=last,
+                count=last - first + 1,
+                sentence=f"{_WORDS[kind]} {reason} at position {pos}.",
+            )
+        )
+        if kind is not Kind.DUPLICATE_INDEX:
+            self._log.lost.append((first, last))
+
+
+def _not_covered(first: int, last: int, segments: Sequence[Segment]) -> Iterator[tuple[int, int]]:
+    """Which of the indexes are in no segment."""
+    for segment in sorted(segments, key=lambda segment: segment.first_index):
+        if segment.last_index < first or segment.first_index > last:
+            continue
+        if segment.first_index > first:
+            yield first, segment.first_index - 1
+        first = segment.last_index + 1
+    if first <= last:
+        yield first, last

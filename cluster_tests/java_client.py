@@ -67,6 +67,17 @@ class JavaClient:
     def consume(self, namesrv: str, topic: str, group: str, instance: str, tags: str = "*") -> "JavaProcess":
         return self.start("consume", namesrv, topic, group, instance, tags)
 
+    def delay(
+        self, namesrv: str, topic: str, level: int, count: int, prefix: str, *, interval_ms: int = 0
+    ) -> "JavaProcess":
+        return self.start("delay", namesrv, topic, str(level), str(count), str(interval_ms), prefix)
+
+    def fail(
+        self, namesrv: str, topic: str, group: str, *, delay_level: int, times_max: int
+    ) -> "JavaProcess":
+        """A consumer that answers RECONSUME_LATER to each message."""
+        return self.start("fail", namesrv, topic, group, str(delay_level), str(times_max))
+
     def read(self, namesrv: str, topic: str) -> list[dict[str, Any]]:
         with self.start("read", namesrv, topic, "interop_reader") as process:
             return [event for event in process.rest(120) if event["event"] == "read"]

@@ -24,7 +24,9 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *
  * <pre>
  * send    namesrv topic mode(sync|async|oneway) count interval_ms key_prefix [tag ...]
+ * delay   namesrv topic level count interval_ms key_prefix
  * consume namesrv topic group instance tags            until standard input ends
+ * fail    namesrv topic group delay_level max_times    likewise, each message is answered RECONSUME_LATER
  * read    namesrv topic group                          every message of every queue, then exits
  * </pre>
  *
@@ -51,8 +53,14 @@ public final class Interop {
             case "send":
                 send(args);
                 break;
+            case "delay":
+                delay(args);
+                break;
             case "consume":
                 consume(args);
+                break;
+            case "fail":
+                fail(args);
                 break;
             case "read":
                 read(args);
@@ -127,6 +135,27 @@ public final class Interop {
         print("event", "done");
     }
 
+    private static void delay(String[] args) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("interop_producer");
+        producer.setNamesrvAddr(args[1]);
+        producer.setPollNameServerInterval(1000);
+        producer.setSendMsgTimeout(5000);
+        producer.start();
+        for (int i = 0; i < Integer.parseInt(args[4]); i++) {
+            String key = args[6] + i;
+            Message message = new Message(args[2], "", key, body(key));
+            message.setDelayTimeLevel(Integer.parseInt(args[3]));
+            try {
+                report(key, producer.send(message));
+            } catch (Exception problem) {
+                print("event", "failed", "key", key, "error", problem);
+            }
+            TimeUnit.MILLISECONDS.sleep(Long.parseLong(args[5]));
+        }
+        producer.shutdown();
+        print("event", "done");
+    }
+
     private static byte[] body(String key) {
         return ("body of " + key).getBytes(StandardCharsets.UTF_8);
     }
@@ -173,10 +202,30 @@ public final class Interop {
         print("event", "done");
     }
 
+    private static void fail(String[] args) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[3]);
+        consumer.setNamesrvAddr(args[1]);
+        consumer.setPollNameServerInterval(1000);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setMaxReconsumeTimes(Integer.parseInt(args[5]));
+        consumer.subscribe(args[2], "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) printMessage("received", message);
+            context.setDelayLevelWhenNextConsume(Integer.parseInt(args[4]));
+            return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+        });
+        consumer.start();
+        print("event", "started");
+        while (System.in.read() >= 0) { }
+        consumer.shutdown();
+        print("event", "done");
+    }
+
     private static void printMessage(String event, MessageExt message) {
         print("event", event, "key", message.getKeys(), "tag", message.getTags(), "queue", message.getQueueId(),
             "offset", message.getQueueOffset(), "phy_offset", message.getCommitLogOffset(), "size", message.getStoreSize(),
-            "body", new String(message.getBody(), StandardCharsets.UTF_8));
+            "body", new String(message.getBody(), StandardCharsets.UTF_8), "times", message.getReconsumeTimes(),
+            "born_ms", message.getBornTimestamp(), "stored_ms", message.getStoreTimestamp(), "id", message.getMsgId());
     }
 
     @SuppressWarnings("deprecation")

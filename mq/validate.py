@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 import typer
@@ -19,7 +19,7 @@ from pyspark_dledger.history_check import HistoryError
 from pyspark_dledger.html_report import html_report
 from pyspark_dledger.replica import ReplicaError, open_replicas
 from pyspark_dledger.runner import LocalRunner, Runner
-from pyspark_dledger.spark_session import SparkMissingError, has_spark, spark_session
+from pyspark_dledger.spark_session import SparkMissingError, SparkRaisedError, has_spark, spark_session
 from pyspark_dledger.text_report import REPLICA_COLUMNS, finding_lines, replica_row, verdict, visible
 from pyspark_dledger.validation import validate as run_validation
 from pyspark_dledger.validation_report import ValidationReport
@@ -87,15 +87,23 @@ def validate(
         if history is not None:
             history.open("rb").close()
         check_outputs({"--json": json_file, "--html": html}, directories, history)
-        with _runner(master, no_spark=no_spark) as runner:
-            report = validate_with_progress(
-                directories,
-                runner,
-                history=history,
-                broker=broker,
-                committed_index=committed,
-                findings_max=max_findings,
-            )
+        with progress() as bar:
+            task = bar.add_task("starting", total=None, shown="")
+
+            def show(stage: str, done: int, total: int) -> None:
+                shown = f"{done:,} of {total:,}"
+                bar.update(task, description=stage, completed=done, total=total or None, shown=shown)
+
+            with _runner(master, no_spark=no_spark) as runner:
+                report = run_validation(
+                    directories,
+                    runner=runner,
+                    history=history,
+                    broker=broker,
+                    committed_index=committed,
+                    findings_max=max_findings,
+                    on_progress=show,
+                )
         if json == "-":
             print_json(report.as_dict())
         else:
@@ -138,19 +146,6 @@ def check_outputs(
             path.unlink()
 
 
-def validate_with_progress(directories: Sequence[Path], runner: Runner, **options: Any) -> ValidationReport:
-    """With a bar on stderr where that is a terminal; `options` as those of validation.validate."""
-    with progress() as bar:
-        task = bar.add_task("looking at the replicas", total=None, shown="")
-
-        def show(stage: str, done: int, total: int) -> None:
-            bar.update(
-                task, description=stage, completed=done, total=total or None, shown=f"{done:,} of {total:,}"
-            )
-
-        return run_validation(directories, runner=runner, on_progress=show, **options)
-
-
 @contextlib.contextmanager
 def _runner(master: str, *, no_spark: bool) -> Iterator[Runner]:
     """Spark, unless it was declined or is not installed; asked for by name, it has to be there."""
@@ -187,7 +182,7 @@ def _spark_runner(master: str) -> Iterator[Runner]:
             yield SparkRunner(session)
     except SparkMissingError as error:
         raise SparkMissingError(f"{error}; or give --no-spark for work in this process") from None
-    except (ConnectionError, Py4JError, PySparkException, SparkWorkError) as error:
+    except (ConnectionError, Py4JError, PySparkException, SparkRaisedError, SparkWorkError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise SparkFailedError(
             f"Spark at {master} failed: {lines[0]}; --no-spark does the work in this process"

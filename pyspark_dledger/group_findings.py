@@ -48,10 +48,10 @@ def shorter_findings(logs: Sequence[ReplicaLog]) -> Iterator[Finding]:
                 first_index=log.end_index + 1,
                 last_index=longest.end_index,
                 count=missing,
-                sentence=f"{name} ends at entry {log.end_index}, {other} goes on to {longest.end_index}.",
+                sentence=f"{name} ends at entry {log.end_index}, {other} goes on to {longest.end_index}",
             )
         else:
-            sentence = f"{name} ends at position {log.end_pos}, {other} at {longest.end_pos}."
+            sentence = f"{name} ends at position {log.end_pos}, {other} at {longest.end_pos}"
             yield Finding(kind=Kind.SHORTER_REPLICA, replica=name, sentence=sentence)
 
 
@@ -114,7 +114,7 @@ def _finding(kind: Kind, logs: Sequence[ReplicaLog], difference: Difference) -> 
         first_index=difference.first,
         last_index=difference.last,
         count=difference.count,
-        sentence="; ".join(word for word in words if word) + ".",
+        sentence="; ".join(word for word in words if word),
     )
 
 
@@ -126,7 +126,7 @@ def _position_finding(logs: Sequence[ReplicaLog], difference: Difference) -> Fin
         replica=odd,
         file=_file_at(by_name[odd], difference) if odd else "",
         count=difference.count,
-        sentence=f"{_who(difference, by_name)}, from position {difference.first} to {difference.last}.",
+        sentence=f"{_who(difference, by_name)}, from position {difference.first} to {difference.last}",
     )
 
 

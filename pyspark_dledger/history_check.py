@@ -167,7 +167,7 @@ def lost_messages(
             queue_id=ack.queue_id,
             first_offset=ack.queue_offset,
             last_offset=ack.queue_offset,
-            sentence=f"Message {ack.msg_id} was acknowledged, and is {where}.",
+            sentence=f"message {ack.msg_id} was acknowledged, and is {where}",
         )
 
 

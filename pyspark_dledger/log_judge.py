@@ -193,8 +193,8 @@ class _Judge:
     def _torn(self, pos: int, end_pos: int, first_index: int) -> None:
         known = first_index if first_index >= 0 else None
         sentence = (
-            f"The log ends at position {pos}; {end_pos - pos} bytes of a write that a crash cut off follow. "
-            "The member cuts them when it starts."
+            f"the log ends at position {pos}; {end_pos - pos} bytes of a write that a crash cut off follow, "
+            "which the member cuts when it starts"
         )
         self._log.findings.append(
             Finding(
@@ -255,12 +255,12 @@ class _Judge:
 
     def _sentence(self, fault: Fault) -> str:
         if fault.kind in _SAYS:
-            return f"At position {fault.pos} the {_SAYS[fault.kind]}: {fault.reason}."
+            return f"at position {fault.pos} the {_SAYS[fault.kind]}: {fault.reason}"
         if fault.kind is Kind.BAD_BLANK:
-            return f"The file's rest from position {fault.pos} on is no exact blank: {fault.reason}."
+            return f"the file's rest from position {fault.pos} on is no exact blank: {fault.reason}"
         if fault.kind is Kind.WRONG_FILE_BASE:
-            return f"The file's name says position {fault.pos}, {fault.reason}."
-        return f"Position {fault.pos}: {fault.reason}."
+            return f"the file's name says position {fault.pos}, {fault.reason}"
+        return f"at position {fault.pos}: {fault.reason}"
 
     # -- summary -----------------------------------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class _Judge:
                     first_index=end + 1,
                     last_index=durable,
                     count=durable - end,
-                    sentence=f"Its own files say that entries up to {durable} were there; the log ends at {end}.",
+                    sentence=f"its own files say that entries up to {durable} were there; the log ends at {end}",
                 )
             )
             self._log.damaged.append((self._log.end_pos, 2**63 - 1))

@@ -13,12 +13,12 @@ from pyspark_dledger.replica_log import ReplicaLog
 
 _INDEX_AT: Final = 8
 _WORDS: Final = {
-    Kind.CHAIN_CRC: "The entry does not follow from the one before it: chain",
-    Kind.DAMAGED_HEADER: "The header is not the one that was written:",
-    Kind.NON_MONOTONIC_TERM: "Terms never fall in a log:",
-    Kind.GAP: "Entries are missing:",
-    Kind.DUPLICATE_INDEX: "Indexes are there twice:",
-    Kind.ORDER: "Entries are not in the order of their indexes:",
+    Kind.CHAIN_CRC: "the entry does not follow from the one before it: chain",
+    Kind.DAMAGED_HEADER: "the header is not the one that was written:",
+    Kind.NON_MONOTONIC_TERM: "terms never fall in a log:",
+    Kind.GAP: "entries are missing:",
+    Kind.DUPLICATE_INDEX: "indexes are there twice:",
+    Kind.ORDER: "entries are not in the order of their indexes:",
 }
 
 
@@ -29,9 +29,8 @@ class LinkJudge:
         self._log = log
         self._all = segments
         self._before: list[Segment] = []
-        self._explained: set[int] = (
-            set()
-        )  # first positions of segments whose link to the one before is accounted for
+        # First positions of segments whose link to the one before is accounted for.
+        self._explained: set[int] = set()
 
     def judge(
         self, before: Segment | None, after: Segment, following: Segment | None, *, is_adjacent: bool
@@ -109,9 +108,9 @@ class LinkJudge:
 
     def _judge_indexes(self, before: Segment, after: Segment) -> None:
         first, expected = after.first_index, before.last_index + 1
+        reason = f"entry {first} follows entry {before.last_index}"
         if first > expected:
             for start, end in _not_covered(expected, first - 1, self._all):
-                reason = f"entry {first} follows entry {before.last_index}"
                 self._name(Kind.GAP, after.first_pos, start, end, reason)
             return
         twice = [
@@ -121,10 +120,8 @@ class LinkJudge:
         ]
         if twice:
             start, end = min(start for start, _ in twice), max(end for _, end in twice)
-            reason = f"entry {first} follows entry {before.last_index}"
             self._name(Kind.DUPLICATE_INDEX, after.first_pos, start, end, reason)
         else:
-            reason = f"entry {first} follows entry {before.last_index}"
             self._name(Kind.ORDER, after.first_pos, first, after.last_index, reason)
 
     def _non_monotonic(self, before: Segment, after: Segment) -> None:
@@ -170,7 +167,7 @@ class LinkJudge:
                 first_index=first,
                 last_index=last,
                 count=last - first + 1,
-                sentence=f"{_WORDS[kind]} {reason} at position {pos}.",
+                sentence=f"{_WORDS[kind]} {reason} at position {pos}",
             )
         )
         if kind is not Kind.DUPLICATE_INDEX:

@@ -156,7 +156,8 @@ class _Key:
 
     key_hash: int
     phy_offset: int
-    time_diff: int
+    store_timestamp: int  # ms
+    time_diff: int  # as the entry should have it
     is_needed: bool  # False: a neighbouring file may have it
     is_tag: bool
 
@@ -193,18 +194,28 @@ def _faults(unit: KeyIndexFile) -> Iterator[str]:
         yield f"the header says {header.index_count} entries, there is room for {unit.file.count_max}"
         return
     chains = _Chains(unit)
-    last_phy_offset = header.begin_phy_offset
+    first: _Key | None = None
+    last: _Key | None = None
     for place, fault in _compared(unit):
         if place is not None:
             fault = fault or chains.fault_of(place)
             chains.add(place)
-            last_phy_offset = place.key.phy_offset if place.key is not None else last_phy_offset
+            first = place.key if place.number == 1 else first
+            last = place.key
         if fault:
             yield fault
+    if first is not None and _bounds(first) != (header.begin_phy_offset, header.begin_timestamp):
+        said = f"{header.begin_phy_offset} and time {header.begin_timestamp}"
+        yield f"the header begins at physical offset {said}, its first message with {_bounds(first)}"
     if unit.is_settled:
         yield from chains.faults_of_slots()
-        if header.index_count > 1 and last_phy_offset != header.end_phy_offset:
-            yield f"the header ends at physical offset {header.end_phy_offset}, its last entry is of {last_phy_offset}"
+        if last is not None and _bounds(last) != (header.end_phy_offset, header.end_timestamp):
+            said = f"{header.end_phy_offset} and time {header.end_timestamp}"
+            yield f"the header ends at physical offset {said}, its last message with {_bounds(last)}"
+
+
+def _bounds(key: _Key) -> tuple[int, int]:
+    return key.phy_offset, key.store_timestamp
 
 
 def _compared(unit: KeyIndexFile) -> Iterator[tuple[_Place | None, str]]:
@@ -378,6 +389,7 @@ def _keys_of_log(unit: KeyIndexFile) -> Iterator[_Key]:
     """In the order in which Java puts them into the file."""
     header = unit.file.header
     begin, end = header.begin_phy_offset, unit.end_phy_offset
+    begin_timestamp = header.begin_timestamp
     # What a clean stop leaves behind the committed index was not dispatched.
     last_index = unit.replica.java_committed_index
     for run in _runs(unit.replica, begin, end):
@@ -392,16 +404,19 @@ def _keys_of_log(unit: KeyIndexFile) -> Iterator[_Key]:
                 continue  # pass 1 says so
             if not has_index_entry(message.sys_flag):
                 continue
-            seconds = time_diff(message.store_timestamp, header.begin_timestamp)
+            stored = message.store_timestamp
+            if phy_offset == begin:
+                begin_timestamp = stored  # so that a wrong header is one fault
+            seconds = time_diff(stored, begin_timestamp)
             is_needed = phy_offset not in (unit.previous_end, unit.next_begin) and (
                 unit.is_settled or phy_offset < header.end_phy_offset
             )
             for key in filter(None, (message.uniq_key, *(message.keys or "").split(" "))):
                 key_hash = index_key_hash(index_key(message.topic, key))
-                yield _Key(key_hash, phy_offset, seconds, is_needed, is_tag=False)
+                yield _Key(key_hash, phy_offset, stored, seconds, is_needed, is_tag=False)
             if message.tags:
                 key_hash = index_key_hash(index_key(message.topic, _TAG_TYPE + message.tags))
-                yield _Key(key_hash, phy_offset, seconds, is_needed, is_tag=True)
+                yield _Key(key_hash, phy_offset, stored, seconds, is_needed, is_tag=True)
 
 
 def _runs(replica: Replica, begin: int, end: int) -> Iterator[Run]:

@@ -2,9 +2,11 @@
 
 import errno
 import os
+import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from derived_store import (
@@ -24,7 +26,7 @@ from dledger.entry import EntryHeader
 from message.decoder import decode_message
 from pyspark_dledger import queue_files
 from pyspark_dledger.consume_queue_check import EVERYTHING, units_bound
-from pyspark_dledger.derived import consumers
+from pyspark_dledger.derived import DerivedChecks, check, consumers
 from pyspark_dledger.entry_scan import Run, scan
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.replica import open_replica
@@ -42,7 +44,7 @@ def stores(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Stores:
 
 def places(root: Path, topic: str, queue_id: int) -> list[EntryHeader]:
     """By queue offset, the entries that have the queue's messages."""
-    found = []
+    found: list[EntryHeader] = []
     for header, body in entries_of(open_replica(root)):
         message = decode_message(body)
         if (message.topic, message.queue_id) == (topic, queue_id) and not message.sys_flag & 4:
@@ -381,11 +383,11 @@ def test_a_topic_s_name_does_not_lead_out_of_the_store(stores: Stores) -> None:
 
 def test_nothing_is_explained_behind_the_bound(stores: Stores) -> None:
     replica = open_replica(stores.roots[0])
-    [check, *_] = consumers(plan([replica])[0], up_to=5)
+    [queues, *_] = consumers(plan([replica])[0], up_to=5)
     for found in scan(plan([replica])[0]):
         if isinstance(found, Run):
-            check.feed(found)
-    parts = list(check.finish())
+            queues.feed(found)
+    parts = list(queues.finish())
     assert sum(end - first for part in parts for *_, first, end in part.explained) <= 6
 
 
@@ -439,3 +441,41 @@ def test_names_that_are_no_utf_8_can_be_printed(stores: Stores) -> None:
     path.write_bytes(CQ_UNIT.pack(4800, 200, 0).ljust(50 * CQ_UNIT_SIZE, b"\0"))
     [finding] = stores.findings()
     assert (finding.topic, finding.file) == ("Gh?", f"consumequeue/Gh?/9/{0:020d}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_any_flipped_bit_of_a_unit_is_found_there(stores: Stores, seed: int) -> None:
+    random = Random(seed)
+    number = random.randrange(3)
+    topic, queue_id = random.choice(
+        [("Orders", 0), ("Payments", 1), ("Later", 0), ("SCHEDULE_TOPIC_XXXX", 1)]
+    )
+    root = stores.roots[number]
+    headers = places(root, topic, queue_id)
+    offset = random.randrange(len(headers))
+    unit = bytearray(CQ_UNIT.pack(*read_unit(root, topic, queue_id, offset)))
+    unit[random.randrange(CQ_UNIT_SIZE)] ^= 1 << random.randrange(8)
+    write_units(root, topic, queue_id, offset, unit)
+    found = [place(finding) for finding in stores.findings(random.choice(CUTS))]
+    index = headers[offset].index
+    wrong = Kind.CONSUME_QUEUE_WRONG
+    assert found == [(wrong, f"n{number}", topic, queue_id, (offset, offset), (index, index), 1)]
+
+
+def test_units_of_work_and_their_results_can_be_sent(stores: Stores) -> None:
+    replicas = stores.replicas()
+    checks = DerivedChecks(replicas)
+    logs = {replica.name: facts_of(replica)[replica.name] for replica in replicas}
+    for unit in plan(replicas):
+        listeners = consumers(unit)
+        for found in scan(unit):
+            if isinstance(found, Run):
+                for listener in listeners:
+                    listener.feed(found)
+        for listener in listeners:
+            for part in listener.finish():
+                checks.take(pickle.loads(pickle.dumps(part)))
+    units = pickle.loads(pickle.dumps(checks.units(logs)))
+    assert {type(unit).__name__ for unit in units} == {"QueueExtras", "StateReplay", "ConfigFiles"}
+    assert [finding for unit in units for finding in check(unit)] == []

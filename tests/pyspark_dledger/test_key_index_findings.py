@@ -4,10 +4,12 @@ import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
-from derived_store import cut_out, derived_findings, facts_of
+from derived_store import cut_out, derived_findings, entries_of, facts_of
 
+from message.decoder import decode_message
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.key_index_check import plan_key_index
 from pyspark_dledger.replica import Replica, open_replica
@@ -25,8 +27,8 @@ from store.layout.index_file import (
 )
 
 SLOTS = 5000
-# What an entry of a file is made from: hash, physical offset, store time in seconds after the first one.
-Key = tuple[int, int, int]
+# What an entry of a file is made from: hash, physical offset.
+Key = tuple[int, int]
 STORES = ("single-4.9.5-clean", "single-5.5.0-clean")
 
 
@@ -56,7 +58,11 @@ class IndexedStore:
         INDEX_ENTRY.pack_into(self.content, entry_offset(number, SLOTS), *values)
 
     def keys(self) -> list[Key]:
-        return [self.entry(number)[:3] for number in range(1, self.header.index_count)]
+        return [self.entry(number)[:2] for number in range(1, self.header.index_count)]
+
+    def times(self) -> dict[int, int]:
+        messages = [decode_message(body) for _, body in entries_of(self.replica)]
+        return {message.phy_offset: message.store_timestamp for message in messages}
 
     def set_header(self, **changed: int) -> None:
         self.content[:INDEX_HEADER_SIZE] = replace(self.header, **changed).pack()
@@ -73,17 +79,21 @@ class IndexedStore:
         return finding.count, finding.sentence
 
 
-def made_file(keys: Sequence[Key], begin_timestamp: int, end_timestamp: int) -> bytearray:
-    """An IndexFile as Java makes it."""
+def made_file(keys: Sequence[Key], times: dict[int, int], begin: int | None = None) -> bytearray:
+    """An IndexFile as Java makes it. `times`: physical offset -> store timestamp; `begin`: of a message whose keys are
+    to be missing."""
     content = bytearray(index_file_size(SLOTS, 4 * SLOTS))
+    first = keys[0][1] if begin is None else begin
     used = 0
-    for number, (key_hash, phy_offset, seconds) in enumerate(keys, 1):
+    for number, (key_hash, phy_offset) in enumerate(keys, 1):
         at = slot_offset(key_hash, SLOTS)
         [previous] = HASH_SLOT.unpack_from(content, at)
         used += previous == 0
+        seconds = (times[phy_offset] - times[first]) // 1000
         INDEX_ENTRY.pack_into(content, entry_offset(number, SLOTS), key_hash, phy_offset, seconds, previous)
         HASH_SLOT.pack_into(content, at, number)
-    header = IndexHeader(begin_timestamp, end_timestamp, keys[0][1], keys[-1][1], used, len(keys) + 1)
+    last = keys[-1][1]
+    header = IndexHeader(times[first], times[last], first, last, used, len(keys) + 1)
     content[:INDEX_HEADER_SIZE] = header.pack()
     return content
 
@@ -94,8 +104,7 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> IndexedStore:
 
 
 def test_java_s_file_is_made_again_from_its_keys(store: IndexedStore) -> None:
-    header = store.header
-    assert made_file(store.keys(), header.begin_timestamp, header.end_timestamp) == store.content
+    assert made_file(store.keys(), store.times()) == store.content
     assert store.findings() == []
 
 
@@ -170,7 +179,15 @@ def test_faults_of_each_kind_add_up(store: IndexedStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("end_phy_offset", 5), ("hash_slot_count", 1), ("index_count", 30_000)]
+    ("field", "value"),
+    [
+        ("begin_phy_offset", -4),
+        ("begin_timestamp", 5),
+        ("end_timestamp", 5),
+        ("end_phy_offset", 5),
+        ("hash_slot_count", 1),
+        ("index_count", 30_000),
+    ],
 )
 def test_a_wrong_header_is_one_place(store: IndexedStore, field: str, value: int) -> None:
     store.set_header(**{field: value})
@@ -186,9 +203,7 @@ def test_keys_that_are_not_in_the_file_are_counted(tmp_path: Path, drop: slice) 
     assert store.header.begin_phy_offset == keys[0][1]
     dropped = keys[drop]
     del keys[drop]
-    header = store.header
-    store.content = made_file(keys, header.begin_timestamp, header.end_timestamp)
-    store.set_header(begin_phy_offset=header.begin_phy_offset)
+    store.content = made_file(keys, store.times(), begin=store.header.begin_phy_offset)
     phy_offset, key_hash = dropped[0][1], dropped[0][0]
     assert store.wrong() == (
         3,
@@ -198,8 +213,8 @@ def test_keys_that_are_not_in_the_file_are_counted(tmp_path: Path, drop: slice) 
 
 def test_a_key_that_no_message_has_is_one_place(store: IndexedStore) -> None:
     keys = store.keys()
-    keys.insert(500, (12345, keys[499][1], keys[499][2]))
-    store.content = made_file(keys, store.header.begin_timestamp, store.header.end_timestamp)
+    keys.insert(500, (12345, keys[499][1]))
+    store.content = made_file(keys, store.times())
     assert store.wrong() == (
         1,
         f"entry 501 has hash 12345 and physical offset {keys[499][1]}, and the log has no such key there",
@@ -207,16 +222,15 @@ def test_a_key_that_no_message_has_is_one_place(store: IndexedStore) -> None:
 
 
 def test_a_message_s_keys_may_be_in_two_files(store: IndexedStore) -> None:
-    keys, header = store.keys(), store.header
+    keys, times = store.keys(), store.times()
     cut = next(at for at in range(500, len(keys)) if keys[at - 1][1] == keys[at][1])
-    store.content = made_file(keys[:cut], header.begin_timestamp, header.end_timestamp)
-    second = made_file(keys[cut:], header.begin_timestamp, header.end_timestamp)
+    store.content = made_file(keys[:cut], times)
     other = store.path.with_name("9" + store.path.name[1:])
-    other.write_bytes(second)
+    other.write_bytes(made_file(keys[cut:], times))
     fresh = store.path.with_name("99" + store.path.name[2:])
-    fresh.write_bytes(bytes(len(second)))
+    fresh.write_bytes(bytes(len(store.content)))
     assert store.findings() == []
-    other.write_bytes(made_file(keys[cut + 20 :], header.begin_timestamp, header.end_timestamp))
+    other.write_bytes(made_file(keys[cut + 20 :], times))
     assert sum(finding.count for finding in store.findings()) == 20, "each is missed once"
 
 
@@ -235,12 +249,10 @@ def test_entries_of_damaged_and_expired_messages_are_not_judged(store: IndexedSt
 
 def test_behind_a_crash_the_newest_keys_may_be_missing_or_too_many(store: IndexedStore) -> None:
     (store.root / "abort").touch()
-    header = store.header
-    keys = store.keys()
-    store.content = made_file(keys[:-30], header.begin_timestamp, header.end_timestamp)
+    keys, times = store.keys(), store.times()
+    store.content = made_file(keys[:-30], times)
     assert store.findings() == []
-    lost = (77, 1 << 30, keys[-1][2])
-    store.content = made_file([*keys, lost], header.begin_timestamp, header.end_timestamp)
+    store.content = made_file([*keys, (77, 1 << 30)], {**times, 1 << 30: times[keys[-1][1]]})
     assert store.findings() == []
 
 
@@ -257,3 +269,17 @@ def test_a_file_of_unusual_size_is_a_note(store: IndexedStore) -> None:
 def test_a_header_of_zeros_does_not_hide_the_entries(store: IndexedStore) -> None:
     store.content[:INDEX_HEADER_SIZE] = bytes(INDEX_HEADER_SIZE)
     assert store.wrong() == (1, "the header says 0 entries, there is room for 20000")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_any_flipped_bit_is_found(store: IndexedStore, seed: int) -> None:
+    random = Random(seed)
+    end = entry_offset(store.header.index_count, SLOTS)
+    first_entry = entry_offset(1, SLOTS)
+    ranges = [range(INDEX_HEADER_SIZE), range(INDEX_HEADER_SIZE, first_entry - 20), range(first_entry, end)]
+    at = random.choice(random.choice(ranges))
+    store.content[at] ^= 1 << random.randrange(8)
+    [finding] = store.findings()
+    assert finding.kind is Kind.KEY_INDEX_WRONG
+    assert finding.count == 1 or at < INDEX_HEADER_SIZE

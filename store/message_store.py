@@ -128,7 +128,6 @@ class MessageStore:
         """
         while self._reput.is_behind and self._reput.step():
             pass
-        self._state.settle(self._reput.applied_index)
         self._last_checkpoint = self._capture()
 
     def close(self, *, clean: bool) -> None:
@@ -160,6 +159,7 @@ class MessageStore:
         self._now_ms = now_ms
         if self._damage is not None:
             raise self._damage
+        self._state.settle(self._reput.applied_index)
         if self.serving:
             self._proposals.flush(now_ms)
             self._schedule.tick(now_ms)
@@ -176,8 +176,9 @@ class MessageStore:
         if count:
             applied_index = self._reput.applied_index
             self._replica.applied_index = applied_index
-            self._state.settle(applied_index)
-            self._schedule.applied(applied_index, now_ms)
+            if self._schedule.last_index is not None:
+                self._state.settle(applied_index)
+                self._schedule.applied(applied_index, now_ms)
             if self._reput.is_behind:
                 self._runtime.reput_wanted()
         return count
@@ -278,6 +279,7 @@ class MessageStore:
 
     @property
     def delay_offset_table(self) -> DelayOffsetTable:
+        self._state.settle(self._reput.applied_index)
         return self._state.tables.delay_offset_table
 
     @property
@@ -414,6 +416,7 @@ class MessageStore:
         if not self._state.is_whole:
             return None
         index = self._reput.applied_index
+        self._state.settle(index)
         chain_crc = self._replica.log.chain_at(index) if index >= 0 else GENESIS_CHAIN
         assert chain_crc is not None, "applied entries are in the log"
         return Checkpoint(

@@ -47,24 +47,26 @@ class ScheduleMessageService:
         self._reader = reader
         self._commit_log = commit_log
         self._tables = tables
-        self._under_way: Index | None = None  # last entry of the batch
+        self.last_index: Index | None = None  # of the batch under way
+        self._levels: list[tuple[int, ConsumeQueue]] = []  # that anything was ever delayed by
+        self._queue_count = 0  # of the store, when these were looked up
         # Of the first message of each level that is not due: its offset, and when it is (ms).
         self._heads: dict[int, tuple[int, int]] = {}
 
     def stop(self) -> None:
         """Serving has begun or ended: whatever is under way shows when it is applied, or never was."""
-        self._under_way = None
+        self.last_index = None
         self._heads.clear()
 
     def applied(self, applied_index: Index, now_ms: int) -> None:
-        """Entries up to there are applied: if the batch is, the next one follows."""
-        if self._under_way is not None and applied_index >= self._under_way:
-            self._under_way = None
+        """Entries up to there are applied, and the table is settled: if the batch is, the next one follows."""
+        if self.last_index is not None and applied_index >= self.last_index:
+            self.last_index = None
             self.tick(now_ms)
 
     def tick(self, now_ms: int) -> None:
         """Appends what is due. Raises StoreDamagedError, DiskError."""
-        if self._under_way is not None:
+        if self.last_index is not None:
             return
         due = sorted(self._due(now_ms))
         if not due:
@@ -80,12 +82,11 @@ class ScheduleMessageService:
         """(when, level, offset of its first message, queue) of each level that has something due; the levels that
         wait longest come first when sorted, and no two are of one level.
         """
+        if len(self._queues) != self._queue_count:
+            self._find_levels()
         found = []
         offset_of = self._tables.delay_offset_table.offset
-        for level in self._config.delay_levels:
-            queue = self._queues.find(SCHEDULE_TOPIC_BYTES, level - 1)
-            if queue is None:
-                continue
+        for level, queue in self._levels:
             offset = max(offset_of(level), queue.min_offset)
             if offset >= queue.max_offset:
                 continue
@@ -98,6 +99,13 @@ class ScheduleMessageService:
             if head[1] <= now_ms:
                 found.append((head[1], level, offset, queue))
         return found
+
+    def _find_levels(self) -> None:
+        self._queue_count = len(self._queues)
+        found = (
+            (level, self._queues.find(SCHEDULE_TOPIC_BYTES, level - 1)) for level in self._config.delay_levels
+        )
+        self._levels = [(level, queue) for level, queue in found if queue is not None]
 
     def _take(
         self,
@@ -160,4 +168,4 @@ class ScheduleMessageService:
 
         last_index = self._commit_log.deliver(announce, messages, now_ms)
         if last_index is not None:
-            self._under_way = last_index
+            self.last_index = last_index

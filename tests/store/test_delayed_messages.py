@@ -132,7 +132,9 @@ def test_what_is_left_of_a_delivery_counts_and_the_next_leader_delivers_the_rest
 
 
 def tables_of(member: StoreMember) -> list[object]:
-    return member.store._state.tables.pack()
+    captured = member.store._capture()
+    assert captured is not None
+    return captured.tables
 
 
 def test_after_a_leader_is_killed_the_next_one_goes_on_and_all_members_agree(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class SparkMissingError(Exception):
     """Spark cannot be started here. The text says what to install."""
 
 
-class SparkFailedError(Exception):
+class SparkRaisedError(Exception):
     """What Spark raised inside of a session of ours, in its words: the session is gone."""
 
 
@@ -124,7 +124,11 @@ def _own_session(master: str, app_name: str, conf: Mapping[str, str]) -> Iterato
         settings = SparkConf(loadDefaults=False).setAppName(app_name).setMaster(master)
         for key, value in {**_settings(master, directory), **conf}.items():
             settings.set(key, value)
-        with _environment(_java_home(java, directory / "java")), ExitStack() as started:
+        # This same Python; on other machines the one that they know, if somebody said which.
+        python = (
+            sys.executable if master.startswith("local") else os.environ.get("PYSPARK_PYTHON", sys.executable)
+        )
+        with _environment(_java_home(java, directory / "java"), python), ExitStack() as started:
             gateway = launch_gateway(settings)  # type: ignore[no-untyped-call]
             started.callback(_end_jvm, gateway)
             session = SparkSession(SparkContext(conf=settings, gateway=gateway))
@@ -135,7 +139,7 @@ def _own_session(master: str, app_name: str, conf: Mapping[str, str]) -> Iterato
                 yield session
             except (CapturedException, Py4JJavaError) as error:
                 # These ask the JVM for their text, which is gone when somebody reads it.
-                raise SparkFailedError(str(error)).with_traceback(error.__traceback__) from None
+                raise SparkRaisedError(str(error)).with_traceback(error.__traceback__) from None
 
 
 def _end_jvm(gateway: Any) -> None:
@@ -212,13 +216,13 @@ def _java_home(java: Java, directory: Path) -> Path:
 
 
 @contextmanager
-def _environment(java_home: Path) -> Iterator[None]:
-    """What the JVM inherits, and what its Python workers inherit from it: this same Python, and this package."""
+def _environment(java_home: Path, python: str) -> Iterator[None]:
+    """What the JVM inherits, and what its Python workers inherit from it."""
     import pyspark
 
     wanted = {
         "JAVA_HOME": str(java_home),
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(filter(None, (_package_path(), os.environ.get("PYTHONPATH")))),
         "SPARK_LOCAL_IP": "127.0.0.1",

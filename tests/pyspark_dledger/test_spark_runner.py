@@ -1,5 +1,7 @@
 """Spark gives what the local runner gives."""
 
+import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,9 +12,11 @@ from pyspark.sql import SparkSession
 from spark_work import by_parity, fails_at_three, squares, sum_of
 
 from pyspark_dledger import spark_session
+from pyspark_dledger.__main__ import main
 from pyspark_dledger.runner import LocalRunner, Runner
 from pyspark_dledger.spark_runner import SparkRunner, SparkWorkError
 from pyspark_dledger.spark_session import SparkMissingError, find_java
+from pyspark_dledger.validation import validate
 
 ROOT = Path(__file__).parent.parent.parent
 ABOUT_SPARK = {
@@ -60,8 +64,10 @@ def test_no_units_are_no_results(runner: Runner) -> None:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_worker_that_fails_is_told_by_its_own_words(runner: Runner) -> None:
-    with pytest.raises(SparkWorkError, match=r"^ValueError: three is damaged$"):
+    with pytest.raises(SparkWorkError) as caught:
         list(runner.map(fails_at_three, range(5)))
+    assert str(caught.value) == "ValueError: three is damaged"
+    assert "in fails_at_three" in caught.value.__notes__[0]
     assert list(runner.map(squares, [2])) == [4, -2], "the session goes on"
 
 
@@ -109,3 +115,49 @@ def test_what_is_not_about_spark_imports_without_it() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
     )
     assert ended.stderr == ""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_whole_validation_runs_on_spark(
+    spark: SparkSession,
+    golden_directory: Callable[[str], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    store = golden_directory("dledger-5.5.0-3nodes")
+    directories = [str(store / node) for node in ("n0", "n1", "n2")]
+    outputs = {"--json": tmp_path / "report.json", "--html": tmp_path / "report.html"}
+    arguments = [str(word) for option in outputs.items() for word in option]
+    assert main([*directories, *arguments]) == 0
+    assert "byte for byte, up to index 2,110." in capsys.readouterr().out
+    report = json.loads(outputs["--json"].read_text())
+    assert report["runner"] == str(SparkRunner(spark))
+    assert outputs["--html"].read_text().startswith("<!")
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_findings_are_the_same_on_spark(
+    spark: SparkSession, golden_directory: Callable[[str], Path], tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden_directory("dledger-5.5.0-3nodes"), store)
+    directories = [store / node for node in ("n0", "n1", "n2")]
+    with (store / "n1/dledger-n1/data/00000000000000000000").open("r+b") as file:
+        file.seek(100_000)
+        file.write(b"?")
+    on_spark = validate(directories, runner=SparkRunner(spark), unit_count=7)
+    here = validate(directories, runner=LocalRunner(), unit_count=7)
+    assert on_spark.findings == here.findings
+    assert not on_spark.is_clean
+    assert main([str(directory) for directory in directories]) == 10
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_what_keeps_a_validation_from_running_is_one_line(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path)]) == 1
+    assert "is no replica: expected" in capsys.readouterr().err

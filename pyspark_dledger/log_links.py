@@ -56,7 +56,7 @@ class LinkJudge:
             if is_alone and self._lies_about_index(before, after, following):
                 index = before.last_index + 1
                 reason = f"it says index {after.first_index}"
-                self._name(Kind.DAMAGED_HEADER, after.first_pos, index, index, reason)
+                self._name_entry(Kind.DAMAGED_HEADER, after.first_header, index, reason)
                 self._log.disowned.add(after.first_pos)
                 if following is not None:
                     self._explained.add(following.first_pos)
@@ -86,13 +86,13 @@ class LinkJudge:
             next_header = parse_header(following.first_header)
             if next_header.term < stored.term and next_header.term >= before.last_term:
                 reason = f"term {stored.term} between terms {before.last_term} and {next_header.term}"
-                self._name(Kind.NON_MONOTONIC_TERM, after.first_pos, first, first, reason)
+                self._name_entry(Kind.NON_MONOTONIC_TERM, after.first_header, first, reason)
                 self._explained.add(following.first_pos)
                 return
             if chain_after(following.first_header, computed) == next_header.chain_crc:
                 # The next entry goes on over the value that should be here.
                 self._explained.add(following.first_pos)
-        self._name(Kind.CHAIN_CRC, after.first_pos, first, first, reason)
+        self._name_entry(Kind.CHAIN_CRC, after.first_header, first, reason)
 
     def _lies_about_index(self, before: Segment, after: Segment, following: Segment | None) -> bool:
         expected = before.last_index + 1
@@ -133,15 +133,17 @@ class LinkJudge:
             and before.term_begins[-2][0] <= low
         ):
             # Without a chain: the single entry that stands out.
-            index, pos = before.last_index, parse_header(before.last_header).pos
             reason = f"term {before.last_term} between terms {before.term_begins[-2][0]} and {low}"
-            self._name(Kind.NON_MONOTONIC_TERM, pos, index, index, reason)
+            self._name_entry(Kind.NON_MONOTONIC_TERM, before.last_header, before.last_index, reason)
             return
         last = next(
             (index - 1 for term, index in after.term_begins if term >= before.last_term), after.last_index
         )
         reason = f"term {low} after term {before.last_term}"
-        self._name(Kind.NON_MONOTONIC_TERM, after.first_pos, after.first_index, last, reason)
+        if last == after.first_index:
+            self._name_entry(Kind.NON_MONOTONIC_TERM, after.first_header, last, reason)
+        else:
+            self._name(Kind.NON_MONOTONIC_TERM, after.first_pos, after.first_index, last, reason)
 
     def _virtual_start(self, after: Segment) -> Segment | None:
         """The entry before the log's first one, where something says what it was."""
@@ -156,6 +158,12 @@ class LinkJudge:
         header = ENTRY_HEADER.pack(1, ENTRY_HEADER_SIZE, index, term, 0, 0, chain, crc, 0)
         begins = [(term, index)]
         return Segment(0, 0, index, index, 1, header, header, after.has_crcs, 0, begins, {})
+
+    def _name_entry(self, kind: Kind, raw_header: bytes, index: int, reason: str) -> None:
+        """Of one entry whose header was changed: what is in it is not to be believed."""
+        header = parse_header(raw_header)
+        self._name(kind, header.pos, index, index, reason)
+        self._log.damaged.append((header.pos, header.pos + header.size))
 
     def _name(self, kind: Kind, pos: int, first: int, last: int, reason: str) -> None:
         """A finding about entries that can be read; they take no part in the comparison."""

@@ -16,7 +16,7 @@ class ReplicaLog:
 
     `lost`: ordinals (indexes; positions in a CommitLog), inclusive, of entries that a finding already names: they take
     no part in the comparison. `disowned`: positions of entries that say the index of another one. `damaged`: byte
-    ranges that should be entries and are none.
+    ranges that should be entries and are none, or are none to be believed.
     """
 
     replica: Replica

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
@@ -106,16 +106,23 @@ def plan_replay(
     for place in places:
         positions.frombytes(place.positions)
         frozen.update(place.frozen)
-    ordered = array("q", sorted(pos for pos in positions if pos < end_pos))
+    ranges = sorted(damaged)
+    ordered = array("q", sorted(pos for pos in positions if pos < end_pos and not _is_in(pos, ranges)))
     return StateReplay(
         replica,
         ordered.tobytes(),
         frozenset(frozen),
         begins_whole,
         up_to,
-        tuple(sorted(damaged)),
+        tuple(ranges),
         queue_ends,
     )
+
+
+def _is_in(pos: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    """Such an entry can be read, and is not to be believed: its header was changed."""
+    number = bisect_right(ranges, pos, key=lambda one: one[0]) - 1
+    return number >= 0 and pos < ranges[number][1]
 
 
 def replay(unit: StateReplay) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from derived_store import cut_out, made_once
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dledger.entry import EntryKind
 from pyspark_dledger.findings import Kind
 
 HEADER_FIELDS = [
@@ -61,6 +62,21 @@ def test_a_flipped_bit_in_a_header_is_found_at_its_entry(
     group.flip("n1", place.pos + at + (0 if end == "first byte" else size - 1), 0x10)
     assert group.found() == [Found(kind, "n1", 300, 300)]
     assert [finding.file for finding in group.findings()] == [group.file("n1", place.pos)]
+
+
+@pytest.mark.parametrize(("field", "at", "size", "kind"), HEADER_FIELDS)
+def test_a_flipped_bit_in_the_header_of_a_state_record_is_nothing_else(
+    group: Replicas, field: str, at: int, size: int, kind: Kind
+) -> None:
+    state = [place.index for place in group.places if group.header("n0", place.index).kind == EntryKind.STATE]
+    index = state[len(state) // 2]
+    for name in ("n0", "n1", "n2"):
+        group.flip(name, group.places[index].pos + at + size - 1)
+    # Where all have it, whoever is replayed has it.
+    kinds = {kind, Kind.CHAIN_CRC} if field == "term" else {kind}
+    found = group.found()
+    assert {one.kind for one in found} <= kinds
+    assert [one[1:] for one in found] == [(name, index, index, 1) for name in ("n0", "n1", "n2")]
 
 
 @pytest.mark.parametrize("which", ["first", "last", "first of a file", "last of a file"])

@@ -55,6 +55,19 @@ def shorter_findings(logs: Sequence[ReplicaLog]) -> Iterator[Finding]:
             yield Finding(kind=Kind.SHORTER_REPLICA, replica=name, sentence=sentence)
 
 
+def unheld_commit(logs: Sequence[ReplicaLog], told: int | None) -> Iterator[Finding]:
+    """What the caller knows to be committed and no replica goes up to."""
+    end_index = max(log.end_index for log in logs)
+    if told is not None and logs[0].is_ordered_by_index and told > end_index:
+        yield Finding(
+            kind=Kind.COMMIT_BEYOND_END,
+            first_index=end_index + 1,
+            last_index=told,
+            count=told - end_index,
+            sentence=f"entries up to {told} are known to be committed; no replica goes beyond {end_index}",
+        )
+
+
 def common_ordinal(logs: Sequence[ReplicaLog], differences: Sequence[Difference]) -> int:
     """The last index that all replicas hold alike, with all before it that they hold; -1: there is none."""
     ends = [log.end_index for log in logs]

@@ -50,13 +50,18 @@ def _parts(unit: CheckUnit) -> Iterator[Part]:
     """Raises OSError."""
     log = LogPartMaker(unit.range)
     consumers: list[Consumer] = [log, *derived.consumers(unit.range, unit.read_to)]
-    if unit.acks:
-        consumers.append(HistoryCheck(unit.range.replica.name, unit.acks))
+    history = HistoryCheck(unit.range.replica.name, unit.acks)
     for found in scan(unit.range):
         if isinstance(found, Rest):
             log.rest(found)
-        elif (run := up_to(found, unit.read_to)) is not None:
+            continue
+        if unit.acks:
+            # What was acknowledged is committed, whatever a running member's files say of that yet.
+            history.feed(found)
+        if (run := up_to(found, unit.read_to)) is not None:
             for consumer in consumers:
                 consumer.feed(run)
+    if unit.acks:
+        yield from history.finish()
     for consumer in consumers:
         yield from consumer.finish()

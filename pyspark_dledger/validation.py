@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import Final
 
 from pyspark_dledger import derived
 from pyspark_dledger.compare import (
@@ -29,6 +30,7 @@ from pyspark_dledger.group_findings import (
     difference_findings,
     own_commit,
     shorter_findings,
+    unheld_commit,
 )
 from pyspark_dledger.history_check import Ack, FoundAcks, acks_of, lost_messages, read_history
 from pyspark_dledger.log_judge import judge_log
@@ -43,6 +45,7 @@ from pyspark_dledger.work import DataRange, plan
 
 # What is being done, how many units of it are done, of how many.
 OnProgress = Callable[[str, int, int], None]
+_POS_MAX: Final = 2**63 - 1
 
 
 def validate(
@@ -62,9 +65,11 @@ def validate(
     `committed_index`: what the caller knows to be committed; the files may know of more. `unit_count`: about into how
     many units the work is cut. Raises ReplicaError, HistoryError, OSError.
     """
+    # First, so that the files of running replicas hold all that it tells of.
+    acks = read_history(history, broker) if history is not None else []
     run = _Validation(directories, runner, on_progress)
     return run.report(
-        acks=read_history(history, broker) if history is not None else [],
+        acks=acks,
         committed_index=committed_index,
         findings_max=findings_max,
         unit_count=unit_count,
@@ -95,13 +100,15 @@ class _Validation:
             committed = _committed_index(logs, sums, agreements, committed_index)
         derived_checks, derived_findings = self._derived(logs, parts, differences, committed)
         found = [part for of_unit in parts for part in of_unit if isinstance(part, FoundAcks)]
-        ends = {log.replica.name: log.end_pos for log in logs}
+        # A running replica's log goes on behind what is judged of it.
+        ends = {log.replica.name: _POS_MAX if log.replica.is_live else log.end_pos for log in logs}
         lost = list(lost_messages(acks, found, ends, committed_index=committed))
         findings = gather(
             chain(
                 chain.from_iterable(log.findings for log in logs),
                 difference_findings(logs, differences, committed),
                 shorter_findings(logs),
+                unheld_commit(logs, committed_index),
                 derived_findings,
                 lost,
             ),

@@ -182,3 +182,21 @@ def test_a_running_replica_that_lacks_what_it_committed_is_found(group: Replicas
     group.write("n1", start, bytes(group.end_pos - start))
     with running(group.roots[1]):
         assert group.found() == [Found(Kind.COMMIT_BEYOND_END, "n1", LAST - 1, LAST, 2)]
+
+
+@pytest.mark.slow
+def test_what_running_replicas_acknowledged_is_found_before_their_files_say_that_it_is_committed(
+    group: Replicas, tmp_path: Path
+) -> None:
+    sends = with_keys(group)
+    with running(group.roots[0]), running(group.roots[1]), running(group.roots[2]):
+        report = group.report(history=written(tmp_path / "h", sends))
+        assert report.findings.shown == ()
+        assert report.acknowledged_found == LAST + 1
+        sends[-1] |= {"msg_id": "another"}
+        assert group.found(history=written(tmp_path / "h", sends)) == [Found(Kind.LOST_MESSAGE)]
+
+
+def test_a_commit_that_the_caller_knows_of_and_no_replica_holds_is_found(group: Replicas) -> None:
+    assert group.found(committed_index=LAST) == []
+    assert group.found(committed_index=LAST + 5) == [Found(Kind.COMMIT_BEYOND_END, "", LAST + 1, LAST + 5, 5)]

@@ -1,49 +1,52 @@
-"""Queue bounds, single messages, topics and groups by hand: what tools and clients ask of a broker besides
-sending and pulling.
+"""Queue bounds and units, single messages, topics and groups by hand: what tools and clients ask of a broker
+besides sending and pulling.
 
 Look-ups are answered by every member; what changes a table goes through the log and is answered when applied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from broker.answers import Answers, RequestHandler, answer_applied
-from broker.broker_config import TOPIC_QUEUE_NUMS_MAX
+from broker.answers import Answers, RequestHandler, answer_applied, propose_all
+from broker.broker_config import TOPIC_QUEUE_NUMS_MAX, BrokerConfig
+from broker.broker_stats import BrokerStats
 from broker.client_channel import ClientChannel
 from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.topic_config_manager import TopicConfigManager
 from message import names
-from remoting import bodies, headers
+from remoting import admin_bodies, admin_headers, bodies, headers
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.configuration import format_properties
 from remoting.fastjson import dumps_fastjson
 from store.get_message import BoundaryType
+from store.layout.consume_queue_unit import CQ_UNIT
+from store.state.state_record import PutSubscriptionGroup, PutTopicConfig, StateChange
 from store.state.table_configs import DataVersion, SubscriptionGroupConfig, TopicConfig
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
 
+QUERY_UNITS_MAX = 1000  # of one ConsumeQueue look-up
 TOPIC_ATTRIBUTES = frozenset({"queue.type", "cleanup.policy", "message.type", "reserve.time"})
 
 
 class AdminBrokerProcessor:
     def __init__(
         self,
+        config: BrokerConfig,
         store: MessageStore,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
-        runtime_info: Callable[[], dict[str, str]],
-        settings: Mapping[str, str],
+        stats: BrokerStats,
     ) -> None:
-        """`runtime_info` makes the table of GET_BROKER_RUNTIME_INFO; `settings` are shown by GET_BROKER_CONFIG."""
+        self._broker_name = config.broker_name
+        self._broker_addr = config.broker_addr
         self._store = store
         self._topics = topics
         self._groups = groups
-        self._runtime_info = runtime_info
-        self._settings = settings
+        self._stats = stats
         self.handlers: dict[int, RequestHandler] = {
             RequestCode.GET_MAX_OFFSET: self._get_max_offset,
             RequestCode.GET_MIN_OFFSET: self._get_min_offset,
@@ -51,16 +54,18 @@ class AdminBrokerProcessor:
             RequestCode.GET_EARLIEST_MSG_STORETIME: self._get_earliest_store_time,
             RequestCode.VIEW_MESSAGE_BY_ID: self._view_message,
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._update_topic,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._update_topic_list,
             RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
             RequestCode.GET_ALL_TOPIC_CONFIG: self._get_all_topics,
             RequestCode.GET_TOPIC_CONFIG: self._get_topic,
             RequestCode.GET_TOPIC_STATS_INFO: self._get_topic_stats,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._get_system_topics,
+            RequestCode.QUERY_CONSUME_QUEUE: self._query_consume_queue,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._update_group,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._update_group_list,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete_group,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._get_group,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._get_all_groups,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self._get_runtime_info,
-            RequestCode.GET_BROKER_CONFIG: self._get_config,
         }
 
     # Queues and messages
@@ -110,18 +115,34 @@ class AdminBrokerProcessor:
         else:
             answers.add(command, body=record)
 
+    def _query_consume_queue(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(admin_headers.QueryConsumeQueueRequestHeader, command.ext_fields)
+        queue = self._store.queues.find(header.topic.encode(), header.queue_id)
+        if queue is None:
+            remark = f"{header.queue_id}@{header.topic} is not exist!"
+            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            return
+        first = max(header.index, queue.min_offset)
+        units = queue.units(first, min(header.count, QUERY_UNITS_MAX))
+        body = admin_bodies.QueryConsumeQueueResponseBody(
+            min_queue_index=queue.min_offset,
+            max_queue_index=queue.max_offset,
+            queue_data=[
+                admin_bodies.ConsumeQueueData(physic_offset=phy_offset, physic_size=size, tags_code=tags_code)
+                for phy_offset, size, tags_code in CQ_UNIT.iter_unpack(units)
+            ],
+        )
+        answers.add(command, body=body.encode())
+
     # Topics
 
     def _update_topic(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
         header = headers.decode(headers.CreateTopicRequestHeader, command.ext_fields)
-        fault = (
-            names.topic_fault(header.topic)
-            or self._system_fault(header.topic)
-            or _queue_nums_fault("readQueueNums", header.read_queue_nums)
-            or _queue_nums_fault("writeQueueNums", header.write_queue_nums)
-        )
+        fault = self._topic_fault(header.topic, header.read_queue_nums, header.write_queue_nums)
         if fault is not None:
             answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
             return
@@ -146,6 +167,39 @@ class AdminBrokerProcessor:
         else:
             self._topics.put(config, answer_applied(answers, command), now_ms)
 
+    def _update_topic_list(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        """All of them, or none when one cannot be made."""
+        body = admin_bodies.CreateTopicListRequestBody.decode(command.body)
+        changes: list[StateChange] = []
+        for topic in body.topic_config_list:
+            name = topic.topic_name
+            fault = self._topic_fault(name, topic.read_queue_nums, topic.write_queue_nums)
+            if fault is not None:
+                answers.add(command, ResponseCode.INVALID_PARAMETER, f"topic {name}: {fault}")
+                return
+            config = TopicConfig(
+                topic_name=name,
+                read_queue_nums=topic.read_queue_nums,
+                write_queue_nums=topic.write_queue_nums,
+                perm=topic.perm,
+                topic_filter_type=topic.topic_filter_type,
+                topic_sys_flag=topic.topic_sys_flag,
+                order=topic.order,
+                attributes=topic.attributes or {},
+            )
+            changes.append(PutTopicConfig(config))
+        propose_all(self._store, changes, answers, command, now_ms)
+
+    def _topic_fault(self, topic: str, read_queue_nums: int, write_queue_nums: int) -> str | None:
+        return (
+            names.topic_fault(topic)
+            or self._system_fault(topic)
+            or _queue_nums_fault("readQueueNums", read_queue_nums)
+            or _queue_nums_fault("writeQueueNums", write_queue_nums)
+        )
+
     def _delete_topic(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
@@ -155,6 +209,7 @@ class AdminBrokerProcessor:
             answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
         else:
             self._topics.delete(topic, answer_applied(answers, command), now_ms)
+            self._stats.forget_topic(topic)
 
     def _system_fault(self, topic: str) -> str | None:
         if topic in self._topics.system_topics or names.is_system_topic(topic):
@@ -199,7 +254,7 @@ class AdminBrokerProcessor:
             max_offset = self._store.max_offset(topic, queue_id)
             last = self._store.store_timestamp(topic, queue_id, max_offset - 1) if max_offset else 0
             queue = (
-                ("brokerName", self._settings["brokerName"]),
+                ("brokerName", self._broker_name),
                 ("queueId", queue_id),
                 ("topic", topic),
             )
@@ -208,7 +263,20 @@ class AdminBrokerProcessor:
                 "maxOffset": max_offset,
                 "minOffset": self._store.min_offset(topic, queue_id),
             }
-        answers.add(command, body=dumps_fastjson({"offsetTable": table, "topicPutTps": 0.0}))
+        answers.add(
+            command,
+            body=dumps_fastjson({"offsetTable": table, "topicPutTps": self._stats.topic_put_tps(topic)}),
+        )
+
+    def _get_system_topics(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        topics = [
+            name
+            for name in self._topics.all_topics()
+            if name in self._topics.system_topics or names.is_system_topic(name)
+        ]
+        answers.add(command, body=bodies.TopicList(topic_list=topics).encode())
 
     # Groups
 
@@ -216,35 +284,33 @@ class AdminBrokerProcessor:
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
         body = bodies.SubscriptionGroupConfig.decode(command.body)
-        group = body.group_name or ""
-        fault = names.group_fault(group) or _queue_nums_fault("retryQueueNums", body.retry_queue_nums)
+        fault = _group_fault(body)
         if fault is not None:
             answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
-            return
-        config = SubscriptionGroupConfig(
-            group_name=group,
-            consume_enable=body.consume_enable,
-            consume_from_min_enable=body.consume_from_min_enable,
-            consume_broadcast_enable=body.consume_broadcast_enable,
-            consume_message_orderly=bool(body.consume_message_orderly),
-            retry_queue_nums=body.retry_queue_nums,
-            retry_max_times=body.retry_max_times,
-            broker_id=body.broker_id,
-            which_broker_when_consume_slowly=body.which_broker_when_consume_slowly,
-            notify_consumer_ids_changed_enable=body.notify_consumer_ids_changed_enable,
-            group_sys_flag=body.group_sys_flag or 0,
-            consume_timeout_minute=15 if body.consume_timeout_minute is None else body.consume_timeout_minute,
-        )
-        self._groups.put(config, answer_applied(answers, command), now_ms)
+        else:
+            self._groups.put(_group_config(body), answer_applied(answers, command), now_ms)
+
+    def _update_group_list(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        """All of them, or none when one cannot be made."""
+        body = admin_bodies.SubscriptionGroupList.decode(command.body)
+        for group in body.group_config_list:
+            fault = _group_fault(group)
+            if fault is not None:
+                remark = f"group {group.group_name}: {fault}"
+                answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
+                return
+        changes = [PutSubscriptionGroup(_group_config(group)) for group in body.group_config_list]
+        propose_all(self._store, changes, answers, command, now_ms)
 
     def _delete_group(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
-        fields = command.ext_fields
-        clean_offset = fields.get("cleanOffset") == "true"
-        self._groups.delete(
-            fields.get("groupName", ""), clean_offset, answer_applied(answers, command), now_ms
-        )
+        header = headers.decode(admin_headers.DeleteSubscriptionGroupRequestHeader, command.ext_fields)
+        on_done = answer_applied(answers, command)
+        self._groups.delete(header.group_name, header.clean_offset, on_done, now_ms)
+        self._stats.forget_group(header.group_name)
 
     def _get_group(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
@@ -273,23 +339,32 @@ class AdminBrokerProcessor:
         )
         answers.add(command, ext_fields={"totalGroupNum": str(len(table.configs))}, body=body)
 
-    # The broker itself
-
-    def _get_runtime_info(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        answers.add(command, body=bodies.KVTable(table=self._runtime_info()).encode())
-
-    def _get_config(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        version = dumps_fastjson(_data_version(DataVersion(), 0)).decode()
-        body = format_properties(self._settings.items()).encode()
-        answers.add(command, ext_fields={"version": version}, body=body)
-
 
 def _data_version(version: DataVersion, term: int) -> dict[str, object]:
     return {"counter": version.counter, "stateVersion": term, "timestamp": version.timestamp}
+
+
+def _group_fault(group: bodies.SubscriptionGroupConfig) -> str | None:
+    return names.group_fault(group.group_name or "") or _queue_nums_fault(
+        "retryQueueNums", group.retry_queue_nums
+    )
+
+
+def _group_config(body: bodies.SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+    return SubscriptionGroupConfig(
+        group_name=body.group_name or "",
+        consume_enable=body.consume_enable,
+        consume_from_min_enable=body.consume_from_min_enable,
+        consume_broadcast_enable=body.consume_broadcast_enable,
+        consume_message_orderly=bool(body.consume_message_orderly),
+        retry_queue_nums=body.retry_queue_nums,
+        retry_max_times=body.retry_max_times,
+        broker_id=body.broker_id,
+        which_broker_when_consume_slowly=body.which_broker_when_consume_slowly,
+        notify_consumer_ids_changed_enable=body.notify_consumer_ids_changed_enable,
+        group_sys_flag=body.group_sys_flag or 0,
+        consume_timeout_minute=15 if body.consume_timeout_minute is None else body.consume_timeout_minute,
+    )
 
 
 def _queue_nums_fault(name: str, nums: int) -> str | None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from broker.client_channel import ClientChannel
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, encode_response
 from store.state.state_proposals import ProposeStatus
+from store.state.state_record import StateChange
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
 
 
 class Answers:
@@ -64,3 +69,32 @@ def answer_applied(answers: Answers, command: RemotingCommand) -> Callable[[Prop
                 answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
 
     return on_done
+
+
+def propose_all(
+    store: MessageStore,
+    changes: Sequence[StateChange],
+    answers: Answers,
+    command: RemotingCommand,
+    now_ms: int,
+    body: bytes = b"",
+    on_applied: Callable[[], None] = lambda: None,
+) -> None:
+    """Answers with `body` when all are applied, and else for what became of the first that is not."""
+    statuses: list[ProposeStatus] = []
+
+    def on_done(status: ProposeStatus) -> None:
+        statuses.append(status)
+        if len(statuses) < len(changes):
+            return
+        failed = [item for item in statuses if item is not ProposeStatus.APPLIED]
+        if failed:
+            answer_applied(answers, command)(failed[0])
+        else:
+            on_applied()
+            answers.add(command, body=body)
+
+    if not changes:
+        answers.add(command, body=body)
+    for change in changes:
+        store.propose(change, on_done, now_ms)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from broker.admin_broker_processor import AdminBrokerProcessor
 from broker.answers import RequestHandler
-from broker.broker_config import BrokerConfig, shown_settings
+from broker.broker_config import BrokerConfig
+from broker.broker_info_processor import BrokerInfoProcessor, DiskUsage
 from broker.broker_stats import BrokerStats
 from broker.client_admin_processor import ClientAdminProcessor
 from broker.client_channel import ClientChannel
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from store.message_store import MessageStore
 
 EXPIRY_SCAN_INTERVAL_MS = 10_000
-BROKER_VERSION = "V5_5_0"
 
 
 class BrokerController:
@@ -47,11 +47,11 @@ class BrokerController:
         store: MessageStore,
         clock: Callable[[], int],
         rng: random.Random,
+        disk_usage: DiskUsage | None = None,
     ) -> None:
         """`store` must be started: its tables are read from here on. `clock` is in ms since the epoch."""
         self._store = store
         self._clock = clock
-        self._boot_ms = clock()
         self._next_scan_ms = 0
         self.topics = TopicConfigManager(config, store)
         self.groups = SubscriptionGroupManager(config, store)
@@ -72,12 +72,10 @@ class BrokerController:
             self.consumers, self.producers, self.groups, self.topics, lambda: store.serving
         )
         consumer_manage = ConsumerManageProcessor(store, self.topics, self.groups, self.consumers, locks)
-        admin = AdminBrokerProcessor(
-            store, self.topics, self.groups, self._runtime_info, shown_settings(config)
-        )
+        admin = AdminBrokerProcessor(config, store, self.topics, self.groups, self.stats)
         client_admin = ClientAdminProcessor(store, self.consumers, self.producers, self.client_requests)
         consume_stats = ConsumeStatsProcessor(config, store, self.topics, self.consumers, self.stats)
-        offset_admin = OffsetAdminProcessor(
+        self._offset_admin = OffsetAdminProcessor(
             config,
             store,
             self.topics,
@@ -86,8 +84,20 @@ class BrokerController:
             self.client_requests,
             lambda topic, queue_id: self.hold_service.wake_queue(topic, queue_id, clock()),
         )
+        self._info = BrokerInfoProcessor(
+            config, store, self.stats, self.hold_service, self.configure, disk_usage, clock()
+        )
         handlers: dict[int, RequestHandler] = {}
-        for part in (clients, consumer_manage, send_backs, admin, client_admin, consume_stats, offset_admin):
+        for part in (
+            clients,
+            consumer_manage,
+            send_backs,
+            admin,
+            client_admin,
+            consume_stats,
+            self._offset_admin,
+            self._info,
+        ):
             handlers.update(part.handlers)
         self.request_handler = BrokerRequestHandler(
             self.sends,
@@ -139,16 +149,12 @@ class BrokerController:
         self.consumers.channel_closed(channel.id)
         self.producers.channel_closed(channel.id)
 
-    def _runtime_info(self) -> dict[str, str]:
-        store = self._store
-        return {
-            "bootTimestamp": str(self._boot_ms),
-            "brokerActive": "true" if store.serving else "false",
-            "brokerVersionDesc": BROKER_VERSION,
-            "commitLogMaxOffset": str(store.confirm_offset),
-            "dispatchBehindBytes": "0" if store.reput_behind == 0 else str(store.reput_behind),
-            "heldPulls": str(len(self.hold_service)),
-            "role": store.role.value,
-            "runtime": f"[ {(self._clock() - self._boot_ms) // 1000} seconds ]",
-            "term": str(store.term),
-        }
+    def configure(self, config: BrokerConfig) -> None:
+        """Settings that were changed while the broker runs; see broker/runtime_config.py."""
+        self.topics.configure(config)
+        self.groups.configure(config)
+        self.registration.configure(config)
+        self.pulls.config = config
+        self._offset_admin.config = config
+        self._info.config = config
+        self._notifier.is_enabled = config.notify_consumer_ids_changed_enable

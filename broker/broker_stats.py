@@ -46,6 +46,11 @@ class StatsItem:
             if not samples or now_ms - samples[-1][0] >= interval_ms:
                 samples.append((now_ms, self.value))
 
+    @property
+    def last_sample(self) -> deque[tuple[int, int]]:
+        """What over() takes for the time since the sample before the newest."""
+        return deque(list(self.minute)[-2:])
+
     def over(self, samples: deque[tuple[int, int]]) -> StatsSum:
         """Between the oldest of the samples and the newest of all."""
         if not samples or not self.minute:

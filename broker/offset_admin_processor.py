@@ -7,10 +7,10 @@ commit its old place over it: commits are ignored until the consumer's next pull
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.answers import Answers, RequestHandler, answer_applied
+from broker.answers import Answers, RequestHandler, propose_all
 from broker.broker_config import BrokerConfig
 from broker.client_channel import ClientChannel
 from broker.client_requests import ClientRequests
@@ -20,8 +20,7 @@ from broker.topic_config_manager import TopicConfigManager
 from remoting import admin_bodies, admin_headers, bodies, headers
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from store.state.state_proposals import ProposeStatus
-from store.state.state_record import CommitOffset, ResetOffset, StateChange
+from store.state.state_record import CommitOffset, ResetOffset
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
@@ -39,7 +38,7 @@ class OffsetAdminProcessor:
         wake_queue: Callable[[str, int], None],
     ) -> None:
         """`wake_queue(topic, queue_id)` has held pulls of a queue look again."""
-        self._config = config
+        self.config = config
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -79,7 +78,7 @@ class OffsetAdminProcessor:
             offsets[queue_id] = offset
         if not offsets:
             answers.add(command, ResponseCode.SYSTEM_ERROR, "No queues to reset.")
-        elif self._config.use_server_side_reset_offset:
+        elif self.config.use_server_side_reset_offset:
             changes = [ResetOffset(group, topic, queue_id, offset) for queue_id, offset in offsets.items()]
 
             def wake_held() -> None:
@@ -87,7 +86,7 @@ class OffsetAdminProcessor:
                     self._wake_queue(topic, queue_id)
 
             body = self._reset_body(topic, offsets)
-            self._propose_all(answers, command, changes, body, now_ms, wake_held)
+            propose_all(self._store, changes, answers, command, now_ms, body, wake_held)
         else:
             self._tell_clients(answers, command, header, offsets)
 
@@ -139,7 +138,7 @@ class OffsetAdminProcessor:
         answers.add(command, body=body)
 
     def _reset_body(self, topic: str, offsets: dict[int, int]) -> bytes:
-        name = self._config.broker_name
+        name = self.config.broker_name
         table = {
             bodies.MessageQueue(topic=topic, broker_name=name, queue_id=queue_id): offset
             for queue_id, offset in offsets.items()
@@ -162,33 +161,4 @@ class OffsetAdminProcessor:
             if self._topics.select(topic) is not None
             for queue_id, offset in table.queues_of(header.src_group, topic).items()
         ]
-        if changes:
-            self._propose_all(answers, command, changes, b"", now_ms)
-        else:
-            answers.add(command)
-
-    def _propose_all(
-        self,
-        answers: Answers,
-        command: RemotingCommand,
-        changes: Sequence[StateChange],
-        body: bytes,
-        now_ms: int,
-        on_applied: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Answers with `body` when all are applied, and for what became of the first that was not otherwise."""
-        statuses: list[ProposeStatus] = []
-
-        def on_done(status: ProposeStatus) -> None:
-            statuses.append(status)
-            if len(statuses) < len(changes):
-                return
-            failed = [item for item in statuses if item is not ProposeStatus.APPLIED]
-            if failed:
-                answer_applied(answers, command)(failed[0])
-            else:
-                on_applied()
-                answers.add(command, body=body)
-
-        for change in changes:
-            self._store.propose(change, on_done, now_ms)
+        propose_all(self._store, changes, answers, command, now_ms)

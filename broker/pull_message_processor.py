@@ -75,7 +75,7 @@ class PullMessageProcessor:
         consumers: ConsumerManager,
         stats: BrokerStats,
     ) -> None:
-        self._config = config
+        self.config = config
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -155,8 +155,8 @@ class PullMessageProcessor:
             code = self._code_of_follower(code, result, header.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and is_first and header.sys_flag & SUSPEND_FLAG:
             hold_ms = header.suspend_timeout_millis
-            if not self._config.long_polling_enable:
-                hold_ms = self._config.short_polling_time_ms
+            if not self.config.long_polling_enable:
+                hold_ms = self.config.short_polling_time_ms
             code_set = None if matcher is None else subscription.code_set
             request = PullRequest(channel, command, now_ms + hold_ms, header.queue_offset, code_set)
             self.hold_service.hold(header.topic, header.queue_id, request)
@@ -168,7 +168,7 @@ class PullMessageProcessor:
 
     def _suggested_broker(self, result: GetMessageResult, group: SubscriptionGroupConfig) -> int:
         """Where the client should pull next."""
-        if not self._config.slave_read_enable:
+        if not self.config.slave_read_enable:
             return MASTER_ID
         if result.suggest_pulling_from_slave:
             return group.which_broker_when_consume_slowly
@@ -215,7 +215,7 @@ class PullMessageProcessor:
         is_lite: bool,
     ) -> tuple[SubscriptionGroupConfig, TopicConfig, SubscriptionData]:
         """Rows 0 to 16 of the table. Raises _Refused."""
-        config = self._config
+        config = self.config
         if not self._store.serving and not config.slave_read_enable:
             raise _Refused(
                 ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while"

@@ -44,6 +44,12 @@ class Registration:
         self._topics = topics
         self._told: _Registered | None = None
         self._next_ms = 0
+        # NameServers take topics, and with them permissions, only by a new version.
+        self._configured_count = 0
+
+    def configure(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._configured_count += 1
 
     @property
     def broker_id(self) -> int:
@@ -53,7 +59,9 @@ class Registration:
     def is_due(self, now_ms: int) -> bool:
         """Whether something changed or the period is over; says so once."""
         version = self._store.topic_config_table.data_version
-        present = _Registered(self.broker_id, self._store.term, version.counter, version.timestamp)
+        present = _Registered(
+            self.broker_id, self._store.term, version.counter + self._configured_count, version.timestamp
+        )
         if present == self._told and now_ms < self._next_ms:
             return False
         self._told = present
@@ -106,7 +114,7 @@ class Registration:
             topic_config_serialize_wrapper=TopicConfigSerializeWrapper(
                 data_version=DataVersion(
                     timestamp=version.timestamp,
-                    counter=version.counter,
+                    counter=version.counter + self._configured_count,
                     state_version=max(self._store.term, 0),
                 ),
                 topic_config_table=table,

@@ -9,9 +9,11 @@ from broker.answers import Answers, RequestHandler
 from broker.client_channel import ClientChannel
 from broker.pull_message_processor import PullMessageProcessor
 from broker.send_message_processor import SendMessageProcessor
+from disk.disk import DiskError
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
+from store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -97,4 +99,8 @@ class BrokerRequestHandler:
             except RemotingError as error:
                 log.warning("bad request code=%d addr=%s: %s", command.code, channel.remote_address, error)
                 answers.add(command, ResponseCode.SYSTEM_ERROR, str(error))
+            except (StoreError, DiskError) as error:
+                # Damage ends this member at its next tick (store/message_store.py); the client asks the next leader.
+                log.error("request failed code=%d error=%s", command.code, error)
+                answers.add(command, ResponseCode.SYSTEM_ERROR, f"the store cannot be read: {error}")
         answers.flush()

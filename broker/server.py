@@ -12,6 +12,7 @@ import functools
 import logging
 import os
 import random
+import shutil
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -83,7 +84,9 @@ class Broker:
             clock=self._clock,
         )
         self._store.start(self._dledger.replica, self._clock())
-        self._controller = BrokerController(config, self._store, self._clock, self._rng)
+        self._controller = BrokerController(
+            config, self._store, self._clock, self._rng, disk_usage=self._disk_usage
+        )
         self._remoting = RemotingServer(
             self._controller.request_handler,
             config.bind_address,
@@ -95,6 +98,10 @@ class Broker:
             self._http = HttpEndpoint(config.bind_address, config.http_port, self.status)
         self._name_servers = [_NameServer(address) for address in config.namesrv_addr]
         self._client = RemotingClient(on_close=self._connection_lost)
+
+    def _disk_usage(self) -> tuple[int, int]:
+        usage = shutil.disk_usage(self.config.store.store_path_root_dir)
+        return usage.total, usage.free
 
     def __str__(self) -> str:
         store = self._store

@@ -19,9 +19,12 @@ log = logging.getLogger(__name__)
 
 class SubscriptionGroupManager:
     def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
-        self._is_auto_created = config.auto_create_subscription_group
+        self.configure(config)
         self._store = store
         self._creating: set[str] = set()
+
+    def configure(self, config: BrokerConfig) -> None:
+        self._is_auto_created = config.auto_create_subscription_group
 
     def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
         """A group's settings. One that is unknown and may be made gets the defaults at once, while its

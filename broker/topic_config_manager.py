@@ -76,12 +76,15 @@ class TopicConfigManager:
     """Invariant: `entries` holds only topics that exist now and that take every send as it is."""
 
     def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
-        self._config = config
         self._store = store
-        self.system_topics: Mapping[str, TopicConfig] = system_topics(config)
+        self.configure(config)
         self._entries: dict[str, TopicEntry] = {}
-        self._entries_version: DataVersion | None = None
         self._creating: dict[str, list[OnCreated]] = {}
+
+    def configure(self, config: BrokerConfig) -> None:
+        self._config = config
+        self.system_topics: Mapping[str, TopicConfig] = system_topics(config)
+        self._entries_version: DataVersion | None = None
 
     @property
     def entries(self) -> Mapping[str, TopicEntry]:

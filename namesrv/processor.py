@@ -7,16 +7,27 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from namesrv.kv_config_manager import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfigManager
+from namesrv.namesrv_config import NAMESRV_SETTINGS
 from namesrv.route_info_manager import Registration, RouteInfoManager
-from remoting import headers
+from remoting import admin_bodies, admin_headers, headers
 from remoting.bodies import ClusterInfo, DataVersion, KVTable, QueueData, TopicList, TopicRouteData
 from remoting.codes import V3_0_11, V4_9_4, RequestCode, ResponseCode
 from remoting.command import RemotingCommand, response
-from remoting.configuration import format_properties
+from remoting.configuration import (
+    ConfigError,
+    format_properties,
+    parse_properties,
+    refuse_unchangeable,
+)
 from remoting.errors import RemotingError
 from remoting.topic_bodies import RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
 
 log = logging.getLogger(__name__)
+
+# Of a topic's sysFlag.
+UNIT_FLAG = 1
+UNIT_SUB_FLAG = 2
+BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath"})  # RocketMQ's
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
@@ -53,7 +64,13 @@ class NamesrvProcessor:
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._get_all_topics,
             RequestCode.GET_TOPICS_BY_CLUSTER: self._get_topics_by_cluster,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._get_system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._get_unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._get_has_unit_sub_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._get_has_unit_sub_un_unit_topics,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self._get_broker_member_group,
             RequestCode.GET_NAMESRV_CONFIG: self._get_config,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
         }
 
     def process(self, channel: BrokerChannel, commands: Sequence[RemotingCommand], now_ms: int) -> None:
@@ -197,6 +214,58 @@ class NamesrvProcessor:
         brokers = self._routes.cluster_addr_table.get(header.cluster, set())
         return response(command, body=TopicList(topic_list=self._routes.topics(brokers)).encode())
 
+    def _get_system_topics(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        """Each cluster and each broker has a topic of its name; and the address of some broker."""
+        routes = self._routes
+        names = [
+            name
+            for cluster, brokers in routes.cluster_addr_table.items()
+            for name in (cluster, *sorted(brokers))
+        ]
+        addresses = (
+            addr for broker in routes.broker_addr_table.values() for addr in broker.broker_addrs.values()
+        )
+        body = TopicList(topic_list=names, broker_addr=next(addresses, None))
+        return response(command, body=body.encode())
+
+    def _get_unit_topics(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        return self._topics_by_flags(command, UNIT_FLAG, UNIT_FLAG)
+
+    def _get_has_unit_sub_topics(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        return self._topics_by_flags(command, UNIT_SUB_FLAG, UNIT_SUB_FLAG)
+
+    def _get_has_unit_sub_un_unit_topics(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        return self._topics_by_flags(command, UNIT_FLAG | UNIT_SUB_FLAG, UNIT_SUB_FLAG)
+
+    def _topics_by_flags(self, command: RemotingCommand, mask: int, wanted: int) -> RemotingCommand:
+        topics = [
+            topic
+            for topic, queues in self._routes.topic_queue_table.items()
+            if any(queue.topic_sys_flag & mask == wanted for queue in queues.values())
+        ]
+        return response(command, body=TopicList(topic_list=topics).encode())
+
+    def _get_broker_member_group(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        header = headers.decode(admin_headers.GetBrokerMemberGroupRequestHeader, command.ext_fields)
+        broker = self._routes.broker_addr_table.get(header.broker_name)
+        group = admin_bodies.BrokerMemberGroup(
+            cluster=header.cluster_name,
+            broker_name=header.broker_name,
+            broker_addrs=dict(broker.broker_addrs) if broker is not None else {},
+        )
+        body = admin_bodies.GetBrokerMemberGroupResponseBody(broker_member_group=group)
+        return response(command, body=body.encode())
+
     def _delete_topic(self, channel: BrokerChannel, command: RemotingCommand, now_ms: int) -> RemotingCommand:
         header = headers.decode(headers.DeleteTopicFromNamesrvRequestHeader, command.ext_fields)
         self._routes.delete_topic(header.topic, header.cluster_name)
@@ -239,6 +308,20 @@ class NamesrvProcessor:
                 command, ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}"
             )
         return response(command, body=KVTable(table=table).encode())
+
+    def _update_config(
+        self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
+    ) -> RemotingCommand:
+        """There is nothing that could be changed; who tries is told what to do instead."""
+        try:
+            keys = [item.key for item in parse_properties(bytes(command.body).decode(), "request")]
+            if not BLACK_LIST.isdisjoint(keys):
+                return response(command, ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+            for key in keys:
+                refuse_unchangeable(key, (), NAMESRV_SETTINGS, "NameServer")
+        except (ConfigError, UnicodeDecodeError) as error:
+            return response(command, ResponseCode.INVALID_PARAMETER, str(error))
+        return response(command)
 
     def _get_config(self, channel: BrokerChannel, command: RemotingCommand, now_ms: int) -> RemotingCommand:
         return response(command, body=format_properties(self._settings.items()).encode())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -149,6 +149,23 @@ def read_settings(
         names = ", ".join(item.key for item in unused)
         warnings.append(f"{unused[0].source}: RocketMQ's keys without effect here: {names}")
     return values, warnings
+
+
+def refuse_unchangeable(key: str, changeable: Collection[str], own: Collection[str], server: str) -> None:
+    """For a key that a request wants to change while a server runs; `own` are all that it reads.
+
+    Raises ConfigError, which says what to do instead.
+    """
+    if key in changeable:
+        return
+    can_be = f"; these can be changed: {', '.join(sorted(changeable))}" if changeable else ""
+    if key in own:
+        raise ConfigError(
+            f"{key} cannot be changed while the {server} runs: set it in the conf file and restart{can_be}"
+        )
+    if key in known_keys():
+        raise ConfigError(f"{key} has no effect in this {server}{can_be}")
+    raise ConfigError(f"unknown key {key}{can_be}")
 
 
 def _read_value(item: Property, read: Callable[[str], object], allowed: str) -> object:

@@ -67,6 +67,14 @@ class MessageReader:
         """Of the first record that is still there."""
         return self._ledger.pos_at(self._ledger.ledger_begin_index) + ENTRY_HEADER_SIZE
 
+    def earliest_store_timestamp(self) -> int:
+        """ms, of the first record that is still there; -1 for none."""
+        phy_offset = self.min_phy_offset
+        if phy_offset + RECORD_SIZE_MIN > self._reput.confirm_offset:
+            return -1
+        head = self._ledger.read(phy_offset, RECORD_SIZE_MIN)
+        return store_timestamp_of(head) if len(head) == RECORD_SIZE_MIN else -1
+
     def look_message_by_offset(self, phy_offset: int) -> bytes | None:
         """The record at a physical offset, None where no committed message begins."""
         ledger, pos = self._ledger, phy_offset - ENTRY_HEADER_SIZE

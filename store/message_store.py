@@ -223,6 +223,15 @@ class MessageStore:
         with self._damage_noted(topic, queue_id):
             return self._reader.get_message(topic.encode(), queue_id, offset, count_max, size_max, matcher)
 
+    @property
+    def min_phy_offset(self) -> int:
+        """Of the first record that is still there."""
+        return self._reader.min_phy_offset
+
+    def earliest_store_timestamp(self) -> int:
+        """ms, of the first record that is still there; -1 for none."""
+        return self._reader.earliest_store_timestamp()
+
     def look_message_by_offset(self, phy_offset: int) -> bytes | None:
         """The record of a committed message, None where none begins."""
         return self._reader.look_message_by_offset(phy_offset)

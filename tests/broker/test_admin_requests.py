@@ -9,11 +9,15 @@ from one_broker import OneBroker, send_fields
 
 from message.decoder import decode_message
 from message.message_id import decode_offset_message_id
-from remoting.bodies import KVTable, SubscriptionGroupConfig
+from remoting.admin_bodies import (
+    CreateTopicListRequestBody,
+    QueryConsumeQueueResponseBody,
+    SubscriptionGroupList,
+)
+from remoting.bodies import SubscriptionGroupConfig, TopicList
 from remoting.codes import RequestCode, ResponseCode
-from remoting.configuration import parse_properties
 from remoting.fastjson import loads_fastjson
-from remoting.topic_bodies import TopicConfigSerializeWrapper
+from remoting.topic_bodies import TopicConfig, TopicConfigSerializeWrapper
 
 QUEUE = {"topic": "T", "queueId": "0"}
 CREATE = {
@@ -184,21 +188,50 @@ def test_a_group_whose_retry_topic_would_be_too_wide_is_refused(broker: OneBroke
     )
 
 
-def test_the_broker_tells_its_settings_but_not_its_secret(tmp_path: Path) -> None:
-    broker = OneBroker(tmp_path, "pyDLedgerClusterSecret=hush\nflushDiskType=ASYNC_FLUSH\n")
-    text = bytes(broker.ask(RequestCode.GET_BROKER_CONFIG).body).decode()
-    shown = {item.key: item.value for item in parse_properties(text, "answer")}
-    assert shown["brokerName"] == "golden-a"
-    assert shown["flushDiskType"] == "ASYNC_FLUSH"
-    assert shown["dLegerPeers"] == "n0-127.0.0.1:40911"
-    assert "hush" not in text
-    broker.close()
+def test_topics_are_made_in_a_list_all_or_none(broker: OneBroker) -> None:
+    make = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+    one, two = TopicConfig(topic_name="L1", read_queue_nums=2), TopicConfig(topic_name="L2", perm=4)
+    bad = TopicConfig(topic_name="a*b")
+    answer = broker.ask(make, {}, CreateTopicListRequestBody(topic_config_list=[one, bad]).encode())
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert "topic a*b: " in (answer.remark or "")
+    assert broker.store.topic_config_table.get("L1") is None
+    answer = broker.ask(make, {}, CreateTopicListRequestBody(topic_config_list=[one, two]).encode())
+    assert answer.code == ResponseCode.SUCCESS
+    made = [broker.store.topic_config_table.get(name) for name in ("L1", "L2")]
+    assert [(topic.read_queue_nums, topic.perm) for topic in made if topic] == [(2, 6), (16, 4)]
+    assert broker.ask(make, {}, b"{}").code == ResponseCode.SUCCESS
 
 
-def test_runtime_information_is_a_table(broker: OneBroker) -> None:
-    table = KVTable.decode(broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
-    assert table["brokerActive"] == "true"
-    assert table["role"] == "LEADER"
+def test_groups_are_made_in_a_list_all_or_none(broker: OneBroker) -> None:
+    make = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+    one, bad = SubscriptionGroupConfig(group_name="g1"), SubscriptionGroupConfig(group_name="a b")
+    answer = broker.ask(make, {}, SubscriptionGroupList(group_config_list=[one, bad]).encode())
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    answer = broker.ask(make, {}, SubscriptionGroupList(group_config_list=[one]).encode())
+    assert answer.code == ResponseCode.SUCCESS
+    assert list(broker.store.subscription_group_table.configs) == ["g1"]
+
+
+def test_system_topics_of_the_broker_are_listed(broker: OneBroker) -> None:
+    broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, CREATE)
+    listed = TopicList.decode(broker.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).body).topic_list
+    assert {"TBW102", "GoldenCluster", "SCHEDULE_TOPIC_XXXX"} <= set(listed)
+    assert "Made" not in listed
+
+
+def test_units_of_a_consume_queue_are_shown(broker: OneBroker) -> None:
+    phy_offset = send(broker)
+    send(broker)
+    fields = {"topic": "T", "queueId": "0", "index": "0", "count": "1"}
+    ask = RequestCode.QUERY_CONSUME_QUEUE
+    shown = QueryConsumeQueueResponseBody.decode(broker.ask(ask, fields).body)
+    assert (shown.min_queue_index, shown.max_queue_index) == (0, 2)
+    assert [unit.physic_offset for unit in shown.queue_data] == [phy_offset]
+    shown = QueryConsumeQueueResponseBody.decode(broker.ask(ask, {**fields, "index": "9"}).body)
+    assert shown.queue_data == []
+    answer = broker.ask(ask, {**fields, "queueId": "7"})
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "7@T is not exist!")
 
 
 def test_changes_are_refused_by_a_member_that_does_not_serve(tmp_path: Path) -> None:

@@ -1,0 +1,203 @@
+"""What a broker tells of itself: runtime figures (28), settings (26, and 25 to change some), counts (315), its part in
+replication (907).
+
+Every member answers for itself. Settings are changed from this machine alone, as long as there is no access control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.answers import Answers, RequestHandler
+from broker.broker_config import LOOPBACK, BrokerConfig, shown_settings
+from broker.broker_stats import BrokerStats, StatsItem, StatsSum
+from broker.client_channel import ClientChannel
+from broker.pull_request_hold_service import PullRequestHoldService
+from broker.runtime_config import BlackListedError, altered_config
+from remoting import admin_bodies, admin_headers, bodies, headers
+from remoting.codes import MQ_VERSION, RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.configuration import ConfigError, format_properties, split_address
+from remoting.fastjson import dumps_fastjson
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+BROKER_VERSION = "V5_5_0"
+DiskUsage = Callable[[], tuple[int, int]]  # total and free bytes of the store's disk
+
+_GIB = 1 << 30
+# Requests are answered in the read that brings them: there are no queues between sockets and processors.
+_NO_QUEUES = {
+    f"{kind}ThreadPoolQueue{figure}": "0"
+    for kind in ("send", "pull", "litePull", "query", "ack")
+    for figure in ("Size", "HeadWaitTimeMills")
+}
+
+
+class BrokerInfoProcessor:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        stats: BrokerStats,
+        hold_service: PullRequestHoldService,
+        configure: Callable[[BrokerConfig], None],
+        disk_usage: DiskUsage | None,
+        boot_ms: int,
+    ) -> None:
+        """`configure` brings a changed configuration to all who read it, this included."""
+        self.config = config
+        self._store = store
+        self._stats = stats
+        self._hold_service = hold_service
+        self._configure = configure
+        self._disk_usage = disk_usage
+        self._boot_ms = boot_ms
+        self._change_count = 0
+        self.handlers: dict[int, RequestHandler] = {
+            RequestCode.GET_BROKER_RUNTIME_INFO: self._get_runtime_info,
+            RequestCode.GET_BROKER_CONFIG: self._get_config,
+            RequestCode.UPDATE_BROKER_CONFIG: self._update_config,
+            RequestCode.VIEW_BROKER_STATS_DATA: self._view_stats,
+            RequestCode.GET_BROKER_HA_STATUS: self._get_ha_status,
+        }
+
+    # Settings
+
+    def _get_config(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        version = {"counter": self._change_count, "stateVersion": 0, "timestamp": self._boot_ms}
+        answers.add(
+            command,
+            ext_fields={"version": dumps_fastjson(version).decode()},
+            body=format_properties(shown_settings(self.config).items()).encode(),
+        )
+
+    def _update_config(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        if split_address(channel.remote_address)[0] not in LOOPBACK:
+            remark = (
+                "settings are changed from the broker's own machine alone: there is no access control yet"
+            )
+            answers.add(command, ResponseCode.NO_PERMISSION, remark)
+            return
+        try:
+            config = altered_config(self.config, bytes(command.body).decode())
+        except BlackListedError as error:
+            answers.add(command, ResponseCode.NO_PERMISSION, str(error))
+        except (ConfigError, UnicodeDecodeError) as error:
+            answers.add(command, ResponseCode.INVALID_PARAMETER, str(error))
+        else:
+            self._change_count += 1
+            self._configure(config)
+            answers.add(command)
+
+    # Figures
+
+    def _get_runtime_info(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        answers.add(command, body=bodies.KVTable(table=self._runtime_info(now_ms)).encode())
+
+    def _runtime_info(self, now_ms: int) -> dict[str, str]:
+        store, stats = self._store, self._stats
+        found, missed = stats.found_pulls, stats.missed_pulls
+        info = {
+            "bootTimestamp": str(self._boot_ms),
+            "brokerActive": "true" if store.serving else "false",
+            "brokerVersion": str(MQ_VERSION),
+            "brokerVersionDesc": BROKER_VERSION,
+            "commitLogMaxOffset": str(store.confirm_offset),
+            "commitLogMinOffset": str(store.min_phy_offset),
+            "dispatchBehindBytes": str(store.reput_behind),
+            "earliestMessageTimeStamp": str(store.earliest_store_timestamp()),
+            "getFoundTps": _rates(found),
+            "getMissTps": _rates(missed),
+            "getTotalTps": _rates(found, missed),
+            "getTransferredTps": _rates(stats.got_total),
+            "heldPulls": str(len(self._hold_service)),
+            "msgGetTotalTodayMorning": str(stats.got_at_midnight),
+            "msgGetTotalTodayNow": str(stats.got_total.value),
+            "msgGetTotalYesterdayMorning": str(stats.got_before),
+            "msgPutTotalTodayMorning": str(stats.put_at_midnight),
+            "msgPutTotalTodayNow": str(stats.put_total.value),
+            "msgPutTotalYesterdayMorning": str(stats.put_before),
+            "pageCacheLockTimeMills": "0",
+            "putTps": _rates(stats.put_total),
+            "role": store.role.value,
+            "runtime": _duration(now_ms - self._boot_ms),
+            "startAcceptSendRequestTimeStamp": "0",
+            "term": str(store.term),
+            **_NO_QUEUES,
+        }
+        if self._disk_usage is not None:
+            total, free = self._disk_usage()
+            info["commitLogDirCapacity"] = f"Total : {total / _GIB:.1f} GiB, Free : {free / _GIB:.1f} GiB."
+            ratio = f"{(total - free) / total:.2f}" if total else "0.00"
+            info["commitLogDiskRatio"] = info["consumeQueueDiskRatio"] = ratio
+        return info
+
+    def _view_stats(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(admin_headers.ViewBrokerStatsDataRequestHeader, command.ext_fields)
+        items = {
+            "TOPIC_PUT_NUMS": self._stats.put_nums,
+            "GROUP_GET_NUMS": self._stats.get_nums,
+            "BROKER_PUT_NUMS": {self.config.broker_cluster_name: self._stats.put_total},
+            "BROKER_GET_NUMS": {self.config.broker_cluster_name: self._stats.got_total},
+        }
+        item = items.get(header.stats_name, {}).get(header.stats_key)
+        if item is None:
+            remark = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
+            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            return
+        body = admin_bodies.BrokerStatsData(
+            stats_minute=_shown(item.over(item.minute)),
+            stats_hour=_shown(item.over(item.hour)),
+            stats_day=_shown(item.over(item.day)),
+        )
+        answers.add(command, body=body.encode())
+
+    def _get_ha_status(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        """RocketMQ's HA connections do not exist in a Raft group: its members are in the broker's own /status."""
+        body = {
+            "haClientRuntimeInfo": {
+                "lastReadTimestamp": 0,
+                "lastWriteTimestamp": 0,
+                "masterFlushOffset": 0,
+                "maxOffset": 0,
+                "transferredByteInSecond": 0,
+            },
+            "haConnectionInfo": [],
+            "inSyncSlaveNums": 0,
+            "master": self._store.serving,
+            "masterCommitLogMaxOffset": self._store.confirm_offset,
+        }
+        answers.add(command, body=dumps_fastjson(body))
+
+
+def _rates(*items: StatsItem) -> str:
+    """Per second, over the last sample, the last minute and the last hour."""
+    last = sum(item.over(item.last_sample).tps for item in items)
+    minute = sum(item.over(item.minute).tps for item in items)
+    hour = sum(item.over(item.hour).tps for item in items)
+    return f"{last} {minute} {hour}"
+
+
+def _shown(counted: StatsSum) -> admin_bodies.BrokerStatsItem:
+    """RocketMQ's `avgpt` is per time that somebody counted; here each message counts by itself."""
+    avgpt = 1.0 if counted.sum else 0.0
+    return admin_bodies.BrokerStatsItem(sum=counted.sum, tps=counted.tps, avgpt=avgpt)
+
+
+def _duration(ms: int) -> str:
+    seconds = ms // 1000
+    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]"

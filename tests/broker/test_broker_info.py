@@ -1,0 +1,167 @@
+"""What a broker tells of itself, and settings changed while it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from one_broker import OneBroker, RecordingChannel, pull_fields, send_fields
+
+from remoting.admin_bodies import BrokerStatsData
+from remoting.bodies import KVTable
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.configuration import parse_properties
+from remoting.fastjson import loads_fastjson
+
+
+def settings(broker: OneBroker) -> dict[str, str]:
+    text = bytes(broker.ask(RequestCode.GET_BROKER_CONFIG).body).decode()
+    return {item.key: item.value for item in parse_properties(text, "answer")}
+
+
+def update(broker: OneBroker, text: str, channel: RecordingChannel | None = None) -> RemotingCommand:
+    return broker.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, text.encode(), channel)
+
+
+def send(broker: OneBroker, count: int) -> None:
+    for _ in range(count):
+        answer = broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"m")
+        assert answer.code == ResponseCode.SUCCESS
+
+
+def test_the_broker_tells_its_settings_but_not_its_secret(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path, "pyDLedgerClusterSecret=hush\nflushDiskType=ASYNC_FLUSH\n")
+    shown = settings(broker)
+    assert shown["brokerName"] == "golden-a"
+    assert shown["flushDiskType"] == "ASYNC_FLUSH"
+    assert shown["dLegerPeers"] == "n0-127.0.0.1:40911"
+    assert "hush" not in str(shown)
+    broker.close()
+
+
+def test_runtime_information_has_what_tools_look_for(broker: OneBroker) -> None:
+    broker.run_for(10_100)
+    send(broker, 10)
+    broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T"))
+    broker.run_for(10_000)
+    table = KVTable.decode(broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+    assert table["brokerActive"] == "true"
+    assert table["role"] == "LEADER"
+    assert [float(rate) > 0 for rate in table["putTps"].split()] == [True] * 3
+    assert table["msgPutTotalTodayNow"] == table["msgGetTotalTodayNow"] == "10"
+    assert int(table["earliestMessageTimeStamp"]) <= broker.now_ms
+    assert int(table["commitLogMinOffset"]) < int(table["commitLogMaxOffset"])
+    assert table["runtime"].startswith("[ 0 days, 0 hours, 0 minutes, 2")
+
+
+def test_totals_of_a_day_are_kept_at_midnight(broker: OneBroker) -> None:
+    stats = broker.controller.stats
+    broker.run_for(10_100)
+    send(broker, 3)
+    stats.tick(broker.now_ms + 10_000)
+    stats.tick(broker.now_ms + 86_400_000)
+    assert (stats.put_before, stats.put_at_midnight) == (0, 3)
+    stats.tick(broker.now_ms + 2 * 86_400_000)
+    assert (stats.put_before, stats.put_at_midnight) == (3, 3)
+
+
+def test_counts_are_shown_by_name(broker: OneBroker) -> None:
+    broker.run_for(10_100)
+    send(broker, 6)
+    broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T"))
+    broker.run_for(10_000)
+    for name, key in (
+        ("TOPIC_PUT_NUMS", "T"),
+        ("GROUP_GET_NUMS", "T@g"),
+        ("BROKER_PUT_NUMS", "GoldenCluster"),
+    ):
+        answer = broker.ask(RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": name, "statsKey": key})
+        shown = BrokerStatsData.decode(answer.body)
+        assert (shown.stats_minute.sum, shown.stats_minute.avgpt) == (6, 1.0)
+        # The broker was counted from its start on, ten seconds earlier.
+        seconds = 20 if name == "BROKER_PUT_NUMS" else 10
+        assert shown.stats_minute.tps == pytest.approx(6 / seconds, rel=0.1)
+        assert shown.stats_day.sum == 6
+    for name, key in (("TOPIC_PUT_NUMS", "none"), ("NONE", "T")):
+        answer = broker.ask(RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": name, "statsKey": key})
+        assert (answer.code, answer.remark) == (
+            ResponseCode.SYSTEM_ERROR,
+            f"The stats <{name}> <{key}> not exist",
+        )
+
+
+def test_deleting_a_topic_or_a_group_forgets_its_counts(broker: OneBroker) -> None:
+    broker.run_for(10_100)
+    send(broker, 1)
+    broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T"))
+    broker.run_for(10_000)
+    stats = broker.controller.stats
+    assert (list(stats.put_nums), list(stats.get_nums)) == (["T"], ["T@g"])
+    broker.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"})
+    assert stats.get_nums == {}
+    broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+    assert stats.put_nums == {}
+
+
+def test_the_part_in_replication_says_who_leads(broker: OneBroker) -> None:
+    status = loads_fastjson(bytes(broker.ask(RequestCode.GET_BROKER_HA_STATUS).body))
+    assert isinstance(status, dict)
+    assert status["master"] is True
+
+
+def test_a_setting_is_changed_while_the_broker_runs(broker: OneBroker) -> None:
+    send(broker, 1)
+    assert broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T")).code == ResponseCode.SUCCESS
+    assert broker.controller.registration.is_due(broker.now_ms)
+    before = broker.controller.registration.register_request()
+    assert not broker.controller.registration.is_due(broker.now_ms)
+    assert update(broker, "brokerPermission=2\nautoCreateTopicEnable=false\n").code == ResponseCode.SUCCESS
+    assert settings(broker)["brokerPermission"] == "2"
+    assert broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T")).code == ResponseCode.NO_PERMISSION
+    answer = broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("New"), b"m")
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert broker.controller.registration.is_due(broker.now_ms), "NameServers must hear of the permission"
+    after = broker.controller.registration.register_request()
+    versions = [
+        body["topicConfigSerializeWrapper"]["dataVersion"]
+        for body in (loads_fastjson(bytes(command.body)) for command in (before, after))
+        if isinstance(body, dict)
+    ]
+    assert versions[0] != versions[1], "they take topics by a new version alone"
+    assert update(broker, "brokerPermission=6").code == ResponseCode.SUCCESS
+    assert broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T")).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "remark"),
+    [
+        ("listenPort=1", ResponseCode.INVALID_PARAMETER, "set it in the conf file and restart"),
+        ("dLegerPeers=n0-1:1", ResponseCode.INVALID_PARAMETER, "set it in the conf file and restart"),
+        ("enablePopLog=true", ResponseCode.INVALID_PARAMETER, "has no effect in this broker"),
+        ("nope=1", ResponseCode.INVALID_PARAMETER, "unknown key nope"),
+        ("slaveReadEnable=perhaps", ResponseCode.INVALID_PARAMETER, "must be true or false"),
+        ("brokerPermission=99", ResponseCode.INVALID_PARAMETER, "a whole number from 0 to 15"),
+        ("brokerConfigPath=/x", ResponseCode.NO_PERMISSION, "Can not update config in black list."),
+    ],
+)
+def test_settings_that_cannot_be_changed_say_why_and_nothing_is_changed(
+    broker: OneBroker, text: str, code: int, remark: str
+) -> None:
+    before = settings(broker)
+    answer = update(broker, f"longPollingEnable=false\n{text}\n")
+    assert answer.code == code
+    assert remark in (answer.remark or "")
+    assert settings(broker) == before
+
+
+def test_settings_are_not_changed_from_another_machine(broker: OneBroker) -> None:
+    answer = update(broker, "longPollingEnable=false", RecordingChannel(9, "192.0.2.7:50001"))
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert "access control" in (answer.remark or "")
+    assert settings(broker)["longPollingEnable"] == "true"
+
+
+def test_bytes_that_are_no_text_change_nothing(broker: OneBroker) -> None:
+    answer = broker.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"\xff\xfe=1")
+    assert answer.code == ResponseCode.INVALID_PARAMETER

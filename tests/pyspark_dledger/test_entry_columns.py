@@ -14,7 +14,7 @@ from pyspark_dledger.entry_columns import Place, Selection, run_batches
 from pyspark_dledger.entry_rows import unit_batches
 from pyspark_dledger.entry_scan import Run
 from pyspark_dledger.replica import open_replica
-from pyspark_dledger.schema import BODY, COLUMN_NAMES, SchemaError, check_names
+from pyspark_dledger.schema import BODY, COLUMN_NAMES, COLUMNS, SchemaError, check_names
 from pyspark_dledger.work import plan
 
 PLACE = Place("n0", "", "data/0")
@@ -198,3 +198,9 @@ def test_a_timestamp_that_no_calendar_has_is_null(born: int) -> None:
 def test_names_that_are_no_columns_are_refused_with_those_that_are(names: list[str], text: str) -> None:
     with pytest.raises(SchemaError, match=text):
         check_names(names)
+
+
+def test_the_page_about_it_has_the_columns_as_they_are() -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    for column in (*COLUMNS, BODY):
+        assert f"| `{column.name}` | {column.sql_type} | {column.meaning} |" in page

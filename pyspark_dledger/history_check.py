@@ -15,14 +15,16 @@ from typing import NamedTuple
 
 import orjson
 
-from message.decoder import decode_message
-from message.errors import MessageDecodeError
+from message.const import UNIQ_CLIENT_MESSAGE_ID_KEYIDX
+from message.properties import find_property
+from message.record_columns import read_records
 from pyspark_dledger.entry_scan import Run
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.replica import Layout
 from pyspark_dledger.work import DataRange
 
 _ENTRY_SHIFT = 48
+_UNIQ_KEY = UNIQ_CLIENT_MESSAGE_ID_KEYIDX.encode()
 
 
 class HistoryError(Exception):
@@ -109,33 +111,25 @@ class HistoryCheck:
         self._indexes: list[int] = []
 
     def feed(self, run: Run) -> None:
-        acks, shift = self._acks, run.record_shift
-        number = bisect_left(acks, run.first_pos + shift, lo=self._next, key=_phy_offset)
-        while number < len(acks) and acks[number].phy_offset < run.next_pos + shift:
-            ack = acks[number]
+        shift = run.record_shift
+        first = bisect_left(self._acks, run.first_pos + shift, lo=self._next, key=_phy_offset)
+        self._next = bisect_left(self._acks, run.next_pos + shift, lo=first, key=_phy_offset)
+        at_entries: list[tuple[Ack, int]] = []
+        for ack in self._acks[first : self._next]:
             offset = ack.phy_offset - shift - run.first_pos + run.offsets[0]
             place = bisect_left(run.offsets, offset)
-            if (
-                place < run.count
-                and run.offsets[place] == offset
-                and _is_message(run, offset + shift, ack.msg_id)
-            ):
+            if place < run.count and run.offsets[place] == offset:
+                at_entries.append((ack, place))
+        records = read_records(run.buffer, [run.offsets[place] for _, place in at_entries], shift=shift)
+        for (ack, place), properties in zip(at_entries, records.properties, strict=True):
+            # A batch is acknowledged with the ids of all its messages, at the place of the first.
+            wanted = ack.msg_id.partition(",")[0].encode()
+            if properties is not None and find_property(properties, _UNIQ_KEY) == wanted:
                 self._numbers.append(ack.number)
                 self._indexes.append(run.first_index + place if run.first_index >= 0 else -1)
-            number += 1
-        self._next = number
 
     def finish(self) -> Iterator[FoundAcks]:
         yield FoundAcks(self._replica, tuple(self._numbers), tuple(self._indexes))
-
-
-def _is_message(run: Run, offset: int, msg_id: str) -> bool:
-    try:
-        record = decode_message(run.buffer, offset, read_body=False)
-    except MessageDecodeError:
-        return False
-    # A batch is acknowledged with the ids of all its messages, at the place of the first.
-    return record.uniq_key == msg_id.partition(",")[0]
 
 
 def lost_messages(

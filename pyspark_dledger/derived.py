@@ -49,11 +49,11 @@ class LogFacts:
     replay_state: bool  # False: the same log is replayed from another replica
 
 
-def consumers(unit: DataRange, up_to: int | None = None) -> list[Consumer]:
-    """For pass 1. `up_to`: entries behind this index are not looked at. Raises OSError."""
+def consumers(unit: DataRange) -> list[Consumer]:
+    """For pass 1. Raises OSError."""
     if unit.replica.layout is Layout.COMMIT_LOG:
-        return [ConsumeQueueCheck(unit.replica, up_to)]
-    return [ConsumeQueueCheck(unit.replica, up_to), StateEntries(unit.replica, up_to)]
+        return [ConsumeQueueCheck(unit.replica)]
+    return [ConsumeQueueCheck(unit.replica), StateEntries(unit.replica)]
 
 
 def check(unit: DerivedUnit) -> Iterator[Finding]:

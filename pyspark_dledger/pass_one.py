@@ -49,7 +49,7 @@ def check_unit(unit: CheckUnit) -> Iterator[tuple[int, Part]]:
 def _parts(unit: CheckUnit) -> Iterator[Part]:
     """Raises OSError."""
     log = LogPartMaker(unit.range)
-    consumers: list[Consumer] = [log, *derived.consumers(unit.range, unit.read_to)]
+    consumers: list[Consumer] = [log, *derived.consumers(unit.range)]
     history = HistoryCheck(unit.range.replica.name, unit.acks)
     for found in scan(unit.range):
         if isinstance(found, Rest):

@@ -46,9 +46,8 @@ class StatePlaces:
 class StateEntries:
     """A consumer of pass 1."""
 
-    def __init__(self, replica: Replica, up_to: int | None = None) -> None:
+    def __init__(self, replica: Replica) -> None:
         self._replica = replica
-        self._up_to = up_to
         self._positions = array("q")
         self._frozen: set[int] = set()
 
@@ -56,10 +55,8 @@ class StateEntries:
         if not any(kind in run.kinds for kind in _KINDS):
             return
         shift = run.first_pos - run.offsets[0]
-        for number, (offset, end, kind) in enumerate(zip(run.offsets, run.ends, run.kinds, strict=True)):
-            if kind != EntryKind.STATE or (
-                self._up_to is not None and run.first_index + number > self._up_to
-            ):
+        for offset, end, kind in zip(run.offsets, run.ends, run.kinds, strict=True):
+            if kind not in _KINDS:
                 continue
             self._positions.append(shift + offset)
             try:

@@ -17,6 +17,7 @@ from dledger.entry import EntryHeader, parse_header, seal_entries
 from message.sys_flag import TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
 from pyspark_dledger.derived import Consumer, DerivedChecks, LogFacts, check, consumers
 from pyspark_dledger.entry_scan import Run, scan
+from pyspark_dledger.entry_scan import up_to as cut_run
 from pyspark_dledger.findings import Finding, sort_key
 from pyspark_dledger.replica import Replica, open_replica, open_replicas
 from pyspark_dledger.work import plan
@@ -136,26 +137,22 @@ def derived_findings(
     facts: dict[str, LogFacts] | None = None,
     up_to: int | None = None,
 ) -> list[Finding]:
-    """`facts`: what differs from a sound log, by name of replica."""
+    """`facts`: what differs from a sound log, by name of replica. `up_to`: entries behind this index are not read."""
     checks = DerivedChecks(replicas)
     runs: dict[str, list[Run]] = {replica.name: [] for replica in replicas}
     units = plan(replicas, unit_count=unit_count)
     for unit in reversed(units):  # in any order
-        listeners: list[Consumer] = consumers(unit, up_to)
+        listeners: list[Consumer] = consumers(unit)
         for found in scan(unit):
-            if isinstance(found, Run):
-                runs[unit.replica.name].append(found)
+            run = cut_run(found, up_to) if isinstance(found, Run) else None
+            if run is not None:
+                runs[unit.replica.name].append(run)
                 for listener in listeners:
-                    listener.feed(found)
+                    listener.feed(run)
         for listener in listeners:
             for part in listener.finish():
                 checks.take(part)
     logs = {replica.name: log_facts(replica, runs[replica.name]) for replica in replicas}
-    if up_to is not None:
-        logs = {
-            name: replace(log, end_index=up_to, committed_index=min(up_to, log.committed_index))
-            for name, log in logs.items()
-        }
     logs.update(facts or {})
     findings = [finding for unit in checks.units(logs) for finding in check(unit)]
     return sorted([*checks.findings(), *findings], key=sort_key)

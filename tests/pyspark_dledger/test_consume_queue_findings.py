@@ -381,16 +381,6 @@ def test_a_topic_s_name_does_not_lead_out_of_the_store(stores: Stores) -> None:
     assert directory.endswith(f"/consumequeue/{b'../../etc'.hex()}/0")
 
 
-def test_nothing_is_explained_behind_the_bound(stores: Stores) -> None:
-    replica = open_replica(stores.roots[0])
-    [queues, *_] = consumers(plan([replica])[0], up_to=5)
-    for found in scan(plan([replica])[0]):
-        if isinstance(found, Run):
-            queues.feed(found)
-    parts = list(queues.finish())
-    assert sum(end - first for part in parts for *_, first, end in part.explained) <= 6
-
-
 JAVA_STORES = ("single-5.5.0-clean", "single-4.9.5-clean", "single-5.5.0-killed", "single-5.5.0-torn")
 
 

@@ -80,6 +80,10 @@ def _clean(report: ValidationReport) -> Verdict:
     if report.acknowledged:
         further.append(f"all {counted(report.acknowledged_found, 'acknowledged message')} found")
     if not any(replica.entry_count for replica in replicas):
+        if any(replica.is_live for replica in replicas):
+            further.append("give --committed N, as mq cluster status shows it")
+            headline = "Nothing to judge yet: no file of these running replicas calls an entry committed."
+            return Verdict(True, headline, _sentence(further))
         return Verdict(
             True, f"Nothing to prove: {_replicas(len(replicas))} without an entry.", _sentence(further)
         )

@@ -186,6 +186,12 @@ def test_replicas_without_entries_have_nothing_to_draw() -> None:
     assert "n1: empty" in html_report(report([replica("n0"), replica("n1", [])], common_index=-1))
 
 
+def test_running_replicas_of_which_nothing_was_judged_are_not_called_sound() -> None:
+    young = report([replica("n0", [], is_live=True), replica("n1", [], is_live=True)], common_index=-1)
+    assert verdict(young).headline.startswith("Nothing to judge yet")
+    assert "--committed N" in page(young).text
+
+
 def test_a_log_that_begins_late_is_drawn_from_there() -> None:
     late = replica("n0", [TermRun(7, 10**9 - 1000, 10**9 - 1)], begin_index=10**9 - 1000)
     assert axis_of([late]) == Axis(10**9 - 1000, 10**9, "index")

@@ -16,11 +16,12 @@ from pyspark_dledger.group_offsets import QueueEnds, delay_offset_findings, grou
 from pyspark_dledger.replica import Replica
 from store.layout.config_json import ConfigJsonError, parse_config
 
+_TOPICS: Final = "topics.json"
 _CONSUMER_OFFSETS: Final = "consumerOffset.json"
 _DELAY_OFFSETS: Final = "delayOffset.json"
 # What must be in a file for it to be the table that its name says.
 _TABLES: Final = {
-    "topics.json": "topicConfigTable",
+    _TOPICS: "topicConfigTable",
     "subscriptionGroup.json": "subscriptionGroupTable",
     _CONSUMER_OFFSETS: "offsetTable",
     _DELAY_OFFSETS: "offsetTable",
@@ -73,6 +74,12 @@ def config_notes(replica: Replica) -> list[str]:
         if table is not None and file != name:
             notes.append(f"{replica.name}: config/{file} was read in place of config/{name}: {faults[0]}")
     return notes
+
+
+def topics_of(replica: Replica) -> set[str] | None:
+    """Names in the topic table; None where there is none to read."""
+    _, table, _ = _load(replica, _TOPICS)
+    return set(table[_TABLES[_TOPICS]]) if table is not None else None
 
 
 def _names(replica: Replica) -> list[str]:

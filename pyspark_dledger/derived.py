@@ -6,18 +6,26 @@ units() says what is left to look at, each a unit of work for check().
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pyspark_dledger.config_check import ConfigFiles, check_config, config_notes
-from pyspark_dledger.consume_queue_check import EVERYTHING, ConsumeQueueCheck, QueuePart, queue_findings
+from message.names import is_system_topic
+from pyspark_dledger.config_check import ConfigFiles, check_config, config_notes, topics_of
+from pyspark_dledger.consume_queue_check import (
+    EVERYTHING,
+    ConsumeQueueCheck,
+    QueuePart,
+    is_ours,
+    queue_findings,
+)
 from pyspark_dledger.entry_scan import Run
 from pyspark_dledger.findings import Finding
 from pyspark_dledger.group_offsets import QueueEnds
 from pyspark_dledger.key_index_check import KeyIndexFile, check_key_index, plan_key_index
 from pyspark_dledger.queue_extras import QueueExtras, Ranges, find_extras, plan_extras
+from pyspark_dledger.queue_files import topic_directory
 from pyspark_dledger.replica import Layout, Replica
 from pyspark_dledger.state_check import StateEntries, StatePlaces, StateReplay, plan_replay, replay
 from pyspark_dledger.work import DataRange
@@ -77,6 +85,7 @@ class DerivedChecks:
         self.notes: list[str] = []  # likewise
         self._replicas = replicas
         self._queue_parts: dict[str, list[QueuePart]] = {replica.name: [] for replica in replicas}
+        self._deleted: dict[str, Set[bytes]] = {}
         self._state_places: dict[str, list[StatePlaces]] = {replica.name: [] for replica in replicas}
 
     def take(self, part: DerivedPart) -> None:
@@ -101,14 +110,18 @@ class DerivedChecks:
             undecodable = [(fault.pos, fault.next_pos) for part in parts for fault in part.record_faults]
             damaged = [*log.damaged, *undecodable]
             if max(replica.applied_index, replica.java_committed_index) > log.end_index:
-                damaged.append(
-                    (log.end_pos, EVERYTHING)
-                )  # the log went further once, and its units are there
+                # The log went further once, and its units are there.
+                damaged.append((log.end_pos, EVERYTHING))
             unreadable = {str(Path(path).parent) for part in parts for path, _ in part.unreadable}
             units += plan_extras(replica, queues, log.begin_pos, damaged, unreadable)
             index_files, notes = plan_key_index(replica, log.begin_pos, log.end_pos, damaged)
             units += index_files
             self.notes += [*notes, *config_notes(replica)]
+            self._deleted[replica.name] = deleted = _deleted_topics(replica, {topic for topic, _ in queues})
+            names = sorted(topic.decode("utf-8", "replace") for topic in deleted)
+            self.notes += [
+                f"{replica.name}: topic {name} was deleted: its queues are not missed" for name in names
+            ]
         ends = self._queue_ends(logs, explained)
         for replica in self._replicas:
             log = logs[replica.name]
@@ -130,7 +143,8 @@ class DerivedChecks:
     def findings(self) -> Iterator[Finding]:
         """Of pass 1; after units()."""
         for replica in self._replicas:
-            yield from queue_findings(replica, self._queue_parts[replica.name])
+            parts, deleted = self._queue_parts[replica.name], self._deleted[replica.name]
+            yield from queue_findings(replica, parts, deleted)
 
     def _queue_ends(
         self, logs: Mapping[str, LogFacts], explained: Mapping[str, Mapping[tuple[bytes, int], Ranges]]
@@ -149,6 +163,21 @@ class DerivedChecks:
             unknown_are_empty=any(log.begin_pos == 0 for log in sound),
             index=max((log.end_index for log in logs.values()), default=-1),
         )
+
+
+def _deleted_topics(replica: Replica, topics: Set[bytes]) -> Set[bytes]:
+    """Java's deleteTopic takes the queues away, and leaves the messages in the log."""
+    kept = None if is_ours(replica) else topics_of(replica)
+    if kept is None:
+        return frozenset()
+    root = Path(replica.directory) / "consumequeue"
+    return {
+        topic
+        for topic in topics
+        if not (root / topic_directory(topic)).exists()
+        and (name := topic.decode("utf-8", "replace")) not in kept
+        and not is_system_topic(name)
+    }
 
 
 def _explained(parts: Sequence[QueuePart]) -> dict[tuple[bytes, int], Ranges]:

@@ -25,7 +25,7 @@ from dledger.entry import ENTRY_HEADER_SIZE
 from message.decoder import decode_message
 from message.errors import MessageDecodeError
 from message.sys_flag import has_index_entry
-from pyspark_dledger.consume_queue_check import EVERYTHING
+from pyspark_dledger.consume_queue_check import EVERYTHING, is_ours
 from pyspark_dledger.entry_scan import Run, scan
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.replica import Layout, Replica
@@ -105,7 +105,7 @@ def plan_key_index(
         elif not _is_fresh(found):
             files.append(found)
     # A member of ours that took over Java's store keeps its files and adds nothing to them.
-    is_settled = replica.stopped_cleanly and not replica.is_live and replica.mark is None
+    is_settled = replica.stopped_cleanly and not replica.is_live and not is_ours(replica)
     units = []
     for number, file in enumerate(files):
         following = files[number + 1].header.begin_phy_offset if number + 1 < len(files) else -1

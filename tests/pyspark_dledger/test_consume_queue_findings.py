@@ -469,3 +469,16 @@ def test_units_of_work_and_their_results_can_be_sent(stores: Stores) -> None:
     units = pickle.loads(pickle.dumps(checks.units(logs)))
     assert {type(unit).__name__ for unit in units} == {"QueueExtras", "StateReplay", "ConfigFiles"}
     assert [finding for unit in units for finding in check(unit)] == []
+
+
+def test_the_queues_of_a_topic_that_java_deleted_are_not_missed(tmp_path: Path) -> None:
+    root = cut_out("single-4.9.5-clean", tmp_path)
+    shutil.rmtree(root / "consumequeue" / "StoreB")
+    found = derived_findings([open_replica(root)])
+    assert [(finding.kind, finding.topic, finding.count) for finding in found] == [
+        (Kind.CONSUME_QUEUE_MISSING, "StoreB", 180),
+        (Kind.CONSUME_QUEUE_MISSING, "StoreB", 180),
+    ]
+    path = root / "config" / "topics.json"
+    path.write_text(path.read_text().replace('"StoreB":{', '"Other":{'))
+    assert derived_findings([open_replica(root)]) == []

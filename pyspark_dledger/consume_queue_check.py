@@ -23,13 +23,15 @@ from pyspark_dledger.entry_scan import Run
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.queue_files import QueueFiles, queue_directory
 from pyspark_dledger.replica import Layout, Replica
-from store.dispatch_request import DispatchRequest, dispatch_requests, unit_bytes
+from store.dispatch_request import DispatchRequest, QueueKey, dispatch_requests, unit_bytes
 from store.layout.checkpoint import parse_checkpoint
 from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
 from store.store_config import DELAY_LEVELS
 
 EVERYTHING: Final = 2**63 - 1
 _ZERO_UNIT: Final = bytes(CQ_UNIT_SIZE)
+# Messages: their columns take some 10 MB, and a thousand queues are not read for each window.
+_COMPARED_AT_ONCE: Final = 32768
 _TAGS_CODE_AT: Final = 12  # in a unit
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
 
@@ -112,6 +114,8 @@ class ConsumeQueueCheck:
         self._unreadable: dict[str, str] = {}
         self._parts: list[QueuePart] = []
         self._stretch = _Stretch(-1, -1, -1)
+        self._waiting: list[_Batch] = []
+        self._waiting_count = 0  # messages in them
 
     def feed(self, run: Run) -> None:
         if (run.first_pos, run.first_index) != (self._stretch.next_pos, self._stretch.next_index):
@@ -137,6 +141,7 @@ class ConsumeQueueCheck:
 
     def _end_stretch(self) -> None:
         stretch = self._stretch
+        self._compare()
         if stretch.next_pos > stretch.pos:
             explained = [
                 (*key, first, end) for key, ranges in stretch.explained.items() for first, end in ranges
@@ -171,18 +176,15 @@ class ConsumeQueueCheck:
                     reason = f"the record says that it is at physical offset {said}, it is at {phy_offset}"
                     self._stretch.add_record_fault(Kind.WRONG_POS, run, number, reason)
             columns.phy_offsets = phy_offsets  # one fault is not to be two
-        none_needed = min(columns.store_timestamps, default=0) > self._bound.store_timestamp
-        for request in dispatch_requests(columns):
+        requests = dispatch_requests(columns)
+        for request in requests:
             key = request.topic, request.queue_id
             self._stretch.explain(key, request.queue_offset, request.next_offset)
-            if compare:
-                expected = unit_bytes(request)
-                found = self._units(request)
-                if found is None or found == expected:
-                    continue
-                if none_needed and found.count(0) == len(found):
-                    continue
-                self._add_faults(run, request, found, columns, numbers)
+        if compare:
+            self._waiting.append(_Batch(run.first_index, numbers, columns, requests))
+            self._waiting_count += len(columns)
+            if self._waiting_count >= _COMPARED_AT_ONCE:
+                self._compare()
 
     def _decodable(self, run: Run, start: int, stop: int) -> list[int]:
         """Numbers of the entries that hold a record."""
@@ -195,34 +197,44 @@ class ConsumeQueueCheck:
                 self._stretch.add_record_fault(Kind.UNDECODABLE_MESSAGE, run, number, _reason(error))
         return numbers
 
-    def _units(self, request: DispatchRequest) -> bytes | None:
-        """What the files have in the place of these units; None where they cannot be read."""
+    def _compare(self) -> None:
+        """The units of what waits, with what is in the files: one read per queue."""
+        queues: dict[QueueKey, list[tuple[DispatchRequest, _Batch]]] = {}
+        for batch in self._waiting:
+            for request in batch.requests:
+                queues.setdefault((request.topic, request.queue_id), []).append((request, batch))
+        self._waiting, self._waiting_count = [], 0
+        for queue in queues.values():
+            first, end = queue[0][0].queue_offset, queue[-1][0].next_offset
+            expected = b"".join(unit_bytes(request) for request, _ in queue)
+            # Offsets that do not follow each other are compared one request after the other.
+            is_dense = len(expected) == (end - first) * CQ_UNIT_SIZE
+            if is_dense and self._units(queue[0][0], end - first) == expected:
+                continue
+            for request, batch in queue:
+                found = self._units(request, len(request.units))
+                if found is not None and found != unit_bytes(request):
+                    self._add_faults(batch, request, found)
+
+    def _units(self, request: DispatchRequest, count: int) -> bytes | None:
+        """What the files have from the request's offset on; None where they cannot be read."""
         key = request.topic, request.queue_id
         files = self._files.get(key)
         try:
             if files is None:
                 files = QueueFiles(queue_directory(self._replica, *key))
                 self._files[key] = files
-            return files.read(request.queue_offset * CQ_UNIT_SIZE, len(request.units) * CQ_UNIT_SIZE)
+            return files.read(request.queue_offset * CQ_UNIT_SIZE, count * CQ_UNIT_SIZE)
         except OSError as error:
             self._unreadable[str(error.filename)] = error.strerror or str(error)
             return None
 
-    def _add_faults(
-        self,
-        run: Run,
-        request: DispatchRequest,
-        found: bytes,
-        columns: DispatchColumns,
-        numbers: Sequence[int],
-    ) -> None:
-        rows = {
-            offset: row
-            for row, (topic, queue_id, offset, sys_flag) in enumerate(
-                zip(columns.topics, columns.queue_ids, columns.queue_offsets, columns.sys_flags, strict=True)
-            )
-            if (topic, queue_id) == (request.topic, request.queue_id) and has_consume_queue_unit(sys_flag)
-        }
+    def _add_faults(self, batch: _Batch, request: DispatchRequest, found: bytes) -> None:
+        columns = batch.columns
+        newest_on_disk = self._bound.store_timestamp
+        if found.count(0) == len(found) and min(columns.store_timestamps) > newest_on_disk:
+            return  # none of them needs to be there
+        rows = batch.rows_of(request)
         for at, expected in enumerate(request.units):
             unit = found[at * CQ_UNIT_SIZE : (at + 1) * CQ_UNIT_SIZE]
             offset = request.queue_offset + at
@@ -231,11 +243,11 @@ class ConsumeQueueCheck:
             store_timestamp = columns.store_timestamps[row]
             # A running Java broker may be in the middle of writing the newest ones.
             may_come = is_missing or self._replica.is_live
-            if unit == expected or (may_come and store_timestamp > self._bound.store_timestamp):
+            if unit == expected or (may_come and store_timestamp > newest_on_disk):
                 continue
             if request.topic == _SCHEDULE_TOPIC and _is_other_delay(unit, expected, store_timestamp):
                 continue
-            index = run.first_index + numbers[row] if run.first_index >= 0 else -1
+            index = batch.first_index + batch.numbers[row] if batch.first_index >= 0 else -1
             self._stretch.add_fault(
                 QueueFault(
                     kind=Kind.CONSUME_QUEUE_MISSING if is_missing else Kind.CONSUME_QUEUE_WRONG,
@@ -250,6 +262,29 @@ class ConsumeQueueCheck:
                     found=unit,
                 )
             )
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Messages of a Run whose units are still to be compared. One row per message."""
+
+    first_index: int  # of the Run
+    numbers: Sequence[int]  # of the entries in the Run
+    columns: DispatchColumns
+    requests: list[DispatchRequest]
+    rows: dict[QueueKey, dict[int, int]] = field(
+        default_factory=dict
+    )  # by queue offset; made when it is needed
+
+    def rows_of(self, request: DispatchRequest) -> dict[int, int]:
+        if not self.rows:
+            columns = self.columns
+            for row, (topic, queue_id, offset, sys_flag) in enumerate(
+                zip(columns.topics, columns.queue_ids, columns.queue_offsets, columns.sys_flags, strict=True)
+            ):
+                if has_consume_queue_unit(sys_flag):
+                    self.rows.setdefault((topic, queue_id), {})[offset] = row
+        return self.rows[request.topic, request.queue_id]
 
 
 @dataclass(slots=True)

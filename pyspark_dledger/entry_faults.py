@@ -139,7 +139,7 @@ class _EntryExaminer:
             return size, self._fault(Kind.DAMAGED_HEADER, at, at + size, index, -1, reason)
         if self._is_consistent(header, at):
             # The size is believed, so its body is what is wrong.
-            size, own = header.size, int(header.index)
+            size, own = header.size, index if index >= 0 else int(header.index)
             return size, self._fault(Kind.BODY_CRC, at, at + size, own, own, self._body_reason(header, at))
         for size in sorted({header.size, header.body_length + ENTRY_HEADER_SIZE}):
             if self._is_end(at, size):

@@ -216,9 +216,10 @@ class _Judge:
             before, holes, after = steps[-2]
             if before is None or after is None or not after.first_header or self._are_blanks(holes):
                 break
-            is_older = after.first_term < before.last_term or after.first_index <= before.last_index
-            if not is_older or any(hole.file is None for hole in holes):
+            if not _is_older(before, after) or any(hole.file is None for hole in holes):
                 break
+            if after.first_index <= durable_index(self._replica):
+                break  # the replica knows it as its own
             reason = f"the log ends at {before.next_pos}, and an entry {after.first_index} of term {after.first_term}"
             self._report(
                 Fault(
@@ -270,16 +271,15 @@ class _Judge:
             log.begin_pos = log.end_pos = self._replica.begin_pos
             return
         is_by_index = bool(segments[0].first_header)
-        honest = [segment for segment in segments if segment.first_pos not in log.disowned] or segments
         log.begin_pos, log.end_pos = segments[0].first_pos, segments[-1].next_pos
         log.entry_count = sum(segment.count for segment in segments)
         log.message_count = sum(segment.message_count for segment in segments)
         if is_by_index:
             named = [last for _, last in log.lost]
-            log.begin_index = min([honest[0].first_index, *(first for first, _ in log.lost)])
-            log.end_index = max([honest[-1].last_index, *named])
+            log.begin_index = min([segments[0].first_index, *(first for first, _ in log.lost)])
+            log.end_index = max([segments[-1].last_index, *named])
             log.chain_crc = parse_header(segments[-1].last_header).chain_crc
-            log.term_runs = _term_runs(honest, log.lost)
+            log.term_runs = _term_runs(segments, log.lost)
         if self._replica.begin_pos < log.begin_pos and log.lost:
             log.begin_pos = self._replica.begin_pos
 
@@ -302,6 +302,12 @@ class _Judge:
                 )
             )
             self._log.damaged.append((self._log.end_pos, 2**63 - 1))
+
+
+def _is_older(before: Segment, after: Segment) -> bool:
+    """Whether `after` cannot be of the log that `before` ends. One entry alone does not vouch for its term."""
+    is_sure = before.last_index > before.term_begins[-1][1]
+    return after.first_index <= before.last_index or (is_sure and after.first_term < before.last_term)
 
 
 def _term_runs(segments: Sequence[Segment], lost: Sequence[tuple[int, int]]) -> list[TermRun]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pyspark_dledger.entry_faults import Region
 from pyspark_dledger.entry_scan import Rest
-from pyspark_dledger.log_part import LogPart, Segment
+from pyspark_dledger.log_part import LogPart, Segment, is_chained
 from pyspark_dledger.replica import DataFile, Replica
 from pyspark_dledger.work import DataRange
 
@@ -93,7 +93,29 @@ def lay_out(replica: Replica, parts: Sequence[LogPart]) -> LogLine:
         if file.size < size:
             end = file.base + file.size
             items.append(Hole(end, expected_base, end, None, short_file=file))
+    _right_indexes(items)
     return LogLine(replica, items, sum(part.bytes_read for part in parts))
+
+
+def _right_indexes(items: Sequence[Segment | Hole]) -> None:
+    """A single entry behind a hole whose index does not fit to the one behind it: only that one can say how many are
+    missing."""
+    before = -1
+    for number, item in enumerate(items):
+        if not isinstance(item, Segment) or not item.first_header:
+            continue
+        following = items[number + 1] if number + 1 < len(items) else None
+        if (
+            item.count == 1
+            and number > 0
+            and isinstance(items[number - 1], Hole)
+            and isinstance(following, Segment)
+            and following.first_index - 1 != item.first_index
+            and following.first_index - 1 > before
+            and is_chained(item.last_header, following.first_header)
+        ):
+            item.right_index(following.first_index - 1)
+        before = item.last_index
 
 
 def _without_expired(replica: Replica, gone: Set[int]) -> Replica:
@@ -139,7 +161,9 @@ def regions(line: LogLine) -> Iterator[Region]:
     )
     for number, item in enumerate(line.items):
         if isinstance(item, Segment):
-            before, is_known = item, True
+            # A single entry whose index does not fit may have a damaged one.
+            is_odd = item.count == 1 and before is not None and item.first_index != before.last_index + 1
+            before, is_known = item, not is_odd
             continue
         if item.file is not None and not item.is_zero:
             following = line.items[number + 1] if number + 1 < len(line.items) else None

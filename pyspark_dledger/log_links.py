@@ -29,6 +29,7 @@ class LinkJudge:
         self._log = log
         self._all = segments
         self._before: list[Segment] = []
+        self._named: set[int] = set()  # positions of entries that have their finding
         # First positions of segments whose link to the one before is accounted for.
         self._explained: set[int] = set()
 
@@ -38,6 +39,8 @@ class LinkJudge:
         """`following`: the segment behind `after` if nothing but a blank is between them; `is_adjacent`: likewise for
         the one before."""
         self._before.append(after)
+        if after.said_index >= 0:
+            self._name_index(after)
         if not after.first_header or after.first_pos in self._explained:
             return
         if not is_adjacent:
@@ -54,12 +57,8 @@ class LinkJudge:
         is_alone = after.count == 1
         if after.first_index != before.last_index + 1:
             if is_alone and self._lies_about_index(before, after, following):
-                index = before.last_index + 1
-                reason = f"it says index {after.first_index}"
-                self._name_entry(Kind.DAMAGED_HEADER, after.first_header, index, reason)
-                self._log.disowned.add(after.first_pos)
-                if following is not None:
-                    self._explained.add(following.first_pos)
+                after.right_index(before.last_index + 1)
+                self._name_index(after)
             else:
                 self._judge_indexes(before, after)
                 if after.first_term < before.last_term:
@@ -126,14 +125,10 @@ class LinkJudge:
 
     def _non_monotonic(self, before: Segment, after: Segment) -> None:
         low = after.first_term
-        if (
-            not before.has_crcs
-            and len(before.term_begins) > 1
-            and before.term_begins[-1][1] == before.last_index
-            and before.term_begins[-2][0] <= low
-        ):
-            # Without a chain: the single entry that stands out.
-            reason = f"term {before.last_term} between terms {before.term_begins[-2][0]} and {low}"
+        term_before = self._term_before_last_of(before)
+        if term_before is not None and term_before <= low:
+            # The single entry that stands out.
+            reason = f"term {before.last_term} between terms {term_before} and {low}"
             self._name_entry(Kind.NON_MONOTONIC_TERM, before.last_header, before.last_index, reason)
             return
         last = next(
@@ -144,6 +139,17 @@ class LinkJudge:
             self._name_entry(Kind.NON_MONOTONIC_TERM, after.first_header, last, reason)
         else:
             self._name(Kind.NON_MONOTONIC_TERM, after.first_pos, after.first_index, last, reason)
+
+    def _term_before_last_of(self, segment: Segment) -> int | None:
+        """The term before that of the segment's last entry, if nothing vouches for that one: no chain, and no entry
+        of the same term."""
+        term_begins = segment.term_begins
+        if term_begins[-1][1] != segment.last_index or (segment.has_crcs and segment.count > 1):
+            return None
+        if len(term_begins) > 1:
+            return term_begins[-2][0]
+        before = [other for other in self._before[-3:] if other.next_pos <= segment.first_pos]
+        return before[-1].last_term if before else None
 
     def _virtual_start(self, after: Segment) -> Segment | None:
         """The entry before the log's first one, where something says what it was."""
@@ -159,9 +165,17 @@ class LinkJudge:
         begins = [(term, index)]
         return Segment(0, 0, index, index, 1, header, header, after.has_crcs, 0, begins, {})
 
+    def _name_index(self, segment: Segment) -> None:
+        reason = f"it says index {segment.said_index}"
+        self._name_entry(Kind.DAMAGED_HEADER, segment.first_header, segment.first_index, reason)
+        self._log.disowned.add(segment.first_pos)
+
     def _name_entry(self, kind: Kind, raw_header: bytes, index: int, reason: str) -> None:
         """Of one entry whose header was changed: what is in it is not to be believed."""
         header = parse_header(raw_header)
+        if header.pos in self._named:
+            return
+        self._named.add(header.pos)
         self._name(kind, header.pos, index, index, reason)
         self._log.damaged.append((header.pos, header.pos + header.size))
 

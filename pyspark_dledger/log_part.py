@@ -49,6 +49,7 @@ class Segment:
     message_count: int
     term_begins: list[tuple[int, int]]  # (term, its first index here), both rising
     leader_hosts: dict[int, str]  # by term, as its no-op says
+    said_index: int = -1  # of a single entry that says another index than the one that it must have
 
     @property
     def last_term(self) -> int:
@@ -61,6 +62,12 @@ class Segment:
     def goes_on_with(self, other: Segment) -> bool:
         """Whether `other` is the next part of this one."""
         return other.first_pos == self.next_pos and self.has_crcs is other.has_crcs and is_linked(self, other)
+
+    def right_index(self, index: int) -> None:
+        """It has one entry, and this is its index whatever it says."""
+        self.said_index = self.first_index
+        self.first_index = self.last_index = index
+        self.term_begins = [(self.first_term, index)]
 
     def take(self, other: Segment) -> None:
         """`other` goes on where this one ends."""

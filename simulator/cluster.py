@@ -12,6 +12,7 @@ from simulator.event_loop import EventLoop
 from simulator.faults import Faults
 from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
 from simulator.invariants.commit_within_end import CommitWithinEnd
+from simulator.invariants.delayed_once import DelayedOnce
 from simulator.invariants.election_safety import ElectionSafety
 from simulator.invariants.invariant import Invariant, ViolationError
 from simulator.invariants.leader_completeness import LeaderCompleteness
@@ -44,6 +45,7 @@ class Counts:
     unknown: int = 0
     refused: int = 0
     read: int = 0
+    delivered: int = 0  # delayed messages
     sent: int = 0  # messages between members
     lost: int = 0
     virtual_ms: int = 0
@@ -79,7 +81,14 @@ class Cluster:
         ]
         for member in self.members:
             self.network.add(member.member_id, member)
-        self.workload = Workload(self.loop, self.members, self.oracle, options, Random(f"{seed}/workload"))
+        self.workload = Workload(
+            self.loop,
+            self.members,
+            self.oracle,
+            options,
+            Random(f"{seed}/workload"),
+            Random(f"{seed}/delays"),
+        )
         self.faults = Faults(self.loop, self.members, self.network, options, Random(f"{seed}/faults"))
         self.accidents = ElectionAccidents(
             self.loop,
@@ -99,6 +108,7 @@ class Cluster:
             AcknowledgedIsKept(),
             QueueOffsetsDense(),
             VisibleIsCommitted(),
+            DelayedOnce(),
         ]
         self.counts = Counts()
         self._looked: dict[PeerId, _Looked] = {}
@@ -123,6 +133,7 @@ class Cluster:
         counts.crashes_with_loss, counts.bytes_lost = faults.crashes_with_loss, faults.bytes_lost
         counts.acknowledged, counts.unknown = outcomes.acknowledged, outcomes.unknown
         counts.refused, counts.read = outcomes.refused, outcomes.read
+        counts.delivered = self.oracle.delivered_count
         counts.sent, counts.lost = self.network.sent, self.network.lost
         counts.virtual_ms = self.loop.now_us // 1_000
         return counts

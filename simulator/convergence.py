@@ -34,6 +34,10 @@ class Convergence:
             lambda: self._workload.last_acknowledged_put_us >= healed_us,
             "no message put since is acknowledged",
         )
+        self._wait(
+            lambda: self._oracle.delivered_count >= len(self._oracle.waiting),
+            "delayed messages are not delivered",
+        )
         self._wait(self._is_at_rest, "the members do not come to hold the same")
         self.compare()
 
@@ -131,9 +135,10 @@ def _id(process: Process) -> str:
 def _tables(process: Process) -> tuple[object, ...]:
     store = process.store
     topics, groups = store.topic_config_table, store.subscription_group_table
-    offsets = store.consumer_offset_table
+    offsets, delays = store.consumer_offset_table, store.delay_offset_table
     return (
         *(topics.configs, topics.data_version),
         *(groups.configs, groups.data_version),
         *(offsets.offsets, offsets.data_version),
+        *(delays.offsets, delays.data_version),
     )

@@ -25,7 +25,7 @@ from simulator.disk import CrashPointReached, SimDisk
 from simulator.disk_nodes import DeferredRun
 from simulator.event_loop import EventLoop
 from simulator.network import Connection, SimNetwork
-from simulator.options import Options
+from simulator.options import DELAY_LEVELS, Options
 from simulator.trace import Trace
 from store.message_store import MessageStore
 from store.store_config import StoreConfig
@@ -264,6 +264,7 @@ class SimMember:
             max_message_size=4096,
             checkpoint_entries_max=options.checkpoint_entries_max,
             consume_queue_cache_size=0,
+            delay_levels=DELAY_LEVELS,
         )
 
     def now_ms(self) -> int:

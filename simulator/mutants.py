@@ -18,6 +18,7 @@ from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
 from store.dledger_commit_log import DLedgerCommitLog
 from store.message_store import MessageStore
+from store.state.delay_offset_table import DelayOffsetTable
 
 
 @contextmanager
@@ -139,6 +140,32 @@ def reput_past_commit() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def cut_delivery_not_counted() -> Iterator[None]:
+    """Of a delivery that a change of leader has cut, nothing counts: what was delivered is delivered again."""
+    old = DelayOffsetTable.settle
+
+    def settle(self: DelayOffsetTable, applied_index: Index) -> None:
+        delivery = self._under_way
+        if delivery is not None and applied_index + 1 >= delivery.first_index + delivery.count:
+            old(self, applied_index)
+
+    with _patched(DelayOffsetTable, "settle", settle):
+        yield
+
+
+@contextmanager
+def delivery_counted_by_its_record() -> Iterator[None]:
+    """The record that announces a delivery counts for all of it, although its messages can be cut."""
+    old = DelayOffsetTable.settle
+
+    def settle(self: DelayOffsetTable, applied_index: Index) -> None:
+        old(self, Index(1 << 62))
+
+    with _patched(DelayOffsetTable, "settle", settle):
+        yield
+
+
 MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
     {
         mutant.__name__: mutant
@@ -151,6 +178,8 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             stale_answer_accepted,
             queue_offset_table_not_rebuilt,
             reput_past_commit,
+            cut_delivery_not_counted,
+            delivery_counted_by_its_record,
         )
     }
 )

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass, field, fields
 from random import Random
+from types import MappingProxyType
 
 from dledger.config import FlushMode
 
+# Of the simulated brokers: level -> ms.
+DELAY_LEVELS = MappingProxyType({1: 50, 2: 400, 3: 1_500})
 # Kinds of faults (faults.py) and how often each comes, relative to the others, in a seed that has it.
 _FAULT_WEIGHTS = {
     "crash": 6,
@@ -59,6 +62,7 @@ class Options:
     batch_count_max: int
     body_size_max: int
     queue_count: int
+    delayed: float  # how many batches are delayed messages
     # faults
     fault_interval_ms: int
     fault_duration_ms_max: int
@@ -122,6 +126,7 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         batch_count_max=random.choice((1, 3, 8)),
         body_size_max=random.choice((60, 300, 2_000)),
         queue_count=random.randint(1, 6),
+        delayed=Random(f"{seed}/delayed").choice((0.0, 0.0, 0.3)),
         fault_interval_ms=2_000 if is_stormy else random.choice((300, 800, 2_000)),
         fault_duration_ms_max=random.choice((200, 1_000) if is_stormy else (200, 1_000, 4_000)),
         leader_falls=0.8 if is_stormy else random.choice((0.0, 0.3)),

@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dledger.entry import ENTRY_HEADER_SIZE, EntryKind, Index, Term, parse_header
+from message.const import DELAY_TIME_LEVEL
 from message.decoder import decode_message
+from message.names import SCHEDULE_TOPIC
 from message.tags import tags_code
 from simulator.invariants.invariant import MemberView
+from simulator.options import DELAY_LEVELS
 
 QueueKey = tuple[bytes, int]  # topic, queue id
 
@@ -25,8 +28,10 @@ class CommittedMessage:
     queue_offset: int
     phy_offset: int
     size: int
-    tags_code: int
+    tags_code: int  # of a message that waits: when it is due, ms
     uid: int  # that the client gave it
+    store_timestamp: int = 0  # ms
+    is_delivery: bool = False  # of a delayed message
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,11 @@ class Oracle:
         self.first_message_at: list[
             int
         ] = []  # by index: number in `messages` of the first at or behind the entry
-        self.index_of_uid: dict[int, Index] = {}
+        self.index_of_uid: dict[int, Index] = {}  # of the message as its client put it
+        self.waiting: dict[
+            int, CommittedMessage
+        ] = {}  # in the schedule topic, delivered since or not; by uid
+        self.delivered_count = 0
         self.acknowledged: list[Acknowledged] = []
         self.refused_uids: set[int] = set()
         # Highest index that was committed by then, by the term of the member that said so.
@@ -81,6 +90,9 @@ class Oracle:
         if header.kind != EntryKind.MESSAGE:
             return None
         record = decode_message(entry, ENTRY_HEADER_SIZE)
+        level = int(record.properties.get(DELAY_TIME_LEVEL, "0"))
+        is_waiting = record.topic == SCHEDULE_TOPIC
+        code = tags_code(record.tags) if record.tags else 0
         message = CommittedMessage(
             header.index,
             record.topic.encode(),
@@ -88,13 +100,20 @@ class Oracle:
             record.queue_offset,
             header.pos + ENTRY_HEADER_SIZE,
             record.store_size,
-            tags_code(record.tags) if record.tags else 0,
+            record.store_timestamp + DELAY_LEVELS[level] if is_waiting else code,
             uid_of(record.body),
+            record.store_timestamp,
+            is_delivery=bool(level) and not is_waiting,
         )
         if record.phy_offset != message.phy_offset:
             return f"entry {header.index} at pos {header.pos} says phy_offset {record.phy_offset}"
         self.messages.append(message)
         self.queues.setdefault((message.topic, message.queue_id), []).append(message)
+        if message.is_delivery:
+            self.delivered_count += 1
+            return None
+        if is_waiting:
+            self.waiting[message.uid] = message
         if message.uid in self.index_of_uid:
             return f"message {message.uid} is in entries {self.index_of_uid[message.uid]} and {header.index}"
         self.index_of_uid[message.uid] = header.index

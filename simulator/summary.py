@@ -8,7 +8,13 @@ from typing import Any
 from simulator.run import Outcome, Result
 
 # Averages per run. A change that makes faults rarer must not pass for a safer one.
-FLOORS = {"elections": 2.0, "truncations": 0.2, "crashes_with_loss": 2.0, "acknowledged": 100.0}
+FLOORS = {
+    "elections": 2.0,
+    "truncations": 0.2,
+    "crashes_with_loss": 2.0,
+    "acknowledged": 100.0,
+    "delivered": 5.0,
+}
 FLOORS_COUNT_MIN = 20  # runs; of fewer the averages say nothing
 
 

@@ -14,8 +14,9 @@ from message.tags import tags_code
 from simulator.event_loop import EventLoop
 from simulator.invariants.invariant import ViolationError
 from simulator.member import Process, SimMember
-from simulator.options import Options
+from simulator.options import DELAY_LEVELS, Options
 from simulator.oracle import Acknowledged, Oracle, body_with, uid_of
+from store.delayed_message import delayed
 from store.get_message import GetMessageStatus
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.state.state_proposals import ProposeStatus
@@ -47,8 +48,15 @@ class Workload:
     """
 
     def __init__(
-        self, loop: EventLoop, members: list[SimMember], oracle: Oracle, options: Options, random: Random
+        self,
+        loop: EventLoop,
+        members: list[SimMember],
+        oracle: Oracle,
+        options: Options,
+        random: Random,
+        delays: Random,
     ) -> None:
+        """`delays` decides which messages are delayed, so that runs without them stay what they were."""
         self.outcomes = Outcomes()
         self.last_acknowledged_put_us = -1  # when the newest batch that is acknowledged was put
         self.is_running = True
@@ -57,6 +65,7 @@ class Workload:
         self._oracle = oracle
         self._options = options
         self._random = random
+        self._delays = delays
         self._next_uid = 0
 
     def start(self) -> None:
@@ -95,7 +104,11 @@ class Workload:
             return
         uids = range(self._next_uid, self._next_uid + count)
         self._next_uid += count
-        member.call(self._put, member, process, uids, [self._message(member, uid) for uid in uids])
+        messages = [self._message(member, uid) for uid in uids]
+        if self._delays.random() < self._options.delayed:
+            level = self._delays.choice(tuple(DELAY_LEVELS))
+            messages = [delayed(message, level, max(DELAY_LEVELS)) for message in messages]
+        member.call(self._put, member, process, uids, messages)
 
     def _message(self, member: SimMember, uid: int) -> PutMessage:
         random, options = self._random, self._options

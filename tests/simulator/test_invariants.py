@@ -6,6 +6,7 @@ from dledger.core.output import Role
 from dledger.entry import Index, Term
 from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
 from simulator.invariants.commit_within_end import CommitWithinEnd
+from simulator.invariants.delayed_once import DelayedOnce
 from simulator.invariants.election_safety import ElectionSafety
 from simulator.invariants.leader_completeness import LeaderCompleteness
 from simulator.invariants.log_matching import LogMatching
@@ -153,3 +154,23 @@ def test_visible_is_committed_fires_on_uncommitted_entries_and_on_a_wrong_unit()
     wrong = _units() | {1: (0, 0, 0)}
     assert "has unit (0, 0, 0)" in str(shown(View(units=wrong), _oracle()))
     assert "has unit None" in str(shown(View(units={}), _oracle()))
+
+
+def test_delayed_once_fires_on_a_message_too_early_or_twice_or_left_out():
+    def delivered(*order: int, store_timestamp: int = 5_000) -> str | None:
+        """Three messages wait, due at 5000; then these are delivered."""
+        oracle = _oracle()
+        oracle.waiting = {
+            uid: CommittedMessage(Index(0), b"S", 0, uid, 48, 50, 5_000, uid) for uid in range(3)
+        }
+        oracle.messages += [
+            CommittedMessage(Index(3), *KEY, 3, 348, 50, 7, uid, store_timestamp, is_delivery=True)
+            for uid in order
+        ]
+        return DelayedOnce().check(View(), oracle)
+
+    assert delivered(0, 1, 2) is None
+    assert "number 0 of its level, next was number 1" in str(delivered(0, 0))
+    assert "number 2 of its level, next was number 1" in str(delivered(0, 2))
+    assert "1 ms before its time" in str(delivered(0, store_timestamp=4_999))
+    assert "which nobody delayed" in str(delivered(7))

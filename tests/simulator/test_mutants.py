@@ -21,6 +21,8 @@ CAUGHT_BY = {
     "stale_answer_accepted": 100,
     "queue_offset_table_not_rebuilt": 1,
     "reput_past_commit": 1,
+    "cut_delivery_not_counted": 45,
+    "delivery_counted_by_its_record": 45,
 }
 
 

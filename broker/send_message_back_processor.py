@@ -28,7 +28,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from store.delayed_message import delayed
 from store.put_message import PutMessage, PutRefusal, PutStatus
-from store.state.table_configs import PERM_WRITE
+from store.state.table_configs import PERM_WRITE, TopicConfig
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
@@ -82,8 +82,10 @@ class SendMessageBackProcessor:
         if config.retry_queue_nums <= 0:
             answers.add(command)
             return
-        topic = retry_topic(group)
-        if not self._is_ready(topic, config.retry_queue_nums, answers, channel, command, now_ms):
+        topic = self._ready_topic(
+            retry_topic(group), config.retry_queue_nums, answers, channel, command, now_ms
+        )
+        if topic is None:
             return
         message = self._message_at(header.offset)
         if message is None:
@@ -94,13 +96,14 @@ class SendMessageBackProcessor:
         if times_max is None:
             times_max = config.retry_max_times
         level = header.delay_level or FIRST_DELAY_LEVEL + message.reconsume_times
-        queue_nums = config.retry_queue_nums
         if message.reconsume_times >= times_max or level < 0:
-            topic, level, queue_nums = dlq_topic(group), 0, DLQ_QUEUE_NUMS
-            if not self._is_ready(topic, queue_nums, answers, channel, command, now_ms):
+            level = 0
+            topic = self._ready_topic(dlq_topic(group), DLQ_QUEUE_NUMS, answers, channel, command, now_ms)
+            if topic is None:
                 return
+        queue_id = self._random.randrange(max(topic.write_queue_nums, 1))
         try:
-            put = _given_back(message, topic, self._random.randrange(queue_nums), level)
+            put = _given_back(message, topic.topic_name, queue_id, level)
         except MessageEncodeError as error:
             answers.add(command, ResponseCode.SYSTEM_ERROR, f"{PutStatus.MESSAGE_ILLEGAL.value}: {error}")
             return
@@ -108,7 +111,7 @@ class SendMessageBackProcessor:
             put = delayed(put, level, self._delay_level_max)
         self._put(put, answers, command, now_ms)
 
-    def _is_ready(
+    def _ready_topic(
         self,
         topic: str,
         queue_nums: int,
@@ -116,16 +119,17 @@ class SendMessageBackProcessor:
         channel: ClientChannel,
         command: RemotingCommand,
         now_ms: int,
-    ) -> bool:
-        """Whether the topic takes messages. If it does not exist yet, the request is worked on when it does; if it
-        must not be written to, it is answered.
+    ) -> TopicConfig | None:
+        """The topic if it takes messages. If it does not exist yet, the request is worked on when it does; if it must
+        not be written to, it is answered.
         """
         config = self._topics.select(topic)
+        if config is not None and config.is_writable:
+            return config
         if config is not None:
-            if not config.is_writable:
-                remark = f"the topic[{topic}] sending message is forbidden"
-                answers.add(command, ResponseCode.NO_PERMISSION, remark)
-            return config.is_writable
+            remark = f"the topic[{topic}] sending message is forbidden"
+            answers.add(command, ResponseCode.NO_PERMISSION, remark)
+            return None
 
         def on_created(is_created: bool) -> None:
             if is_created:
@@ -135,7 +139,7 @@ class SendMessageBackProcessor:
                 answers.add(command, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
 
         self._topics.create(self._topics.retry_topic_config(topic, queue_nums), on_created, now_ms)
-        return False
+        return None
 
     def _message_at(self, phy_offset: int) -> MessageExt | None:
         """The message that a consumer can have been given from there."""

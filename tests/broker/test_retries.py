@@ -175,6 +175,17 @@ class TestSendBack:
         assert broker.store.max_offset("%DLQ%g", 0) == 0
         assert broker.store.max_offset(SCHEDULE_TOPIC, 2) == 1
 
+    def test_the_retry_topic_s_own_queues_count_where_the_group_was_given_more_since(
+        self, broker: OneBroker
+    ) -> None:
+        create(broker, "%RETRY%g", readQueueNums="1", writeQueueNums="1")
+        put_group(broker, retryQueueNums=8)
+        phy_offset = sent(broker)
+        for _ in range(10):
+            send_back(broker, phy_offset, delayLevel="1")
+        broker.run_for(2_000)
+        assert len(messages_of(broker, "%RETRY%g")) == 10
+
     def test_a_group_without_retry_queues_gives_nothing_back(self, broker: OneBroker) -> None:
         put_group(broker, retryQueueNums=0)
         assert send_back(broker, sent(broker)).code == ResponseCode.SUCCESS

@@ -120,8 +120,8 @@ class _Judge:
             self._log.lost += [(fault.pos, fault.end_pos - 1) for fault in faults]
         return True
 
-    def _faults(self, holes: Sequence[Hole], *, is_lossless: bool) -> Iterator[Fault]:
-        """`is_lossless`: no entry is missing between the segments around."""
+    def _faults(self, holes: Sequence[Hole], *, is_lossless: bool, is_tail: bool = False) -> Iterator[Fault]:
+        """`is_lossless`: no entry is missing between the segments around. `is_tail`: zeros are what belongs here."""
         for number, hole in enumerate(holes):
             examined = self._examined.get(hole.pos)
             following = holes[number + 1] if number + 1 < len(holes) else None
@@ -142,7 +142,7 @@ class _Judge:
             elif examined is not None:
                 # The entry that a file's early end cuts is part of what is missing.
                 yield from examined.faults[:-1] if is_cut else examined.faults
-            elif hole.is_zero and not is_cut:
+            elif hole.is_zero and not is_cut and not is_tail:
                 kind = Kind.DAMAGED_HEADER
                 if is_lossless and hole.end_pos == hole.file.base + hole.file.size:
                     kind = Kind.BAD_BLANK
@@ -154,17 +154,11 @@ class _Judge:
             return
         if self._replica.is_live and self._replica.layout is Layout.COMMIT_LOG:
             return
-        faults: list[Fault] = []
-        for number, hole in enumerate(holes):
-            examined = self._examined.get(hole.pos)
-            if examined is not None and not self._is_blank(hole):
-                faults += examined.faults
-            elif hole.short_file is not None:
-                faults += list(self._faults(holes[max(number - 1, 0) : number + 1], is_lossless=True))
-            if hole.file is None and hole.short_file is None:
-                # Files behind a missing one with nothing in them.
-                faults += list(self._faults([hole], is_lossless=True))
-        expected = before.last_index + 1 if before is not None else 0
+        faults = list(self._faults(holes, is_lossless=True, is_tail=True))
+        expected = -1
+        if any(hole.pos in self._examined and not self._is_blank(hole) for hole in holes):
+            # Something was begun here.
+            expected = before.last_index + 1 if before is not None else 0
         if before is not None and before.last_index < 0:
             expected = -1
         durable = durable_index(self._replica)

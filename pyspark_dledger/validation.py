@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, pairwise
 from pathlib import Path
@@ -82,7 +83,7 @@ class _Validation:
         self._clock = time.monotonic()
         self._runner = runner
         self._on_progress = on_progress
-        self._replicas = open_replicas(directories)
+        self._replicas = _with_common_size(open_replicas(directories))
         _check_one_group(self._replicas)
         self._read_to: dict[str, int | None] = {}
 
@@ -276,6 +277,22 @@ def _read_to(replica: Replica, committed_index: int | None) -> int | None:
         return None
     own = own_commit(replica)
     return own if committed_index is None else max(own, committed_index)
+
+
+def _with_common_size(replicas: Sequence[Replica]) -> list[Replica]:
+    """A replica whose only data file was cut short, and that has no mark, learns from the others how long it was."""
+    sure = {replica.data_file_size for replica in replicas if replica.mark is not None}
+    sure = sure or {replica.data_file_size for replica in replicas if len(replica.data_files) > 1}
+    sure = sure or {max(replica.data_file_size for replica in replicas)}
+    if len(sure) > 1:
+        return list(replicas)
+    size = sure.pop()
+    return [
+        replace(replica, data_file_size=size)
+        if replica.mark is None and len(replica.data_files) <= 1 and replica.data_file_size < size
+        else replica
+        for replica in replicas
+    ]
 
 
 def _check_one_group(replicas: Sequence[Replica]) -> None:

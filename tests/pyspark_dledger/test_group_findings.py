@@ -273,7 +273,35 @@ def test_a_body_that_holds_a_sound_entry_for_its_place_is_a_body(tmp_path: Path)
     assert any(repeated), "no unit began between the entry and its bait"
 
 
-def test_replicas_of_different_kinds_or_sizes_are_refused(tmp_path: Path) -> None:
+def test_the_only_file_of_a_replica_cut_short_is_found(tmp_path: Path) -> None:
+    group = group_of(tmp_path, LOG[:10], LOG[:10], LOG[:10])
+    place = group.places[7]
+    assert place.pos < group.file_size
+    with group.path("n1", 0).open("r+b") as file:
+        file.truncate(place.pos + 60)
+    assert group.found() == [
+        Found(Kind.MISSING_FILE, "n1", 7, 7),
+        Found(Kind.SHORTER_REPLICA, "n1", 7, 9, 3),
+    ]
+
+
+def test_a_file_cut_short_behind_its_last_entry_is_found(tmp_path: Path) -> None:
+    group = group_of(tmp_path, LOG, LOG, LOG)
+    with group.path("n1", group.end_pos).open("r+b") as file:
+        file.truncate(group.end_pos % group.file_size + 20)
+    assert group.found() == [Found(Kind.MISSING_FILE, "n1")]
+
+
+def test_data_files_of_different_sizes_are_refused(tmp_path: Path) -> None:
+    group = group_of(tmp_path, LOG, LOG)
+    for path in group.path("n1", 0).parent.iterdir():
+        with path.open("r+b") as file:
+            file.truncate(2 * group.file_size)
+    with pytest.raises(ReplicaError, match="not of one group"):
+        validate(group.roots, runner=LocalRunner())
+
+
+def test_replicas_of_different_kinds_are_refused(tmp_path: Path) -> None:
     ours = write_log(tmp_path / "n0", LOG)
     other = tmp_path / "n1"
     (other / "commitlog").mkdir(parents=True)

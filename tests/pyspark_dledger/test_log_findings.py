@@ -219,6 +219,45 @@ def test_a_log_that_ends_before_its_own_commit_is_found(group: Replicas) -> None
     ]
 
 
+def test_the_last_file_gone_is_a_log_that_ends_before_its_commit(group: Replicas) -> None:
+    last = group.places[-1]
+    first = next(
+        place.index for place in group.places if place.pos // group.file_size == last.pos // group.file_size
+    )
+    for path in group.path("n1", 0).parent.iterdir():
+        if int(path.name) >= last.pos - last.pos % group.file_size:
+            path.unlink()
+    count = last.index - first + 1
+    assert group.found() == [
+        Found(Kind.COMMIT_BEYOND_END, "n1", first, last.index, count),
+        Found(Kind.SHORTER_REPLICA, "n1", first, last.index, count),
+    ]
+
+
+def test_the_first_files_gone_are_retention(group: Replicas) -> None:
+    for number in range(2):
+        group.path("n2", number * group.file_size).unlink()
+    assert group.found() == []
+
+
+def test_damage_behind_a_raised_term_is_damage_and_not_the_log_s_end(group: Replicas) -> None:
+    group.flip("n0", group.places[498].pos + 16, 0x20)
+    group.flip("n0", group.places[499].pos + 29, 0x10)
+    assert [(found.replica, found.first_index, found.last_index) for found in group.found()] == [
+        ("n0", 498, 498),
+        ("n0", 499, 499),
+    ]
+
+
+def test_an_index_raised_behind_damage_hides_nothing(group: Replicas) -> None:
+    group.flip("n0", group.places[498].end_pos - 1)
+    group.flip("n0", group.places[499].pos + 9)
+    assert group.found() == [
+        Found(Kind.DAMAGED_HEADER, "n0", 499, 499),
+        Found(Kind.BODY_CRC, "n0", 498, 498),
+    ]
+
+
 def test_a_file_that_cannot_be_read_is_found(group: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     first, behind = first_of_file(group, 3), first_of_file(group, 4)
     broken = str(group.path("n1", 3 * group.file_size))

@@ -62,3 +62,41 @@ def test_java_serves_every_message_of_a_stopped_store_of_ours_at_the_same_offset
 
         after = wait_for(served, 120, "every message served by the real broker")
         assert after == before
+
+
+def test_java_goes_on_with_the_delayed_messages_where_we_stopped(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """What was delivered is not delivered again, and what waits is delivered when its time comes."""
+    reason = java_client.why_not()
+    if reason:
+        pytest.skip(reason)
+    client = JavaClient("5.5.0", tmp_path / "java")
+    conf = {"mappedFileSizeCommitLog": str(FILE_SIZE), "mappedFileSizeConsumeQueue": "10000"}
+    cluster.up(conf=conf)
+    with client.delay(cluster.namesrv, TOPIC, 1, 20, "soon") as sender:
+        sender.wait_for("done")
+    wait_for(lambda: len(read_all(client, cluster.namesrv)) == 20, 30, "the first ones delivered")
+    with client.delay(cluster.namesrv, TOPIC, 4, 5, "later") as sender:  # 30 s
+        sender.wait_for("done")
+    cluster.level()
+    node = cluster.nodes()[cluster.leader()]
+    for name in cluster.nodes():
+        cluster.command("stop", name)
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-a", "--sparse=always", node["store_dir"], str(copy)], check=True)
+    shutil.rmtree(copy / f"dledger-{node['id']}" / "pydledger", ignore_errors=True)
+    with JavaBroker(tmp_path / "java-broker", copy, free_base_port(), node["id"], conf) as broker:
+        found = wait_for(
+            lambda: [
+                event for event in client.read(broker.namesrv, TOPIC) if event["key"].startswith("later")
+            ],
+            120,
+            "the later ones delivered by the real broker",
+        )
+        wait_for(lambda: len(read_all(client, broker.namesrv)) >= 25, 30, "all of them")
+        keys = sorted(event["key"] for event in client.read(broker.namesrv, TOPIC))
+    assert keys == sorted(
+        [*(f"soon{number}" for number in range(20)), *(f"later{number}" for number in range(5))]
+    )
+    assert min(event["stored_ms"] - event["born_ms"] for event in found) >= 30_000

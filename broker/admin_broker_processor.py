@@ -22,8 +22,8 @@ from remoting.command import RemotingCommand
 from remoting.fastjson import dumps_fastjson
 from store.get_message import BoundaryType
 from store.layout.consume_queue_unit import CQ_UNIT
-from store.state.state_record import PutSubscriptionGroup, PutTopicConfig, StateChange
-from store.state.table_configs import DataVersion, SubscriptionGroupConfig, TopicConfig
+from store.state.state_record import PutForbidden, PutSubscriptionGroup, PutTopicConfig, StateChange
+from store.state.table_configs import PERM_READ, DataVersion, SubscriptionGroupConfig, TopicConfig
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
@@ -65,6 +65,7 @@ class AdminBrokerProcessor:
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._update_group_list,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete_group,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._get_group,
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self._update_group_forbidden,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._get_all_groups,
         }
 
@@ -312,6 +313,27 @@ class AdminBrokerProcessor:
         self._groups.delete(header.group_name, header.clean_offset, on_done, now_ms)
         self._stats.forget_group(header.group_name)
 
+    def _update_group_forbidden(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(admin_headers.UpdateGroupForbiddenRequestHeader, command.ext_fields)
+        group, topic, table = header.group, header.topic, self._store.subscription_group_table
+        bits = table.forbidden_bits(group, topic)
+        changed = bits
+        if header.readable is not None:
+            changed = bits & ~PERM_READ if header.readable else bits | PERM_READ
+        fault = None
+        if self._topics.select(topic) is None:
+            fault = f"topic[{topic}] not exist"
+        elif table.get(group) is None:
+            fault = f"No group in this broker. group: {group}"
+        if fault is not None:
+            answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
+            return
+        body = admin_bodies.GroupForbidden(group=group, topic=topic, readable=not changed & PERM_READ)
+        changes = [PutForbidden(group, topic, changed)] if changed != bits else []
+        propose_all(self._store, changes, answers, command, now_ms, body.encode())
+
     def _get_group(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
@@ -333,7 +355,7 @@ class AdminBrokerProcessor:
         body = dumps_fastjson(
             {
                 "dataVersion": _data_version(table.data_version, self._store.term),
-                "forbiddenTable": {},
+                "forbiddenTable": table.forbidden,
                 "subscriptionGroupTable": {name: config.to_json() for name, config in table.configs.items()},
             }
         )

@@ -283,6 +283,15 @@ class PullMessageProcessor:
                 f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
                 4,
             )
+        if (
+            self._store.subscription_group_table.forbidden_bits(header.consumer_group, header.topic)
+            & PERM_READ
+        ):
+            raise _Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]",
+                5,
+            )
         subscription = registered.subscriptions.get(header.topic)
         if subscription is None:
             raise _Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")

@@ -118,6 +118,12 @@ class SubscriptionGroupList(RemotingBody):
     group_config_list: list[SubscriptionGroupConfig] = field(default_factory=list)
 
 
+class GroupForbidden(RemotingBody):
+    group: str
+    topic: str
+    readable: bool
+
+
 # Connections
 
 

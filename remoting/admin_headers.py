@@ -115,6 +115,14 @@ class GetSubscriptionGroupConfigRequestHeader(RpcRequestHeader, kw_only=True):
     group: str
 
 
+class UpdateGroupForbiddenRequestHeader(TopicRequestHeader, kw_only=True):
+    """Without `readable` it only asks."""
+
+    group: str
+    topic: str
+    readable: bool | None = None
+
+
 class DeleteSubscriptionGroupRequestHeader(RpcRequestHeader, kw_only=True):
     group_name: str
     clean_offset: bool = False

@@ -41,6 +41,7 @@ class ExportJob:
         "_delay_offsets",
         "_directory",
         "_disk",
+        "_forbidden",
         "_groups",
         "_offsets",
         "_topics",
@@ -67,12 +68,15 @@ class ExportJob:
         )
         self._topics: dict[str, TopicConfig] | None = None
         self._groups: dict[str, SubscriptionGroupConfig] | None = None
+        self._forbidden: dict[str, dict[str, int]] = {}
         self._offsets: dict[str, dict[int, int]] | None = None
         self._delay_offsets: dict[int, int] | None = None
         if topics_changed:
             self._topics = dict(tables.topic_config_table.configs)
         if groups_changed:
             self._groups = dict(tables.subscription_group_table.configs)
+            forbidden = tables.subscription_group_table.forbidden
+            self._forbidden = {group: dict(bits) for group, bits in forbidden.items()}
         if offsets_changed:
             offsets = tables.consumer_offset_table.offsets
             self._offsets = {key: dict(queues) for key, queues in offsets.items()}
@@ -87,9 +91,8 @@ class ExportJob:
             self._write(TOPICS, topic_version, {"topicConfigTable": topics})
         if self._groups is not None:
             groups = {group: config.to_json() for group, config in self._groups.items()}
-            self._write(
-                SUBSCRIPTION_GROUPS, group_version, {"forbiddenTable": {}, "subscriptionGroupTable": groups}
-            )
+            table = {"forbiddenTable": self._forbidden, "subscriptionGroupTable": groups}
+            self._write(SUBSCRIPTION_GROUPS, group_version, table)
         if self._offsets is not None:
             self._write(CONSUMER_OFFSETS, offset_version, {"offsetTable": self._offsets})
         if self._delay_offsets is not None:

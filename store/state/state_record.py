@@ -28,6 +28,7 @@ class _Kind(IntEnum):
     COMMIT_OFFSET = 5
     RESET_OFFSET = 16
     END_RESET = 17
+    PUT_FORBIDDEN = 18
     DELIVERY = 6
 
 
@@ -84,6 +85,15 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class PutForbidden:
+    """What a group may not do with a topic, whatever the permissions of both: bits as in permissions."""
+
+    group: str
+    topic: str
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
 class ResetOffset:
     """Moves a group's offset by hand. Commits of it are ignored until EndReset: they come from consumers that do not
     know yet.
@@ -112,6 +122,7 @@ StateChange = (
     | CommitOffset
     | ResetOffset
     | EndReset
+    | PutForbidden
     | Delivery
 )
 
@@ -140,6 +151,8 @@ def pack_change(change: StateChange) -> bytes:
             values = [_Kind.DELETE_SUBSCRIPTION_GROUP, group, clean_offset]
         case CommitOffset(group, topic, queue_id, offset):
             values = [_Kind.COMMIT_OFFSET, group, topic, queue_id, offset]
+        case PutForbidden(group, topic, bits):
+            values = [_Kind.PUT_FORBIDDEN, group, topic, bits]
         case ResetOffset(group, topic, queue_id, offset):
             values = [_Kind.RESET_OFFSET, group, topic, queue_id, offset]
         case EndReset(group, topic, queue_id):
@@ -197,6 +210,8 @@ def _unpack_change(values: list[Any]) -> StateChange:
             return DeleteSubscriptionGroup(group, clean_offset)
         case [_Kind.COMMIT_OFFSET, group, topic, queue_id, offset]:
             return CommitOffset(group, topic, queue_id, offset)
+        case [_Kind.PUT_FORBIDDEN, group, topic, bits]:
+            return PutForbidden(group, topic, bits)
         case [_Kind.RESET_OFFSET, group, topic, queue_id, offset]:
             return ResetOffset(group, topic, queue_id, offset)
         case [_Kind.END_RESET, group, topic, queue_id]:

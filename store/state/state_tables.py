@@ -16,6 +16,7 @@ from store.state.state_record import (
     DeleteTopic,
     Delivery,
     EndReset,
+    PutForbidden,
     PutSubscriptionGroup,
     PutTopicConfig,
     ResetOffset,
@@ -51,6 +52,7 @@ class SubscriptionGroupTable:
 
     def __init__(self) -> None:
         self.configs: dict[str, SubscriptionGroupConfig] = {}
+        self.forbidden: dict[str, dict[str, int]] = {}  # group -> topic -> bits
         self.data_version = DataVersion()
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
@@ -61,7 +63,22 @@ class SubscriptionGroupTable:
             self.configs[config.group_name] = config
             self.data_version = self.data_version.next(timestamp)
 
+    def forbidden_bits(self, group: str, topic: str) -> int:
+        return self.forbidden.get(group, {}).get(topic, 0)
+
+    def put_forbidden(self, change: PutForbidden, timestamp: int) -> None:
+        if self.forbidden_bits(change.group, change.topic) == change.bits:
+            return
+        topics = self.forbidden.setdefault(change.group, {})
+        topics[change.topic] = change.bits
+        if not change.bits:
+            del topics[change.topic]
+        if not topics:
+            del self.forbidden[change.group]
+        self.data_version = self.data_version.next(timestamp)
+
     def delete(self, group: str, timestamp: int) -> None:
+        self.forbidden.pop(group, None)
         if self.configs.pop(group, None) is not None:
             self.data_version = self.data_version.next(timestamp)
 
@@ -161,6 +178,8 @@ class StateTables:
                     offsets_changed = True
                 case PutSubscriptionGroup(group_config):
                     self.subscription_group_table.put(group_config, timestamp)
+                case PutForbidden():
+                    self.subscription_group_table.put_forbidden(change, timestamp)
                 case DeleteSubscriptionGroup(group, clean_offset):
                     self.subscription_group_table.delete(group, timestamp)
                     if clean_offset:
@@ -188,6 +207,7 @@ class StateTables:
                 for key, queues in offsets.offsets.items()
             ],
             self.delay_offset_table.pack(),
+            [[group, list(bits.items())] for group, bits in groups.forbidden.items()],
         ]
 
     def unpack(self, values: list[Any]) -> None:
@@ -195,9 +215,13 @@ class StateTables:
         delay_offset_table = DelayOffsetTable()
         try:
             topic_version, topics, group_version, groups, offset_version, offsets, *later = values
+            forbidden: dict[str, dict[str, int]] = {}
             if later:  # states written before there were delayed messages end here
-                (delay_offsets,) = later
+                delay_offsets, *later = later
                 delay_offset_table.unpack(delay_offsets)
+            if later:  # and those written before there was anything forbidden, here
+                (forbidden_topics,) = later
+                forbidden = {group: dict(bits) for group, bits in forbidden_topics}
             topic_configs = [TopicConfig.unpack(config) for config in topics]
             group_configs = [SubscriptionGroupConfig.unpack(config) for config in groups]
             offset_table = {key: dict(queues) for key, queues, *_ in offsets}
@@ -207,6 +231,7 @@ class StateTables:
             raise StateRecordError(f"a state of the tables that cannot be read: {error!r}") from error
         self.topic_config_table.configs = {config.topic_name: config for config in topic_configs}
         self.subscription_group_table.configs = {config.group_name: config for config in group_configs}
+        self.subscription_group_table.forbidden = forbidden
         self.consumer_offset_table.offsets = offset_table
         self.consumer_offset_table.resets = resets
         self.topic_config_table.data_version = versions[0]

@@ -38,6 +38,7 @@ REQUESTS: dict[int, dict[str, str]] = {
     RequestCode.GET_TOPIC_STATS_INFO: TOPIC,
     RequestCode.GET_TOPIC_CONFIG: TOPIC,
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: GROUP,
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: {**GROUP, **TOPIC, "readable": "false"},
     RequestCode.DELETE_SUBSCRIPTIONGROUP: {"groupName": "g", "cleanOffset": "false"},
     RequestCode.DELETE_TOPIC_IN_BROKER: TOPIC,
     RequestCode.VIEW_BROKER_STATS_DATA: {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"},

@@ -8,6 +8,7 @@ import pytest
 from one_broker import OneBroker, RecordingChannel, pull_fields, send_fields
 
 from message.decoder import decode_messages
+from remoting.admin_bodies import GroupForbidden
 from remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -141,6 +142,22 @@ def test_a_group_that_may_not_consume_is_refused(broker: OneBroker) -> None:
     assert broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body).code == ResponseCode.SUCCESS
     answer = broker.ask(PULL, pull_fields("T"))
     assert (answer.code, answer.ext_fields) == (ResponseCode.NO_PERMISSION, {"forbiddenType": "2"})
+
+
+def test_a_group_that_is_forbidden_a_topic_is_refused_until_it_is_allowed(broker: OneBroker) -> None:
+    fill(broker, 1)
+    heart_beat(broker, "T")
+    forbid = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
+    fields = {"group": "g", "topic": "T"}
+    told = broker.ask(forbid, {**fields, "readable": "false"})
+    assert GroupForbidden.decode(told.body) == GroupForbidden(group="g", topic="T", readable=False)
+    answer = broker.ask(PULL, pull_fields("T", sysFlag="0"))
+    assert (answer.code, answer.ext_fields) == (ResponseCode.NO_PERMISSION, {"forbiddenType": "5"})
+    assert GroupForbidden.decode(broker.ask(forbid, fields).body).readable is False
+    broker.ask(forbid, {**fields, "readable": "true"})
+    assert broker.ask(PULL, pull_fields("T", sysFlag="0")).code == ResponseCode.SUCCESS
+    for unknown in ({**fields, "group": "none"}, {**fields, "topic": "none"}):
+        assert broker.ask(forbid, {**unknown, "readable": "false"}).code == ResponseCode.INVALID_PARAMETER
 
 
 def test_a_registered_subscription_filters_by_tag(broker: OneBroker) -> None:

@@ -153,6 +153,7 @@ HEADERS: dict[tuple[int, str], type[headers.CommandHeader]] = {
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
         "request",
     ): admin_headers.GetSubscriptionGroupConfigRequestHeader,
+    (RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, "request"): admin_headers.UpdateGroupForbiddenRequestHeader,
     (RequestCode.DELETE_SUBSCRIPTIONGROUP, "request"): admin_headers.DeleteSubscriptionGroupRequestHeader,
     (RequestCode.GET_BROKER_MEMBER_GROUP, "request"): admin_headers.GetBrokerMemberGroupRequestHeader,
     (RequestCode.WIPE_WRITE_PERM_OF_BROKER, "request"): admin_headers.WipeWritePermOfBrokerRequestHeader,
@@ -200,12 +201,13 @@ BODIES: dict[tuple[int, str], type[bodies.RemotingBody]] = {
     (RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, "response"): bodies.TopicList,
     (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, "response"): bodies.TopicList,
     (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "request"): bodies.SubscriptionGroupConfig,
+    (RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, "response"): admin_bodies.GroupForbidden,
     (RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, "response"): bodies.SubscriptionGroupConfig,
 }
 
 # Codes whose values have no class yet, by who brings one. Each recorded code is here or in the tables above.
 NOT_YET: dict[str, frozenset[int]] = {
-    "issue 5: subscription groups": frozenset({201, 353}),
+    "issue 5: subscription groups": frozenset({201}),
     "issue 5: static topics": frozenset({513}),
     "issue 5: correction of offsets": frozenset({308}),
     "issue 5: check of a client's configuration": frozenset({46}),

@@ -14,6 +14,7 @@ from store.state.state_record import (
     DeleteTopic,
     EndReset,
     FullStatePart,
+    PutForbidden,
     PutSubscriptionGroup,
     PutTopicConfig,
     ResetOffset,
@@ -32,6 +33,7 @@ CHANGES: list[StateChange] = [
     PutSubscriptionGroup(SubscriptionGroupConfig("g", consume_enable=False, attributes={"x": "y"})),
     DeleteSubscriptionGroup("g", True),
     CommitOffset("g", "T", 3, 1 << 40),
+    PutForbidden("g", "T", 4),
     ResetOffset("g", "T", 3, 7),
     EndReset("g", "T", 3),
 ]
@@ -104,6 +106,21 @@ class TestTables:
         tables = StateTables()
         tables.apply([ResetOffset("g", "T", 0, 3), change], 1)
         assert tables.consumer_offset_table.resets == {}
+
+    def test_what_is_forbidden_is_kept_until_it_is_allowed_or_its_group_goes(self) -> None:
+        tables, other = StateTables(), StateTables()
+        tables.apply([PutForbidden("g", "T", 4), PutForbidden("h", "T", 4), PutForbidden("h", "T", 0)], 1)
+        other.unpack(msgpack.unpackb(msgpack.packb(tables.pack()), strict_map_key=False))
+        assert other.subscription_group_table.forbidden == {"g": {"T": 4}}
+        tables.apply([DeleteSubscriptionGroup("g")], 2)
+        assert tables.subscription_group_table.forbidden == {}
+
+    @pytest.mark.parametrize("missing", [1, 2])
+    def test_states_written_by_earlier_versions_read_back(self, missing: int) -> None:
+        tables, other = StateTables(), StateTables()
+        tables.apply([CHANGES[0], CHANGES[2], CHANGES[4]], 77)
+        other.unpack(tables.pack()[:-missing])
+        assert other.pack() == tables.pack()
 
     def test_packed_tables_read_back_equal(self) -> None:
         tables, other = StateTables(), StateTables()

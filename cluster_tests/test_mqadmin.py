@@ -1,0 +1,107 @@
+"""Java's own mqadmin against our cluster, with Java's clients at work."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import java_client
+import pytest
+from java_client import JavaClient, JavaProcess
+from java_mqadmin import JavaMqAdmin
+from local_cluster import LocalCluster, wait_for
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+TOPIC, GROUP, GROUP_NAME = "Admin", "admin_group", "RaftNode00"
+FAILED = "command failed"
+
+
+@pytest.fixture
+def mqadmin(cluster: LocalCluster, tmp_path: Path) -> Iterator[JavaMqAdmin]:
+    """Of a cluster that is up."""
+    reason = java_client.why_not()
+    if reason:
+        pytest.skip(reason)
+    cluster.up()
+    with JavaMqAdmin(cluster.namesrv, tmp_path / "mqadmin") as made:
+        yield made
+
+
+def received(consumer: JavaProcess) -> Counter[str]:
+    return Counter(e["key"] for e in consumer.events if e["event"] == "received")
+
+
+def send(cluster: LocalCluster, java: JavaClient, count: int, prefix: str) -> set[str]:
+    with java.send(cluster.namesrv, TOPIC, "sync", count, prefix) as sender:
+        sender.wait_for("done")
+        return {e["key"] for e in sender.events if e["event"] == "ok"}
+
+
+def leader_address(cluster: LocalCluster) -> str:
+    return str(cluster.nodes()[cluster.leader()]["listen"])
+
+
+def test_operators_see_topics_groups_and_clients(
+    cluster: LocalCluster, java: JavaClient, mqadmin: JavaMqAdmin
+) -> None:
+    leader = leader_address(cluster)
+    assert "success" in mqadmin.run("updateTopic", "-b", leader, "-t", TOPIC, "-r", "4", "-w", "4")
+    keys = send(cluster, java, 40, "a")
+    with java.consume(cluster.namesrv, TOPIC, GROUP, "one") as consumer:
+        wait_for(lambda: keys <= received(consumer).keys(), 30, "all messages")
+        wait_for(
+            lambda: "Consume Diff Total: 0" in mqadmin.run("consumerProgress", "-g", GROUP), 30, "no lag"
+        )
+        connection = mqadmin.run("consumerConnection", "-g", GROUP)
+        assert "@one" in connection
+        assert "CONSUME_FROM_FIRST_OFFSET" in connection
+        assert "Rebalance OK" in mqadmin.run("consumerStatus", "-g", GROUP)
+        assert "@one" in mqadmin.run("producer", "-b", leader)
+        assert GROUP in mqadmin.run("topicList", "-c")
+        assert GROUP in mqadmin.run("statsAll", "-t", TOPIC)
+        assert "Diff Total: 0" in mqadmin.run("brokerConsumeStats", "-b", leader)
+    status = mqadmin.run("topicStatus", "-t", TOPIC)
+    assert sum(int(line.split()[3]) for line in status.splitlines() if line.startswith(GROUP_NAME)) == 40
+    assert "TRUE" in mqadmin.run("clusterList").upper()
+    assert "commitLogDiskRatio" in mqadmin.run("brokerStatus", "-b", leader)
+    assert "physicOffset" in mqadmin.run(
+        "queryCq", "-t", TOPIC, "-q", "0", "-i", "0", "-c", "1", "-b", leader
+    )
+    assert "success" in mqadmin.run("updateBrokerConfig", "-b", leader, "-k", "slaveReadEnable", "-v", "true")
+    assert "slaveReadEnable                                   =  true" in mqadmin.run(
+        "getBrokerConfig", "-b", leader
+    )
+    refused = mqadmin.run("updateBrokerConfig", "-b", leader, "-k", "listenPort", "-v", "1")
+    assert "set it in the conf file and restart" in refused
+    assert "success" in mqadmin.run("cloneGroupOffset", "-s", GROUP, "-d", "copy", "-t", TOPIC)
+    assert "success" in mqadmin.run("deleteSubGroup", "-b", leader, "-g", GROUP, "-r", "true")
+    assert "success" in mqadmin.run("deleteTopic", "-c", "DefaultCluster", "-t", TOPIC)
+    assert TOPIC not in mqadmin.run("topicList").split()
+
+
+def test_a_reset_rewinds_a_consumer_at_work(
+    cluster: LocalCluster, java: JavaClient, mqadmin: JavaMqAdmin
+) -> None:
+    keys = send(cluster, java, 40, "a")
+    with java.consume(cluster.namesrv, TOPIC, GROUP, "one") as consumer:
+        wait_for(lambda: keys <= received(consumer).keys(), 30, "all messages")
+        assert FAILED not in mqadmin.run("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "0")
+        wait_for(lambda: all(received(consumer)[key] >= 2 for key in keys), 60, "all of them again")
+        wait_for(
+            lambda: "Consume Diff Total: 0" in mqadmin.run("consumerProgress", "-g", GROUP), 30, "no lag"
+        )
+
+
+def test_a_reset_is_not_undone_by_a_leader_that_dies_after_it(
+    cluster: LocalCluster, java: JavaClient, mqadmin: JavaMqAdmin
+) -> None:
+    keys = send(cluster, java, 40, "a")
+    with java.consume(cluster.namesrv, TOPIC, GROUP, "one") as consumer:
+        wait_for(lambda: keys <= received(consumer).keys(), 30, "all messages")
+        wait_for(
+            lambda: "Consume Diff Total: 0" in mqadmin.run("consumerProgress", "-g", GROUP), 30, "no lag"
+        )
+        leader = cluster.leader()
+        assert FAILED not in mqadmin.run("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "0")
+        cluster.command("kill", leader)
+        wait_for(lambda: all(received(consumer)[key] >= 2 for key in keys), 90, "all of them again")

@@ -106,7 +106,7 @@ class MessageStore:
         self._reput = Reput(config, replica.log, self._commit_log, self._queues, self)
         self._reader = MessageReader(config, replica.log, self._queues, self._reput)
         self._schedule = ScheduleMessageService(
-            config, self._queues, self._reader, self._commit_log, self._state.tables
+            self._queues, self._reader, self._commit_log, self._state.tables
         )
         self._mark_running()
         self._recover()

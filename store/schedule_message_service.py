@@ -22,7 +22,7 @@ from store.message_reader import MessageReader
 from store.put_message import PutMessage
 from store.state.state_record import Delivery, DeliveryRun, pack_change, pack_changes
 from store.state.state_tables import StateTables
-from store.store_config import StoreConfig
+from store.store_config import DELAY_LEVELS_MAX
 
 log = logging.getLogger(__name__)
 
@@ -36,13 +36,11 @@ class ScheduleMessageService:
 
     def __init__(
         self,
-        config: StoreConfig,
         queues: ConsumeQueueStore,
         reader: MessageReader,
         commit_log: DLedgerCommitLog,
         tables: StateTables,
     ) -> None:
-        self._config = config
         self._queues = queues
         self._reader = reader
         self._commit_log = commit_log
@@ -102,8 +100,10 @@ class ScheduleMessageService:
 
     def _find_levels(self) -> None:
         self._queue_count = len(self._queues)
+        # Also those that the conf does not have any more: what waits there has its time.
         found = (
-            (level, self._queues.find(SCHEDULE_TOPIC_BYTES, level - 1)) for level in self._config.delay_levels
+            (level, self._queues.find(SCHEDULE_TOPIC_BYTES, level - 1))
+            for level in range(1, DELAY_LEVELS_MAX + 1)
         )
         self._levels = [(level, queue) for level, queue in found if queue is not None]
 

@@ -18,6 +18,10 @@ _DELAY_LEVEL: Final = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 MESSAGE_DELAY_LEVEL: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
+# Each is a queue of its own, which is looked for by its number.
+DELAY_LEVELS_MAX: Final = 128
+
+
 def parse_delay_levels(text: str) -> Mapping[int, int]:
     """RocketMQ's messageDelayLevel: level -> ms. Raises StoreConfigError."""
     levels = {}
@@ -28,8 +32,10 @@ def parse_delay_levels(text: str) -> Mapping[int, int]:
                 f"messageDelayLevel: level {level} is {word!r}; allowed are whole numbers of s, m, h or d, such as 30s"
             )
         levels[level] = int(match[1]) * _UNITS[match[2]]
-    if not levels:
-        raise StoreConfigError("messageDelayLevel is empty; it needs at least one level, such as 1s")
+    if not 1 <= len(levels) <= DELAY_LEVELS_MAX:
+        raise StoreConfigError(
+            f"messageDelayLevel has {len(levels)} levels; allowed are 1 to {DELAY_LEVELS_MAX}, such as 1s 5s"
+        )
     return MappingProxyType(levels)
 
 

@@ -83,6 +83,15 @@ class TestDelayedSends:
         assert broker.store.max_offset("T", 0) == 1
         broker.close()
 
+    def test_what_waits_in_a_level_that_the_conf_has_no_more_is_delivered_too(self, tmp_path: Path) -> None:
+        broker = OneBroker(tmp_path)
+        broker.ask(SEND, send_fields("T", 0, "DELAY\x013\x02"), b"x")
+        broker.close()
+        broker = OneBroker(tmp_path, "messageDelayLevel=1s 2s")
+        broker.run_for(12_000)
+        assert broker.store.max_offset("T", 0) == 1
+        broker.close()
+
     def test_a_level_takes_precedence_over_a_timer(self, broker: OneBroker) -> None:
         properties = f"{DELAYED}TIMER_DELAY_SEC\x01900\x02"
         waiting = decode_message(stored(broker, broker.ask(SEND, send_fields("T", 0, properties), b"x")))

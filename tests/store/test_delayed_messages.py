@@ -243,7 +243,7 @@ class TestDelayed:
         }
 
 
-@pytest.mark.parametrize("text", ["1x", "", "1", "s", "1s 5", "-1s", "1.5s"])
+@pytest.mark.parametrize("text", ["1x", "", "1", "s", "1s 5", "-1s", "1.5s", "1s " * 129])
 def test_delay_levels_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(StoreConfigError, match="messageDelayLevel"):
         parse_delay_levels(text)

@@ -35,6 +35,8 @@ def judge_log(line: LogLine, examined: Sequence[Examined], *, read_to: int | Non
 
 
 class _Judge:
+    """Invariant: each fault is reported once; what it explains is put into `lost` and `damaged` of the log."""
+
     def __init__(self, line: LogLine, examined: Mapping[int, Examined], read_to: int | None) -> None:
         self._line = line
         self._replica = line.replica
@@ -43,9 +45,6 @@ class _Judge:
         self._log = ReplicaLog(line.replica, bytes_read=line.bytes_read)
         self._segments: list[Segment] = []
         self._tail_is_damaged = False
-        self._explained: set[int] = (
-            set()
-        )  # first positions of segments whose link to the one before is accounted for
 
     def judge(self) -> ReplicaLog:
         self._line.items[:] = self._joined_over_blanks()
@@ -128,16 +127,13 @@ class _Judge:
             is_cut = following is not None and following.short_file is not None
             if hole.file is None:
                 if hole.short_file is None:
-                    kind_of = "the file of this position is not there"
-                    yield Fault(Kind.MISSING_FILE, hole.pos, hole.end_pos, -1, -1, kind_of)
+                    reason = "the file of this position is not there"
+                    yield Fault(Kind.MISSING_FILE, hole.pos, hole.end_pos, -1, -1, reason)
                 else:
                     size = hole.short_file.size
                     reason = f"the file ends at byte {size}, it should have {self._replica.data_file_size}"
-                    start = (
-                        holes[number - 1].pos
-                        if number and not self._is_blank(holes[number - 1])
-                        else hole.pos
-                    )
+                    before = holes[number - 1] if number else hole
+                    start = hole.pos if self._is_blank(before) else before.pos
                     yield Fault(Kind.MISSING_FILE, start, hole.end_pos, -1, -1, reason)
             elif examined is not None:
                 # The entry that a file's early end cuts is part of what is missing.
@@ -215,16 +211,8 @@ class _Judge:
             if after.first_index <= durable_index(self._replica):
                 break  # the replica knows it as its own
             reason = f"the log ends at {before.next_pos}, and an entry {after.first_index} of term {after.first_term}"
-            self._report(
-                Fault(
-                    Kind.STALE_BYTES,
-                    after.first_pos,
-                    after.next_pos,
-                    -1,
-                    -1,
-                    f"{reason} lies here",
-                )
-            )
+            stale = Fault(Kind.STALE_BYTES, after.first_pos, after.next_pos, -1, -1, f"{reason} lies here")
+            self._report(stale)
             steps = [*steps[:-2], (before, [], None)]
         return steps
 

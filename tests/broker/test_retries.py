@@ -16,6 +16,7 @@ from remoting import bodies
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.fastjson import dumps_fastjson
+from store.store_config import DELAY_LEVELS
 
 SEND = RequestCode.SEND_MESSAGE_V2
 SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
@@ -154,7 +155,7 @@ class TestSendBack:
             level = 3 + number
             (waiting,) = messages_of(broker, SCHEDULE_TOPIC, level - 1)
             levels.append((waiting.properties["DELAY"], waiting.reconsume_times))
-            broker.run_for(61_000)
+            broker.run_for(DELAY_LEVELS[level] + 500)
             again = messages_of(broker, "%RETRY%g")[-1]
             assert again.properties["ORIGIN_MESSAGE_ID"] == messages_of(broker, "T")[0].msg_id
             phy_offset = again.phy_offset
@@ -243,6 +244,51 @@ class TestSendBack:
         phy_offset = sent(broker)
         broker.step_down()
         assert send_back(broker, phy_offset).code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+HOSTILE = (
+    "",
+    "x",
+    "-1",
+    str(1 << 31),
+    str(-(1 << 63)),
+    str(1 << 70),
+    "9" * 400,
+    "Ü→\u2028",
+    "a/b",
+    "%",
+    "\0",
+)
+FIELDS = {"offset": "", "group": "g", "delayLevel": "1", "maxReconsumeTimes": "3", "unitMode": "false"}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_whatever_a_send_back_holds_is_answered_and_the_broker_goes_on(broker: OneBroker, field: str) -> None:
+    good = {**FIELDS, "offset": str(sent(broker))}
+    for fields in (
+        {name: value for name, value in good.items() if name != field},
+        *({**good, field: value} for value in HOSTILE),
+    ):
+        broker.ask(SEND_BACK, fields)
+    assert broker.ask(SEND_BACK, good).code == ResponseCode.SUCCESS
+    broker.run_for(3_000)
+    assert {message.body for message in messages_of(broker, "%RETRY%g")} == {b"hello"}
+
+
+@pytest.mark.parametrize("name", ["DELAY", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"])
+def test_whatever_a_delayed_send_says_of_itself_it_waits_for_its_own_topic_or_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    broker = OneBroker(tmp_path, "messageDelayLevel=1s 2s")
+    accepted = 0
+    for value in (*HOSTILE, "SCHEDULE_TOPIC_XXXX", "1"):
+        properties = f"DELAY\x011\x02{name}\x01{value}\x02"
+        answer = broker.ask(SEND, send_fields("T", 0, properties), b"x")
+        accepted += answer.code == ResponseCode.SUCCESS
+    broker.run_for(3_000)
+    assert broker.store.max_offset("T", 0) == accepted > 0
+    assert broker.store.delay_offset_table.offsets.keys() <= {1, 2}
+    broker.close()
 
 
 class TestSendsToRetryTopics:

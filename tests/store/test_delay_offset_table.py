@@ -50,6 +50,7 @@ def test_levels_that_only_skip_move_with_the_record() -> None:
     assert table.pack()[2] == []
 
 
+@pytest.mark.slow
 @given(
     steps=st.lists(st.integers(9, 30), max_size=6).map(sorted),
     second_index=st.integers(15, 20),

@@ -55,6 +55,7 @@ def test_a_delayed_message_appears_in_its_topic_when_its_level_has_passed_and_no
     assert leader.store.delay_offset_table.offsets == {2: 1}
 
 
+@pytest.mark.slow
 def test_each_level_waits_for_itself_and_within_a_level_the_order_is_kept(tmp_path: Path) -> None:
     group = StoreGroup(tmp_path)
     group.start()
@@ -66,6 +67,7 @@ def test_each_level_waits_for_itself_and_within_a_level_the_order_is_kept(tmp_pa
     assert bodies_of(leader) == [b"1 s", b"1.5 s", b"5 s", b"5.5 s", b"10 s"]
 
 
+@pytest.mark.slow
 def test_a_backlog_goes_out_in_batches_and_each_message_once(tmp_path: Path) -> None:
     group = StoreGroup(tmp_path)
     group.start()
@@ -137,6 +139,7 @@ def tables_of(member: StoreMember) -> list[object]:
     return captured.tables
 
 
+@pytest.mark.slow
 def test_after_a_leader_is_killed_the_next_one_goes_on_and_all_members_agree(tmp_path: Path) -> None:
     group = StoreGroup(tmp_path, 3)
     group.start()
@@ -155,6 +158,7 @@ def test_after_a_leader_is_killed_the_next_one_goes_on_and_all_members_agree(tmp
     assert [tables_of(member) for member in group.members.values()] == 3 * [tables_of(successor)]
 
 
+@pytest.mark.slow
 def test_a_member_that_starts_from_a_checkpoint_within_a_delivery_counts_on_from_there(
     tmp_path: Path,
 ) -> None:

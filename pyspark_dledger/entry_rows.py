@@ -137,7 +137,7 @@ def _damaged(unit: DataRange, rest: Rest) -> Iterator[Run]:
     with open(unit.file.path, "rb", buffering=0) as file:
         descriptor = file.fileno()
         while at < end:
-            window = os.pread(descriptor, _DAMAGE_WINDOW + ENTRY_HEADER_SIZE, at)
+            window = os.pread(descriptor, min(end - at, _DAMAGE_WINDOW) + ENTRY_HEADER_SIZE, at)
             place = 0
             while 0 <= (place := window.find(_MAGIC_BYTES, place)) < min(end - at, _DAMAGE_WINDOW):
                 header = _header_at(window, place, base + at + place, unit.file.size - at - place)

@@ -16,10 +16,14 @@ sys.path.append(str(GOLDEN))
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Two cores, with the conf that pushdown needs."""
+    """Two cores, with the conf that pushdown needs. In the end nothing is left of it."""
     conf = {"spark.sql.python.filterPushdown.enabled": "true", "spark.sql.session.timeZone": "UTC"}
     with spark_session("local[2]", app_name="pydledger tests", conf=conf) as session:
+        directory = Path(session.sparkContext.getConf().get("spark.local.dir") or "")
+        assert directory.is_dir()
         yield session
+    assert not directory.exists()
+    assert not Path("spark-warehouse").exists()
 
 
 @pytest.fixture(scope="session")

@@ -84,6 +84,7 @@ class TestDelayedSends:
         assert broker.store.max_offset("T", 0) == 1
         broker.close()
 
+    @pytest.mark.slow
     def test_what_waits_in_a_level_that_the_conf_has_no_more_is_delivered_too(self, tmp_path: Path) -> None:
         broker = OneBroker(tmp_path)
         broker.ask(SEND, send_fields("T", 0, "DELAY\x013\x02"), b"x")
@@ -147,6 +148,7 @@ class TestSendBack:
         assert config is not None
         assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (1, 1, 6)
 
+    @pytest.mark.slow
     def test_left_to_the_broker_the_delay_grows_with_each_try(self, broker: OneBroker) -> None:
         phy_offset = sent(broker)
         levels = []

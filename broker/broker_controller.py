@@ -65,7 +65,7 @@ class BrokerController:
         locks = RebalanceLockManager()
         self.sends = SendMessageProcessor(config, store, self.topics, self.groups, locks, clock, rng)
         send_backs = SendMessageBackProcessor(config, store, self.topics, self.groups, clock, rng)
-        self.stats = BrokerStats(lambda: ((q.topic, q.queue_id, q.max_offset) for q in store.queues))
+        self.stats = BrokerStats(lambda: store.queues)
         self.pulls = PullMessageProcessor(config, store, self.topics, self.groups, self.consumers, self.stats)
         self.hold_service = self.pulls.hold_service
         clients = ClientManageProcessor(

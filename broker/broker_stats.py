@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 SAMPLE_INTERVAL_MS = 10_000
 _HOUR_SAMPLE_MS = 600_000
 _DAY_SAMPLE_MS = 3_600_000
 _DAY_MS = 86_400_000
 
-QueueEnds = Callable[[], Iterable[tuple[bytes, int, int]]]  # topic, queue id, max offset
+
+class QueueEnd(Protocol):
+    """What is read of a ConsumeQueue."""
+
+    @property
+    def topic(self) -> bytes: ...
+    @property
+    def max_offset(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +84,9 @@ class _QueuePulls:
 class BrokerStats:
     """Invariant: counters only grow while this member serves, and begin anew when it begins to serve."""
 
-    def __init__(self, queue_ends: QueueEnds) -> None:
-        self._queue_ends = queue_ends
+    def __init__(self, queues: Callable[[], Iterable[QueueEnd]]) -> None:
+        """`queues`: all that there are, each time the same objects."""
+        self._queues = queues
         self._next_sample_ms = 0
         self._day = -1
         self.start_serving()
@@ -93,7 +102,7 @@ class BrokerStats:
         self.put_at_midnight = self.put_before = 0
         self.got_at_midnight = self.got_before = 0
         self._pulls: dict[tuple[str, str, int], _QueuePulls] = {}  # group, topic, queue id
-        self._ends: dict[tuple[bytes, int], int] | None = None
+        self._sampled: tuple[list[QueueEnd], list[int]] | None = None  # queues, their ends
         self._next_sample_ms = 0
 
     # From pulls
@@ -162,18 +171,30 @@ class BrokerStats:
             del self._pulls[queue]
 
     def _count_puts(self, now_ms: int) -> None:
-        """By how much the ends of the queues have moved since the last sample."""
-        before = self._ends
-        ends: dict[tuple[bytes, int], int] = {}
-        moved: dict[bytes, int] = {}
-        for topic, queue_id, end in self._queue_ends():
-            ends[topic, queue_id] = end
-            if before is not None and (count := end - before.get((topic, queue_id), 0)) > 0:
-                moved[topic] = moved.get(topic, 0) + count
-        self._ends = ends
-        for name, count in moved.items():
-            _item(self.put_nums, name.decode(errors="replace"), now_ms).value += count
-            self.put_total.value += count
+        """By how much the ends of the queues have moved since the last sample: of tens of thousands of queues, too."""
+        queues = list(self._queues())
+        ends = [queue.max_offset for queue in queues]
+        if self._sampled is not None:
+            before = self._ends_before(queues, *self._sampled)
+            if ends != before:
+                self._add_moved(queues, ends, before, now_ms)
+        self._sampled = queues, ends
+
+    def _ends_before(
+        self, queues: list[QueueEnd], old_queues: list[QueueEnd], old_ends: list[int]
+    ) -> list[int]:
+        """Of `queues`: 0 for new ones."""
+        if queues[: len(old_queues)] == old_queues:
+            return old_ends + [0] * (len(queues) - len(old_queues))
+        known = {id(queue): end for queue, end in zip(old_queues, old_ends, strict=True)}
+        return [known.get(id(queue), 0) for queue in queues]
+
+    def _add_moved(self, queues: list[QueueEnd], ends: list[int], before: list[int], now_ms: int) -> None:
+        for queue, end, old_end in zip(queues, ends, before, strict=True):
+            if end > old_end:
+                topic = queue.topic.decode(errors="replace")
+                _item(self.put_nums, topic, now_ms).value += end - old_end
+                self.put_total.value += end - old_end
 
     def _count_pulls(self, now_ms: int) -> None:
         for (group, topic, _), pulls in self._pulls.items():

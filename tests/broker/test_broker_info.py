@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from one_broker import OneBroker, RecordingChannel, pull_fields, send_fields
 
+from broker.broker_stats import BrokerStats
 from remoting.admin_bodies import BrokerStatsData
 from remoting.bodies import KVTable
 from remoting.codes import RequestCode, ResponseCode
@@ -165,3 +166,25 @@ def test_settings_are_not_changed_from_another_machine(broker: OneBroker) -> Non
 def test_bytes_that_are_no_text_change_nothing(broker: OneBroker) -> None:
     answer = broker.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"\xff\xfe=1")
     assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+class Queue:
+    def __init__(self, topic: bytes, max_offset: int) -> None:
+        self.topic = topic
+        self.max_offset = max_offset
+
+
+def test_queues_that_come_and_go_are_counted_by_what_they_took_meanwhile() -> None:
+    a, b, c = Queue(b"A", 5), Queue(b"B", 7), Queue(b"C", 2)
+    queues = [a, b]
+    stats = BrokerStats(lambda: queues)
+    stats.tick(0)
+    b.max_offset = 9
+    queues.append(c)
+    stats.tick(10_000)
+    assert {topic: item.value for topic, item in stats.put_nums.items()} == {"B": 2, "C": 2}
+    queues.remove(a)
+    c.max_offset = 3
+    stats.tick(20_000)
+    assert {topic: item.value for topic, item in stats.put_nums.items()} == {"B": 2, "C": 3}
+    assert stats.put_total.value == 5

@@ -128,7 +128,9 @@ class PullMessageProcessor:
         if self._store.consumer_offset_table.resets:
             reset = self._told_reset(header, now_ms)
             if reset is not None:
-                _add_result(frames, command, ResponseCode.PULL_OFFSET_MOVED, reset, group, topic, MASTER_ID)
+                moved, retry = ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY
+                told = moved if self._store.serving else retry
+                _add_result(frames, command, told, reset, group, topic, MASTER_ID)
                 return
         if is_first and header.sys_flag & COMMIT_OFFSET_FLAG and header.commit_offset >= 0:
             self._commit_offset(header, now_ms)
@@ -187,16 +189,23 @@ class PullMessageProcessor:
         return code
 
     def _told_reset(self, header: headers.PullMessageRequestHeader, now_ms: int) -> GetMessageResult | None:
-        """Tells the first consumer that pulls after a reset where to go on; commits count again from here on."""
+        """Tells the first consumer that pulls after a reset where to go on; commits count again from here on.
+
+        A follower cannot end the reset: it sends the consumer to the leader.
+        """
         store = self._store
         topic, queue_id = header.topic, header.queue_id
         key = header.consumer_group, topic, queue_id
         offset = store.consumer_offset_table.reset_offset(*key)
-        if offset is None or key in self._ending_resets or not store.serving:
+        if offset is None or key in self._ending_resets:
             return None
+        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        if not store.serving:
+            if store.leader_id is None:
+                return None
+            return GetMessageResult(GetMessageStatus.OFFSET_RESET, header.queue_offset, low, high, [])
         self._ending_resets.add(key)
         store.propose(EndReset(*key), lambda status: self._ending_resets.discard(key), now_ms)
-        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         log.info("reset told group=%s topic=%s queue_id=%d offset=%d", *key, offset)
         return GetMessageResult(GetMessageStatus.OFFSET_RESET, offset, low, high, [])
 

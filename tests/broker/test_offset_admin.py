@@ -105,6 +105,19 @@ def test_a_reset_outlives_a_restart_with_its_mark(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_follower_that_is_read_sends_the_consumer_to_the_leader_to_be_told(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path, "slaveReadEnable=true\n")
+    fill(broker)
+    reset(broker, queueId="0")
+    broker.step_down()
+    assert pull(broker, 3).remark == "FOUND", "without a leader there is nowhere to go"
+    broker.store.leader_id = "n1"
+    told = pull(broker, 3)
+    assert (told.code, told.ext_fields["suggestWhichBrokerId"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "0")
+    assert told.ext_fields["nextBeginOffset"] == "3"
+    broker.close()
+
+
 @pytest.mark.parametrize(
     ("more", "code", "remark"),
     [

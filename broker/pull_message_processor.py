@@ -81,6 +81,7 @@ class PullMessageProcessor:
         self._groups = groups
         self._consumers = consumers
         self._stats = stats
+        self._offsets = store.consumer_offset_table
         self._ending_resets: set[tuple[str, str, int]] = (
             set()
         )  # told to a consumer, and on the way into the log
@@ -114,8 +115,7 @@ class PullMessageProcessor:
     ) -> None:
         try:
             header = headers.decode(headers.PullMessageRequestHeader, command.ext_fields)
-            is_lite = command.code == RequestCode.LITE_PULL_MESSAGE
-            group, topic, subscription = self._check(channel, header, now_ms, is_lite=is_lite)
+            group, topic, subscription = self._check(channel, command, header, now_ms)
         except _Refused as refused:
             fields = {}
             if refused.forbidden_type is not None:
@@ -125,7 +125,7 @@ class PullMessageProcessor:
         except RemotingHeaderError as error:
             frames.append(_frame(command, ResponseCode.SYSTEM_ERROR, str(error), {}))
             return
-        if self._store.consumer_offset_table.resets:
+        if self._offsets.resets:
             reset = self._told_reset(header, now_ms)
             if reset is not None:
                 moved, retry = ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY
@@ -152,9 +152,11 @@ class PullMessageProcessor:
             )
             return
         code = _code_of(result, header.queue_offset)
-        suggested = self._suggested_broker(result, group)
-        if not self._store.serving:
-            code = self._code_of_follower(code, result, header.queue_offset)
+        suggested = MASTER_ID
+        if self.config.slave_read_enable:
+            suggested = self._suggested_broker(result, group)
+            if not self._store.serving:
+                code = self._code_of_follower(code, result, header.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and is_first and header.sys_flag & SUSPEND_FLAG:
             hold_ms = header.suspend_timeout_millis
             if not self.config.long_polling_enable:
@@ -169,9 +171,7 @@ class PullMessageProcessor:
         _add_result(frames, command, code, result, group, topic, suggested)
 
     def _suggested_broker(self, result: GetMessageResult, group: SubscriptionGroupConfig) -> int:
-        """Where the client should pull next."""
-        if not self.config.slave_read_enable:
-            return MASTER_ID
+        """Where the client should pull next, if followers may be read."""
         if result.suggest_pulling_from_slave:
             return group.which_broker_when_consume_slowly
         return group.broker_id if self._store.serving else MASTER_ID
@@ -196,7 +196,7 @@ class PullMessageProcessor:
         store = self._store
         topic, queue_id = header.topic, header.queue_id
         key = header.consumer_group, topic, queue_id
-        offset = store.consumer_offset_table.reset_offset(*key)
+        offset = self._offsets.reset_offset(*key)
         if offset is None or key in self._ending_resets:
             return None
         low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
@@ -218,10 +218,9 @@ class PullMessageProcessor:
     def _check(
         self,
         channel: ClientChannel,
+        command: RemotingCommand,
         header: headers.PullMessageRequestHeader,
         now_ms: int,
-        *,
-        is_lite: bool,
     ) -> tuple[SubscriptionGroupConfig, TopicConfig, SubscriptionData]:
         """Rows 0 to 16 of the table. Raises _Refused."""
         config = self.config
@@ -233,7 +232,7 @@ class PullMessageProcessor:
             raise _Refused(
                 ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] pulling message is forbidden", 1
             )
-        if is_lite and not config.lite_pull_message_enable:
+        if not config.lite_pull_message_enable and command.code == RequestCode.LITE_PULL_MESSAGE:
             remark = f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden"
             raise _Refused(ResponseCode.NO_PERMISSION, remark, 1)
         group = self._groups.find(header.consumer_group, now_ms)

@@ -177,7 +177,7 @@ class MessageReader:
             queue.max_offset,
             buffers,
             total,
-            suggest_pulling_from_slave=not self._is_hot(phy_offset),
+            confirm_offset - phy_offset > config.access_message_in_memory_max_size,
         )
 
     def _is_hot(self, phy_offset: int) -> bool:

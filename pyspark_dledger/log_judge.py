@@ -7,6 +7,7 @@ cannot be read leaves no gap in the indexes and breaks no chain.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from dledger.entry import parse_header
@@ -44,7 +45,6 @@ class _Judge:
         self._read_to = read_to
         self._log = ReplicaLog(line.replica, bytes_read=line.bytes_read)
         self._segments: list[Segment] = []
-        self._tail_is_damaged = False
 
     def judge(self) -> ReplicaLog:
         self._line.items[:] = self._joined_over_blanks()
@@ -97,7 +97,7 @@ class _Judge:
         if self._are_blanks(holes):
             return True
         is_by_index = bool(after.first_header)
-        first = before.last_index + 1 if before is not None else 0 if self._replica.begin_pos == 0 else -1
+        first = before.last_index + 1 if before is not None else self._begin_index(holes)
         last = after.first_index - 1
         if not is_by_index:
             first = last = -1
@@ -118,6 +118,14 @@ class _Judge:
         if not is_by_index:
             self._log.lost += [(fault.pos, fault.end_pos - 1) for fault in faults]
         return True
+
+    def _begin_index(self, holes: Sequence[Hole]) -> int:
+        """Of the entry that the log should begin with; -1: nothing says it."""
+        mark = self._replica.mark
+        if self._replica.begin_pos == 0:
+            return 0
+        is_begin_missing = bool(holes) and holes[0].pos < self._replica.begin_pos
+        return mark.before_begin_index + 1 if mark is not None and is_begin_missing else -1
 
     def _faults(self, holes: Sequence[Hole], *, is_lossless: bool, is_tail: bool = False) -> Iterator[Fault]:
         """`is_lossless`: no entry is missing between the segments around. `is_tail`: zeros are what belongs here."""
@@ -164,9 +172,16 @@ class _Judge:
             if self._is_torn(fault, durable):
                 self._torn(fault.pos, fault.end_pos, fault.first_index)
                 return
+            if (
+                fault.kind is Kind.DAMAGED_HEADER
+                and 0 <= fault.first_index <= durable
+                and fault.last_index < 0
+            ):
+                # How many entries it was the replica's own files tell.
+                bound = durable if self._read_to is None else min(durable, self._read_to)
+                fault = replace(fault, last_index=max(fault.first_index, bound))
             self._report(fault)
             if fault.kind in _TORN_KINDS and fault.kind is not Kind.BAD_BLANK:
-                self._tail_is_damaged = True
                 if fault.first_index >= 0:
                     self._log.lost.append((fault.first_index, max(fault.first_index, fault.last_index)))
                 if before is not None and before.last_index < 0:
@@ -267,7 +282,7 @@ class _Judge:
 
     def _judge_marks(self) -> None:
         """What the replica's small files say must be in the log."""
-        if self._replica.layout is Layout.COMMIT_LOG or self._tail_is_damaged:
+        if self._replica.layout is Layout.COMMIT_LOG:
             return
         durable, end = durable_index(self._replica), self._log.end_index
         if self._read_to is not None:

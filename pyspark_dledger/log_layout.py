@@ -78,6 +78,7 @@ def units_to_repeat(units: Sequence[DataRange], parts: Sequence[LogPart]) -> lis
 
 def lay_out(replica: Replica, parts: Sequence[LogPart]) -> LogLine:
     """`parts` in order of position."""
+    file_count = len(replica.data_files)
     replica = _without_expired(replica, {part.file_base for part in parts if part.is_gone})
     items: list[Segment | Hole] = []
     size = replica.data_file_size
@@ -85,6 +86,10 @@ def lay_out(replica: Replica, parts: Sequence[LogPart]) -> LogLine:
     for part in parts:
         by_file.setdefault(part.file_base, []).append(part)
     expected_base = replica.begin_pos
+    is_expired = len(replica.data_files) < file_count
+    if not is_expired and _lacks_its_begin(replica, parts):
+        start = 0 if _begin_index(replica) == 0 else max(expected_base - size, 0)
+        items.append(Hole(start, expected_base, start, None))
     for file in replica.data_files:
         if file.base > expected_base:
             items.append(Hole(expected_base, file.base, expected_base, None))
@@ -124,6 +129,24 @@ def _without_expired(replica: Replica, gone: Set[int]) -> Replica:
     while replica.is_live and files and files[0].base in gone:
         files = files[1:]
     return replica if len(files) == len(replica.data_files) else replace(replica, data_files=files)
+
+
+def _begin_index(replica: Replica) -> int:
+    """Of the log's first entry, as the synced mark says it; -1: nothing says it."""
+    return replica.mark.before_begin_index + 1 if replica.mark is not None else -1
+
+
+def _lacks_its_begin(replica: Replica, parts: Sequence[LogPart]) -> bool:
+    """Files in front of the first one are missing. Retention moves the mark before it deletes, so the mark tells.
+
+    A first file that does not begin with a sound entry does not say which index it begins with.
+    """
+    begin_index = _begin_index(replica)
+    if begin_index < 0 or replica.begin_pos == 0:
+        return False
+    segments = parts[0].segments if parts else []
+    is_sound = bool(segments) and segments[0].first_pos == replica.begin_pos
+    return begin_index == 0 or (is_sound and segments[0].first_index > begin_index)
 
 
 def _lay_out_file(items: list[Segment | Hole], file: DataFile, parts: Sequence[LogPart]) -> None:

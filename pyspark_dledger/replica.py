@@ -103,6 +103,8 @@ def open_replica(directory: str | Path) -> Replica:
 
 def _dledger_replica(root: Path, member: Path) -> Replica:
     own = member / "pydledger"
+    # Before the mark: retention of a running member moves the mark and then deletes files.
+    files = _data_files(member / "data")
     mark_payload = _slots(own / MARK_FILE_NAME)
     mark = unpack_mark(mark_payload) if mark_payload is not None else None
     identity_payload = _slots(own / QUORUM_STATE_FILE_NAME)
@@ -113,7 +115,6 @@ def _dledger_replica(root: Path, member: Path) -> Replica:
         if (checkpoint := unpack_checkpoint(_content(own / name))) is not None
     ]
     java = _properties(member / "checkpoint")
-    files = _data_files(member / "data")
     return Replica(
         name=member.name.removeprefix("dledger-"),
         group=identity.group_uuid.hex()[:16] if identity is not None and identity.group_uuid else "",

@@ -4,6 +4,7 @@ import builtins
 import errno
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from derived_store import cut_out, made_once
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from disk.real_disk import RealDisk
 from dledger.entry import EntryKind
+from dledger.log.synced_mark import SyncedMarkFile
 from pyspark_dledger.findings import Kind
 
 HEADER_FIELDS = [
@@ -238,10 +241,58 @@ def test_the_last_file_gone_is_a_log_that_ends_before_its_commit(group: Replicas
     ]
 
 
-def test_the_first_files_gone_are_retention(group: Replicas) -> None:
+def test_the_first_files_gone_are_missed_where_the_mark_says_that_the_log_begins_with_them(
+    group: Replicas,
+) -> None:
+    behind = first_of_file(group, 2)
     for number in range(2):
         group.path("n2", number * group.file_size).unlink()
+    assert group.found() == [Found(Kind.MISSING_FILE, "n2", 0, behind - 1, behind)]
+    assert group.findings()[0].file == group.file("n2", 0)
+
+
+def test_the_first_files_gone_are_retention_where_the_mark_was_moved_before(group: Replicas) -> None:
+    behind = first_of_file(group, 3)
+    for number in range(2):
+        group.path("n2", number * group.file_size).unlink()
+    # It was to delete one more.
+    move_begin(group, "n2", behind - 1)
     assert group.found() == []
+    group.path("n2", 2 * group.file_size).unlink()
+    assert group.found() == []
+    group.path("n2", 3 * group.file_size).unlink()
+    last = first_of_file(group, 4) - 1
+    assert group.found() == [Found(Kind.MISSING_FILE, "n2", behind, last, last - behind + 1)]
+    assert group.findings()[0].file == group.file("n2", 3 * group.file_size)
+
+
+def move_begin(group: Replicas, name: str, index: int) -> None:
+    """Has the synced mark say that `index` is the last entry that retention took."""
+    path = group.path(name, 0).parent.parent / "pydledger"
+    mark_file = SyncedMarkFile(RealDisk(), str(path))
+    assert mark_file.mark is not None
+    header = group.header("n0", index)
+    before = (header.index, header.term, header.chain_crc)
+    fields = ("before_begin_index", "before_begin_term", "before_begin_chain")
+    mark_file.write(replace(mark_file.mark, **dict(zip(fields, before, strict=True))))
+    mark_file.close()
+
+
+@pytest.mark.parametrize("kept", [20, 47, 60])
+def test_a_tail_zeroed_from_inside_an_entry_on_ends_before_its_own_commit(group: Replicas, kept: int) -> None:
+    last, place = group.places[-1].index, group.places[-4]
+    group.write("n1", place.pos + kept, bytes(group.end_pos - place.pos - kept))
+    assert group.found() == [
+        Found(Kind.BODY_CRC if kept > 48 else Kind.DAMAGED_HEADER, "n1", last - 3, last - 3),
+        Found(Kind.COMMIT_BEYOND_END, "n1", last - 2, last, 3),
+        Found(Kind.SHORTER_REPLICA, "n1", last - 2, last, 3),
+    ]
+
+
+def test_garbage_over_the_last_entries_is_one_range(group: Replicas) -> None:
+    last, place = group.places[-1].index, group.places[-4]
+    group.write("n1", place.pos, b"x" * (group.end_pos - place.pos))
+    assert group.found() == [Found(Kind.DAMAGED_HEADER, "n1", last - 3, last, 4)]
 
 
 def test_damage_behind_a_raised_term_is_damage_and_not_the_log_s_end(group: Replicas) -> None:

@@ -71,9 +71,10 @@ class ConsumeStatsProcessor:
     ) -> None:
         header = headers.decode(admin_headers.GetConsumeStatsInBrokerHeader, command.ext_fields)
         body = admin_bodies.ConsumeStatsList(broker_addr=self._broker_addr, total_inflight_diff=0)
+        topics_by_group = self._store.consumer_offset_table.topics_by_group()
         for group in self._store.subscription_group_table.configs:
             found = []
-            for topic in self._store.consumer_offset_table.topics_of(group):
+            for topic in topics_by_group.get(group, ()):
                 config = self._topics.select(topic)
                 if config is None or (header.is_order and not config.order):
                     continue

@@ -133,6 +133,14 @@ class ConsumerOffsetTable:
         keys = (key.rpartition(TOPIC_GROUP_SEPARATOR) for key in self.offsets)
         return [topic for topic, _, name in keys if name == group]
 
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """topics_of() each group that has committed any: in one walk, as a broker can have many of both."""
+        found: dict[str, list[str]] = {}
+        for key in self.offsets:
+            topic, _, group = key.rpartition(TOPIC_GROUP_SEPARATOR)
+            found.setdefault(group, []).append(topic)
+        return found
+
     def groups_of(self, topic: str) -> list[str]:
         keys = (key.rpartition(TOPIC_GROUP_SEPARATOR) for key in self.offsets)
         return [group for name, _, group in keys if name == topic]

@@ -75,6 +75,13 @@ class TestTables:
         tables.apply([PutTopicConfig(TopicConfig("T", perm=2))], 300)
         assert tables.topic_config_table.data_version == DataVersion(2, 300)
 
+    def test_topics_by_group_are_those_of_each_group(self) -> None:
+        tables = StateTables()
+        pairs = [("g", "T"), ("h", "U"), ("g", "%RETRY%g"), ("h", "T"), ("i", "U")]
+        tables.apply([CommitOffset(group, topic, 0, 1) for group, topic in pairs], 1)
+        offsets = tables.consumer_offset_table
+        assert offsets.topics_by_group() == {group: offsets.topics_of(group) for group in ("g", "h", "i")}
+
     def test_deleting_a_topic_takes_its_offsets_along_and_no_others(self) -> None:
         tables = StateTables()
         tables.apply([CommitOffset("g", "T", 0, 5), CommitOffset("g", "U", 0, 6), DeleteTopic("T")], 1)

@@ -64,7 +64,7 @@ class BrokerController:
         self.registration = Registration(config, store, self.topics)
         locks = RebalanceLockManager()
         self.sends = SendMessageProcessor(config, store, self.topics, self.groups, locks, clock, rng)
-        send_backs = SendMessageBackProcessor(config, store, self.topics, self.groups, clock, rng)
+        self._send_backs = SendMessageBackProcessor(config, store, self.topics, self.groups, clock, rng)
         self.stats = BrokerStats(lambda: store.queues)
         self.pulls = PullMessageProcessor(config, store, self.topics, self.groups, self.consumers, self.stats)
         self.hold_service = self.pulls.hold_service
@@ -91,7 +91,7 @@ class BrokerController:
         for part in (
             clients,
             consumer_manage,
-            send_backs,
+            self._send_backs,
             admin,
             client_admin,
             consume_stats,
@@ -155,6 +155,7 @@ class BrokerController:
         self.groups.configure(config)
         self.registration.configure(config)
         self.pulls.config = config
+        self._send_backs.config = config
         self._offset_admin.config = config
         self._info.config = config
         self._notifier.is_enabled = config.notify_consumer_ids_changed_enable

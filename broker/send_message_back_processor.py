@@ -51,8 +51,7 @@ class SendMessageBackProcessor:
         clock: Callable[[], int],
         rng: random.Random,
     ) -> None:
-        self._is_broker_writable = config.broker_permission & PERM_WRITE != 0
-        self._broker_ip = config.broker_ip1
+        self.config = config
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -75,8 +74,8 @@ class SendMessageBackProcessor:
             remark = f"subscription group not exist, {group} {FAQ}"
             answers.add(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             return
-        if not self._is_broker_writable:
-            remark = f"the broker[{self._broker_ip}] sending message is forbidden"
+        if not self.config.broker_permission & PERM_WRITE:
+            remark = f"the broker[{self.config.broker_ip1}] sending message is forbidden"
             answers.add(command, ResponseCode.NO_PERMISSION, remark)
             return
         if config.retry_queue_nums <= 0:

@@ -8,6 +8,7 @@ import pytest
 from one_broker import OneBroker, RecordingChannel, pull_fields, send_fields
 
 from broker.broker_stats import BrokerStats
+from message.message_id import decode_offset_message_id
 from remoting.admin_bodies import BrokerStatsData
 from remoting.bodies import KVTable
 from remoting.codes import RequestCode, ResponseCode
@@ -132,6 +133,17 @@ def test_a_setting_is_changed_while_the_broker_runs(broker: OneBroker) -> None:
     assert versions[0] != versions[1], "they take topics by a new version alone"
     assert update(broker, "brokerPermission=6").code == ResponseCode.SUCCESS
     assert broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T")).code == ResponseCode.SUCCESS
+
+
+def test_a_broker_that_is_closed_to_writes_takes_no_message_back(broker: OneBroker) -> None:
+    sent = broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"m")
+    _, phy_offset = decode_offset_message_id(sent.ext_fields["msgId"])
+    give_back = {"offset": str(phy_offset), "group": "g", "delayLevel": "0"}
+    assert update(broker, "brokerPermission=4").code == ResponseCode.SUCCESS
+    answer = broker.ask(RequestCode.CONSUMER_SEND_MSG_BACK, give_back)
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert update(broker, "brokerPermission=6").code == ResponseCode.SUCCESS
+    assert broker.ask(RequestCode.CONSUMER_SEND_MSG_BACK, give_back).code == ResponseCode.SUCCESS
 
 
 @pytest.mark.parametrize(

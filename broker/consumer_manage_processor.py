@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.answers import Answers, RequestHandler, answer_applied
+from broker.broker_config import TOPIC_QUEUE_NUMS_MAX
 from broker.client_channel import ClientChannel
 from broker.consumer_manager import ConsumerManager
 from broker.rebalance_lock_manager import RebalanceLockManager
@@ -94,14 +95,20 @@ class ConsumerManageProcessor:
             return
         header = headers.decode(headers.UpdateConsumerOffsetRequestHeader, fields)
         group, topic = header.consumer_group, header.topic
+        config = self._topics.select(topic)
         if self._groups.find(group, now_ms) is None:
             answers.add(
                 command,
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"Group {group} not exist!",
             )
-        elif self._topics.select(topic) is None:
+        elif config is None:
             answers.add(command, ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        elif not 0 <= header.queue_id < max(TOPIC_QUEUE_NUMS_MAX, config.read_queue_nums):
+            # Whatever is committed stays in the replicated table, so there must not be 2**32 numbers to choose from.
+            # Queues that the topic does not have now count: it may have had them, and what is left there is consumed.
+            remark = f"Topic {topic} cannot have a queue {header.queue_id}; nothing was committed"
+            answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
         elif self._store.consumer_offset_table.reset_offset(group, topic, header.queue_id) is not None:
             # From a consumer that has not heard of it yet.
             answers.add(command, remark="Offset has been previously reset")

@@ -178,12 +178,25 @@ def test_a_client_reads_its_own_oneway_commit_in_the_same_read(broker: OneBroker
         ({"topic": "Other"}, ResponseCode.TOPIC_NOT_EXIST),
         ({"consumerGroup": "bad group"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
         ({"queueId": ""}, ResponseCode.INVALID_PARAMETER),
+        ({"queueId": "-1"}, ResponseCode.INVALID_PARAMETER),
+        ({"queueId": "4096"}, ResponseCode.INVALID_PARAMETER),
         ({"commitOffset": ""}, ResponseCode.INVALID_PARAMETER),
     ],
 )
 def test_commits_that_the_table_refuses(broker: OneBroker, more: dict[str, str], code: int) -> None:
     broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x")
     assert broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(1, **more)).code == code
+    assert broker.store.consumer_offset_table.offsets == {}
+
+
+def test_what_is_left_in_a_queue_that_a_topic_no_longer_has_is_committed_still(broker: OneBroker) -> None:
+    broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T", 3), b"x")
+    fewer = {"topic": "T", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+    fewer |= {"topicFilterType": "SINGLE_TAG", "order": "false"}
+    assert broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fewer).code == ResponseCode.SUCCESS
+    commit = commit_fields(1, queueId="3")
+    assert broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit).code == ResponseCode.SUCCESS
+    assert broker.store.query_offset("g", "T", 3) == 1
 
 
 def test_a_group_without_offset_begins_at_zero_where_the_first_message_is_still_hot(

@@ -137,7 +137,8 @@ class _EntryExaminer:
                 return self._nonzero - at, self._fault(Kind.STALE_BYTES, at, self._nonzero, -1, -1, reason)
             reason = f"{size} bytes are no entries" if any(data[at : at + size]) else f"{size} bytes are zero"
             return size, self._fault(Kind.DAMAGED_HEADER, at, at + size, index, -1, reason)
-        if self._is_consistent(header, at):
+        is_inside = at + header.size <= self._length
+        if self._is_consistent(header, at) and (is_inside or header.index == index):
             # The size is believed, so its body is what is wrong.
             size, own = header.size, index if index >= 0 else int(header.index)
             return size, self._fault(Kind.BODY_CRC, at, at + size, own, own, self._body_reason(header, at))
@@ -185,9 +186,11 @@ class _EntryExaminer:
         return at == self._length or (self._region.is_tail and at >= self._nonzero)
 
     def _is_header(self, at: int) -> bool:
-        return len(self._data) - at >= ENTRY_HEADER_SIZE and self._is_consistent(
-            parse_header(self._data, at), at
-        )
+        if len(self._data) - at < ENTRY_HEADER_SIZE:
+            return False
+        header = parse_header(self._data, at)
+        # Sound entries lie behind the region: what claims their bytes is none.
+        return at + header.size <= self._length and self._is_consistent(header, at)
 
     def _next_header(self, start: int) -> int:
         """Where the next believable header begins, or the blank, or the region ends."""

@@ -31,10 +31,12 @@ from dledger.entry import (
 from message.decoder import decode_message
 from message.errors import MessageDecodeError
 from message.record_layout import HOSTS_V6_MASK, MESSAGE_MAGIC_V1, RECORD_HEAD_V4, RECORD_SIZE_MIN
+from pyspark_dledger.range_crc import RangeCrc
 from pyspark_dledger.replica import Layout
 from pyspark_dledger.work import DataRange
 
 WINDOW_SIZE: Final = 4 * 1024 * 1024
+_LARGE_BODY: Final = 64 * 1024  # what is no entry may claim to be as large, and is looked at byte by byte
 _ZEROS: Final = bytes(WINDOW_SIZE)
 _MAGIC_BYTES: Final = ENTRY_MAGIC.to_bytes(4, "big")
 # What the magics of all records begin with; four bytes of size are in front.
@@ -176,6 +178,7 @@ class _Scanner:
         self._window = window
         self._base = base
         self._end = end  # entries that begin before it are ours
+        self._crcs = RangeCrc(window.read)
 
     def scan(self, start: int) -> Iterator[Run | Rest]:
         at = start
@@ -195,6 +198,12 @@ class _Scanner:
 
     def _is_sound(self, at: int) -> bool:
         raise NotImplementedError
+
+    def _is_sound_record(self, at: int, size: int) -> bool:
+        head = self._window.read(at, min(size, RECORD_SIZE_MIN))
+        if size < RECORD_SIZE_MIN or head_fault(head, 0, size, self._base + at):
+            return False  # without reading all that it claims to be
+        return not record_fault(self._window.read(at, size), 0, size, self._base + at)
 
     def _find(self, start: int) -> tuple[int, int]:
         """The first sound entry that begins in [start, end), or end; and the end of what is not 0 before it."""
@@ -240,7 +249,7 @@ class _EntryScanner(_Scanner):
         run: Run | None = None
         while at < self._end:
             header = self._header(at)
-            if header is None:
+            if header is None or (header.size > WINDOW_SIZE and not self._is_sound(at)):
                 return
             start = self._window.hold(at, header.size)
             # Entries that begin behind the unit's end are another's; this one may end there.
@@ -326,9 +335,11 @@ class _EntryScanner(_Scanner):
         header = self._header(at)
         if header is None:
             return False
-        body = self._window.read(at + ENTRY_HEADER_SIZE, header.body_length)
         if is_javas(header):
-            return not record_fault(body, 0, header.body_length, header.pos + ENTRY_HEADER_SIZE)
+            return self._is_sound_record(at + ENTRY_HEADER_SIZE, header.body_length)
+        if header.body_length > _LARGE_BODY:
+            return self._crcs.of(at + ENTRY_HEADER_SIZE, header.body_length) == header.body_crc & 0xFFFFFFFF
+        body = self._window.read(at + ENTRY_HEADER_SIZE, header.body_length)
         return crc32(body) == header.body_crc & 0xFFFFFFFF
 
 
@@ -342,6 +353,8 @@ class _RecordScanner(_Scanner):
             raw = self._window.read(at, 4)
             size = int.from_bytes(raw, "big", signed=True)
             if not RECORD_SIZE_MIN <= size <= self._window.file_size - at:
+                return
+            if size > WINDOW_SIZE and not self._is_sound_record(at, size):
                 return
             start = self._window.hold(at, size)
             stop = min(len(self._window.data), max(self._end, at + size) - self._window.start)
@@ -369,7 +382,7 @@ class _RecordScanner(_Scanner):
         size = int.from_bytes(self._window.read(at, 4), "big", signed=True)
         if not RECORD_SIZE_MIN <= size <= self._window.file_size - at:
             return False
-        return not record_fault(self._window.read(at, size), 0, size, self._base + at)
+        return self._is_sound_record(at, size)
 
 
 def is_javas(header: EntryHeader) -> bool:
@@ -392,11 +405,9 @@ def record_fault(buffer: bytes, at: int, size: int, pos: int) -> str:
     a sound one."""
     if size < RECORD_SIZE_MIN:
         return f"{size} bytes are no record"
-    said_size, magic, body_crc, said_pos, sys_flag, body_length = _RECORD_HEAD.unpack_from(buffer, at)
-    if said_size != size:
-        return f"the record says that it has {said_size} bytes, and has {size}"
-    if said_pos != pos:
-        return f"the record says that it is at {said_pos}"
+    _, magic, body_crc, _, sys_flag, body_length = _RECORD_HEAD.unpack_from(buffer, at)
+    if fault := head_fault(buffer, at, size, pos):
+        return fault
     topic_at = at + RECORD_HEAD_V4.size + body_length
     if (
         magic == MESSAGE_MAGIC_V1
@@ -413,6 +424,16 @@ def record_fault(buffer: bytes, at: int, size: int, pos: int) -> str:
         decode_message(memoryview(buffer)[at : at + size])
     except MessageDecodeError as error:
         return str(error)
+    return ""
+
+
+def head_fault(buffer: bytes, at: int, size: int, pos: int) -> str:
+    """The part of record_fault that needs RECORD_SIZE_MIN bytes at most."""
+    said_size, _, _, said_pos, _, _ = _RECORD_HEAD.unpack_from(buffer, at)
+    if said_size != size:
+        return f"the record says that it has {said_size} bytes, and has {size}"
+    if said_pos != pos:
+        return f"the record says that it is at {said_pos}"
     return ""
 
 

@@ -5,15 +5,18 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from damage import Replicas
 from derived_store import cut_out
 from made_store import FILE_SIZE, changed, three_terms, write_group, write_log
 
-from pyspark_dledger import entry_scan
+from dledger.entry import ENTRY_HEADER
+from pyspark_dledger import entry_scan, range_crc
 from pyspark_dledger.entry_scan import Rest, Run, scan, up_to
 from pyspark_dledger.findings import Kind
+from pyspark_dledger.range_crc import RangeCrc
 from pyspark_dledger.replica import Replica, open_replica
 from pyspark_dledger.runner import LocalRunner
 from pyspark_dledger.validation import validate
@@ -167,3 +170,40 @@ def test_work_that_is_sent_elsewhere_finds_the_same(tmp_path: Path) -> None:
     there = validate(group.roots, runner=PicklingRunner(), unit_count=16)
     assert here.findings == there.findings
     assert {finding.kind for finding in here.findings.shown} == {Kind.BODY_CRC, Kind.COMMITTED_DIVERGENCE}
+
+
+def test_headers_that_claim_the_rest_of_the_file_are_not_read_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "dledger-n0" / "data"
+    data.mkdir(parents=True)
+    size = 16 * 1024 * 1024
+    content = bytearray(size)
+    for pos in range(0, 48 * 200, 48):
+        length = size - pos - 48
+        content[pos : pos + 48] = ENTRY_HEADER.pack(1, size - pos, 1, 1, pos, 0, 7, 7, length)
+    last = 48 * 200
+    body = bytes(size - last - 48 - 100)
+    content[last : last + 48] = ENTRY_HEADER.pack(1, 48 + len(body), 1, 1, last, 0, 7, crc32(body), len(body))
+    (data / f"{0:020d}").write_bytes(content)
+    read = 0
+    really_pread = os.pread
+
+    def pread(descriptor: int, count: int, offset: int) -> bytes:
+        nonlocal read
+        read += count
+        return really_pread(descriptor, count, offset)
+
+    monkeypatch.setattr(os, "pread", pread)
+    found = scanned(open_replica(tmp_path), 1)
+    assert [run.first_pos for run in found if isinstance(run, Run)] == [last]
+    assert read < 5 * size
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 47, 48, 49, 200])
+def test_a_range_s_crc_is_that_of_its_bytes(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_crc, "BLOCK_SIZE", 16)
+    data = bytes(number * 7 % 251 for number in range(600))
+    crcs = RangeCrc(lambda offset, count: data[offset : offset + count])
+    for offset in (100, 100, 101, 116, 300, 20, 399):
+        assert crcs.of(offset, size) == crc32(data[offset : offset + size])

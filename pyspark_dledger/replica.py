@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ from dledger.log.quorum_state import QUORUM_STATE_FILE_NAME, unpack_identity
 from dledger.log.synced_mark import MARK_FILE_NAME, SyncedMark, unpack_mark
 from store.checkpoint_file import CHECKPOINT_NAMES, unpack_checkpoint
 
+_NAME_DIGITS = 20
+_POS_END = 1 << 62  # a file's end must fit into 63 bits too
 _FLOCK = struct.Struct("hhqqi4x")  # l_type, l_whence, l_start, l_len, l_pid
 
 
@@ -148,8 +151,19 @@ def _commit_log_replica(root: Path) -> Replica:
 
 
 def _data_files(directory: Path) -> tuple[DataFile, ...]:
-    paths = sorted(path for path in directory.iterdir() if path.name.isdigit())
-    return tuple(DataFile(str(path), int(path.name), path.stat().st_size) for path in paths)
+    """Files by the names that a log's have; of a position that no log reaches, none."""
+    files: list[DataFile] = []
+    for path in sorted(directory.iterdir()):
+        name = path.name
+        if len(name) != _NAME_DIGITS or not (name.isascii() and name.isdigit()) or int(name) >= _POS_END:
+            continue
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            continue  # retention took it meanwhile, or a link that leads nowhere: it is missing
+        if stat.S_ISREG(status.st_mode):
+            files.append(DataFile(str(path), int(name), status.st_size))
+    return tuple(files)
 
 
 def _usual_size(files: Sequence[DataFile]) -> int:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from disk.real_disk import RealDisk
-from dledger.entry import EntryKind
+from dledger.entry import ENTRY_HEADER, EntryKind
 from dledger.log.synced_mark import SyncedMarkFile
 from pyspark_dledger.findings import Kind
 
@@ -214,6 +214,25 @@ def test_two_neighbouring_files_swapped(group: Replicas) -> None:
 def test_bytes_behind_the_end_are_found(group: Replicas) -> None:
     group.write("n2", group.end_pos + 512, b"left over")
     assert group.found() == [Found(Kind.STALE_BYTES, "n2")]
+
+
+def test_headers_that_claim_what_lies_behind_them_are_damage_of_what_they_lie_on(group: Replicas) -> None:
+    first, last = group.places[300], group.places[303]
+    assert first.pos // group.file_size == last.pos // group.file_size
+    file_end = first.pos - first.pos % group.file_size + group.file_size
+    for pos in range(first.pos, last.pos - 47, 48):
+        size = file_end - pos
+        group.write("n1", pos, ENTRY_HEADER.pack(1, size, 5, 1, pos, 0, 7, 7, size - 48))
+    assert group.found() == [Found(Kind.DAMAGED_HEADER, "n1", 300, 302, 3)]
+
+
+def test_what_only_looks_like_a_data_file_is_none(group: Replicas) -> None:
+    data = group.path("n1", 0).parent
+    for name in ("17", "9" * 20, "²", "٣" * 20, f"{group.file_size}.old"):
+        (data / name).write_bytes(b"x")
+    (data / f"{40 * group.file_size:020d}").mkdir()
+    (data / f"{41 * group.file_size:020d}").symlink_to(data / "nowhere")
+    assert group.found() == []
 
 
 def test_a_log_that_ends_before_its_own_commit_is_found(group: Replicas) -> None:

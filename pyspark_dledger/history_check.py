@@ -71,11 +71,11 @@ def read_history(path: Path, broker: str = "") -> list[Ack]:
                     raise ValueError(f"outcome {outcome!r} is none of ok, fail, unknown")
                 seen_broker = str(send.get("broker", ""))
                 row = (
-                    int(send["phy_offset"]),
+                    _number(send["phy_offset"]),
                     str(send["msg_id"]),
                     str(send["topic"]),
-                    int(send["queue_id"]),
-                    int(send["queue_offset"]),
+                    _number(send["queue_id"]),
+                    _number(send["queue_offset"]),
                 )
             except (ValueError, KeyError, TypeError) as error:
                 raise HistoryError(
@@ -90,6 +90,12 @@ def read_history(path: Path, broker: str = "") -> list[Ack]:
     if broker and brokers and broker not in brokers:
         raise HistoryError(f"{path} has no send to {broker}, only to {', '.join(sorted(brokers))}")
     return [Ack(number, *row) for number, row in enumerate(sorted(rows))]
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
+        raise ValueError(f"{value!r} is no integer of 64 bits")
+    return value
 
 
 def acks_of(acks: Sequence[Ack], unit: DataRange) -> tuple[Ack, ...]:

@@ -117,7 +117,20 @@ def test_a_history_of_several_brokers_needs_a_choice(group: Replicas, tmp_path: 
         read_history(path, "c")
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"outcome": "ok"}', '{"outcome": "ok", "phy_offset": "x"}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        '{"outcome": "ok"}',
+        *(
+            '{"outcome": "ok", "msg_id": "m", "topic": "T", "queue_id": 0, "queue_offset": 0, "phy_offset": '
+            + said
+            + "}"
+            for said in ('"x"', '"7"', "7.5", "1e30", "true", "null", "99999999999999999999")
+        ),
+    ],
+)
 def test_a_line_that_is_no_send_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "h"
     path.write_text(f"\n{line}\n", encoding="utf-8")

@@ -145,6 +145,13 @@ class MappedFileQueue:
         del self.mapped_files[keep:]
         return detached
 
+    def detach_before(self, offset: int) -> list[MappedFile]:
+        """As detach_from(), of the files that end at or before `offset`."""
+        count = sum(1 for mapped_file in self.mapped_files if mapped_file.end_offset <= offset)
+        detached = self.mapped_files[:count]
+        del self.mapped_files[:count]
+        return detached
+
     def delete_from(self, offset: int) -> None:
         """Deletes the files that begin at or behind `offset`, the last one first, so that no crash leaves a gap."""
         for mapped_file in reversed(self.detach_from(offset)):
@@ -153,13 +160,11 @@ class MappedFileQueue:
 
     def delete_before(self, offset: int) -> int:
         """Deletes the files that end at or before `offset`, the first one first. Returns how many."""
-        count = 0
-        while self.mapped_files and self.mapped_files[0].end_offset <= offset:
-            mapped_file = self.mapped_files.pop(0)
+        detached = self.detach_before(offset)
+        for mapped_file in detached:
             self._disk.unlink(mapped_file.path)
             mapped_file.retire()
-            count += 1
-        return count
+        return len(detached)
 
     def close(self) -> None:
         for mapped_file in self.mapped_files:

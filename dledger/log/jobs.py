@@ -73,6 +73,43 @@ class MarkJob:
         self._mark_file.write_unless(lambda: self.cancelled, self.mark)
 
 
+class MoveBeginJob:
+    """Deletes files at the beginning of the ledger. The mark says first where the ledger begins from now on: a crash
+    in between leaves files that recovery knows to be of no use, instead of a ledger whose beginning is missing.
+    """
+
+    __slots__ = ("_directories", "_disk", "_mark_file", "_unlinked", "cancelled", "is_done", "mark")
+    kind = "move-begin"
+
+    def __init__(
+        self,
+        disk: Disk,
+        mark_file: SyncedMarkFile,
+        mark: SyncedMark,
+        *,
+        unlinked: Sequence[str],
+        directories: Sequence[str],
+    ) -> None:
+        """`unlinked`: paths, the oldest file first."""
+        self.mark = mark
+        self.cancelled = False  # by a cut, whose own mark says where the ledger begins
+        self.is_done = False
+        self._disk = disk
+        self._mark_file = mark_file
+        self._unlinked = unlinked
+        self._directories = directories
+
+    def run(self) -> None:
+        if not self._mark_file.write_unless(lambda: self.cancelled, self.mark):
+            return
+        for path in self._unlinked:
+            if self._disk.exists(path):
+                self._disk.unlink(path)
+        for directory in self._directories:
+            self._disk.sync_directory(directory)
+        self.is_done = True
+
+
 class CutJob:
     """Removes all bytes from `pos` on, so that a crash at any moment leaves a log that recovery can finish cutting.
 

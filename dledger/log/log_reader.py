@@ -36,6 +36,7 @@ class LogReader:
     ) -> None:
         """`mark` is at the end of the log."""
         self.ledger_begin_index = begin_index
+        self.ledger_begin_pos = mark.begin_pos  # the start of a data file
         self.ledger_end_index = mark.index
         self.ledger_end_term = mark.term
         self.ledger_end_pos = mark.end_pos
@@ -80,7 +81,7 @@ class LogReader:
         if index == self.ledger_end_index:
             return self.ledger_end_pos
         if index == self.ledger_begin_index - 1:
-            return self.pos_at(self.ledger_begin_index)
+            return self.ledger_begin_pos
         batch = self.recent.find(index)
         if batch is not None:
             return Pos(batch.pos + batch.end_offset_of(index))
@@ -95,7 +96,7 @@ class LogReader:
         first, may_begin_before = self._term_runs.first_index_of_run(index)
         before = Index(first - 1)
         if not may_begin_before or before < self.ledger_begin_index or self.term_at(before) != term:
-            return first
+            return max(first, self.ledger_begin_index)
         return self._index.first_index_of_term(term, self.ledger_begin_index, before)
 
     def range_from(self, first_index: Index, size_max: int) -> EntryRange | None:

@@ -1,4 +1,5 @@
-"""The ledger of one member: entries appended at the end and cut at the tail; log_reader.py is its reading half.
+"""The ledger of one member: entries appended at the end and cut at the tail. log_reader.py is its reading half,
+log_begin.py deletes what is old.
 
 Decides where entries lie and what of them is durable. Term, vote and commit are the core's; when to sync is the
 caller's, who owns time and threads: everything here runs in one thread, blocking work is handed out as jobs (jobs.py)
@@ -29,17 +30,17 @@ from dledger.log.config import LogConfig
 from dledger.log.data_files import DataFiles
 from dledger.log.index_files import IndexFiles
 from dledger.log.jobs import CutJob, MarkJob, PrepareFileJob, SyncJob
-from dledger.log.log_reader import LogReader, chain_crc_at
-from dledger.log.recent_batches import RecentBatch, RecentBatches
+from dledger.log.log_begin import LogBegin
+from dledger.log.log_reader import chain_crc_at
+from dledger.log.recent_batches import RecentBatch
 from dledger.log.recovery import Recovered, Recovery
 from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile
-from dledger.log.term_runs import TermRuns
 
 MARK_STEP_SIZE = 64 * 1024 * 1024
 MARK_INTERVAL_MS = 1000
 
 
-class LogStore(LogReader):
+class LogStore(LogBegin):
     """Invariant: ledger_begin_index - 1 <= durable_index <= ledger_end_index, and each entry up to durable_index was
     covered by an fdatasync that began after it was written and that no cut has overtaken.
     """
@@ -56,34 +57,19 @@ class LogStore(LogReader):
     ) -> None:
         """For open(). Takes over what recovery has found."""
         mark = recovered.mark
-        super().__init__(
-            data,
-            index,
-            RecentBatches(config.recent_bytes_max),
-            TermRuns(recovered.term_runs),
-            begin_index=recovered.begin_index,
-            mark=mark,
-        )
-        self.config = config
+        super().__init__(disk, config, data, index, mark_file, recovered)
         self.log_generation = 0
         self.durable_index = mark.index
         self.durable_pos = mark.end_pos
         self.doubted = mark.doubted  # as found at the start: entries above the mark may be lost
-        self._disk = disk
         self._descriptors = descriptors
-        self._mark_file = mark_file
-        self._mark = mark
         self._mark_moved_ms: int | None = None
         self._mark_outdated = False  # the one on disk remembers a doubt that it need not
-        self._dirty_data: list[MappedFile] = []  # written since the last sync job was made; held
-        self._dirty_index: list[MappedFile] = []  # written since the last mark job was made; held
         self._syncs: list[SyncJob] = []
-        self._marking: MarkJob | None = None
         self._preparing: PrepareFileJob | None = None
         self._made: list[
             tuple[MappedFileQueue, int]
         ] = []  # (queue, offset) of files made ahead, not in use yet
-        self._cutting: CutJob | None = None
 
     @classmethod
     def open(cls, disk: Disk, config: LogConfig) -> "LogStore":
@@ -254,7 +240,7 @@ class LogStore(LogReader):
     def mark_job(self, now_ms: int) -> MarkJob | None:
         """A job that moves the synced mark to the durable index, when it is time: each second or 64 MiB."""
         mark = self._mark
-        if self._marking or self._cutting or not self._mark_is_behind():
+        if self._marking or self._moving or self._cutting or not self._mark_is_behind():
             return None
         if self._mark_moved_ms is None:
             self._mark_moved_ms = now_ms  # the first entries since the start
@@ -315,27 +301,36 @@ class LogStore(LogReader):
         term = self.term_at(last_index)
         assert term is not None
         assert chain is not None
-        old_end = max(self.ledger_end_pos, self._data.stray_end())
         old_end_index = self.ledger_end_index
-        self._data.clear_stray_by_cut()
-        if self._marking is not None:
-            self._marking.cancelled = True
+        old_end = self._stop_writing()
         mark = self._mark
         if mark.index >= from_index:
             mark = replace(mark, index=last_index, term=term, end_pos=end_pos, chain_crc=chain)
-        self.log_generation += 1
-        self.ledger_end_index, self.ledger_end_term = last_index, term
-        self.ledger_end_pos, self.ledger_end_chain = end_pos, chain
-        self.recent.cut_from(from_index)
-        self._term_runs.cut_from(from_index)
-        for sync in self._syncs:
-            sync.limit(last_index, end_pos)
         if self.durable_index > last_index:
             self.durable_index, self.durable_pos = last_index, end_pos
+        self._end_at(last_index, term, end_pos, chain)
         self._mark = mark
         job = self._cut_job(mark, end_pos, old_end, from_index, old_end_index)
         self._cutting = job
         return job
+
+    def _stop_writing(self) -> int:
+        """A cut begins. Returns the position behind everything that may be written."""
+        end = max(self.ledger_end_pos, self._data.stray_end())
+        self._data.clear_stray_by_cut()
+        for job in (self._marking, self._moving):
+            if job is not None:
+                job.cancelled = True
+        self.log_generation += 1
+        return end
+
+    def _end_at(self, last_index: Index, term: Term, end_pos: Pos, chain: int) -> None:
+        self.ledger_end_index, self.ledger_end_term = last_index, term
+        self.ledger_end_pos, self.ledger_end_chain = end_pos, chain
+        self.recent.cut_from(last_index + 1)
+        self._term_runs.cut_from(last_index + 1)
+        for sync in self._syncs:
+            sync.limit(last_index, end_pos)
 
     def _cut_job(
         self, mark: SyncedMark, end_pos: Pos, old_end: int, from_index: int, old_end_index: int
@@ -362,14 +357,9 @@ class LogStore(LogReader):
             mark=mark,
             zeroed=zeroed,
             unlinked=[mapped_file.path for mapped_file in detached],
-            directories=[self.config.data_directory, self.config.index_directory] if detached else [],
+            directories=self._directories if detached else (),
         )
-        for mapped_file in detached:
-            for dirty in (self._dirty_data, self._dirty_index):
-                if mapped_file in dirty:
-                    dirty.remove(mapped_file)
-                    mapped_file.release()
-            mapped_file.retire()
+        self._retire(detached)
         if self._data.allocated_to > data_file.end_offset:
             self._data.allocated_to = data_file.end_offset
         return job
@@ -380,6 +370,36 @@ class LogStore(LogReader):
         self._cutting = None
         self._release(job.held)
         self._take_made()
+
+    # -- the begin ---------------------------------------------------------------------------------------------
+
+    def begin_anew(self, before_begin_index: Index, term: Term, chain: int, begin_pos: Pos) -> CutJob:
+        """Takes all entries out of the log at once: it begins, empty, behind an entry that it does not hold, which has
+        this term and chain. As begin_cut() otherwise.
+        """
+        assert self._cutting is None, "one cut at a time"
+        assert begin_pos % self._data.file_size == 0, "a log begins with a data file"
+        old_end = self._stop_writing()
+        self._begin_behind(before_begin_index, term, chain, begin_pos)
+        self._end_at(Index(-1), term, begin_pos, chain)
+        self.ledger_end_index = before_begin_index
+        self.durable_index, self.durable_pos = before_begin_index, begin_pos
+        mark = replace(self._mark, index=before_begin_index, term=term, end_pos=begin_pos, chain_crc=chain)
+        detached = [*self._data.queue.detach_from(0), *self._index.queue.detach_from(0)]
+        job = self._cutting = CutJob(
+            self._disk,
+            self._mark_file,
+            mark_while_cutting=replace(mark, cut=CutRecord(begin_pos, Pos(max(old_end, begin_pos)))),
+            mark=mark,
+            zeroed=[],
+            unlinked=[*self._doomed, *(mapped_file.path for mapped_file in detached)],
+            directories=self._directories,
+        )
+        self._mark = mark
+        self._doomed.clear()
+        self._retire(detached)
+        self._data.allocated_to = begin_pos
+        return job
 
     # -- files ahead -------------------------------------------------------------------------------------------
 
@@ -448,7 +468,9 @@ class LogStore(LogReader):
         self._mark_file.close()
 
     def _close_clean(self) -> None:
-        under_way = [job for job in (*self._syncs, self._marking, self._cutting) if job is not None]
+        under_way = [
+            job for job in (*self._syncs, self._marking, self._moving, self._cutting) if job is not None
+        ]
         assert not under_way, "jobs are settled first"
         sync = self.sync_job()
         if sync is not None:

@@ -32,7 +32,7 @@ from dledger.log.data_files import DataFiles
 from dledger.log.entry_reader import EntryReader, entry_alone, header_at
 from dledger.log.errors import LedgerConfigError, LedgerDamagedError, what_to_do
 from dledger.log.index_files import IndexFiles
-from dledger.log.jobs import CutJob
+from dledger.log.jobs import CutJob, MoveBeginJob
 from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile
 
 log = logging.getLogger(__name__)
@@ -78,6 +78,8 @@ class Recovery:
                 f"{self._config.data_directory}: made with data files of {mark.data_file_size} bytes, configured are "
                 f"{self._config.data_file_size}. The size is a constant of the group: configure the old one"
             )
+        if mark is not None:
+            self._finish_deletion(mark)
         if mark is not None and mark.cut is not None:
             mark = self._redo_cut(mark, mark.cut)
         else:
@@ -104,6 +106,28 @@ class Recovery:
         return self._finish(mark, begin_index, start_index, reader, term_runs)
 
     # -- files -------------------------------------------------------------------------------------------------
+
+    def _finish_deletion(self, mark: SyncedMark) -> None:
+        """Files before the begin are what a crash has left of a deletion."""
+        unlinked = [
+            queue.path_of(offset)
+            for queue, begin in (
+                (self._data.queue, mark.begin_pos),
+                (self._index.queue, (mark.before_begin_index + 1) * INDEX_UNIT_SIZE),
+            )
+            for offset in queue.list_files()
+            if offset + queue.mapped_file_size <= begin
+        ]
+        if not unlinked:
+            return
+        log.warning("deletion redone begin=%d files=%d", mark.before_begin_index + 1, len(unlinked))
+        MoveBeginJob(
+            self._disk,
+            self._mark_file,
+            mark,  # again: what was read may not be on disk
+            unlinked=unlinked,
+            directories=[self._config.data_directory, self._config.index_directory],
+        ).run()
 
     def _redo_cut(self, mark: SyncedMark, cut: CutRecord) -> SyncedMark:
         log.warning("cut redone from_pos=%d old_end=%d", cut.from_pos, cut.old_end)
@@ -265,6 +289,7 @@ class Recovery:
             term=reader.term,
             end_pos=reader.end_pos,
             chain_crc=reader.chain,
+            begin_pos=Pos(max(before.begin_pos, self._data.queue.min_offset)),
             doubted=before.doubted or torn or (mark is None and reader.index >= begin_index),
         )
         if junk_end > reader.end_pos:

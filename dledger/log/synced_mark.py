@@ -15,6 +15,7 @@ from dledger.entry import GENESIS_CHAIN, Index, Pos, Term
 
 _NO_INDEX = Index(-1)
 _NO_TERM = Term(-1)
+_NO_POS = Pos(0)
 
 MARK_FILE_NAME = "synced-mark"
 
@@ -40,6 +41,9 @@ class SyncedMark:
     before_begin_index: Index = _NO_INDEX
     before_begin_term: Term = _NO_TERM
     before_begin_chain: int = GENESIS_CHAIN
+    begin_pos: Pos = (
+        _NO_POS  # where the first entry lies, or will lie; files before it are gone, or are to be
+    )
     cut: CutRecord | None = None
     # A torn tail was found, and the quorum state may not say so yet. A tail once cut would not be found again.
     doubted: bool = False
@@ -67,11 +71,13 @@ class SyncedMarkFile:
         """Blocks on a sync. Raises DiskError."""
         self.write_unless(lambda: False, mark)
 
-    def write_unless(self, cancelled: Callable[[], bool], mark: SyncedMark) -> None:
-        """Writes unless cancelled() when it is this writer's turn."""
+    def write_unless(self, cancelled: Callable[[], bool], mark: SyncedMark) -> bool:
+        """Writes unless cancelled() when it is this writer's turn. Whether it has written."""
         with self._slots.lock:
-            if not cancelled():
-                self._slots.write_locked(_pack(mark))
+            if cancelled():
+                return False
+            self._slots.write_locked(_pack(mark))
+            return True
 
     def close(self) -> None:
         self._slots.close()

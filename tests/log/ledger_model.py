@@ -8,7 +8,7 @@ from crash_disk import CrashDisk
 from test_log_store import config
 
 from dledger.entry import EntryKind, Index, Term
-from dledger.log.jobs import CutJob, MarkJob, PrepareFileJob, SyncJob
+from dledger.log.jobs import CutJob, MarkJob, MoveBeginJob, PrepareFileJob, SyncJob
 from dledger.log.log_store import LogStore
 
 
@@ -32,6 +32,9 @@ class LedgerModel:
         self._mark: MarkJob | None = None
         self._prepare: PrepareFileJob | None = None
         self._cut: CutJob | None = None
+        self._move: MoveBeginJob | None = None
+        self.begin = 0  # entries that may be gone at most
+        self.kept_begin = 0  # entries that are gone for good
 
     def append(self, sizes: list[int], new_term: bool) -> None:
         if self._cut is not None:
@@ -78,7 +81,9 @@ class LedgerModel:
 
     def begin_cut(self, share: float) -> None:
         if self.entries and self._cut is None:
-            keep = int(len(self.entries) * share)
+            keep = max(int(len(self.entries) * share), self.log.ledger_begin_index)
+            if keep > self.log.ledger_end_index:
+                return
             self._cut = self.log.begin_cut(Index(keep))
             del self.entries[keep:]
             self.durable = min(self.durable, keep)
@@ -90,12 +95,25 @@ class LedgerModel:
             self.log.cut_done(job)
             self._doubt_on_disk = False
 
+    def begin_move(self) -> None:
+        if self._move is None:
+            self._move = self.log.delete_first_file_job()
+            self.begin = self.log.ledger_begin_index
+
+    def end_move(self) -> None:
+        job, self._move = self._move, None
+        if job is not None:
+            job.run()
+            self.log.move_begin_done(job)
+            if job.is_done:
+                self.kept_begin = job.mark.before_begin_index + 1
+
     def sync(self) -> None:
         self.begin_sync()
         self.end_sync()
 
     def restart(self, clean: bool) -> None:
-        for end in (self.end_sync, self.end_mark, self.end_prepare, self.end_cut):
+        for end in (self.end_sync, self.end_mark, self.end_prepare, self.end_move, self.end_cut):
             end()
         self.log.close(clean=clean)
         self._doubt_on_disk = self._doubt_on_disk and not clean
@@ -110,6 +128,7 @@ class LedgerModel:
         """A sync has failed, the process has stopped as it must, and what it wrote reads back all the same."""
         if self._cut is not None:
             self.end_cut()
+        self.end_move()
         self.disk.fail_write_back()
         self._sync = self._mark = self._prepare = None
         self.log = LogStore.open(self.disk, config())
@@ -128,7 +147,7 @@ class LedgerModel:
             with suppress(PowerLossError):
                 LogStore.open(self.disk, config())
             self.disk = self.disk.crash(random)
-        self._sync = self._mark = self._prepare = self._cut = None
+        self._sync = self._mark = self._prepare = self._cut = self._move = None
         self.log = LogStore.open(self.disk, config())
         kept = self.log.ledger_end_index + 1
         assert kept >= self.durable
@@ -146,7 +165,8 @@ class LedgerModel:
 
     def power_loss_during(self, step: int, after: int, seed: int) -> None:
         """The power goes at the n-th change that a running job makes."""
-        end: Callable[[], None] = (self.end_sync, self.end_mark, self.end_prepare, self.end_cut)[step]
+        ends = (self.end_sync, self.end_mark, self.end_prepare, self.end_cut, self.end_move)
+        end: Callable[[], None] = ends[step]
         cut = self._cut
         self._fail_after(after)
         try:
@@ -156,15 +176,20 @@ class LedgerModel:
         self.power_loss(seed)
 
     def check(self) -> None:
-        assert self._read() == self.entries
+        begin = self.log.ledger_begin_index
+        assert self.kept_begin <= begin <= self.begin
+        self.kept_begin = self.begin = begin
+        assert self._read() == self.entries[begin:]
+        first_file = min((path for path in self.disk.paths() if "/data/" in path), default="")
+        assert not first_file or int(first_file[-20:]) == self.log.ledger_begin_pos
         assert self.log.durable_index == self.durable - 1
 
     def _take_back(self) -> None:
-        self.entries += self._read()[len(self.entries) :]
+        self.entries += self._read()[len(self.entries) - self.log.ledger_begin_index :]
 
     def _read(self) -> list[tuple[int, bytes]]:
         seen = []
-        for batch in self.log.batches_from(Index(0), self.log.ledger_end_index, 600):
+        for batch in self.log.batches_from(self.log.ledger_begin_index, self.log.ledger_end_index, 600):
             for index, at in enumerate(batch.offsets, batch.first_index):
                 term = self.log.term_at(Index(index))
                 assert term is not None
@@ -190,7 +215,7 @@ def play(seed: int) -> LedgerModel:
     plain = (
         *(model.begin_sync, model.end_sync) * 2,
         *(model.begin_mark, model.end_mark, model.begin_prepare, model.end_prepare, model.sync),
-        *(model.end_cut,) * 2,
+        *(model.end_cut, model.begin_move, model.end_move) * 2,
     )
     for _ in range(random.randint(5, 60)):
         chance = random.random()
@@ -208,6 +233,6 @@ def play(seed: int) -> LedgerModel:
         elif chance < 0.93:
             model.power_loss(random.randrange(1 << 30))
         else:
-            model.power_loss_during(random.randrange(4), random.randrange(13), random.randrange(1 << 30))
+            model.power_loss_during(random.randrange(5), random.randrange(13), random.randrange(1 << 30))
     model.power_loss(1)
     return model

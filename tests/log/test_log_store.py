@@ -70,7 +70,7 @@ def facts(log: LogStore) -> list[tuple[object, ...]]:
         (index, log.term_at(index), log.chain_at(index))
         + (
             (log.pos_at(index), log.end_pos_at(index), log.first_index_of_term_at(index))
-            if index >= 0
+            if index >= log.ledger_begin_index
             else ()
         )
         for index in indexes

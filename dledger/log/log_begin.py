@@ -1,0 +1,128 @@
+"""The beginning of a ledger: reading, and deleting its oldest files one by one.
+
+What may go is the caller's to say, who knows commits and times; how it goes so that no crash leaves a ledger without a
+beginning is decided here and in recovery.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from disk.disk import Disk
+from disk.mapped_file import MappedFile
+from dledger.entry import INDEX_UNIT_SIZE, Index, Pos, Term
+from dledger.log.config import LogConfig
+from dledger.log.data_files import DataFiles
+from dledger.log.entry_reader import header_at
+from dledger.log.errors import LedgerDamagedError
+from dledger.log.index_files import IndexFiles
+from dledger.log.jobs import CutJob, MarkJob, MoveBeginJob
+from dledger.log.log_reader import LogReader
+from dledger.log.recent_batches import RecentBatches
+from dledger.log.recovery import Recovered
+from dledger.log.synced_mark import SyncedMarkFile
+from dledger.log.term_runs import TermRuns
+
+
+class LogBegin(LogReader):
+    """Invariant: every mark that is written from now on says where the ledger begins in memory."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        config: LogConfig,
+        data: DataFiles,
+        index: IndexFiles,
+        mark_file: SyncedMarkFile,
+        recovered: Recovered,
+    ) -> None:
+        super().__init__(
+            data,
+            index,
+            RecentBatches(config.recent_bytes_max),
+            TermRuns(recovered.term_runs),
+            begin_index=recovered.begin_index,
+            mark=recovered.mark,
+        )
+        self.config = config
+        self._disk = disk
+        self._mark_file = mark_file
+        self._mark = recovered.mark
+        self._marking: MarkJob | None = None
+        self._moving: MoveBeginJob | None = None
+        self._cutting: CutJob | None = None
+        self._doomed: list[str] = []  # files before the begin, oldest first, that are not unlinked yet
+        self._dirty_data: list[MappedFile] = []  # written since the last sync job was made; held
+        self._dirty_index: list[MappedFile] = []  # written since the last mark job was made; held
+
+    @property
+    def first_file_last_index(self) -> Index | None:
+        """The last entry of the oldest data file, None if the log ends in that file. Raises LedgerDamagedError."""
+        files = self._data.queue.mapped_files
+        if len(files) < 2 or self.ledger_end_pos <= files[1].file_from_offset:
+            return None
+        next_pos = files[1].file_from_offset
+        index = header_at(self._data, next_pos).index
+        if not self.ledger_begin_index < index <= self.ledger_end_index or self.pos_at(index) != next_pos:
+            raise LedgerDamagedError(f"{files[1].path}: begins with an entry that says it is {index}")
+        return Index(index - 1)
+
+    def delete_first_file_job(self) -> MoveBeginJob | None:
+        """Takes the oldest data file out of the log at once, and index files with it; the job takes them off the disk.
+
+        None if the log ends in that file, if the synced mark does not lie behind it, or if the mark is being written.
+        """
+        if self._moving or self._marking or self._cutting:
+            return None
+        last_index = self.first_file_last_index
+        if last_index is None or self._mark.index <= last_index:
+            return None
+        chain = self.chain_at(last_index)
+        assert chain is not None
+        begin_pos = Pos(self._data.queue.mapped_files[0].end_offset)
+        self._begin_behind(last_index, self._present_term(last_index), chain, begin_pos)
+        detached = [
+            *self._data.queue.detach_before(begin_pos),
+            *self._index.queue.detach_before(self.ledger_begin_index * INDEX_UNIT_SIZE),
+        ]
+        self._doomed += [mapped_file.path for mapped_file in detached]
+        self._retire(detached)
+        self._moving = MoveBeginJob(
+            self._disk,
+            self._mark_file,
+            self._mark,
+            unlinked=tuple(self._doomed),
+            directories=self._directories,
+        )
+        return self._moving
+
+    def move_begin_done(self, job: MoveBeginJob) -> None:
+        """Settles a job that has run without error."""
+        assert job is self._moving
+        self._moving = None
+        if job.is_done:
+            self._doomed.clear()  # else a cut was in the way: the next deletion takes them, or recovery
+
+    def _begin_behind(self, index: Index, term: Term, chain: int, begin_pos: Pos) -> None:
+        """The log begins behind an entry with this index, term and chain, at `begin_pos`, in memory and in marks."""
+        self.ledger_begin_index, self.ledger_begin_pos = Index(index + 1), begin_pos
+        self._before_begin_term, self._before_begin_chain = term, chain
+        self._mark = replace(
+            self._mark,
+            before_begin_index=index,
+            before_begin_term=term,
+            before_begin_chain=chain,
+            begin_pos=begin_pos,
+        )
+
+    def _retire(self, detached: Sequence[MappedFile]) -> None:
+        """Files that are no longer part of the log: nothing in them needs a sync."""
+        for mapped_file in detached:
+            for dirty in (self._dirty_data, self._dirty_index):
+                if mapped_file in dirty:
+                    dirty.remove(mapped_file)
+                    mapped_file.release()
+            mapped_file.retire()
+
+    @property
+    def _directories(self) -> tuple[str, str]:
+        return self.config.data_directory, self.config.index_directory

@@ -53,6 +53,7 @@ class AdminBrokerProcessor:
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search_offset,
             RequestCode.GET_EARLIEST_MSG_STORETIME: self._get_earliest_store_time,
             RequestCode.VIEW_MESSAGE_BY_ID: self._view_message,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self._delete_expired_commit_log,
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._update_topic,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._update_topic_list,
             RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
@@ -70,6 +71,13 @@ class AdminBrokerProcessor:
         }
 
     # Queues and messages
+
+    def _delete_expired_commit_log(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        """Of this member alone; the answer comes before anything is deleted."""
+        self._store.delete_expired_files()
+        answers.add(command)
 
     def _get_max_offset(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int

@@ -109,6 +109,9 @@ class MessageStoreConfig:
     max_transfer_count_on_message_in_memory: int = 32
     access_message_in_memory_max_ratio: int = 40
     message_delay_level: str = MESSAGE_DELAY_LEVEL
+    file_reserved_time_hours: int = 72
+    delete_when: str = "04"  # hours of the day, by the clock of this machine
+    disk_max_used_space_ratio: int = 75
 
     def __post_init__(self) -> None:
         if self.mapped_file_size_consume_queue % 20:
@@ -189,6 +192,19 @@ def _delay_levels(text: str) -> str:
     except StoreConfigError as error:
         raise ConfigError(str(error)) from None
     return text
+
+
+def _delete_when(text: str) -> str:
+    parse_hours(text)
+    return text
+
+
+def parse_hours(text: str) -> frozenset[int]:
+    """`04;16`: hours of the day. Raises ValueError."""
+    hours = frozenset(int(part) for part in text.split(";") if part.strip())
+    if not hours or not hours <= set(range(24)):
+        raise ValueError(text)
+    return hours
 
 
 def _refused(allowed: str, reason: str) -> Callable[[str], object]:
@@ -282,6 +298,9 @@ STORE_SETTINGS: Mapping[str, Setting] = {
     "maxTransferCountOnMessageInMemory": whole_number(
         "max_transfer_count_on_message_in_memory", 1, 4096, "messages"
     ),
+    "fileReservedTime": whole_number("file_reserved_time_hours", 0, 1_000_000, "hours"),
+    "deleteWhen": Setting("delete_when", _delete_when, "hours of the day such as 04 or 03;15"),
+    "diskMaxUsedSpaceRatio": whole_number("disk_max_used_space_ratio", 10, 95, "percent"),
     "messageDelayLevel": Setting("message_delay_level", _delay_levels, "delays such as 1s 5s 1m 2h"),
 }
 

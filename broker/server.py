@@ -14,10 +14,11 @@ import os
 import random
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
-from broker.broker_config import BrokerConfig, FlushDiskType
+from broker.broker_config import BrokerConfig, FlushDiskType, parse_hours
 from broker.broker_controller import BrokerController
 from broker.http_endpoint import HttpEndpoint
 from broker.store_lock import StoreLock
@@ -74,7 +75,7 @@ class Broker:
         disk = RealDisk()
         disk.make_directory(config.store.store_path_root_dir)
         self._lock = StoreLock(config.store.store_path_root_dir)
-        self._store = MessageStore(store_config(config), disk, self)
+        self._store = MessageStore(store_config(config), disk, self, local_hour)
         self._dledger = DLedgerServer(
             dledger_config(config),
             disk,
@@ -364,7 +365,14 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         max_filter_message_size=store.max_filter_message_size,
         access_message_in_memory_max_size=_memory_size() * store.access_message_in_memory_max_ratio // 100,
         delay_levels=parse_delay_levels(store.message_delay_level),
+        file_reserved_time_ms=store.file_reserved_time_hours * 3_600_000,
+        delete_when=parse_hours(store.delete_when),
+        disk_max_used_space_ratio=store.disk_max_used_space_ratio,
     )
+
+
+def local_hour(now_ms: int) -> int:
+    return time.localtime(now_ms / 1000).tm_hour
 
 
 def _memory_size() -> int:

@@ -85,5 +85,5 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> None: ...
 
     def free_space(self, path: str) -> tuple[int, int]:
-        """(free bytes, total bytes) of the file system that holds `path`."""
+        """(free bytes, total bytes) of the file system that holds `path`; what is kept for root alone is in neither."""
         ...

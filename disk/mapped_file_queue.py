@@ -50,6 +50,12 @@ class MappedFileQueue:
             int(name) for name in names if len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()
         ]
 
+    def delete_listed_before(self, offset: int) -> None:
+        """Before load(): deletes files of the directory that end at or before `offset`, but for the last of all."""
+        for file_from_offset in self.list_files()[:-1]:
+            if file_from_offset + self.mapped_file_size <= offset:
+                self._disk.unlink(self.path_of(file_from_offset))
+
     def load(self, *, accept_short: bool = False) -> None:
         """Takes the files of the directory. Raises MappedFileQueueError at a gap, or at a file of another length.
 

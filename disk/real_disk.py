@@ -181,7 +181,8 @@ class RealDisk:
     def free_space(self, path: str) -> tuple[int, int]:
         with _disk_errors(path):
             facts = os.statvfs(path)
-            return facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
+            free = facts.f_bavail * facts.f_frsize
+            return free, (facts.f_blocks - facts.f_bfree) * facts.f_frsize + free
 
     def _mode(self, path: str) -> int | None:
         with _disk_errors(path):

@@ -13,10 +13,10 @@ import msgspec
 from disk.disk import NoSpaceError
 from dledger.config import DLedgerConfig, FlushMode
 from dledger.core.messages import PeerId
-from dledger.core.output import HardState
+from dledger.core.output import BeginAnew, Cut, HardState
 from dledger.entry import Index, Pos, Term
 from dledger.log.java_exports import curr_term_job
-from dledger.log.jobs import CutJob, DiskJob, MarkJob, PrepareFileJob, SyncJob
+from dledger.log.jobs import CutJob, DiskJob, MarkJob, MoveBeginJob, PrepareFileJob, SyncJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 
@@ -66,6 +66,7 @@ class DiskWork:
         self._sync: SyncJob | None = None
         self._cut: CutJob | None = None
         self._mark: MarkJob | None = None
+        self._move: MoveBeginJob | None = None
         self._prepare: PrepareFileJob | None = None
         self._hard_state: tuple[DiskJob, HardState] | None = None
         self._export: DiskJob | None = None
@@ -78,7 +79,10 @@ class DiskWork:
     @property
     def idle(self) -> bool:
         """Nothing under way. What is not due yet is not counted."""
-        jobs = (self._sync, self._cut, self._mark, self._prepare, self._hard_state, self._export)
+        jobs = (
+            *(self._sync, self._cut, self._mark, self._move, self._prepare),
+            *(self._hard_state, self._export),
+        )
         return all(job is None for job in jobs)
 
     def appended(self) -> None:
@@ -92,11 +96,26 @@ class DiskWork:
         self._hard_state = (job, hard_state)
         self._submit(job)
 
-    def begin_cut(self, from_index: Index) -> None:
-        """The log store's end is lowered when this returns; nothing may be appended before CutDone."""
+    def begin_cut(self, cut: Cut | BeginAnew) -> None:
+        """The log store has done it in memory when this returns; nothing may be appended before CutDone."""
         assert self._cut is None, "the core waits for cut_done"
-        self._cut = self._log.begin_cut(from_index)
+        if isinstance(cut, Cut):
+            self._cut = self._log.begin_cut(cut.from_index)
+        else:
+            self._cut = self._log.begin_anew(
+                cut.before_begin_index, cut.before_begin_term, cut.before_begin_chain, cut.begin_pos
+            )
         self._submit(self._cut)
+
+    def delete_first_file(self) -> bool:
+        """Whether a deletion of the oldest data file has begun."""
+        if self._move is not None or self._mark is not None or self._cut is not None:
+            return False
+        self._move = self._log.delete_first_file_job()
+        if self._move is None:
+            return False
+        self._submit(self._move)
+        return True
 
     def start_sync(self) -> None:
         """Of all that was appended up to now, unless one is under way or nothing waits."""
@@ -110,7 +129,7 @@ class DiskWork:
     def tick(self, now_ms: int) -> None:
         if not self._syncs_each_append:
             self._flush(now_ms)
-        if self._mark is None and self._cut is None:
+        if self._mark is None and self._cut is None and self._move is None:
             self._mark = self._log.mark_job(now_ms)
             if self._mark is not None:
                 self._submit(self._mark)
@@ -154,6 +173,10 @@ class DiskWork:
         if job is self._mark:
             self._mark = None
             self._log.mark_done(job)
+            return None
+        if job is self._move:
+            self._move = None
+            self._log.move_begin_done(job)
             return None
         assert self._hard_state is not None, f"a {job.kind} job that was not submitted from here"
         saved = self._hard_state[1]

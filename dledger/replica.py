@@ -23,12 +23,14 @@ from dledger.core.output import (
     NOTHING,
     AppendRefusal,
     Batch,
+    BeginAnew,
     Completion,
+    Cut,
     Output,
     Role,
 )
 from dledger.disk_work import CutDone, DiskWork, Failed, HardStateSaved, Synced
-from dledger.entry import EntryCorruptError, EntryKind, Index, Pos, VerifiedRange, verify_entries
+from dledger.entry import EntryCorruptError, EntryKind, Index, Pos
 from dledger.errors import HandshakeRefusedError
 from dledger.formation import Formation, Formed, GroupIdentity
 from dledger.log.errors import LedgerDamagedError, LedgerError, what_to_do
@@ -36,6 +38,7 @@ from dledger.log.java_exports import curr_term_job
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
+from dledger.pushed_entries import PushNotSoundError, verify_own, verify_pushed
 from dledger.rpc.handshake import DISK_UUID_SIZE
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
 from dledger.rpc.response_code import ResponseCode
@@ -103,8 +106,10 @@ class Replica:
         if self.failure is not None or self._formation is not None:
             return
         if type(message) is PushRequest and message.entries is not None:
-            verified = self._verify(message, payload)
-            if verified is None:
+            try:
+                verified = verify_pushed(message, payload, accept_zero_crc=self.config.accept_zero_crc)
+            except PushNotSoundError as error:
+                self._drop(message.leader_id, str(error))
                 return
             message = replace(message, payload=verified)
         self._call(now_ms, self.member.step, message)
@@ -226,6 +231,25 @@ class Replica:
             if self._later and not self._draining:
                 self._runtime.call_soon(self._drain)
         return batch
+
+    def delete_first_file(self, now_ms: int) -> bool:
+        """Deletes the oldest data file: the caller knows what is no longer needed. Whether that has begun: one goes at
+        a time, and only below the commit and the synced mark.
+        """
+        if self.failure is not None:
+            return False
+        try:
+            last_index = self.log.first_file_last_index
+            if last_index is None or last_index > self.member.committed_index:
+                return False
+            has_begun = self._work.delete_first_file()
+        except (DiskError, LedgerError) as error:
+            self._fail(f"log failed: {error}", now_ms)
+            self._drain()
+            return False
+        if has_begun:
+            log.info("%s oldest data file deleted begin=%d", self, self.log.ledger_begin_index)
+        return has_begun
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -349,10 +373,7 @@ class Replica:
         if output.hard_state is not None:
             self._work.save_hard_state(output.hard_state)
         if output.cut is not None:
-            from_index = output.cut.from_index
-            log.info("%s cut from_index=%d end=%d", self, from_index, self.log.ledger_end_index)
-            self._work.begin_cut(from_index)
-            self._later.append(lambda: self._embedder.log_cut(from_index))
+            self._begin_cut(output.cut)
         appended, no_space = False, False
         for pushed in output.appends:
             try:
@@ -384,6 +405,14 @@ class Replica:
                 self._carry_out(self._durable_now(now_ms), now_ms)
         if no_space:
             self._no_space(now_ms)
+
+    def _begin_cut(self, cut: Cut | BeginAnew) -> None:
+        log.info("%s %s begin=%d end=%d", self, cut, self.log.ledger_begin_index, self.log.ledger_end_index)
+        self._work.begin_cut(cut)
+        if isinstance(cut, Cut):
+            self._later.append(partial(self._embedder.log_cut, cut.from_index))
+        else:
+            self._later.append(partial(self._embedder.log_began_anew, cut.before_begin_index))
 
     def _drain(self) -> None:
         """Calls out, also for what those calls bring about. An embedder's error is its own: it ends in the
@@ -420,38 +449,11 @@ class Replica:
         Raises LedgerDamagedError.
         """
         try:
-            self._verify_entries(message, payload)
+            verify_own(message, payload, accept_zero_crc=self.config.accept_zero_crc)
         except EntryCorruptError as error:
             raise LedgerDamagedError(
                 f"own entries are damaged: {error}. {what_to_do(self.config.directory)}"
             ) from error
-
-    def _verify_entries(self, message: PushRequest, payload: bytes) -> VerifiedRange:
-        """Raises EntryCorruptError."""
-        entries = message.entries
-        assert entries is not None
-        return verify_entries(
-            payload,
-            first_index=entries.first_index,
-            first_pos=entries.pos,
-            prev_chain=message.previous_chain,
-            prev_term=message.previous_term,
-            accept_zero_crc=self.config.accept_zero_crc,
-        )
-
-    def _verify(self, message: PushRequest, payload: bytes) -> VerifiedRange | None:
-        entries = message.entries
-        assert entries is not None
-        try:
-            verified = self._verify_entries(message, payload)
-        except EntryCorruptError as error:
-            self._drop(message.leader_id, f"pushed entries are not sound: {error}")
-            return None
-        seen = (verified.last_index, verified.last_term, verified.chain)
-        if seen != (entries.last_index, entries.last_term, entries.last_chain):
-            self._drop(message.leader_id, f"pushed entries end at {seen}, announced was {entries}")
-            return None
-        return verified
 
     def _drop(self, peer: PeerId, reason: str) -> None:
         log.error("%s push refused peer=%s reason=%s", self, peer, reason)

@@ -60,3 +60,9 @@ class Embedder(Protocol):
     def log_cut(self, from_index: Index) -> None:
         """Whatever was kept about entries from there on is void."""
         ...
+
+    def log_began_anew(self, before_begin_index: Index) -> None:
+        """All entries are gone, and whatever was kept about them is void. The log begins behind that one, which is
+        committed. Comes before the commits that follow from it.
+        """
+        ...

@@ -59,6 +59,8 @@ class ConsumeQueue:
         """Appends units that begin at `queue_offset`. Returns how many were new: what is there is left alone."""
         expected = self.max_offset
         count = len(units) // CQ_UNIT_SIZE
+        if expected == self.min_offset and expected:
+            self._begin_again()
         if queue_offset != expected:
             if queue_offset < expected:
                 repeated = expected - queue_offset
@@ -125,8 +127,9 @@ class ConsumeQueue:
         """Takes up what a checkpoint says is in the files. Returns what is wrong with them, or None.
 
         Whatever lies in the files behind `max_offset` came after the checkpoint: it is zeroed, and will be dispatched
-        again. Raises DiskError and MappedFileQueueError.
+        again; files before `min_offset` are what is left of a deletion. Raises DiskError and MappedFileQueueError.
         """
+        self.files.delete_listed_before(min_offset * CQ_UNIT_SIZE)
         self.files.load(accept_short=True)
         self.min_offset, self.max_offset = min_offset, max_offset
         self.flushed_offset = self._tail_from = max_offset
@@ -143,6 +146,9 @@ class ConsumeQueue:
     def correct_min_offset(self, min_phy_offset: int) -> None:
         """Moves min_offset over units that point before the log's first byte."""
         low, high = self.min_offset, self.max_offset
+        first = self.unit(low)
+        if first is None or first[0] >= min_phy_offset:
+            return
         while low < high:
             middle = (low + high) // 2
             unit = self.unit(middle)
@@ -151,6 +157,23 @@ class ConsumeQueue:
             else:
                 low = middle + 1
         self.min_offset = low
+
+    def has_files_before(self, offset: int) -> bool:
+        """Whether delete_files_before() would delete any."""
+        files = self.files.mapped_files
+        return len(files) > 1 and files[0].end_offset <= offset * CQ_UNIT_SIZE
+
+    def delete_files_before(self, offset: int) -> None:
+        """Deletes files that end there or before, but for the last: in it Java finds how far the queue has come."""
+        if self.has_files_before(offset):
+            last = self.files.mapped_files[-1].file_from_offset
+            self.files.delete_before(min(offset * CQ_UNIT_SIZE, last))
+
+    def _begin_again(self) -> None:
+        """A unit comes to a queue of which none was left."""
+        offset = self.max_offset
+        if not self._tail and self.files.find_mapped_file_by_offset(offset * CQ_UNIT_SIZE) is None:
+            self._begin_at(offset)
 
     def _begin_at(self, queue_offset: int) -> None:
         """The first message of a queue whose earlier ones are gone: fillers lead up to it from its file's start."""

@@ -92,12 +92,16 @@ class ConsumeQueueStore:
 
     def delete_all(self) -> None:
         """Deletes every ConsumeQueue file, known or not. Raises DiskError. Directories stay: Java minds none."""
+        self.forget_all()
+        for directory in self._directories():
+            self._delete_files(directory)
+
+    def forget_all(self) -> None:
+        """No queue is known any more. Files stay until delete_all(); a flush job may still be writing some."""
         for queue in self._queues.values():
             queue.files.close()
         self._queues.clear()
         self._dirty.clear()
-        for directory in self._directories():
-            self._delete_files(directory)
 
     def condemn(self, topic: bytes, queue_id: int) -> None:
         """A queue contradicts the log: without its files the next start finds it damaged and builds all anew.
@@ -134,17 +138,21 @@ class ConsumeQueueStore:
         job.settle(succeeded=succeeded)
         if not succeeded:
             for queue, _ in job.flushed_to:
-                self._dirty[queue] = None
+                if self._is_known(queue):
+                    self._dirty[queue] = None
             return
         keep_count = max(_UNITS_KEPT_MIN, self._cache_size // CQ_UNIT_SIZE // max(len(self._queues), 1))
         for queue, offset in job.flushed_to:
             queue.flushed(offset, keep_count)
-            if queue.unflushed_count:
+            if queue.unflushed_count and self._is_known(queue):
                 self._dirty[queue] = None
 
     def close(self) -> None:
         for queue in self._queues.values():
             queue.files.close()
+
+    def _is_known(self, queue: ConsumeQueue) -> bool:
+        return self._queues.get((queue.topic, queue.queue_id)) is queue
 
     def _directories(self) -> Iterator[str]:
         """Of all queues that have one on disk."""

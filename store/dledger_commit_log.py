@@ -80,6 +80,9 @@ class DLedgerCommitLog:
         self._pending: deque[PendingDispatch] = deque()
         self.serving_term: Term | None = None
         self.last_store_timestamp = 0  # ms; records never go back in time
+        self.disk_full: str | None = (
+            None  # why messages are refused for want of space, before the disk is quite full
+        )
 
     # Leading
 
@@ -109,6 +112,8 @@ class DLedgerCommitLog:
         replica = self._replica
         if self.serving_term is None:
             return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "this member does not serve as leader now")
+        if self.disk_full is not None:
+            return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, self.disk_full)
         body_max = self._config.max_message_size
         sizes: list[int] = []
         for message in messages:

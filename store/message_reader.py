@@ -65,7 +65,7 @@ class MessageReader:
     @property
     def min_phy_offset(self) -> int:
         """Of the first record that is still there."""
-        return self._ledger.pos_at(self._ledger.ledger_begin_index) + ENTRY_HEADER_SIZE
+        return self._ledger.ledger_begin_pos + ENTRY_HEADER_SIZE
 
     def earliest_store_timestamp(self) -> int:
         """ms, of the first record that is still there; -1 for none."""
@@ -78,8 +78,7 @@ class MessageReader:
     def look_message_by_offset(self, phy_offset: int) -> bytes | None:
         """The record at a physical offset, None where no committed message begins."""
         ledger, pos = self._ledger, phy_offset - ENTRY_HEADER_SIZE
-        begin_index = ledger.ledger_begin_index
-        if begin_index > ledger.ledger_end_index or pos < ledger.pos_at(begin_index):
+        if pos < ledger.ledger_begin_pos:
             return None
         if phy_offset + RECORD_SIZE_MIN > self._reput.confirm_offset:
             return None

@@ -7,7 +7,6 @@ replica, `reput_step`, `tick`. Blocking work on derived files leaves as jobs thr
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 from disk.disk import Disk
 from disk.mapped_file import DescriptorCache
@@ -15,6 +14,7 @@ from dledger.core.output import AppendStatus, Role, RoleChange
 from dledger.entry import GENESIS_CHAIN, Index, Term
 from dledger.log.java_exports import checkpoint_job
 from dledger.log.jobs import DiskJob
+from store.abort_file import mark_running, mark_stopped
 from store.checkpoint_file import Checkpoint, load_checkpoint
 from store.consume_queue_store import ConsumeQueueStore
 from store.dispatch_request import DispatchRequest
@@ -25,6 +25,7 @@ from store.message_reader import Matcher, MessageReader
 from store.put_message import PutBatch, PutMessage, PutRefusal
 from store.replicated_log import ReplicatedLog
 from store.reput import Reput
+from store.retention import HourOf, Retention, utc_hour
 from store.schedule_message_service import ScheduleMessageService
 from store.state.delay_offset_table import DelayOffsetTable
 from store.state.state_machine import StateMachine
@@ -33,6 +34,7 @@ from store.state.state_record import StateChange
 from store.state.state_tables import ConsumerOffsetTable, SubscriptionGroupTable, TopicConfigTable
 from store.store_config import StoreConfig
 from store.store_flusher import StoreFlusher
+from store.store_runtime import StoreRuntime
 from store.system_message import SystemMessage
 
 log = logging.getLogger(__name__)
@@ -42,25 +44,17 @@ OnRoleChanged = Callable[[RoleChange], None]
 OnServing = Callable[[bool], None]
 
 
-class StoreRuntime(Protocol):
-    """What the store needs done outside: by the broker's shell, or by the simulator."""
-
-    def submit(self, job: DiskJob) -> None:
-        """Runs job.run() in another thread (or later), then calls the store's job_done(job, error, now_ms) here."""
-        ...
-
-    def reput_wanted(self) -> None:
-        """Something is to be dispatched: call reput_step() soon, but not from within this call."""
-        ...
-
-
 class MessageStore:
     """Invariant: it serves only while its member leads with its own no-op committed and dispatched here, with all that
     is before it; then the tables are as the last leader left them, and each queue's next offset is known.
     """
 
-    def __init__(self, config: StoreConfig, disk: Disk, runtime: StoreRuntime) -> None:
-        """Then start() with the replica, which needs this as its embedder before."""
+    def __init__(
+        self, config: StoreConfig, disk: Disk, runtime: StoreRuntime, hour_of: HourOf = utc_hour
+    ) -> None:
+        """Then start() with the replica, which needs this as its embedder before. `hour_of`: by the clock of the place,
+        for deleteWhen.
+        """
         self.config = config
         self.role = Role.FOLLOWER
         self.term = Term(-1)
@@ -68,6 +62,7 @@ class MessageStore:
         self.stopped_cleanly = True  # the run before this one; known after start()
         self._disk = disk
         self._runtime = runtime
+        self._hour_of = hour_of
         self._now_ms = 0
         self._arrival_listeners: list[OnArriving] = []
         self._role_listeners: list[OnRoleChanged] = []
@@ -81,6 +76,7 @@ class MessageStore:
         self._no_op_term = Term(-1)  # of the newest no-op applied
         self._last_checkpoint: Checkpoint | None = None  # taken by stop()
         self._damage: StoreDamagedError | None = None  # found by a reader
+        self._is_clearing = False  # the log began anew; ConsumeQueue files of before are to go first
         # Made by start().
         self._replica: ReplicatedLog
         self._commit_log: DLedgerCommitLog
@@ -90,6 +86,7 @@ class MessageStore:
         self._proposals: StateProposals
         self._schedule: ScheduleMessageService
         self._flusher: StoreFlusher
+        self._retention: Retention
 
     # -- start and end -----------------------------------------------------------------------------------------
 
@@ -101,23 +98,33 @@ class MessageStore:
         config = self.config
         self._replica = replica
         self._commit_log = DLedgerCommitLog(config, replica, self._queues.max_offset)
-        self._state = StateMachine(is_whole=replica.log.ledger_begin_index == 0)
+        before_begin_index = Index(replica.log.ledger_begin_index - 1)
+        self._state = StateMachine(is_whole=before_begin_index < 0, before_begin_index=before_begin_index)
         self._proposals = StateProposals(self._commit_log, config.state_record_size_max)
         self._reput = Reput(config, replica.log, self._commit_log, self._queues, self)
         self._reader = MessageReader(config, replica.log, self._queues, self._reput)
         self._schedule = ScheduleMessageService(
             self._queues, self._reader, self._commit_log, self._state.tables
         )
-        self._mark_running()
+        self.stopped_cleanly = mark_running(self._disk, config)
         self._recover()
         self._flusher = StoreFlusher(
             config,
             self._disk,
             self._queues,
-            self._state.tables,
+            self._state,
             self._capture,
             self._runtime.submit,
             self._reput.applied_index,
+        )
+        self._retention = Retention(
+            config,
+            self._disk,
+            replica,
+            self._queues,
+            self._flusher,
+            self._schedule.first_waiting_pos,
+            self._hour_of,
         )
         self._reput.committed_index = self._reput.applied_index
         replica.applied_index = self._reput.applied_index
@@ -126,6 +133,7 @@ class MessageStore:
         """After the replica has stopped and while its log is still open: dispatches what is committed, for the last
         time. Raises StoreDamagedError, DiskError.
         """
+        self._clear_queues()
         while self._reput.is_behind and self._reput.step():
             pass
         self._last_checkpoint = self._capture()
@@ -140,8 +148,7 @@ class MessageStore:
             # Java dispatches what lies behind this index; were it too far, those messages never got units.
             end_index = self._replica.log.ledger_end_index
             checkpoint_job(self._disk, self.config.ledger_directory, end_index, applied_index).run()
-            self._disk.unlink(self._abort_path)
-            self._disk.sync_directory(self.config.store_path_root_dir)
+            mark_stopped(self._disk, self.config)
         self._queues.close()
 
     @property
@@ -165,6 +172,9 @@ class MessageStore:
             self._schedule.tick(now_ms)
             self._write_full_state(now_ms)
         self._flusher.tick(self._reput.applied_index, now_ms)
+        if not self._is_clearing:
+            self._retention.tick(self.full_state_index, now_ms)
+            self._commit_log.disk_full = self._retention.log.disk_full
 
     def reput_step(self, now_ms: int) -> int:
         """Dispatches some committed entries. Returns how many; asks to be called again if there are more.
@@ -172,6 +182,8 @@ class MessageStore:
         Raises StoreDamagedError: then this member must stop. DiskError.
         """
         self._now_ms = now_ms
+        if self._is_clearing:
+            return 0
         count = self._reput.step()
         if count:
             applied_index = self._reput.applied_index
@@ -185,6 +197,7 @@ class MessageStore:
 
     def job_done(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
         self._flusher.job_done(job, error)
+        self._clear_queues()
         self._flusher.tick(self._reput.applied_index, now_ms)
 
     def add_arrival_listener(self, listener: OnArriving) -> None:
@@ -304,6 +317,10 @@ class MessageStore:
         pending = self._proposals.pending_offset(group, topic, queue_id)
         return pending if pending is not None else self.consumer_offset_table.query(group, topic, queue_id)
 
+    def delete_expired_files(self) -> None:
+        """Data files past their time go now, whatever the hour."""
+        self._retention.log.delete_expired()
+
     def propose(self, change: StateChange, on_done: OnProposed | None, now_ms: int) -> None:
         """Changes the tables through the log. `on_done` comes once, when this member has applied it or it has failed;
         without it (one-way) nobody waits. May call `on_done` before it returns, if it refuses.
@@ -357,6 +374,20 @@ class MessageStore:
     def log_cut(self, from_index: Index) -> None:
         self._commit_log.log_cut(from_index)
 
+    def log_began_anew(self, before_begin_index: Index) -> None:
+        """What was derived is void. A full-state record in the log makes it whole again."""
+        log.warning("log began anew before_begin_index=%d", before_begin_index)
+        self._commit_log.log_cut(Index(0))
+        self._state.begin_anew(before_begin_index)
+        self._queues.forget_all()
+        self._flusher.begin_anew()
+        self._retention.begin_anew()
+        self._reput.start_from(before_begin_index, self._replica.log.ledger_begin_pos)
+        self._reput.committed_index = before_begin_index
+        self._replica.applied_index = before_begin_index
+        self._is_clearing = True
+        self._clear_queues()
+
     # -- AppliedEntries of reput -------------------------------------------------------------------------------
 
     def arrived(self, requests: list[DispatchRequest]) -> None:
@@ -382,23 +413,6 @@ class MessageStore:
 
     # -- inside ------------------------------------------------------------------------------------------------
 
-    @property
-    def _abort_path(self) -> str:
-        return f"{self.config.store_path_root_dir}/abort"
-
-    def _mark_running(self) -> None:
-        """Makes the abort file, and removes what only a clean stop may leave."""
-        disk, root = self._disk, self.config.store_path_root_dir
-        disk.make_directory(root)
-        self.stopped_cleanly = not disk.exists(self._abort_path)
-        java_checkpoint = f"{self.config.ledger_directory}/checkpoint"
-        if disk.exists(java_checkpoint):
-            disk.unlink(java_checkpoint)
-            disk.sync_directory(self.config.ledger_directory)
-        if self.stopped_cleanly:
-            disk.open(self._abort_path, create=True).close()
-            disk.sync_directory(root)
-
     def _recover(self) -> None:
         ledger = self._replica.log
 
@@ -417,9 +431,15 @@ class MessageStore:
                 return
             log.warning("ConsumeQueues are damaged, all are built anew from the log fault=%s", fault)
         self._queues.delete_all()
-        begin = ledger.ledger_begin_index
-        begin_pos = ledger.pos_at(begin) if begin <= ledger.ledger_end_index else 0
-        self._reput.start_from(Index(begin - 1), begin_pos)
+        self._reput.start_from(Index(ledger.ledger_begin_index - 1), ledger.ledger_begin_pos)
+
+    def _clear_queues(self) -> None:
+        """Once no job writes to them."""
+        if self._is_clearing and not self._flusher.is_busy:
+            self._queues.delete_all()
+            self._is_clearing = False
+            if self._reput.is_behind:
+                self._runtime.reput_wanted()
 
     def _capture(self) -> Checkpoint | None:
         if not self._state.is_whole:

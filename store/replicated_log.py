@@ -16,6 +16,16 @@ class Ledger(Protocol):
     @property
     def ledger_begin_index(self) -> Index: ...
     @property
+    def ledger_begin_pos(self) -> Pos:
+        """Where the first entry lies, or will lie."""
+        ...
+
+    @property
+    def first_file_last_index(self) -> Index | None:
+        """The last entry of the oldest data file, None if the log ends in that file."""
+        ...
+
+    @property
     def ledger_end_index(self) -> Index: ...
     @property
     def ledger_end_pos(self) -> Pos: ...
@@ -68,4 +78,8 @@ class ReplicatedLog(Protocol):
         """All or none; raises DiskError with the log unchanged. `on_done` is never called within. `head_kind`: of the
         first entry, where it differs from that of the others.
         """
+        ...
+
+    def delete_first_file(self, now_ms: int) -> bool:
+        """Deletes the oldest data file. Whether that has begun: one goes at a time."""
         ...

@@ -54,7 +54,23 @@ class ScheduleMessageService:
     def stop(self) -> None:
         """Serving has begun or ended: whatever is under way shows when it is applied, or never was."""
         self.last_index = None
+        self._queue_count = -1  # queues may be other ones than before
         self._heads.clear()
+
+    def first_waiting_pos(self) -> int | None:
+        """Physical offset of the first message that is not delivered yet, on any member; None if none waits. Raises
+        StoreDamagedError, DiskError.
+        """
+        self._find_levels()
+        positions: list[int] = []
+        for level, queue in self._levels:
+            offset = max(self._tables.delay_offset_table.offset(level), queue.min_offset)
+            if offset < queue.max_offset:
+                unit = queue.unit(offset)
+                if unit is None:
+                    raise self._damaged(level, f"unit {offset} cannot be read")
+                positions.append(unit[0])
+        return min(positions, default=None)
 
     def applied(self, applied_index: Index, now_ms: int) -> None:
         """Entries up to there are applied, and the table is settled: if the batch is, the next one follows."""

@@ -74,6 +74,13 @@ class StoreConfig:
     max_transfer_count_on_message_in_disk: int = 8
     # A message this far behind the newest counts as cold: RocketMQ takes 40 % of the machine's memory.
     access_message_in_memory_max_size: int = 1 << 30
+    # Data files whose newest message is older go at the hours of `delete_when`, and at any hour when more of the disk
+    # is used than the ratio says, in percent.
+    file_reserved_time_ms: int = 72 * _H
+    delete_when: frozenset[int] = frozenset({4})
+    disk_max_used_space_ratio: int = 75
+    clean_resource_interval_ms: int = 10_000
+
     max_filter_message_size: int = 16_000  # bytes of units that one pull looks at
 
     delay_levels: Mapping[int, int] = field(default_factory=lambda: DELAY_LEVELS)

@@ -19,7 +19,7 @@ from store.consume_queue_store import ConsumeQueueStore
 from store.exports import ExportJob, Versions, versions_of
 from store.layout.checkpoint import StoreCheckpoint
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE
-from store.state.state_tables import StateTables
+from store.state.state_machine import StateMachine
 from store.store_config import StoreConfig
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class StoreFlusher:
         config: StoreConfig,
         disk: Disk,
         queues: ConsumeQueueStore,
-        tables: StateTables,
+        state: StateMachine,
         capture: Capture,
         submit: Callable[[DiskJob], None],
         checkpoint_index: Index,
@@ -57,7 +57,7 @@ class StoreFlusher:
         self._config = config
         self._disk = disk
         self._queues = queues
-        self._tables = tables
+        self._state = state
         self._capture = capture
         self._submit = submit
         self._job: DiskJob | None = None
@@ -67,6 +67,9 @@ class StoreFlusher:
         self._started_ms: int | None = None  # when the first tick came; all intervals count from there
         self._checkpoint_ms = self._flush_ms = self._export_ms = 0
         self.checkpoint_index = checkpoint_index
+        self.capture_number = 0  # of the newest state captured for a checkpoint
+        self.written_number = 0  # of the newest one that is on disk
+        self._wanted_number = 0
 
     @property
     def is_busy(self) -> bool:
@@ -79,11 +82,12 @@ class StoreFlusher:
         if self._started_ms is None:
             self._started_ms = self._checkpoint_ms = self._flush_ms = self._export_ms = now_ms
         config = self._config
-        if self._checkpoint is None and applied_index > self.checkpoint_index:
+        is_wanted = self.written_number < self._wanted_number
+        if self._checkpoint is None and (applied_index > self.checkpoint_index or is_wanted):
             ahead = applied_index - self.checkpoint_index
             waited = now_ms - self._checkpoint_ms
             if waited >= config.flush_consume_queue_thorough_interval_ms or (
-                ahead >= config.checkpoint_entries_max and waited >= _RETRY_MS
+                (ahead >= config.checkpoint_entries_max or is_wanted) and waited >= _RETRY_MS
             ):
                 self._checkpoint_ms = now_ms
                 captured = self._capture()
@@ -100,6 +104,16 @@ class StoreFlusher:
         if job is not None:
             self._job = job
             self._submit(job)
+
+    def want_checkpoint(self) -> None:
+        """Soon, although nothing may have been applied since the last one."""
+        self._wanted_number = self.capture_number + 1
+
+    def begin_anew(self) -> None:
+        """The queues and the state are gone, and so is what was to be written of them."""
+        self._checkpoint = None
+        self._to_flush = []
+        self._exported = None
 
     def job_done(self, job: DiskJob, error: Exception | None) -> None:
         """A DiskError is tried again later, for all of this can be made again. Raises any other error."""
@@ -127,6 +141,7 @@ class StoreFlusher:
             self._settle(job, None)
 
     def _begin_checkpoint(self, captured: Checkpoint) -> None:
+        self.capture_number += 1
         java_checkpoint = StoreCheckpoint(
             physic_msg_timestamp=captured.store_timestamp,
             logics_msg_timestamp=captured.store_timestamp,
@@ -150,10 +165,11 @@ class StoreFlusher:
         )
 
     def _export_job(self, applied_index: Index) -> ExportJob | None:
-        if self._exported == versions_of(self._tables):
+        tables = self._state.tables
+        if not self._state.is_whole or self._exported == versions_of(tables):
             return None
         directory = f"{self._config.store_path_root_dir}/config"
-        return ExportJob(self._disk, directory, self._tables, applied_index, self._exported)
+        return ExportJob(self._disk, directory, tables, applied_index, self._exported)
 
     def _settle(self, job: DiskJob, error: Exception | None) -> None:
         if error is not None:
@@ -164,6 +180,7 @@ class StoreFlusher:
                 self._queues.flush_done(job, succeeded=error is None)
             case CheckpointJob() if error is None:
                 self.checkpoint_index = job.applied_index
+                self.written_number = self.capture_number
                 self._checkpoint = None
             case ExportJob() if error is None:
                 self._exported = job.versions

@@ -48,5 +48,10 @@ class DurableIndex:
         if self.value == from_index - 1:
             self._waiting_since_ms = None
 
+    def begins_behind(self, index: Index) -> None:
+        """The log is empty and begins durably behind the entry at `index`."""
+        self.value = index
+        self._waiting_since_ms = None
+
     def is_stalled(self, now_ms: int, stalled_sync_ms: int) -> bool:
         return self._waiting_since_ms is not None and now_ms - self._waiting_since_ms >= stalled_sync_ms

@@ -3,6 +3,7 @@
     COMPARE   asks whether the peer holds our entry at compare_index; goes back, by the peer's hints, until it does
     TRUNCATE  has the peer cut what conflicts behind that entry, before megabytes are sent that would not fit
     APPEND    pipelines ranges of the log within a byte window; when commits move and nothing carries them, a COMMIT
+    INSTALL_BEGIN  has a peer that ends before our first entry, or parts from our log before it, start there
 
 Each state has its way forward without the peer's help: an unanswered question is asked again after resend_ms, and so is
 COMPARE when nothing was acknowledged for so long. A closed connection, a refusal or a full disk leads back to COMPARE.
@@ -15,7 +16,7 @@ from dledger.core.member_state import MemberState
 from dledger.core.messages import EntryRange, PeerId, PushRequest, PushResponse, PushResult, PushType
 from dledger.core.outbox import Outbox
 from dledger.core.output import LogView
-from dledger.entry import Index, Term
+from dledger.entry import Index, Pos, Term
 
 
 class EntryDispatcher:
@@ -101,10 +102,7 @@ class EntryDispatcher:
         log = self._log
         index = min(index, log.ledger_end_index)
         index = max(index, Index(log.ledger_begin_index - 1))
-        self._enter(PushType.COMPARE)
-        self._compare_index = index
-        self._resend_at_ms = now_ms + self._config.resend_ms
-        self._send_question(PushType.COMPARE, index)
+        self._ask(PushType.COMPARE, index, now_ms)
 
     def _compare_later(self, now_ms: int) -> None:
         self._enter(PushType.COMPARE)
@@ -113,10 +111,17 @@ class EntryDispatcher:
         self._resend_at_ms = now_ms + self._config.resend_ms
 
     def _truncate(self, index: Index, now_ms: int) -> None:
-        self._enter(PushType.TRUNCATE)
+        self._ask(PushType.TRUNCATE, index, now_ms)
+
+    def _install_begin(self, now_ms: int) -> None:
+        self.behind_begin = True
+        self._ask(PushType.INSTALL_BEGIN, Index(self._log.ledger_begin_index - 1), now_ms)
+
+    def _ask(self, push_type: PushType, index: Index, now_ms: int) -> None:
+        self._enter(push_type)
         self._compare_index = index
         self._resend_at_ms = now_ms + self._config.resend_ms
-        self._send_question(PushType.TRUNCATE, index)
+        self._send_question(push_type, index)
 
     def _enter(self, push_type: PushType) -> None:
         self.push_type = push_type
@@ -131,7 +136,16 @@ class EntryDispatcher:
         next_term = next_chain = None
         if push_type is PushType.TRUNCATE:
             next_term, next_chain = log.term_at(Index(index + 1)), log.chain_at(Index(index + 1))
-        self._send(push_type, index, term, chain, next_term=next_term, next_chain=next_chain)
+        begin_pos = log.ledger_begin_pos if push_type is PushType.INSTALL_BEGIN else None
+        self._send(
+            push_type,
+            index,
+            term,
+            chain,
+            next_term=next_term,
+            next_chain=next_chain,
+            begin_pos=begin_pos,
+        )
         self._base_sequence = self._sequence
 
     def _send(
@@ -144,6 +158,7 @@ class EntryDispatcher:
         entries: EntryRange | None = None,
         next_term: Term | None = None,
         next_chain: int | None = None,
+        begin_pos: Pos | None = None,
     ) -> None:
         state = self._state
         self._sequence += 1
@@ -163,6 +178,7 @@ class EntryDispatcher:
                 None,
                 next_term,
                 next_chain,
+                begin_pos,
             ),
         )
 
@@ -177,6 +193,8 @@ class EntryDispatcher:
         while self._write_index <= end_index and self._in_flight_size < config.push_window_size:
             entries = log.range_from(self._write_index, config.push_size_max)
             if entries is None:
+                # They were deleted here before they were sent.
+                self._compare(Index(self._write_index - 1), now_ms)
                 return
             if not in_flight:
                 self._progress_ms = now_ms
@@ -253,6 +271,9 @@ class EntryDispatcher:
         index = self._compare_index
         log = self._log
         self.behind_begin = False
+        if index < log.ledger_begin_index - 1:
+            self._compare(index, now_ms)  # deleted here since it was asked about
+            return
         if self.push_type is PushType.COMPARE and index < min(
             response.ledger_end_index, log.ledger_end_index
         ):
@@ -269,15 +290,20 @@ class EntryDispatcher:
         self._told_committed_index = Index(-1)
 
     def _on_inconsistent(self, response: PushResponse, now_ms: int) -> None:
+        index, log = self._compare_index, self._log
+        # What the peer has deleted it had committed; so has this leader, or it would not lead.
+        peer_index = min(Index(response.ledger_begin_index - 1), log.ledger_end_index)
         if self.push_type is PushType.COMPARE:
-            index = self._compare_index
-            next_index = self._index_before_conflict(response)
-            if next_index >= index or index < self._log.ledger_begin_index:
-                # No way back from here: the peer ends before our first entry, or contradicts itself.
-                self.behind_begin = index < self._log.ledger_begin_index
-                self._compare_later(now_ms)
-                return
-            self._compare(next_index, now_ms)
+            if index < peer_index:
+                self._compare(peer_index, now_ms)
+            elif index < log.ledger_begin_index:
+                self._install_begin(now_ms)
+            elif (next_index := self._index_before_conflict(response)) < index:
+                self._compare(next_index, now_ms)
+            else:
+                self._compare_later(now_ms)  # the peer contradicts itself
+        elif self.push_type is PushType.INSTALL_BEGIN:
+            self._compare_later(now_ms)
         else:
             self._compare(response.ledger_end_index, now_ms)
 

@@ -9,11 +9,13 @@ from dledger.core.durable_index import DurableIndex
 from dledger.core.member_state import MemberState
 from dledger.core.messages import PeerId, PushRequest, PushResponse, PushResult, PushType
 from dledger.core.outbox import Outbox
-from dledger.core.output import LogView, PushedEntries
-from dledger.entry import Index, Term, VerifiedRange, parse_header
+from dledger.core.output import BeginAnew, Cut, LogView, PushedEntries
+from dledger.entry import Index, Pos, Term, VerifiedRange, parse_header
 
 _NO_TERM = Term(-1)
 _NO_INDEX = Index(-1)
+# Their answers tell the leader what this member really holds.
+_COMPARING = (PushType.COMPARE, PushType.INSTALL_BEGIN)
 
 
 class EntryHandler:
@@ -29,6 +31,7 @@ class EntryHandler:
         self._durable = durable
         self._outbox = outbox
         self.is_cutting = False
+        self._begins_behind: Index | None = None  # what is being cut is all, to begin behind this entry
         self.has_no_space = False
         self.start_term()
 
@@ -59,7 +62,10 @@ class EntryHandler:
             self.learn_commit(self._leader_committed_index)
             return  # no answer: the next heartbeat says it again
         if not self._holds_previous(request):
-            self._refuse(request)
+            if request.begin_pos is not None:
+                self._begin_anew(request, request.begin_pos)
+            else:
+                self._refuse(request)
             return
         self._matched_index = max(self._matched_index, request.previous_index)
         self.learn_commit(self._leader_committed_index)
@@ -69,7 +75,7 @@ class EntryHandler:
             case PushType.TRUNCATE if self._next_conflicts(request):
                 self._cut(Index(request.previous_index + 1), request)
             case _:
-                if request.push_type is PushType.COMPARE and self._compared_sequence is None:
+                if request.push_type in _COMPARING and self._compared_sequence is None:
                     self._compared_sequence = request.sequence
                 self._answer(request.push_type, request.sequence, PushResult.SUCCESS)
 
@@ -127,13 +133,41 @@ class EntryHandler:
         self.is_cutting = True
         self._waiting = request
         self._durable.cut(from_index)
-        self._outbox.cut(from_index)
+        self._outbox.cut(Cut(from_index))
 
     def _may_cut(self, from_index: Index) -> bool:
         return from_index > self._state.committed_index and from_index > self._matched_index
 
+    def _begin_anew(self, request: PushRequest, begin_pos: Pos) -> None:
+        """The leader's log begins behind an entry that this one does not hold.
+
+        Nothing that counts is lost by beginning there as well. The leader deletes only what is committed, so all that
+        it holds up to there is; what this log has instead is part of that, or was never committed and never will be.
+        Hence no doubt, and a commit at once: from here on this member knows, as the end of its log, an entry that
+        every later leader must hold too.
+        """
+        index = request.previous_index
+        if index <= self._state.committed_index:
+            if self._log.term_at(index) is None:
+                self._refuse(request)  # late: this log has gone on, and deleted the entry since
+            else:
+                self._outbox.fail(
+                    f"leader {request.leader_id} of term {request.term} begins behind another entry {index} than the "
+                    "one that is committed here"
+                )
+            return
+        self.is_cutting = True
+        self._waiting = request
+        self._begins_behind = index
+        self._durable.cut(Index(index + 1))
+        self._state.commit(index)
+        self._outbox.cut(BeginAnew(index, request.previous_term, request.previous_chain, begin_pos))
+
     def cut_done(self, now_ms: int) -> None:
         self.is_cutting = False
+        if self._begins_behind is not None:
+            self._durable.begins_behind(self._begins_behind)
+            self._begins_behind = None
         request, self._waiting = self._waiting, None
         if request is not None:
             self.on_push(request, now_ms)

@@ -67,6 +67,8 @@ class Member:
         """
         self._config = config
         self._log = log
+        # Only what is committed is ever deleted.
+        committed_index = max(committed_index, Index(log.ledger_begin_index - 1))
         self._state = state = MemberState(config.self_id, hard_state, committed_index, can_vote)
         self._outbox = outbox = Outbox(state)
         self._durable = DurableIndex(log, durable_index, now_ms)
@@ -139,7 +141,7 @@ class Member:
 
     @property
     def peers_behind_begin(self) -> list[PeerId]:
-        """Followers whose log ends before this leader's first entry: they cannot be caught up from this log."""
+        """Followers that are told to begin where this leader's log does: nothing in theirs leads up to it."""
         return [peer for peer, dispatcher in self._dispatchers.items() if dispatcher.behind_begin]
 
     # --- messages and time

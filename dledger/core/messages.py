@@ -73,6 +73,9 @@ class PushType(IntEnum):
     TRUNCATE = 2
     APPEND = 3
     COMMIT = 4
+    INSTALL_BEGIN = (
+        5  # in the place of DLedger's INSTALL_SNAPSHOT: the state is in the log, so none travels apart
+    )
 
 
 class EntryRange(msgspec.Struct, frozen=True, gc=False):
@@ -89,6 +92,7 @@ class EntryRange(msgspec.Struct, frozen=True, gc=False):
 class PushRequest(msgspec.Struct, frozen=True, gc=False):
     """COMPARE: do you hold `previous_*`? TRUNCATE: cut what conflicts behind `previous_index`.
     APPEND: `entries` / `payload` follow `previous_*`. COMMIT: only `committed_index` matters.
+    INSTALL_BEGIN: this log begins, at `begin_pos`, behind `previous_*`; start there unless you hold that entry.
 
     `next_term` and `next_chain` (TRUNCATE) describe the leader's entry at previous_index + 1, or are None when the
     leader has none: a member cuts only what differs from it, never entries that match.
@@ -106,6 +110,7 @@ class PushRequest(msgspec.Struct, frozen=True, gc=False):
     payload: VerifiedRange | None = None
     next_term: Term | None = None
     next_chain: int | None = None
+    begin_pos: Pos | None = None
 
 
 class PushResult(Enum):

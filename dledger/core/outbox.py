@@ -5,6 +5,7 @@ from dledger.core.messages import Message, PeerId
 from dledger.core.output import (
     NOTHING,
     AppendStatus,
+    BeginAnew,
     Completion,
     Cut,
     Envelope,
@@ -12,7 +13,7 @@ from dledger.core.output import (
     PushedEntries,
     RoleChange,
 )
-from dledger.entry import Index, Term
+from dledger.entry import Term
 
 
 class Outbox:
@@ -37,7 +38,7 @@ class Outbox:
         self._held: list[tuple[int, Term, Envelope]] = []
         self._completions: list[Completion] = []
         self._pushed: PushedEntries | None = None
-        self._cut: Cut | None = None
+        self._cut: Cut | BeginAnew | None = None
         self._no_op_wanted = False
         self._fatal: str | None = None
         self._reported_commit = state.committed_index
@@ -76,8 +77,8 @@ class Outbox:
     def append_pushed(self, pushed: PushedEntries) -> None:
         self._pushed = pushed
 
-    def cut(self, from_index: Index) -> None:
-        self._cut = Cut(from_index)
+    def cut(self, cut: Cut | BeginAnew) -> None:
+        self._cut = cut
 
     def want_no_op(self) -> None:
         self._no_op_wanted = True

@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from dledger.core.messages import EntryRange, Message, PeerId
-from dledger.entry import Index, Term, VerifiedRange
+from dledger.entry import Index, Pos, Term, VerifiedRange
 
 
 class Role(Enum):
@@ -34,6 +34,11 @@ class LogView(Protocol):
 
     @property
     def ledger_begin_index(self) -> Index: ...
+    @property
+    def ledger_begin_pos(self) -> Pos:
+        """Where the first entry lies, or will lie."""
+        ...
+
     @property
     def ledger_end_index(self) -> Index: ...
     @property
@@ -106,6 +111,17 @@ class Cut(msgspec.Struct, frozen=True, gc=False):
     from_index: Index
 
 
+class BeginAnew(msgspec.Struct, frozen=True, gc=False):
+    """Remove all entries; the log begins at `begin_pos`, behind an entry that it does not hold. Durable steps like
+    those of a Cut; then call cut_done().
+    """
+
+    before_begin_index: Index
+    before_begin_term: Term
+    before_begin_chain: int
+    begin_pos: Pos
+
+
 class PushedEntries(msgspec.Struct, frozen=True, gc=False):
     """Append the entries of `payload` except its first `skip`, which the log already holds."""
 
@@ -134,7 +150,7 @@ class Output(msgspec.Struct, frozen=True):
     """
 
     hard_state: HardState | None = None  # write in a thread, one at a time; then hard_state_saved(sequence)
-    cut: Cut | None = None
+    cut: Cut | BeginAnew | None = None
     appends: tuple[PushedEntries, ...] = ()
     messages: tuple[Envelope, ...] = ()
     committed_index: Index | None = None

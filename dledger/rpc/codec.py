@@ -103,6 +103,7 @@ class _PushRequest(msgspec.Struct, array_like=True, tag=5, gc=False):
     entries_last_index: _Int63 | None
     entries_last_term: _Int63 | None
     entries_last_chain: _Crc | None
+    begin_pos: _Int63 | None = None  # the field is newer than the rest of version 1
 
 
 class _PushResponse(msgspec.Struct, array_like=True, tag=6, gc=False):
@@ -249,6 +250,7 @@ def _push_to_wire(message: PushRequest) -> _PushRequest:
         last_index,
         last_term,
         last_chain,
+        message.begin_pos,
     )
 
 
@@ -273,6 +275,8 @@ def _push_from_wire(wire: _PushRequest, payload_size: int) -> PushRequest:
         raise RemoteProtocolError(
             f"{payload_size} bytes behind a {wire.push_type.name} without an entry range"
         )
+    if (wire.begin_pos is not None) != (wire.push_type is PushType.INSTALL_BEGIN):
+        raise RemoteProtocolError(f"{wire.push_type.name} with begin_pos {wire.begin_pos}")
     return PushRequest(
         wire.push_type,
         Term(wire.term),
@@ -286,4 +290,5 @@ def _push_from_wire(wire: _PushRequest, payload_size: int) -> PushRequest:
         None,
         None if wire.next_term is None else Term(wire.next_term),
         wire.next_chain,
+        None if wire.begin_pos is None else Pos(wire.begin_pos),
     )

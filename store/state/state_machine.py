@@ -19,16 +19,20 @@ from store.state.state_tables import StateTables
 
 # Of a full-state part's message around its data.
 _PART_OVERHEAD = 512
+_NO_INDEX = Index(-1)
 
 
 class StateMachine:
     """Invariant: if `is_whole`, the tables are those of every member that has applied the same entries."""
 
-    def __init__(self, *, is_whole: bool) -> None:
-        """`is_whole`: the log begins with its first entry, so what is applied from there is all there is."""
+    def __init__(self, *, is_whole: bool, before_begin_index: Index = _NO_INDEX) -> None:
+        """`is_whole`: the log begins with its first entry, so what is applied from there is all there is. Else it
+        begins behind `before_begin_index`.
+        """
         self.tables = StateTables()
         self.full_state_log = FullStateLog()
         self.is_whole = is_whole
+        self._before_begin_index = before_begin_index
         # Index, timestamp, changes; None for changes: the no-op of a new term.
         self._kept: list[tuple[Index, int, list[StateChange] | None]] = []
         self._to_write: deque[FullStatePart] = deque()
@@ -40,6 +44,16 @@ class StateMachine:
         self.full_state_log.unpack(full_state_log)
         self.is_whole = True
 
+    def begin_anew(self, before_begin_index: Index) -> None:
+        """The log begins with a later entry than before. The tables stay as they were, to be looked at, until a
+        full-state record takes their place.
+        """
+        self.full_state_log = FullStateLog()
+        self.is_whole = False
+        self._before_begin_index = before_begin_index
+        self._kept.clear()
+        self.stop_writing()
+
     def apply(self, body: bytes, index: Index, pos: int, timestamp: int) -> list[QueueRow]:
         """One state entry: its message's body and storeTimestamp (ms), its index and position. Returns queues to be
         known from now on, with their offsets. Raises StateRecordError.
@@ -48,6 +62,9 @@ class StateMachine:
         if isinstance(record, FullStatePart):
             full_state = self.full_state_log.add(record, pos)
             if full_state is None or self.is_whole:
+                return []
+            # Its parts may lie far behind what it speaks of: changes in between are gone with the log's beginning.
+            if full_state.applied_index < self._before_begin_index:
                 return []
             return self._take(full_state)
         if self.is_whole:

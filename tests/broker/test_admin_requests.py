@@ -250,3 +250,10 @@ def test_a_change_under_way_when_the_member_steps_down_has_an_unknown_outcome(br
     assert answer is not None
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "outcome unknown" in (answer.remark or "")
+
+
+def test_expired_files_are_deleted_by_hand(broker: OneBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(broker.store, "delete_expired_files", lambda: asked.append(True))
+    assert broker.ask(RequestCode.DELETE_EXPIRED_COMMITLOG, {}).code == ResponseCode.SUCCESS
+    assert asked == [True]

@@ -13,6 +13,7 @@ from broker.broker_config import (
     load_broker_config,
     read_broker_config,
 )
+from broker.server import store_config
 from namesrv.namesrv_config import NAMESRV_SETTINGS
 from remoting.configuration import ConfigError, parse_properties
 
@@ -49,6 +50,21 @@ def test_an_ack_means_synced_unless_the_conf_says_otherwise() -> None:
 def test_both_spellings_of_the_file_size_count() -> None:
     assert read("mapedFileSizeCommitLog=16777216")[0].store.mapped_file_size_commit_log == 16777216
     assert read("mappedFileSizeCommitLog=16777216")[0].store.mapped_file_size_commit_log == 16777216
+
+
+def test_retention_is_rocketmqs() -> None:
+    store = store_config(read()[0])
+    assert (store.file_reserved_time_ms, store.delete_when) == (72 * 3_600_000, frozenset({4}))
+    assert store.disk_max_used_space_ratio == 75
+    store = store_config(read("fileReservedTime=1\ndeleteWhen=03;15\ndiskMaxUsedSpaceRatio=60")[0])
+    assert (store.file_reserved_time_ms, store.delete_when) == (3_600_000, frozenset({3, 15}))
+    assert store.disk_max_used_space_ratio == 60
+
+
+@pytest.mark.parametrize("hours", ["24", "", "4,5", "night", "-1"])
+def test_hours_that_are_none_are_refused(hours: str) -> None:
+    with pytest.raises(ConfigError, match="deleteWhen"):
+        read(f"deleteWhen={hours}")
 
 
 def test_peers_can_be_dialled_elsewhere() -> None:

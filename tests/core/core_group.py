@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dledger.core.member import Member
 from dledger.core.member_config import MemberConfig
 from dledger.core.messages import Message, PeerId, PushRequest
-from dledger.core.output import AppendStatus, Cut, HardState, Output, Role
+from dledger.core.output import AppendStatus, BeginAnew, Cut, HardState, Output, Role
 from dledger.entry import EntryKind, Index, Term
 
 Trace = Callable[[PeerId, Output], None]
@@ -24,7 +24,7 @@ class Node:
     hard_state: HardState  # as it is on disk
     member: Member | None = None
     saving: HardState | None = None
-    cutting: Cut | None = None
+    cutting: Cut | BeginAnew | None = None
     fatal: str | None = None
     results: list[tuple[object, AppendStatus]] = field(default_factory=list)
 
@@ -137,7 +137,7 @@ class CoreGroup:
         if output.cut is not None:
             assert node.cutting is None, "one cut at a time"
             node.cutting = output.cut
-            node.log.cut(output.cut.from_index)
+            node.log.carry_out(output.cut)
         for pushed in output.appends:
             assert node.cutting is None, "no append while a cut is under way"
             node.log.append_range(pushed.payload, pushed.skip)

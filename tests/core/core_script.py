@@ -33,7 +33,7 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from dledger.core.output import HardState, Output
+from dledger.core.output import Cut, HardState, Output
 from dledger.entry import Index, Term
 
 
@@ -172,8 +172,12 @@ def describe(node_id: PeerId, output: Output) -> list[str]:
     if (state := output.hard_state) is not None:
         doubted = " doubted" if state.doubted else ""
         lines.append(f"{node_id} persist term={state.curr_term} vote_for={state.curr_vote_for}{doubted}")
-    if output.cut is not None:
+    if isinstance(output.cut, Cut):
         lines.append(f"{node_id} cut from={output.cut.from_index}")
+    elif output.cut is not None:
+        lines.append(
+            f"{node_id} begins behind={output.cut.before_begin_term}/{output.cut.before_begin_index}"
+        )
     lines += [
         f"{node_id} append {pushed.payload.first_index + pushed.skip}..{pushed.payload.last_index}"
         for pushed in output.appends

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dledger.core.messages import EntryRange
-from dledger.core.output import Batch
+from dledger.core.output import Batch, BeginAnew, Cut
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
     GENESIS_CHAIN,
@@ -42,6 +42,10 @@ class MemoryLog:
     @property
     def ledger_end_term(self) -> Term:
         return self._terms[-1] if self._terms else Term(-1)
+
+    @property
+    def ledger_begin_pos(self) -> Pos:
+        return Pos(self._positions[self.ledger_begin_index])
 
     def term_at(self, index: Index) -> Term | None:
         if not self.ledger_begin_index - 1 <= index <= self.ledger_end_index:
@@ -107,6 +111,23 @@ class MemoryLog:
             header = parse_header(payload.buffer, start)
             assert header.pos == self._positions[-1], "the same position"
             self._add(bytes(payload.buffer[start:end]))
+
+    def carry_out(self, cut: Cut | BeginAnew) -> None:
+        if isinstance(cut, Cut):
+            self.cut(cut.from_index)
+        else:
+            self.begin_anew(cut)
+
+    def begin_anew(self, begin: BeginAnew) -> None:
+        """At once, as cut()."""
+        count = begin.before_begin_index + 1
+        self.log_generation += 1
+        self._entries = [b""] * count
+        self._terms = [begin.before_begin_term] * count
+        self._chains = [begin.before_begin_chain] * count
+        self._positions = [begin.begin_pos] * (count + 1)
+        self.ledger_begin_index = Index(count)
+        self.durable_index = begin.before_begin_index
 
     def cut(self, from_index: int) -> None:
         """At once; the generation rises as with a real cut."""

@@ -7,8 +7,8 @@ from random import Random
 from core_group import CoreGroup, Node
 
 from dledger.core.messages import PeerId, VoteResponse, VoteResult
-from dledger.core.output import AppendStatus, Output, Role
-from dledger.entry import Index, Term
+from dledger.core.output import AppendStatus, BeginAnew, Cut, Output, Role
+from dledger.entry import Index, Term, parse_header
 
 
 @dataclass
@@ -21,6 +21,8 @@ class Counts:
     losses: int = 0  # crashes that took acknowledged entries with them
     acknowledged: int = 0
     unknown: int = 0
+    deletions: int = 0
+    begins_anew: int = 0
 
 
 @dataclass
@@ -41,10 +43,13 @@ class Judge:
             assert known == node_id, f"{known} and {node_id} both lead term {change.term}"
             self.counts.elections += 1
             self._leader_has_all_committed(node)
-        if output.cut is not None:
+        if isinstance(output.cut, Cut):
             assert output.cut.from_index > node.up.committed_index, "a committed entry is cut"
             self.counts.cuts += 1
-        if output.committed_index is not None:
+        elif output.cut is not None:
+            self._begin_is_committed(output.cut)
+            self.counts.begins_anew += 1
+        if output.committed_index is not None and not isinstance(output.cut, BeginAnew):
             self._commits_agree(node, output.committed_index)
         for completion in output.completions:
             if completion.status is AppendStatus.SUCCESS:
@@ -54,14 +59,22 @@ class Judge:
             else:
                 self.counts.unknown += 1
 
+    def _begin_is_committed(self, begin: BeginAnew) -> None:
+        index = begin.before_begin_index
+        assert index < len(self.committed), f"a log begins behind entry {index}, which is not committed"
+        header = parse_header(self.committed[index])
+        assert (header.term, header.chain_crc) == (begin.before_begin_term, begin.before_begin_chain)
+
     def _leader_has_all_committed(self, node: Node) -> None:
-        for index, entry in enumerate(self.committed):
+        begin = node.log.ledger_begin_index
+        assert begin <= len(self.committed), f"{node.node_id} leads, and has deleted what is not committed"
+        for index, entry in enumerate(self.committed[begin:], begin):
             assert index <= node.log.ledger_end_index, f"{node.node_id} leads without committed entry {index}"
             assert node.log.entry(index) == entry, f"{node.node_id} leads with another entry {index}"
 
     def _commits_agree(self, node: Node, committed_index: Index) -> None:
         assert committed_index <= node.log.ledger_end_index, "a commit beyond the end"
-        for index in range(committed_index + 1):
+        for index in range(node.log.ledger_begin_index, committed_index + 1):
             if index < len(self.committed):
                 assert self.committed[index] == node.log.entry(index), f"two entries {index} are committed"
             else:
@@ -105,6 +118,9 @@ class Soup:
         self._link_changes = self.random.choice((0.004, 0.02))
         self._tick_ms = self.random.choice(((1, 5, 10, 20), (10, 40, 100, 200)))
         self._cut_off: set[tuple[PeerId, PeerId]] = set()
+        # Of its own dice, so that what else happens in a seed does not depend on it.
+        self._deletion_random = Random(f"{seed}/deletions")
+        self._deletions = self._deletion_random.choice((0.0, 0.01, 0.05))
         for node_id in self.group.ids:
             self.group.start(node_id)
 
@@ -123,6 +139,8 @@ class Soup:
         for _ in range(steps):
             self._just_voted = None
             self._step()
+            if self._deletion_random.random() < self._deletions:
+                self._delete(self._deletion_random.choice(self.group.ids))
             # Where it hurts: a vote is out, and the voter forgets all that it did not save.
             if self._just_voted is not None and self.random.random() < self._vote_crashes:
                 self._crash(self._just_voted, closing=0.0)
@@ -186,6 +204,18 @@ class Soup:
         else:
             for _ in range(random.randint(1, self._burst_max)):
                 self._deliver()
+
+    def _delete(self, node_id: PeerId) -> None:
+        """Each member decides for itself what it still keeps of the committed entries that are on its disk."""
+        node = self.group.nodes[node_id]
+        log = node.log
+        if node.member is None or node.cutting is not None:
+            return
+        last_index = min(node.member.committed_index, log.durable_index)
+        if last_index >= log.ledger_begin_index:
+            index = self._deletion_random.randint(log.ledger_begin_index, last_index)
+            log.ledger_begin_index = Index(index + 1)
+            self.judge.counts.deletions += 1
 
     def _append(self, node_id: PeerId) -> None:
         group, random = self.group, self.random
@@ -260,5 +290,6 @@ class Soup:
         """What a power loss under ASYNC_FLUSH takes: entries that were acknowledged from the page cache."""
         node = self.group.nodes[node_id]
         self.judge.counts.losses += 1
-        node.log.lose_durable(self.random.randint(0, node.log.ledger_end_index + 1))
+        count_max = node.log.ledger_end_index + 1 - node.log.ledger_begin_index
+        node.log.lose_durable(self.random.randint(0, count_max))
         node.hard_state = replace(node.hard_state, doubted=True)

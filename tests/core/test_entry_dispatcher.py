@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from memory_log import MemoryLog
 
 from dledger.core.messages import PushRequest, PushResponse, PushResult, PushType
-from dledger.core.output import NOTHING, HardState
+from dledger.core.output import NOTHING, BeginAnew, HardState
 from dledger.entry import Index, Term
 
 RESEND_MS = 1000
@@ -182,28 +182,113 @@ def test_a_peer_that_lost_what_it_acknowledged_is_not_counted_for_it():
     assert group.nodes["n0"].up.committed_index == 0
 
 
-def test_a_peer_that_ends_before_the_leaders_first_entry_is_named_and_asked_on():
-    group = CoreGroup(("n0", "n1", "n2"))
-    group.nodes["n0"].log = MemoryLog([1] * 10, begin_index=6)
-    group.nodes["n1"].log = MemoryLog([1] * 10)
-    group.nodes["n2"].log = MemoryLog([1] * 3)
-    for node_id in group.ids:
+def _group_of_logs(*logs):
+    """n0 leads; whoever else holds what."""
+    group = CoreGroup([f"n{number}" for number in range(len(logs))])
+    for node_id, log in zip(group.ids, logs, strict=True):
+        group.nodes[node_id].log = log
         group.start(node_id)
     group.now_ms = 40
     group.tick("n0")
+    return group
+
+
+@pytest.mark.parametrize("held", [0, 3, 5])
+def test_a_peer_that_ends_before_the_leaders_first_entry_begins_where_the_leader_does(held):
+    group = _group_of_logs(MemoryLog([1] * 10, begin_index=6), MemoryLog([1] * 10), MemoryLog([1] * held))
     group.run(300)
     assert group.leader() == "n0"
-    assert group.nodes["n0"].up.peers_behind_begin == ["n2"]
-    _drop(group)
-    group.settle()
+    log = group.nodes["n2"].log
+    assert (log.ledger_begin_index, log.ledger_end_index) == (6, 10)
+    assert group.nodes["n2"].up.committed_index == 10
+    assert group.nodes["n0"].up.peers_behind_begin == []
+
+
+def test_a_peer_that_parts_from_the_log_before_its_first_entry_begins_there_too():
+    theirs = MemoryLog([0] * 4 + [1] * 9)
+    group = _group_of_logs(MemoryLog([0] * 4 + [2] * 6, begin_index=7), MemoryLog([0] * 4 + [2] * 6), theirs)
+    group.run(300)
+    assert group.leader() == "n0"
+    assert (theirs.ledger_begin_index, theirs.ledger_end_index) == (7, 10)
+
+
+def test_a_peer_that_has_to_begin_anew_is_named_until_it_has_and_is_asked_with_pauses():
+    logs = [MemoryLog([1] * 10, begin_index=6), MemoryLog([1] * 10, begin_index=6), MemoryLog([1] * 3)]
+    group = _group_of_logs(*logs)
+    group.crash("n2")
+    group.run_until(lambda: group.leader() is not None)
+    leader = group.leader()
+    group.start("n2")
+    group.connect(leader, "n2")
     asked = []
-    group.trace = lambda _, output: asked.extend(
-        envelope.message.previous_index
-        for envelope in output.messages
-        if envelope.to == "n2" and isinstance(envelope.message, PushRequest)
-    )
+
+    def trace(node_id, output):
+        if isinstance(output.cut, BeginAnew):
+            group.hung.add(node_id)  # its disk does not finish
+        asked.extend(
+            envelope.message.push_type
+            for envelope in output.messages
+            if envelope.to == "n2" and isinstance(envelope.message, PushRequest)
+        )
+
+    group.trace = trace
     group.run(3000)
-    assert 0 < len(asked) <= 2 * 3 + 2  # neither given up nor asked without pause
+    assert group.leader() == leader
+    assert group.nodes[leader].up.peers_behind_begin == ["n2"]
+    assert asked.count(PushType.INSTALL_BEGIN) == 1
+    assert 0 < len(asked) <= 6
+    group.hung.clear()
+    group.run(1200)
+    assert group.nodes["n2"].up.committed_index == 10
+    assert group.nodes[leader].up.peers_behind_begin == []
+
+
+def test_entries_deleted_before_they_were_sent_lead_back_to_the_question_where_to_begin():
+    group = _group(push_size_max=1, push_window_size=1)
+    group.hung.add("n1")
+    for number in range(6):
+        group.append("n0", [b"x"], number)
+    group.run(50)
+    leader = group.nodes["n0"]
+    assert leader.up.committed_index == 6
+    _drop(group)
+    leader.log.ledger_begin_index = Index(5)
+    group.hung.clear()
+    group.run(2500)
+    log = group.nodes["n1"].log
+    assert (log.ledger_begin_index, log.ledger_end_index) == (5, 6)
+    assert group.nodes["n1"].up.committed_index == 6
+
+
+def test_a_begin_that_moves_while_a_question_is_on_its_way_is_no_trouble():
+    group = _group()
+    for number in range(6):
+        group.append("n0", [b"x"], number)
+    group.settle()
+    group.run(50)
+    group.crash("n2", keep=100)
+    group.nodes["n2"].log.cut(3)
+    group.start("n2")
+    group.connect("n0", "n2")
+    group.deliver("n0", "n2")  # COMPARE
+    group.nodes["n0"].log.ledger_begin_index = Index(6)
+    group.settle()
+    group.run(1100)
+    log = group.nodes["n2"].log
+    assert (log.ledger_begin_index, log.ledger_end_index) == (6, 6)
+
+
+def test_a_peer_that_has_deleted_more_than_its_leader_is_compared_where_it_begins():
+    longer = MemoryLog([1] * 10, begin_index=9)
+    group = _group_of_logs(MemoryLog([1] * 10), MemoryLog([1] * 10), longer)
+    group.run(300)
+    assert group.leader() == "n0"
+    assert (longer.ledger_begin_index, longer.ledger_end_index) == (9, 10)
+    group.append("n0", [b"x"], 1)
+    _drop(group)
+    group.nodes["n2"].log.ledger_begin_index = Index(11)
+    group.run(2500)
+    assert longer.ledger_end_index == 11
 
 
 _runs = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), max_size=4).map(

@@ -16,8 +16,8 @@ from dledger.core.messages import (
     PushResult,
     PushType,
 )
-from dledger.core.output import NOTHING, Cut, Envelope, HardState, Output, PushedEntries
-from dledger.entry import Index, Term
+from dledger.core.output import NOTHING, BeginAnew, Cut, Envelope, HardState, Output, PushedEntries
+from dledger.entry import Index, Pos, Term
 
 CONFIG = MemberConfig(self_id="n1", peers=("n0", "n1", "n2"))
 TERM = Term(4)
@@ -68,7 +68,7 @@ class Follower:
     def step(self, request):
         output = self.member.step(request, 10)
         if output.cut is not None:
-            self.log.cut(output.cut.from_index)
+            self.log.carry_out(output.cut)
         for pushed in output.appends:
             self.log.append_range(pushed.payload, pushed.skip)
         return output
@@ -302,3 +302,53 @@ def test_doubt_does_not_end_with_entries_of_earlier_terms():
     follower.push(PushType.APPEND, 0, committed_index=2)
     follower.sync()
     assert follower.member.doubted
+
+
+def _install(follower, index, begin_pos=4096, **fields):
+    return follower.push(PushType.INSTALL_BEGIN, index, begin_pos=Pos(begin_pos), **fields)
+
+
+def test_it_begins_behind_an_entry_that_it_does_not_hold_and_answers_when_that_is_durable():
+    follower = Follower([1], [1, 1, 2, 3])
+    chain = follower.theirs.chain_at(Index(2))
+    output = _install(follower, 2, committed_index=3)
+    begin = BeginAnew(Index(2), Term(2), chain, Pos(4096))
+    assert output == Output(cut=begin, committed_index=Index(2))
+    assert follower.member.durable_index == 0
+    answer = follower.member.cut_done(12)
+    (envelope,) = answer.messages
+    response = envelope.message
+    assert (response.push_result, response.durable_index) == (PushResult.SUCCESS, 2)
+    assert (response.ledger_begin_index, response.ledger_end_index) == (3, 2)
+
+
+def test_it_does_not_begin_anew_behind_an_entry_that_it_holds():
+    follower = Follower([1, 1, 2], [1, 1, 2, 3])
+    output = _install(follower, 2, committed_index=2)
+    assert output.cut is None
+    assert output.committed_index == 2
+
+
+def test_a_late_request_to_begin_anew_takes_nothing_that_has_come_since():
+    follower = Follower([1, 1, 2, 3], [1, 1, 2, 3])
+    follower.push(PushType.COMPARE, 3, committed_index=3)
+    follower.log.ledger_begin_index = Index(3)
+    output = _install(follower, 0, committed_index=0)
+    assert (output.cut, output.fatal) == (None, None)
+    assert output.messages[0].message.push_result is PushResult.INCONSISTENT_STATE
+
+
+def test_to_begin_behind_another_entry_than_the_committed_one_stops_it():
+    follower = Follower([1, 1, 2], [1, 1, 3])
+    follower.push(PushType.COMPARE, 1, committed_index=1)
+    follower.theirs = MemoryLog([2, 2])
+    assert _install(follower, 1).fatal is not None
+
+
+def test_what_was_acknowledged_before_it_began_anew_is_not_said_again():
+    follower = Follower([1, 1], [1, 1, 2, 3])
+    generation = follower.log.log_generation
+    _install(follower, 2)
+    assert follower.member.synced(Index(1), generation, 12) == NOTHING
+    follower.member.cut_done(13)
+    assert follower.member.durable_index == 2

@@ -212,7 +212,7 @@ NOT_YET: dict[str, frozenset[int]] = {
     "issue 5: correction of offsets": frozenset({308}),
     "issue 5: check of a client's configuration": frozenset({46}),
     "issue 5: broker and name server configuration": frozenset({25, 26, 318, 319}),
-    "issue 5: clean-up orders": frozenset({306, 316, 329}),
+    "issue 5: clean-up orders": frozenset({306, 316}),
     "issue 5: tables that a slave copies": frozenset({43, 45, 907}),
     "a later issue: timer messages": frozenset({60, 61, 370}),
     "a later issue: request and reply": frozenset({325, 326}),
@@ -226,4 +226,5 @@ DLEDGER_NOT_YET = "a later issue: Java's DLedger peer protocol (our peers speak 
 
 # Sent by the recorder to be refused; such a frame has no values beyond its header.
 UNKNOWN_CODES = frozenset({-31073, 3442, 23352, 88888, 99999})
-TYPED_CODES = frozenset(code for code, _ in (*HEADERS, *BODIES)) | UNKNOWN_CODES
+EMPTY_CODES = frozenset({329})  # neither fields nor a body, in both directions
+TYPED_CODES = frozenset(code for code, _ in (*HEADERS, *BODIES)) | UNKNOWN_CODES | EMPTY_CODES

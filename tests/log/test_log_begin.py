@@ -4,12 +4,14 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
+import orjson
 import pytest
 from crash_disk import CrashDisk
 from test_log_recovery import mark
 from test_log_store import DATA, FILE_SIZE, append, config, cut, facts, fill, run, sync
 
 from disk.real_disk import RealDisk
+from disk.slots import Slots
 from dledger.entry import Index, Pos, Term
 from dledger.log.errors import LedgerDamagedError
 from dledger.log.log_store import LogStore
@@ -211,6 +213,23 @@ def test_a_sync_from_before_says_nothing_about_a_log_that_began_anew() -> None:
     assert log.durable_index == 20
     sync(log)
     assert log.durable_index == 21
+
+
+def test_a_mark_of_before_begins_could_move_is_read() -> None:
+    disk = CrashDisk()
+    log = filled(disk)
+    before = facts(log)
+    log.close(clean=True)
+    slots = Slots(disk, "store/dledger-n0/pydledger/synced-mark")
+    assert slots.payload is not None
+    fields = orjson.loads(slots.payload)
+    del fields["begin_pos"]
+    slots.write(orjson.dumps(fields))
+    slots.close()
+    again = LogStore.open(disk, config())
+    assert facts(again) == before
+    delete_first_file(again)
+    assert again.ledger_begin_pos == FILE_SIZE
 
 
 def test_begins_move_on_a_real_disk(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ class Journal:
     committed_indexes: list[Index] = field(default_factory=list)
     roles: list[RoleChange] = field(default_factory=list)
     cuts: list[Index] = field(default_factory=list)
+    begun_behind: list[Index] = field(default_factory=list)
 
     def no_op(self, term: Term) -> NoOp:
         return NoOp(term)
@@ -55,6 +56,9 @@ class Journal:
 
     def log_cut(self, from_index: Index) -> None:
         self.cuts.append(from_index)
+
+    def log_began_anew(self, before_begin_index: Index) -> None:
+        self.begun_behind.append(before_begin_index)
 
 
 class VirtualMember:

@@ -1,8 +1,10 @@
 """Every peer message as bytes and back: one table, fed whole, byte by byte and with a tail."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from peer_connections import connected_pair
 
 from dledger.core.messages import (
@@ -66,6 +68,12 @@ CASES: list[tuple[PeerMessage, bytes]] = [
             8,
             next_term=Term(7),
             next_chain=-1,
+        ),
+        b"",
+    ),
+    (
+        PushRequest(
+            PushType.INSTALL_BEGIN, Term(7), "n0", Index(5), Term(1), 3, Index(9), 8, begin_pos=Pos(1 << 40)
         ),
         b"",
     ),
@@ -186,6 +194,10 @@ MESSAGES: st.SearchStrategy[PeerMessage] = st.one_of(
         st.none(),
         st.none() | term,
         st.none() | crc,
+    ).map(
+        lambda push: (
+            replace(push, begin_pos=Pos(push.sequence)) if push.push_type is PushType.INSTALL_BEGIN else push
+        )
     ),
     st.builds(
         PushResponse,
@@ -266,3 +278,20 @@ def test_bytes_behind_a_message_that_has_none_are_refused(message: PeerMessage, 
 def test_an_append_is_sent_only_with_the_bytes_it_announces() -> None:
     with pytest.raises(LocalProtocolError, match="11 bytes"):
         encode_message(APPEND, [b"eleven byte"])
+
+
+@pytest.mark.parametrize(
+    ("push_type", "begin_pos"), [(PushType.INSTALL_BEGIN, None), (PushType.COMMIT, Pos(0))]
+)
+def test_rejects_a_begin_without_its_position_and_a_position_without_a_begin(push_type, begin_pos):
+    message = PushRequest(push_type, Term(7), "n0", Index(5), Term(1), 3, Index(5), 8, begin_pos=begin_pos)
+    (frame,) = encode_message(message)
+    with pytest.raises(RemoteProtocolError, match="begin_pos"):
+        decode_message(frame[FRAME_PREFIX.size :], 0)
+
+
+def test_a_push_of_a_member_that_does_not_know_begins_is_read():
+    message = PushRequest(PushType.COMMIT, Term(7), "n0", Index(5), Term(1), 3, Index(5), 8)
+    (frame,) = encode_message(message)
+    values = msgspec.msgpack.decode(frame[FRAME_PREFIX.size :])
+    assert decode_message(msgspec.msgpack.encode(values[:-1]), 0) == message

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from disk.disk import Disk
 from disk.real_disk import RealDisk
@@ -169,12 +170,15 @@ class StoreGroup:
         cq_file_units: int = CQ_FILE_UNITS,
         thorough_interval_ms: int = 60_000,
         checkpoint_entries_max: int = 131_072,
+        **retention: Any,
     ) -> None:
+        """`retention`: further settings of a StoreConfig."""
         self.directory = directory
         self.disk_of = disk_of
         self.cq_file_units = cq_file_units
         self.thorough_interval_ms = thorough_interval_ms
         self.checkpoint_entries_max = checkpoint_entries_max
+        self.retention = retention
         self.random = Random(1)
         self.peers = {f"n{number}": PeerAddress("127.0.0.1", 1 + number) for number in range(size)}
         self.now_ms = START_MS
@@ -208,6 +212,7 @@ class StoreGroup:
             checkpoint_entries_max=self.checkpoint_entries_max,
             flush_consumer_offset_interval_ms=500,
             consume_queue_cache_size=64 * 20,
+            **self.retention,
         )
 
     def start(self, *peer_ids: PeerId) -> None:

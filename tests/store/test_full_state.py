@@ -119,6 +119,12 @@ class TestStateMachineWithoutTheBeginning:
         assert given == rows
         assert machine.is_whole
 
+    def test_a_record_of_a_time_before_the_log_begins_would_leave_a_gap(self) -> None:
+        machine = StateMachine(is_whole=False, before_begin_index=Index(21))
+        for number, body in enumerate(self.full_state("A")):  # of index 20
+            machine.apply(body, Index(31 + number), 0, 3000)
+        assert not machine.is_whole
+
     def test_a_whole_one_leaves_the_record_alone(self) -> None:
         machine = StateMachine(is_whole=True)
         machine.apply(self.changes("A"), Index(1), 0, 1000)

@@ -1,0 +1,205 @@
+"""What is old goes: whole data files of the log, oldest first, and then the ConsumeQueue files that point into them.
+
+Decides what may go and when; how a file goes is the log's business. Each member decides for itself, so members may
+begin at different entries. Nothing goes that is not committed and applied, nor what the newest complete full-state
+record or the newest checkpoint does not stand for, nor a delayed message that is not delivered, nor the file in which
+the log ends. Time and disk are the caller's.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from disk.disk import Disk
+from dledger.entry import ENTRY_HEADER_SIZE, Index
+from message.record_layout import RECORD_SIZE_MIN
+from store.consume_queue import ConsumeQueue
+from store.consume_queue_store import ConsumeQueueStore
+from store.dledger_commit_log import store_timestamp_of
+from store.replicated_log import ReplicatedLog
+from store.store_config import StoreConfig
+
+log = logging.getLogger(__name__)
+
+HourOf = Callable[[int], int]  # ms since the epoch -> hour of the day
+FirstWaitingPos = Callable[[], int | None]  # of delayed messages that are not delivered yet
+
+# RocketMQ's: so many checks delete what has expired, whatever the hour, once somebody has asked for it.
+MANUAL_CHECKS: Final = 20
+# RocketMQ's diskSpaceCleanForciblyRatio and diskSpaceWarningLevelRatio, percent used.
+FORCE_RATIO: Final = 85
+FULL_RATIO: Final = 90
+_MS_PER_HOUR: Final = 3_600_000
+# Of one tick: thousands of queues must not keep the event loop from its sockets.
+_QUEUES_PER_TICK: Final = 100
+
+
+def utc_hour(now_ms: int) -> int:
+    return now_ms // _MS_PER_HOUR % 24
+
+
+class LogRetention:
+    """Invariant: at most one file is being deleted."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        disk: Disk,
+        replica: ReplicatedLog,
+        first_waiting_pos: FirstWaitingPos,
+        hour_of: HourOf,
+    ) -> None:
+        self.disk_full: str | None = None  # why writes are to be refused
+        self._config = config
+        self._disk = disk
+        self._replica = replica
+        self._first_waiting_pos = first_waiting_pos
+        self._hour_of = hour_of
+        self._checked_ms: int | None = None
+        self._manual_checks = 0
+        self._deletes = False  # as the last check has found, until nothing more may go
+        self._by_force = False
+
+    def delete_expired(self) -> None:
+        """By hand: what has expired goes now and not at its hour."""
+        self._manual_checks = MANUAL_CHECKS
+        self._checked_ms = None
+
+    def tick(self, needed_from: Index, now_ms: int) -> None:
+        """`needed_from`: the first entry that something still needs. Raises LedgerError, DiskError."""
+        if self._checked_ms is None or now_ms - self._checked_ms >= self._config.clean_resource_interval_ms:
+            self._checked_ms = now_ms
+            self._check(now_ms)
+        if self._deletes and not self._delete_one(needed_from, now_ms):
+            self._deletes = False
+
+    def _check(self, now_ms: int) -> None:
+        config = self._config
+        free, total = self._disk.free_space(config.ledger_directory)
+        used = 100 * (total - free) / total if total else 0.0
+        if used > FULL_RATIO:
+            if self.disk_full is None:
+                log.error("disk used=%.1f%% limit=%d%%, sends are refused", used, FULL_RATIO)
+            self.disk_full = f"the disk is {used:.1f} % full, the limit is {FULL_RATIO} %"
+        elif self.disk_full is not None:
+            log.info("disk used=%.1f%%, sends are taken again", used)
+            self.disk_full = None
+        self._by_force = used > max(FORCE_RATIO, config.disk_max_used_space_ratio)
+        manual = self._manual_checks > 0
+        if manual:
+            self._manual_checks -= 1
+        self._deletes = (
+            manual
+            or self._by_force
+            or used > config.disk_max_used_space_ratio
+            or self._hour_of(now_ms) in config.delete_when
+        )
+
+    def _delete_one(self, needed_from: Index, now_ms: int) -> bool:
+        """Whether to try again at the next tick: a deletion has begun, or the last one is not done."""
+        ledger = self._replica.log
+        last_index = ledger.first_file_last_index
+        if last_index is None or last_index >= needed_from:
+            return False
+        if not self._by_force:
+            head = ledger.read(ledger.pos_at(last_index) + ENTRY_HEADER_SIZE, RECORD_SIZE_MIN)
+            if now_ms - store_timestamp_of(head) < self._config.file_reserved_time_ms:
+                return False
+        waiting_pos = self._first_waiting_pos()
+        if waiting_pos is not None and waiting_pos < ledger.end_pos_at(last_index):
+            return False
+        if self._replica.delete_first_file(now_ms):
+            log.info(
+                "oldest data file deleted last_index=%d by_force=%s begin_pos=%d",
+                last_index, self._by_force, ledger.ledger_begin_pos,
+            )  # fmt: skip
+        return True
+
+
+class Checkpoints(Protocol):
+    """Of StoreFlusher."""
+
+    checkpoint_index: Index  # applied index of the newest one on disk
+    capture_number: int  # of the newest state captured
+    written_number: int  # of the newest one that is on disk
+
+    def want_checkpoint(self) -> None: ...
+
+
+class Retention:
+    """Of the log and of the queues, in this order."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        disk: Disk,
+        replica: ReplicatedLog,
+        queues: ConsumeQueueStore,
+        checkpoints: Checkpoints,
+        first_waiting_pos: FirstWaitingPos,
+        hour_of: HourOf,
+    ) -> None:
+        self.log = LogRetention(config, disk, replica, first_waiting_pos, hour_of)
+        self._replica = replica
+        self._checkpoints = checkpoints
+        self._queues = QueueRetention(queues, checkpoints)
+
+    def begin_anew(self) -> None:
+        """All queues are gone."""
+        self._queues.begin_anew()
+
+    def tick(self, full_state_index: Index, now_ms: int) -> None:
+        """`full_state_index`: that the newest complete full-state record speaks of. Raises LedgerError, DiskError."""
+        # An entry is needed until its effect is in a checkpoint here, and in a full-state record for the others.
+        last_index = min(full_state_index, self._checkpoints.checkpoint_index)
+        self.log.tick(Index(last_index + 1), now_ms)
+        self._queues.tick(self._replica.log.ledger_begin_pos)
+
+
+class QueueRetention:
+    """Follows the begin of the log. A queue's file goes when a checkpoint is on disk that does not count its units: a
+    start that found fewer files than its checkpoint speaks of would have to build all queues anew.
+    """
+
+    def __init__(self, queues: ConsumeQueueStore, checkpoints: Checkpoints) -> None:
+        self._queues = queues
+        self._checkpoints = checkpoints
+        self._begin_pos = 0  # as it was when the queues were looked at last
+        self._to_correct: deque[ConsumeQueue] = deque()
+        self._corrected: list[tuple[ConsumeQueue, int]] = []  # with their min offsets
+        self._awaited_number: int | None = None  # of a capture that has all of these
+        self._to_clean: deque[tuple[ConsumeQueue, int]] = deque()
+
+    def begin_anew(self) -> None:
+        """All queues are gone."""
+        self._to_correct.clear()
+        self._corrected.clear()
+        self._to_clean.clear()
+        self._awaited_number = None
+
+    def tick(self, begin_pos: int) -> None:
+        """Raises DiskError."""
+        for _ in range(min(_QUEUES_PER_TICK, len(self._to_clean))):
+            queue, min_offset = self._to_clean.popleft()
+            queue.delete_files_before(min_offset)
+        if self._to_correct:
+            self._correct()
+        elif self._awaited_number is not None:
+            if self._checkpoints.written_number >= self._awaited_number:
+                self._awaited_number = None
+                self._to_clean.extend(self._corrected)
+                self._corrected.clear()
+        elif begin_pos != self._begin_pos:
+            self._begin_pos = begin_pos
+            self._to_correct.extend(self._queues)
+
+    def _correct(self) -> None:
+        for _ in range(min(_QUEUES_PER_TICK, len(self._to_correct))):
+            queue = self._to_correct.popleft()
+            queue.correct_min_offset(self._begin_pos + ENTRY_HEADER_SIZE)
+            if queue.has_files_before(queue.min_offset):
+                self._corrected.append((queue, queue.min_offset))
+        if not self._to_correct and self._corrected:
+            self._awaited_number = self._checkpoints.capture_number + 1
+            self._checkpoints.want_checkpoint()

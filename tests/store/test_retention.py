@@ -1,0 +1,286 @@
+"""What is old goes, and nothing that is still needed: data files, ConsumeQueue files, and members that were away."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from store_group import CQ_FILE_UNITS, DATA_FILE_SIZE, HOST, START_MS, StoreGroup, StoreMember, message
+
+from dledger.entry import ENTRY_HEADER_SIZE, Index
+from message.encoder import encode_record
+from store.get_message import GetMessageStatus
+from store.put_message import PutStatus
+from store.retention import FORCE_RATIO, MANUAL_CHECKS, LogRetention, utc_hour
+from store.state.state_record import CommitOffset, PutTopicConfig
+from store.state.table_configs import TopicConfig
+from store.store_config import StoreConfig
+
+HOUR_MS = 3_600_000
+NOON_MS = START_MS - START_MS % (24 * HOUR_MS) + 12 * HOUR_MS
+
+
+@dataclass
+class Files:
+    """Disk, replica and ledger of data files with ten entries each, written an hour after each other."""
+
+    used: int = 10  # percent
+    count: int = 5
+    deleted: int = 0
+    ledger_begin_pos: int = 0
+    refuses: bool = False
+    waiting_pos: int | None = None
+    asked: list[int] = field(default_factory=list)
+
+    @property
+    def log(self) -> "Files":
+        return self
+
+    def free_space(self, path: str) -> tuple[int, int]:
+        return 100 - self.used, 100
+
+    @property
+    def first_file_last_index(self) -> Index | None:
+        return Index(10 * self.deleted + 9) if self.deleted + 1 < self.count else None
+
+    def end_pos_at(self, index: int) -> int:
+        return self.pos_at(index + 1)
+
+    def pos_at(self, index: int) -> int:
+        return index * 1000
+
+    def read(self, pos: int, size: int) -> bytes:
+        hour = (pos - ENTRY_HEADER_SIZE) // 10_000
+        stored_ms = NOON_MS + hour * HOUR_MS
+        return encode_record(
+            *(b"T", 0, 0, 0, 0, 0, 0, HOST, stored_ms, HOST, 0, 0, b"", b"")
+        )[:size]  # fmt: skip
+
+    def delete_first_file(self, now_ms: int) -> bool:
+        if not self.refuses:
+            self.deleted += 1
+        return not self.refuses
+
+
+def retention(files: Files, **settings: object) -> LogRetention:
+    config = StoreConfig(store_path_root_dir="s", ledger_directory="s/d", store_host=HOST, **settings)  # type: ignore[arg-type]
+    return LogRetention(config, files, files, lambda: files.waiting_pos, utc_hour)  # type: ignore[arg-type]
+
+
+def run(log_retention: LogRetention, now_ms: int, needed_from: int = 1000, ticks: int = 10) -> None:
+    for tick in range(ticks):
+        log_retention.tick(Index(needed_from), now_ms + tick)
+
+
+class TestLogRetention:
+    def test_what_has_expired_goes_at_its_hour_oldest_first(self) -> None:
+        files = Files()
+        run(retention(files), NOON_MS + 73 * HOUR_MS - HOUR_MS // 2)
+        assert files.deleted == 0, "it is past noon"
+        four = NOON_MS + 16 * HOUR_MS + 48 * HOUR_MS
+        run(retention(files), four)
+        assert files.deleted == 0, "the oldest is 64 hours old"
+        run(retention(files), four + 24 * HOUR_MS)
+        assert files.deleted == 4, "all but the one in which the log ends"
+
+    @pytest.mark.parametrize(("hours", "deleted"), [(72, 1), (73, 2), (71, 0)])
+    def test_a_file_is_as_old_as_its_last_message(self, hours: int, deleted: int) -> None:
+        files = Files()
+        run(retention(files, delete_when=frozenset(range(24))), NOON_MS + hours * HOUR_MS)
+        assert files.deleted == deleted
+
+    def test_nothing_goes_that_is_still_needed(self) -> None:
+        files = Files()
+        run(retention(files, delete_when=frozenset(range(24))), NOON_MS + 1000 * HOUR_MS, needed_from=29)
+        assert files.deleted == 2
+
+    @pytest.mark.parametrize("used", [10, 89])
+    def test_a_delayed_message_stays_until_it_is_delivered(self, used: int) -> None:
+        files = Files(used=used, waiting_pos=29_999)
+        run(retention(files, delete_when=frozenset(range(24))), NOON_MS + 1000 * HOUR_MS)
+        assert files.deleted == 2
+
+    @pytest.mark.parametrize(("used", "deleted"), [(75, 0), (76, 4)])
+    def test_above_the_ratio_what_has_expired_goes_at_any_hour(self, used: int, deleted: int) -> None:
+        files = Files(used=used)
+        run(retention(files), NOON_MS + 24 * 5 * HOUR_MS)
+        assert files.deleted == deleted
+
+    def test_a_disk_that_fills_up_takes_what_has_not_expired(self) -> None:
+        files = Files(used=FORCE_RATIO + 1)
+        log_retention = retention(files)
+        run(log_retention, NOON_MS, needed_from=25)
+        assert files.deleted == 2
+        assert log_retention.disk_full is None
+
+    def test_a_disk_that_is_nearly_full_refuses_sends_until_it_is_not(self) -> None:
+        files = Files(used=91)
+        log_retention = retention(files)
+        run(log_retention, NOON_MS, needed_from=0)
+        assert log_retention.disk_full == "the disk is 91.0 % full, the limit is 90 %"
+        files.used = 60
+        run(log_retention, NOON_MS + 9_000)
+        assert log_retention.disk_full is not None, "looked at every 10 s"
+        run(log_retention, NOON_MS + 10_000)
+        assert log_retention.disk_full is None
+
+    def test_by_hand_what_has_expired_goes_at_once_and_for_some_checks_more(self) -> None:
+        files = Files()
+        log_retention = retention(files)
+        now_ms = NOON_MS + 72 * HOUR_MS + 2 * HOUR_MS
+        run(log_retention, now_ms)
+        assert files.deleted == 0
+        log_retention.delete_expired()
+        run(log_retention, now_ms + 100)
+        assert files.deleted == 3
+        run(log_retention, now_ms + HOUR_MS)
+        assert files.deleted == 4
+        files.count += 1
+        for check in range(MANUAL_CHECKS):
+            run(log_retention, now_ms + 2 * HOUR_MS + check * 10_000, needed_from=0)
+        run(log_retention, now_ms + 3 * HOUR_MS)
+        assert files.deleted == 4
+
+    def test_a_deletion_that_cannot_begin_yet_is_tried_again(self) -> None:
+        files = Files(refuses=True)
+        log_retention = retention(files, delete_when=frozenset(range(24)))
+        now_ms = NOON_MS + 72 * HOUR_MS
+        run(log_retention, now_ms)
+        files.refuses = False
+        run(log_retention, now_ms + 20, ticks=1)
+        assert files.deleted == 1
+
+
+def expiring(tmp_path: Path, size: int = 3) -> StoreGroup:
+    """Data files go when they are 20 s old; checkpoints come when they are needed."""
+    return StoreGroup(
+        tmp_path,
+        size,
+        checkpoint_entries_max=40,
+        file_reserved_time_ms=20_000,
+        delete_when=frozenset(range(24)),
+        clean_resource_interval_ms=1000,
+    )
+
+
+def fill(group: StoreGroup, member: StoreMember, count: int, topic: str = "T", size: int = 3000) -> None:
+    for _ in range(count):
+        put = member.put(message(topic, body=bytes(size)))
+        group.run_until(lambda: put.statuses == [PutStatus.PUT_OK])  # noqa: B023
+    group.settle()
+
+
+def begin_of(member: StoreMember) -> Index:
+    return member.replica.log.ledger_begin_index
+
+
+def data_files(group: StoreGroup, peer: str) -> list[int]:
+    return sorted(int(path.name) for path in group.root(peer).glob(f"dledger-{peer}/data/*"))
+
+
+def age(group: StoreGroup, member: StoreMember) -> None:
+    """Lets all of it expire, and the leader begin another file."""
+    group.run_for(25_000)
+    fill(group, member, DATA_FILE_SIZE // 3000 + 2, "Fresh")
+    group.run_for(5_000)
+
+
+@pytest.mark.slow
+def test_expired_files_go_on_each_member_and_pulls_below_are_told_where_to_go_on(tmp_path: Path) -> None:
+    group = expiring(tmp_path)
+    group.start()
+    leader = group.lead()
+    fill(group, leader, 4 * CQ_FILE_UNITS + 10)
+    age(group, leader)
+    for peer, member in group.members.items():
+        assert begin_of(member) > 100
+        assert data_files(group, peer)[0] == member.replica.log.ledger_begin_pos
+        low = member.store.min_offset("T", 0)
+        assert low > 3 * CQ_FILE_UNITS
+        assert member.store.max_offset("T", 0) == 4 * CQ_FILE_UNITS + 10
+        below = member.store.get_message("T", 0, low - 1, 32, 1 << 20)
+        assert (below.status, below.next_begin_offset) == (GetMessageStatus.OFFSET_TOO_SMALL, low)
+        queue_files = sorted(group.root(peer).glob("consumequeue/T/0/*"))
+        assert int(queue_files[0].name) // 20 <= low < int(queue_files[0].name) // 20 + CQ_FILE_UNITS + 1
+        assert len(queue_files) <= 2
+    fresh = leader.store.get_message("Fresh", 0, leader.store.min_offset("Fresh", 0), 32, 1 << 20)
+    assert fresh.status is GetMessageStatus.FOUND
+
+
+@pytest.mark.slow
+def test_a_queue_of_which_nothing_is_left_goes_on_where_it_was(tmp_path: Path) -> None:
+    group = expiring(tmp_path)
+    group.start()
+    leader = group.lead()
+    fill(group, leader, 30, "Gone")
+    for _ in range(3):
+        age(group, leader)
+    for member in group.members.values():
+        assert (member.store.min_offset("Gone", 0), member.store.max_offset("Gone", 0)) == (30, 30)
+    for peer in list(group.members):
+        group.members[peer].crash() if peer == leader.id else group.members[peer].stop()
+    for path in group.root("n1").glob("dledger-n1/pydledger/applied-state-*"):
+        path.unlink()  # this one rebuilds its queues from what the log still has
+    group.start()
+    leader = group.lead()
+    group.settle()
+    assert {member.store.max_offset("Gone", 0) for member in group.members.values()} == {30}
+    put = leader.put(message("Gone"))
+    assert put.queue_offsets == [30]
+    group.settle()
+    for member in group.members.values():
+        found = member.store.get_message("Gone", 0, 30, 32, 1 << 20)
+        assert found.status is GetMessageStatus.FOUND
+        assert member.store.min_offset("Gone", 0) == 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_wiped", [False, True], ids=["long away", "wiped"])
+def test_a_member_below_the_leaders_begin_gets_log_tables_and_offsets(tmp_path: Path, is_wiped: bool) -> None:
+    group = expiring(tmp_path)
+    group.start()
+    leader = group.lead()
+    leader.store.propose(PutTopicConfig(TopicConfig("T", read_queue_nums=3)), None, group.now_ms)
+    leader.store.propose(CommitOffset("g", "T", 0, 7), None, group.now_ms)
+    fill(group, leader, 20, "Gone")
+    away = next(peer for peer in group.members if peer != leader.id)
+    group.members[away].crash()
+    if is_wiped:
+        group.root(away).rename(tmp_path / "lost")
+    fill(group, leader, 60)
+    age(group, leader)
+    age(group, leader)
+    leader.store.propose(CommitOffset("g", "T", 1, 9), None, group.now_ms)
+    assert begin_of(leader) > 80
+    group.start(away)
+    group.run_until(lambda: group.members[away].replica.log.ledger_end_index >= 0)
+    group.settle()  # although nothing is appended
+    member = group.members[away]
+    assert begin_of(member) == begin_of(leader)
+    assert member.store._state.tables.pack() == leader.store._state.tables.pack()
+    for topic, count in (("Gone", 20), ("T", 60)):
+        assert member.store.max_offset(topic, 0) == leader.store.max_offset(topic, 0) == count
+    low, high = leader.store.min_offset("Fresh", 0), leader.store.max_offset("Fresh", 0)
+    assert low <= member.store.min_offset("Fresh", 0) < high == member.store.max_offset("Fresh", 0)
+    group.run_for(2_000)
+    member.stop()
+    group.start(away)
+    member = group.members[away]
+    group.settle()
+    assert member.store.max_offset("Gone", 0) == 20
+    leader.crash()
+    leader = group.lead()
+    assert leader.put(message("Gone")).queue_offsets == [20]
+
+
+def test_sends_are_refused_on_a_nearly_full_disk_with_cause_value_and_limit(tmp_path: Path) -> None:
+    class FullDisk(type(StoreGroup(tmp_path).disk_of("n0"))):  # type: ignore[misc]
+        def free_space(self, path: str) -> tuple[int, int]:
+            return 9, 100
+
+    group = StoreGroup(tmp_path, disk_of=lambda peer: FullDisk())
+    group.start()
+    leader = group.lead()
+    group.run_for(50)
+    put = leader.put(message())
+    assert put.refusal is PutStatus.SERVICE_NOT_AVAILABLE
+    assert "91.0 % full, the limit is 90 %" in put.result.text  # type: ignore[union-attr]

@@ -11,6 +11,7 @@ from simulator.election_accidents import ElectionAccidents
 from simulator.event_loop import EventLoop
 from simulator.faults import Faults
 from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
+from simulator.invariants.begin_is_committed import BeginIsCommitted
 from simulator.invariants.commit_within_end import CommitWithinEnd
 from simulator.invariants.delayed_once import DelayedOnce
 from simulator.invariants.election_safety import ElectionSafety
@@ -38,6 +39,8 @@ class Counts:
     lives: int = 0
     entries: int = 0  # committed
     full_states: int = 0
+    files_deleted: int = 0  # data files
+    transfers: int = 0  # logs that began anew where their leader's does
     faults: Counter[str] = field(default_factory=Counter)
     crashes_with_loss: int = 0
     bytes_lost: int = 0
@@ -60,6 +63,7 @@ class _Looked:
     leading_term: int
     voted_for: PeerId | None
     log_generation: int
+    begin_pos: int
 
 
 class Cluster:
@@ -89,7 +93,14 @@ class Cluster:
             Random(f"{seed}/workload"),
             Random(f"{seed}/delays"),
         )
-        self.faults = Faults(self.loop, self.members, self.network, options, Random(f"{seed}/faults"))
+        self.faults = Faults(
+            self.loop,
+            self.members,
+            self.network,
+            options,
+            Random(f"{seed}/faults"),
+            Random(f"{seed}/absences"),
+        )
         self.accidents = ElectionAccidents(
             self.loop,
             self.members,
@@ -98,6 +109,7 @@ class Cluster:
             Random(f"{seed}/accidents"),
             self.faults,
             Random(f"{seed}/later-accidents"),
+            Random(f"{seed}/begin-accidents"),
         )
         self.invariants: list[Invariant] = [
             ElectionSafety(),
@@ -109,6 +121,7 @@ class Cluster:
             QueueOffsetsDense(),
             VisibleIsCommitted(),
             DelayedOnce(),
+            BeginIsCommitted(),
         ]
         self.counts = Counts()
         self._looked: dict[PeerId, _Looked] = {}
@@ -151,6 +164,7 @@ class Cluster:
                 -1,
                 process.replica.member.curr_vote_for,
                 process.replica.log.log_generation,
+                process.replica.log.ledger_begin_pos,
             )
             self._looked[member.member_id] = looked
         view = looked.view
@@ -188,10 +202,20 @@ class Cluster:
         if raft.curr_vote_for not in (None, member.member_id, looked.voted_for):
             self.accidents.new_vote(member, raft.curr_term, raft.curr_vote_for)
         looked.voted_for = raft.curr_vote_for
-        if log.log_generation != looked.log_generation:
+        has_cut = log.log_generation != looked.log_generation
+        if has_cut:
             looked.log_generation = log.log_generation
             self.counts.truncations += 1
             self.trace.add(self.loop.now_us, "{} cut to {}", member.member_id, log.ledger_end_index)
+        if log.ledger_begin_pos != looked.begin_pos:
+            moved_files = (log.ledger_begin_pos - looked.begin_pos) // self.options.data_file_size
+            looked.begin_pos = log.ledger_begin_pos
+            self.trace.add(self.loop.now_us, "{} begins with {}", member.member_id, log.ledger_begin_index)
+            self.accidents.begin_moved(member)
+            if has_cut and log.ledger_end_index < log.ledger_begin_index:
+                self.counts.transfers += 1
+            else:
+                self.counts.files_deleted += moved_files
         complete_index = process.store.full_state_index
         if complete_index >= 0:
             self._full_states.add(complete_index)

@@ -27,6 +27,7 @@ class ElectionAccidents:
         random: Random,
         faults: Faults,
         own_random: Random,
+        begin_random: Random,
     ) -> None:
         self._loop = loop
         self._members = members
@@ -36,6 +37,7 @@ class ElectionAccidents:
         self._faults = faults
         # For what came later than the rest, so that a seed's other accidents stay what they were.
         self._own_random = own_random
+        self._begin_random = begin_random
 
     def new_leader(self, member: SimMember, term: Term) -> None:
         """Leaders that fall one after the other leave logs that differ: the case of figure 8 in the Raft paper."""
@@ -77,6 +79,17 @@ class ElectionAccidents:
         for pair in pairs:
             self._network.paths[pair].is_blocked = True
         return True
+
+    def begin_moved(self, member: SimMember) -> None:
+        """The power goes while old files do, or while a log begins anew."""
+        random = self._begin_random
+        if not self._faults.is_healed and random.random() < self._options.begin_accidents:
+            delay_us = random.randrange(3 * self._options.sync_latency_us_max)
+            self._loop.call_later(delay_us, self._begin_falls, member)
+
+    def _begin_falls(self, member: SimMember) -> None:
+        if not self._faults.is_healed and self._faults.power_loss(member):
+            self._faults.happened["begin_fell"] += 1
 
     def new_vote(self, voter: SimMember, term: Term, voted_for: str) -> None:
         """A voter that is gone as soon as its answer has left, and back before a rival gives up. The one voted for can

@@ -32,6 +32,7 @@ class Faults:
         network: SimNetwork,
         options: Options,
         random: Random,
+        absence_random: Random,
     ) -> None:
         self.happened: Counter[str] = Counter()
         self.crashes_with_loss = 0
@@ -42,6 +43,7 @@ class Faults:
         self._network = network
         self._options = options
         self._random = random
+        self._absence_random = absence_random
         self._makers: dict[str, Callable[[SimMember], bool]] = {
             "crash": self.crash,
             "crash_point": self.crash_point,
@@ -62,6 +64,19 @@ class Faults:
 
     def start(self) -> None:
         self._next()
+        if self._options.long_absence_ms_max:
+            self._next_absence()
+
+    def _next_absence(self) -> None:
+        """One after the other, beside all other faults."""
+        if self.is_healed:
+            return
+        random = self._absence_random
+        member = random.choice(self._members)
+        back_us = random.randint(1, self._options.long_absence_ms_max) * 1_000
+        if self.crash_until(member, back_us):
+            self.happened["long_absence"] += 1
+        self._loop.call_later(back_us + random.randint(1, 2_000_000), self._next_absence)
 
     def _next(self) -> None:
         if self.is_healed:
@@ -107,6 +122,13 @@ class Faults:
             return False
         member.end_process()
         self.restart_later(member)
+        return True
+
+    def crash_until(self, member: SimMember, back_us: int) -> bool:
+        if member.process is None:
+            return False
+        member.end_process()
+        self._loop.call_later(back_us, self.restart, member)
         return True
 
     def crash_point(self, member: SimMember) -> bool:

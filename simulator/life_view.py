@@ -77,6 +77,7 @@ class LifeView:
             member.curr_term,
             member.committed_index,
             member.leader_ready,
+            log.ledger_begin_index,
             log.ledger_end_index,
             log.log_generation,
             log.durable_index,

@@ -265,6 +265,9 @@ class SimMember:
             checkpoint_entries_max=options.checkpoint_entries_max,
             consume_queue_cache_size=0,
             delay_levels=DELAY_LEVELS,
+            file_reserved_time_ms=options.file_reserved_time_ms,
+            delete_when=frozenset(range(24)),
+            clean_resource_interval_ms=options.clean_resource_interval_ms,
         )
 
     def now_ms(self) -> int:

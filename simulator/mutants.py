@@ -14,11 +14,13 @@ from dledger.core.messages import PushRequest, PushResponse, VoteResponse
 from dledger.core.output import HardState, Role
 from dledger.core.quorum_ack_checker import QuorumAckChecker
 from dledger.entry import Index, VerifiedRange
+from dledger.log.jobs import MoveBeginJob
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
 from store.dledger_commit_log import DLedgerCommitLog
 from store.message_store import MessageStore
 from store.state.delay_offset_table import DelayOffsetTable
+from store.state.state_machine import StateMachine
 
 
 @contextmanager
@@ -166,6 +168,36 @@ def delivery_counted_by_its_record() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def files_gone_before_the_mark() -> Iterator[None]:
+    """Old data files are unlinked first, and where the log begins now is written down afterwards."""
+    old = MoveBeginJob.run
+
+    def run(self: MoveBeginJob) -> None:
+        for path in self._unlinked:
+            if self._disk.exists(path):
+                self._disk.unlink(path)
+        for directory in self._directories:
+            self._disk.sync_directory(directory)
+        old(self)
+
+    with _patched(MoveBeginJob, "run", run):
+        yield
+
+
+@contextmanager
+def any_full_state_taken() -> Iterator[None]:
+    """A member takes the first full-state record that it meets, even one of a time before its log begins."""
+    old = StateMachine.apply
+
+    def apply(self: StateMachine, *arguments: Any) -> Any:
+        self._before_begin_index = Index(-1)
+        return old(self, *arguments)
+
+    with _patched(StateMachine, "apply", apply):
+        yield
+
+
 MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
     {
         mutant.__name__: mutant
@@ -180,6 +212,8 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             reput_past_commit,
             cut_delivery_not_counted,
             delivery_counted_by_its_record,
+            files_gone_before_the_mark,
+            any_full_state_taken,
         )
     }
 )

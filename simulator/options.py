@@ -71,6 +71,10 @@ class Options:
     voter_falls: float  # how many voters fall behind a vote that another candidate still hopes for
     rolling_isolation: bool  # they fall by being cut off, each until the next one is
     repeats_answers: bool  # new leaders hear again what was acknowledged to them in earlier terms
+    file_reserved_time_ms: int  # after which data files go
+    clean_resource_interval_ms: int
+    begin_accidents: float  # how many moves of a log's begin are followed by a power loss
+    long_absence_ms_max: int  # members are away for so long now and then; 0: none is
     faults: dict[str, int] = field(default_factory=dict)  # kind -> weight
 
     def describe(self) -> str:
@@ -99,6 +103,9 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
     kinds = sorted(_FAULT_WEIGHTS)
     chosen = random.sample(kinds, random.randint(3, len(kinds)))
     flush_mode = FlushMode.SYNC_FLUSH if random.random() < 0.75 else FlushMode.ASYNC_FLUSH
+    # Of its own dice: what was recorded of a seed before there was retention stays what it was, unless it has any.
+    later = Random(f"{seed}/begins-anew")
+    retains = later.random() < 0.5
     return Options(
         member_count=member_count or drawn_count,
         flush_mode=flush_mode,
@@ -134,5 +141,10 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         voter_falls=random.choice((0.0, 0.9)),
         rolling_isolation=is_stormy and random.random() < 0.7,
         repeats_answers=random.random() < 0.5,
+        # Else only a full disk makes them go.
+        file_reserved_time_ms=later.choice((1, 500, 3_000)) if retains else 1 << 40,
+        clean_resource_interval_ms=later.choice((50, 500)),
+        begin_accidents=later.choice((0.0, 0.3)),
+        long_absence_ms_max=later.choice((0, 4_000, 8_000)) if retains else 0,
         faults={kind: _FAULT_WEIGHTS[kind] for kind in chosen},
     )

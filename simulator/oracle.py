@@ -4,6 +4,7 @@ The first member that commits an entry says what it is; everybody else, later on
 the code under test but the bytes of its log.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -126,6 +127,10 @@ class Oracle:
         behind = last_index + 1
         end = self.first_message_at[behind] if behind < len(self.first_message_at) else len(self.messages)
         return self.messages[self.first_message_at[first_index] : end]
+
+    def deleted_count(self, key: QueueKey, begin_index: Index) -> int:
+        """How many of a queue's messages lie before an entry."""
+        return bisect_left(self.queues.get(key, []), begin_index, key=lambda message: message.index)
 
     def committed_before(self, term: Term) -> Index:
         """Highest index that a member of a term below `term` has committed."""

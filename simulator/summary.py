@@ -14,6 +14,8 @@ FLOORS = {
     "crashes_with_loss": 2.0,
     "acknowledged": 100.0,
     "delivered": 5.0,
+    "files_deleted": 1.0,
+    "transfers": 0.05,
 }
 FLOORS_COUNT_MIN = 20  # runs; of fewer the averages say nothing
 

@@ -198,13 +198,23 @@ def read_and_compare(process: Process, oracle: Oracle, key: tuple[bytes, int], o
     topic, queue_id = key
     result = process.store.get_message(topic.decode(), queue_id, offset, _READ_COUNT, 1 << 16)
     member_id = process.host.member_id
-    if result.status in (GetMessageStatus.OFFSET_FOUND_NULL, GetMessageStatus.MESSAGE_WAS_REMOVING):
+    deleted_count = oracle.deleted_count(key, process.replica.log.ledger_begin_index)
+    if result.status is GetMessageStatus.OFFSET_FOUND_NULL or (
+        result.status is GetMessageStatus.MESSAGE_WAS_REMOVING and offset >= deleted_count
+    ):
         raise ViolationError(
             "visible_is_committed",
-            f"{member_id} answers {result.status.value} for offset {offset} of {key}, although nothing was deleted",
+            f"{member_id} answers {result.status.value} for {key} {offset}; deleted are {deleted_count}",
         )
     expected = oracle.queues.get(key, [])
-    for number, buffer in enumerate(result.buffers, offset):
+    # Those that were deleted are passed over.
+    first_offset = result.next_begin_offset - len(result.buffers)
+    if result.buffers and first_offset != max(offset, deleted_count):
+        raise ViolationError(
+            "visible_is_committed",
+            f"{member_id} gives out {key} from {first_offset} on; asked was {offset}, deleted are {deleted_count}",
+        )
+    for number, buffer in enumerate(result.buffers, first_offset):
         record = decode_message(buffer)
         if number >= len(expected):
             raise ViolationError(

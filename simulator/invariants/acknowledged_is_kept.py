@@ -1,4 +1,5 @@
-"""What a client was told is stored, stays where it was told; what it was told is refused, is nowhere.
+"""What a client was told is stored, stays where it was told until retention takes it; what it was told is refused, is
+nowhere.
 
 An outcome that nobody heard of says nothing: the message may be there or not.
 """
@@ -48,6 +49,8 @@ class AcknowledgedIsKept:
         if member.curr_term < max(oracle.committed_in_term):
             return None  # it does not know yet that it is deposed
         index = max(acknowledged.last_index for acknowledged in oracle.acknowledged)
+        if index < member.ledger_begin_index - 1:
+            return None  # kept for as long as it was to be
         if member.chain_at(index) != oracle.chains[index]:
             return (
                 f"{member.member_id} serves in term {member.curr_term} without the acknowledged entry {index}"

@@ -20,7 +20,8 @@ class LeaderCompleteness:
             return None
         self._looked_at.add(key)
         index = oracle.committed_before(member.curr_term)
-        if index >= 0 and member.chain_at(index) != oracle.chains[index]:
+        # What its log has lost to retention was committed: begin_is_committed.py.
+        if index >= max(member.ledger_begin_index - 1, 0) and member.chain_at(index) != oracle.chains[index]:
             return (
                 f"{member.member_id} leads term {member.curr_term} with a log that ends at "
                 f"{member.ledger_end_index} and does not hold the committed entry {index}"

@@ -24,6 +24,8 @@ class VisibleIsCommitted:
         if applied_index > member.committed_index:
             return f"{member.member_id} shows entries up to {applied_index}, committed is {member.committed_index}"
         for message in oracle.messages_between(before + 1, applied_index):
+            if message.index < member.ledger_begin_index:
+                continue  # deleted, or never here
             unit = member.unit(message.topic, message.queue_id, message.queue_offset)
             if unit != (message.phy_offset, message.size, message.tags_code):
                 return f"{member.member_id} has unit {unit} for {message}"

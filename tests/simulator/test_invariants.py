@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from dledger.core.output import Role
 from dledger.entry import Index, Term
 from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
+from simulator.invariants.begin_is_committed import BeginIsCommitted
 from simulator.invariants.commit_within_end import CommitWithinEnd
 from simulator.invariants.delayed_once import DelayedOnce
 from simulator.invariants.election_safety import ElectionSafety
@@ -174,3 +175,34 @@ def test_delayed_once_fires_on_a_message_too_early_or_twice_or_left_out():
     assert "number 2 of its level, next was number 1" in str(delivered(0, 2))
     assert "1 ms before its time" in str(delivered(0, store_timestamp=4_999))
     assert "which nobody delayed" in str(delivered(7))
+
+
+def test_begin_is_committed_fires_on_another_an_uncommitted_and_a_falling_begin():
+    invariant = BeginIsCommitted()
+    assert invariant.check(View(), _oracle()) is None
+    assert invariant.check(View(ledger_begin_index=Index(2)), _oracle()) is None
+    assert "began with 2, now with 1" in str(invariant.check(View(ledger_begin_index=Index(1)), _oracle()))
+    other = View("n1", ledger_begin_index=Index(2), log=[(1, 10), (1, 99), (1, 12)])
+    assert "is not the committed entry 1" in str(invariant.check(other, _oracle()))
+    early = View("n2", ledger_begin_index=Index(4), log=[(1, 10)] * 4)
+    assert "committed is 2" in str(invariant.check(early, _oracle()))
+
+
+def test_what_retention_took_is_neither_lost_nor_missing():
+    oracle = _oracle()
+    oracle.acknowledged.append(Acknowledged(Index(0), [1000], [(KEY, 0, 48)]))
+    leader = View(
+        "n1",
+        role=Role.LEADER,
+        curr_term=Term(2),
+        leader_ready=True,
+        ledger_begin_index=Index(2),
+        units=_units(),
+    )
+    for invariant in (AcknowledgedIsKept(), LeaderCompleteness(), VisibleIsCommitted()):
+        assert invariant.check(leader, oracle) is None
+    kept = _units()
+    del kept[0], kept[1]
+    visible = VisibleIsCommitted()
+    visible.check(View(applied_index=Index(-1), committed_index=Index(-1)), oracle)
+    assert visible.check(View(ledger_begin_index=Index(2), units=kept), oracle) is None

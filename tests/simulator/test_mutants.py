@@ -23,6 +23,8 @@ CAUGHT_BY = {
     "reput_past_commit": 1,
     "cut_delivery_not_counted": 45,
     "delivery_counted_by_its_record": 45,
+    "files_gone_before_the_mark": 22,
+    "any_full_state_taken": 1,
 }
 
 

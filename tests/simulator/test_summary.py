@@ -5,11 +5,11 @@ import pytest
 from simulator.__main__ import main
 from simulator.cluster import Counts
 from simulator.run import Outcome, Result
-from simulator.summary import FLOORS_COUNT_MIN, Summary
+from simulator.summary import FLOORS, FLOORS_COUNT_MIN, Summary
 
 
 def _result(outcome: Outcome = Outcome.PASSED, **counts: int) -> Result:
-    enough = {"elections": 5, "truncations": 1, "crashes_with_loss": 5, "acknowledged": 200, "delivered": 20}
+    enough = {name: int(10 * floor) + 1 for name, floor in FLOORS.items()}
     return Result(1, outcome, "", "", Counts(**(enough | counts)), "")
 
 

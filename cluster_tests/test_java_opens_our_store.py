@@ -24,14 +24,26 @@ def read_all(client: JavaClient, namesrv: str) -> dict[tuple[int, int], tuple[st
     }
 
 
+CONF = {"mappedFileSizeCommitLog": str(FILE_SIZE), "mappedFileSizeConsumeQueue": "10000"}
+# All but the newest files go at once.
+RETENTION = {
+    "fileReservedTime": "0",
+    "deleteWhen": ";".join(map(str, range(24))),
+    "flushConsumeQueueThoroughInterval": "1000",
+}
+
+
+@pytest.mark.parametrize(
+    "retention", [{}, RETENTION], ids=["from its first entry", "from where retention has left it"]
+)
 def test_java_serves_every_message_of_a_stopped_store_of_ours_at_the_same_offsets(
-    cluster: LocalCluster, tmp_path: Path
+    cluster: LocalCluster, tmp_path: Path, retention: dict[str, str]
 ) -> None:
     reason = java_client.why_not()
     if reason:
         pytest.skip(reason)
     client = JavaClient("5.5.0", tmp_path / "java")
-    cluster.up(conf={"mappedFileSizeCommitLog": str(FILE_SIZE), "mappedFileSizeConsumeQueue": "10000"})
+    cluster.up(conf=CONF | retention)
     for part in range(4):
         with client.send(cluster.namesrv, TOPIC, "async", 3000, f"p{part}-", "TagA", "TagB") as sender:
             sender.wait_for("done", 120)
@@ -41,20 +53,27 @@ def test_java_serves_every_message_of_a_stopped_store_of_ours_at_the_same_offset
             cluster.leader()
             cluster.command("start", leader)
     cluster.level()
-    before = read_all(client, cluster.namesrv)
     node = cluster.nodes()[cluster.leader()]
     assert node["term"] >= 3
-    assert len(before) >= 11_000
+    store = Path(node["store_dir"])
+    data = store / f"dledger-{node['id']}" / "data"
+    if retention:
+        wait_for(lambda: len(list(data.iterdir())) <= 3, 60, "old data files gone")
+    before = read_all(client, cluster.namesrv)
     for name in cluster.nodes():
         cluster.command("stop", name)
-    store = Path(node["store_dir"])
-    files = sorted((store / f"dledger-{node['id']}" / "data").iterdir())
-    assert len(files) >= 3
+    files = sorted(data.iterdir())
+    if retention:
+        assert int(files[0].name) > 0
+        before = {key: seen for key, seen in before.items() if seen[1] >= int(files[0].name)}
+        assert len(before) >= 500
+    else:
+        assert len(files) >= 3
+        assert len(before) >= 11_000
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-a", "--sparse=always", str(store), str(copy)], check=True)
     shutil.rmtree(copy / f"dledger-{node['id']}" / "pydledger", ignore_errors=True)
-    conf = {"mappedFileSizeCommitLog": str(FILE_SIZE), "mappedFileSizeConsumeQueue": "10000"}
-    with JavaBroker(tmp_path / "java-broker", copy, free_base_port(), node["id"], conf) as broker:
+    with JavaBroker(tmp_path / "java-broker", copy, free_base_port(), node["id"], CONF) as broker:
 
         def served() -> dict[tuple[int, int], tuple[str, int, int, str]] | None:
             found = read_all(client, broker.namesrv)  # nothing as long as there is no route

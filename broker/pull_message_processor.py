@@ -205,7 +205,7 @@ class PullMessageProcessor:
                 return None
             return GetMessageResult(GetMessageStatus.OFFSET_RESET, header.queue_offset, low, high, [])
         self._ending_resets.add(key)
-        store.propose(EndReset(*key), lambda status: self._ending_resets.discard(key), now_ms)
+        store.propose(EndReset(*key, offset), lambda status: self._ending_resets.discard(key), now_ms)
         log.info("reset told group=%s topic=%s queue_id=%d offset=%d", *key, offset)
         return GetMessageResult(GetMessageStatus.OFFSET_RESET, offset, low, high, [])
 

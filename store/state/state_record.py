@@ -107,11 +107,15 @@ class ResetOffset:
 
 @dataclass(frozen=True, slots=True)
 class EndReset:
-    """A consumer has been told the offset that was reset."""
+    """A consumer has been told `offset`, which was reset. A later reset, still on its way then, is not ended by it.
+
+    None in records of the first shape: whatever was reset counts as told.
+    """
 
     group: str
     topic: str
     queue_id: int
+    offset: int | None = None
 
 
 StateChange = (
@@ -155,8 +159,8 @@ def pack_change(change: StateChange) -> bytes:
             values = [_Kind.PUT_FORBIDDEN, group, topic, bits]
         case ResetOffset(group, topic, queue_id, offset):
             values = [_Kind.RESET_OFFSET, group, topic, queue_id, offset]
-        case EndReset(group, topic, queue_id):
-            values = [_Kind.END_RESET, group, topic, queue_id]
+        case EndReset(group, topic, queue_id, told_offset):
+            values = [_Kind.END_RESET, group, topic, queue_id, told_offset]
         case Delivery(first_index, runs):
             values = [_Kind.DELIVERY, first_index, runs]
     packed: bytes = msgpack.packb(values)
@@ -214,8 +218,8 @@ def _unpack_change(values: list[Any]) -> StateChange:
             return PutForbidden(group, topic, bits)
         case [_Kind.RESET_OFFSET, group, topic, queue_id, offset]:
             return ResetOffset(group, topic, queue_id, offset)
-        case [_Kind.END_RESET, group, topic, queue_id]:
-            return EndReset(group, topic, queue_id)
+        case [_Kind.END_RESET, group, topic, queue_id, *told_offset]:
+            return EndReset(group, topic, queue_id, *told_offset)
         case [_Kind.DELIVERY, first_index, runs]:
             return Delivery(first_index, tuple((level, offset, count) for level, offset, count in runs))
     raise StateRecordError(f"a state change of unknown kind: {values!r:.80}")

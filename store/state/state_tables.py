@@ -114,6 +114,9 @@ class ConsumerOffsetTable:
         self.resets.setdefault(key, set()).add(change.queue_id)
 
     def end_reset(self, change: EndReset) -> None:
+        offset = self.reset_offset(change.group, change.topic, change.queue_id)
+        if change.offset not in (None, offset):
+            return
         key = f"{change.topic}@{change.group}"
         marked = self.resets.get(key, set())
         marked.discard(change.queue_id)

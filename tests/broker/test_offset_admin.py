@@ -83,6 +83,23 @@ def test_a_oneway_commit_that_waits_does_not_overtake_the_reset(sent: OneBroker)
     assert sent.store.query_offset("g", "T", 0) == 1
 
 
+def test_a_consumer_that_is_told_of_a_reset_while_another_is_on_its_way_is_told_of_both(
+    sent: OneBroker,
+) -> None:
+    reset(sent, queueId="0", offset="3")
+    fields = {**RESET, "queueId": "0", "offset": "1"}
+    second = sent.new_request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+    pulled = sent.new_request(RequestCode.PULL_MESSAGE, pull_fields("T", 0, 5))
+    sent.receive([second, pulled])
+    sent.run_for(100)
+    told = sent.channel.response_to(pulled.opaque)
+    assert told is not None
+    assert told.ext_fields["nextBeginOffset"] == "3"
+    assert commit(sent, 4).remark == "Offset has been previously reset"
+    told = pull(sent, 4)
+    assert (told.remark, told.ext_fields["nextBeginOffset"]) == ("OFFSET_RESET", "1")
+
+
 def test_a_held_pull_is_told_at_once(sent: OneBroker) -> None:
     command = sent.new_request(RequestCode.PULL_MESSAGE, pull_fields("T", 0, 5, sysFlag=SUSPEND))
     channel = RecordingChannel(5)

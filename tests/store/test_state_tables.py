@@ -35,13 +35,18 @@ CHANGES: list[StateChange] = [
     CommitOffset("g", "T", 3, 1 << 40),
     PutForbidden("g", "T", 4),
     ResetOffset("g", "T", 3, 7),
-    EndReset("g", "T", 3),
+    EndReset("g", "T", 3, 7),
 ]
 
 
 class TestRecords:
     def test_changes_read_back_in_order(self) -> None:
         assert unpack_record(pack_changes([pack_change(change) for change in CHANGES])) == CHANGES
+
+    def test_an_end_of_a_reset_that_does_not_say_which_is_read(self) -> None:
+        kind, *values, _ = msgpack.unpackb(pack_change(EndReset("g", "T", 3, 7)))
+        first_shape = msgpack.packb([kind, *values])
+        assert unpack_record(pack_changes([first_shape])) == [EndReset("g", "T", 3)]
 
     def test_a_part_of_a_full_state_reads_back(self) -> None:
         part = FullStatePart(3, 17, 0, 2, b"data")  # type: ignore[arg-type]
@@ -105,8 +110,18 @@ class TestTables:
         other = StateTables()
         other.unpack(msgpack.unpackb(msgpack.packb(tables.pack()), strict_map_key=False))
         assert other.consumer_offset_table.resets == offsets.resets == {"T@g": {0}}
-        tables.apply([EndReset("g", "T", 0), CommitOffset("g", "T", 0, 9)], 2)
+        tables.apply([EndReset("g", "T", 0, 3), CommitOffset("g", "T", 0, 9)], 2)
         assert (offsets.query("g", "T", 0), offsets.resets) == (9, {})
+
+    @pytest.mark.parametrize("told", [3, None])
+    def test_a_reset_that_came_before_the_consumer_was_told_of_the_one_before_it_stands(
+        self, told: int | None
+    ) -> None:
+        tables = StateTables()
+        resets = [ResetOffset("g", "T", 0, 3), ResetOffset("g", "T", 0, 5)]
+        tables.apply([*resets, EndReset("g", "T", 0, told)], 1)
+        left = tables.consumer_offset_table.reset_offset("g", "T", 0)
+        assert left == (None if told is None else 5)
 
     @pytest.mark.parametrize("change", [DeleteTopic("T"), DeleteSubscriptionGroup("g", True)])
     def test_marks_of_resets_go_with_their_offsets(self, change: StateChange) -> None:

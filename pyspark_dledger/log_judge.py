@@ -62,6 +62,7 @@ class _Judge:
             self._segments.append(after)
         self._summarize()
         self._judge_marks()
+        self._judge_strays()
         self._log.findings = list(grouped(self._log.findings))
         return self._log
 
@@ -279,6 +280,14 @@ class _Judge:
             log.term_runs = _term_runs(segments, log.lost)
         if self._replica.begin_pos < log.begin_pos and log.lost:
             log.begin_pos = self._replica.begin_pos
+
+    def _judge_strays(self) -> None:
+        for file in self._replica.stray_files:
+            path = self._replica.relative(file.path)
+            sentence = f"the file's name says position {file.base}, which lies inside of another data file"
+            self._log.findings.append(
+                Finding(kind=Kind.WRONG_FILE_BASE, replica=self._replica.name, file=path, sentence=sentence)
+            )
 
     def _judge_marks(self) -> None:
         """What the replica's small files say must be in the log."""

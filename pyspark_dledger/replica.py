@@ -52,6 +52,9 @@ class Replica:
     data_directory: str
     data_files: tuple[DataFile, ...]
     data_file_size: int
+    stray_files: tuple[
+        DataFile, ...
+    ] = ()  # whose names say that they lie inside of another: no part of the log
     is_live: bool = False
     stopped_cleanly: bool = True  # no `abort` file
     mark: SyncedMark | None = None
@@ -118,6 +121,8 @@ def _dledger_replica(root: Path, member: Path) -> Replica:
         if (checkpoint := unpack_checkpoint(_content(own / name))) is not None
     ]
     java = _properties(member / "checkpoint")
+    size = mark.data_file_size if mark is not None else _usual_size(files)
+    files, strays = _without_strays(files, size)
     return Replica(
         name=member.name.removeprefix("dledger-"),
         group=identity.group_uuid.hex()[:16] if identity is not None and identity.group_uuid else "",
@@ -125,7 +130,8 @@ def _dledger_replica(root: Path, member: Path) -> Replica:
         layout=Layout.DLEDGER,
         data_directory=str(member / "data"),
         data_files=files,
-        data_file_size=mark.data_file_size if mark is not None else _usual_size(files),
+        data_file_size=size,
+        stray_files=strays,
         is_live=_is_locked(root / "lock"),
         stopped_cleanly=not (root / "abort").exists(),
         mark=mark,
@@ -137,6 +143,8 @@ def _dledger_replica(root: Path, member: Path) -> Replica:
 
 def _commit_log_replica(root: Path) -> Replica:
     files = _data_files(root / "commitlog")
+    size = _usual_size(files)
+    files, strays = _without_strays(files, size)
     return Replica(
         name=root.resolve().name,
         group="",
@@ -144,7 +152,8 @@ def _commit_log_replica(root: Path) -> Replica:
         layout=Layout.COMMIT_LOG,
         data_directory=str(root / "commitlog"),
         data_files=files,
-        data_file_size=_usual_size(files),
+        data_file_size=size,
+        stray_files=strays,
         is_live=_is_locked(root / "lock"),
         stopped_cleanly=not (root / "abort").exists(),
     )
@@ -164,6 +173,16 @@ def _data_files(directory: Path) -> tuple[DataFile, ...]:
         if stat.S_ISREG(status.st_mode):
             files.append(DataFile(str(path), int(name), status.st_size))
     return tuple(files)
+
+
+def _without_strays(
+    files: Sequence[DataFile], size: int
+) -> tuple[tuple[DataFile, ...], tuple[DataFile, ...]]:
+    kept: list[DataFile] = []
+    strays: list[DataFile] = []
+    for file in files:
+        (strays if kept and file.base < kept[-1].base + size else kept).append(file)
+    return tuple(kept), tuple(strays)
 
 
 def _usual_size(files: Sequence[DataFile]) -> int:

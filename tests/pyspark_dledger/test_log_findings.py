@@ -235,6 +235,17 @@ def test_what_only_looks_like_a_data_file_is_none(group: Replicas) -> None:
     assert group.found() == []
 
 
+@pytest.mark.parametrize("name", ["n0", "n1"])
+@pytest.mark.parametrize("content", [b"", b"x", bytes(100)])
+def test_a_file_whose_name_lies_inside_of_another_is_found(
+    group: Replicas, name: str, content: bytes
+) -> None:
+    stray = group.path(name, 0).parent / f"{group.file_size + 17:020d}"
+    stray.write_bytes(content)
+    assert group.found() == [Found(Kind.WRONG_FILE_BASE, name)]
+    assert group.findings()[0].file == f"dledger-{name}/data/{stray.name}"
+
+
 def test_a_log_that_ends_before_its_own_commit_is_found(group: Replicas) -> None:
     last = group.places[-1].index
     start = group.places[-3].pos

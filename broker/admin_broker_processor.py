@@ -157,7 +157,8 @@ class AdminBrokerProcessor:
             return
         known = self._topics.select(header.topic)
         try:
-            attributes = _altered_attributes(known.attributes if known else {}, header.attributes or "")
+            changes = _attribute_changes(header.attributes or "")
+            attributes = _altered_attributes(known.attributes if known else {}, changes)
         except ValueError as error:
             answers.add(command, ResponseCode.SYSTEM_ERROR, str(error))
             return
@@ -188,6 +189,12 @@ class AdminBrokerProcessor:
             if fault is not None:
                 answers.add(command, ResponseCode.INVALID_PARAMETER, f"topic {name}: {fault}")
                 return
+            known = self._topics.select(name)
+            try:
+                attributes = _altered_attributes(known.attributes if known else {}, topic.attributes or {})
+            except ValueError as error:
+                answers.add(command, ResponseCode.SYSTEM_ERROR, f"topic {name}: {error}")
+                return
             config = TopicConfig(
                 topic_name=name,
                 read_queue_nums=topic.read_queue_nums,
@@ -196,7 +203,7 @@ class AdminBrokerProcessor:
                 topic_filter_type=topic.topic_filter_type,
                 topic_sys_flag=topic.topic_sys_flag,
                 order=topic.order,
-                attributes=topic.attributes or {},
+                attributes=attributes,
             )
             changes.append(PutTopicConfig(config))
         propose_all(self._store, changes, answers, command, now_ms)
@@ -403,17 +410,23 @@ def _queue_nums_fault(name: str, nums: int) -> str | None:
     return f"{name} {nums}: 0 to {TOPIC_QUEUE_NUMS_MAX} are allowed"
 
 
-def _altered_attributes(known: Mapping[str, str], change: str) -> dict[str, str]:
-    """Attributes after `+key=value,-key`. Raises ValueError for another form."""
+def _attribute_changes(text: str) -> dict[str, str]:
+    """`+key=value,-key` as RocketMQ reads it: {"+key": "value", "-key": ""}."""
+    pieces = filter(None, (piece.strip() for piece in text.split(",")))
+    return {name: value for name, _, value in (piece.partition("=") for piece in pieces)}
+
+
+def _altered_attributes(known: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
+    """Attributes after {"+key": "value", "-key": ""}. Raises ValueError for another form."""
     attributes = dict(known)
-    for part in filter(None, (piece.strip() for piece in change.split(","))):
-        name, _, value = part[1:].partition("=")
+    for signed_name, value in changes.items():
+        sign, name = signed_name[:1], signed_name[1:]
         if name not in TOPIC_ATTRIBUTES:
             raise ValueError(f"unsupported key: {name}")
-        if part[0] == "+" and name and value:
+        if sign == "+" and value:
             attributes[name] = value
-        elif part[0] == "-" and name:
+        elif sign == "-":
             attributes.pop(name, None)
         else:
-            raise ValueError(f"attribute {part!r} is neither +key=value nor -key")
+            raise ValueError(f"attribute {signed_name}={value} is neither +key=value nor -key")
     return attributes

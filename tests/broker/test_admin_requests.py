@@ -16,6 +16,7 @@ from remoting.admin_bodies import (
 )
 from remoting.bodies import SubscriptionGroupConfig, TopicList
 from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
 from remoting.fastjson import loads_fastjson
 from remoting.topic_bodies import TopicConfig, TopicConfigSerializeWrapper
 
@@ -201,6 +202,25 @@ def test_topics_are_made_in_a_list_all_or_none(broker: OneBroker) -> None:
     made = [broker.store.topic_config_table.get(name) for name in ("L1", "L2")]
     assert [(topic.read_queue_nums, topic.perm) for topic in made if topic] == [(2, 6), (16, 4)]
     assert broker.ask(make, {}, b"{}").code == ResponseCode.SUCCESS
+
+
+def test_attributes_of_topics_in_a_list_are_signed_and_known_as_those_of_one_topic_are(
+    broker: OneBroker,
+) -> None:
+    def make(attributes: dict[str, str]) -> RemotingCommand:
+        topics = [TopicConfig(topic_name="L1"), TopicConfig(topic_name="L2", attributes=attributes)]
+        body = CreateTopicListRequestBody(topic_config_list=topics).encode()
+        return broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, body)
+
+    for refused in ({"message.type": "NORMAL"}, {"+nope": "1"}, {"+message.type": ""}, {"": "x"}):
+        answer = make(refused)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "topic L2: " in (answer.remark or "")
+    assert broker.store.topic_config_table.configs == {}
+    assert make({"+message.type": "FIFO"}).code == ResponseCode.SUCCESS
+    made = broker.store.topic_config_table.get("L2")
+    assert made is not None
+    assert made.attributes == {"message.type": "FIFO"}
 
 
 def test_groups_are_made_in_a_list_all_or_none(broker: OneBroker) -> None:

@@ -81,15 +81,16 @@ class SendMessageBackProcessor:
         if config.retry_queue_nums <= 0:
             answers.add(command)
             return
-        topic = self._ready_topic(
-            retry_topic(group), config.retry_queue_nums, answers, channel, command, now_ms
-        )
-        if topic is None:
-            return
+        # Before the topic: a request that is refused leaves none behind.
         message = self._message_at(header.offset)
         if message is None:
             remark = f"look message by offset failed, {header.offset}"
             answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            return
+        topic = self._ready_topic(
+            retry_topic(group), config.retry_queue_nums, answers, channel, command, now_ms
+        )
+        if topic is None:
             return
         times_max = header.max_reconsume_times
         if times_max is None:

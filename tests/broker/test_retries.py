@@ -235,6 +235,7 @@ class TestSendBack:
             ResponseCode.SYSTEM_ERROR,
             f"look message by offset failed, {offset}",
         )
+        assert broker.store.topic_config_table.get("%RETRY%g") is None
 
     def test_the_broker_s_own_records_are_no_messages_to_give_back(self, broker: OneBroker) -> None:
         assert broker.store.look_message_by_offset(48) is not None  # the no-op

@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -129,8 +131,9 @@ def _own_session(master: str, app_name: str, conf: Mapping[str, str]) -> Iterato
             sys.executable if master.startswith("local") else os.environ.get("PYSPARK_PYTHON", sys.executable)
         )
         with _environment(_java_home(java, directory / "java"), python), ExitStack() as started:
-            gateway = launch_gateway(settings)  # type: ignore[no-untyped-call]
-            started.callback(_end_jvm, gateway)
+            with _interrupts_later():
+                gateway = launch_gateway(settings)  # type: ignore[no-untyped-call]
+                started.callback(_end_jvm, gateway)
             session = SparkSession(SparkContext(conf=settings, gateway=gateway))
             started.callback(session.stop)
             running = started.pop_all()
@@ -140,6 +143,22 @@ def _own_session(master: str, app_name: str, conf: Mapping[str, str]) -> Iterato
             except (CapturedException, Py4JJavaError) as error:
                 # These ask the JVM for their text, which is gone when somebody reads it.
                 raise SparkRaisedError(str(error)).with_traceback(error.__traceback__) from None
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Ctrl-C counts when the block is over: a JVM that nobody waits for any longer while it starts never ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals come to the main thread only
+        return
+    interrupted = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interrupted.is_set():
+        raise KeyboardInterrupt
 
 
 def _end_jvm(gateway: Any) -> None:

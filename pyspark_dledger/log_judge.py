@@ -267,6 +267,10 @@ class _Judge:
         log, segments = self._log, self._segments
         if not segments:
             log.begin_pos = log.end_pos = self._replica.begin_pos
+            if self._replica.mark is not None:
+                # A log that began anew behind an entry that it does not hold.
+                log.end_index = self._replica.mark.before_begin_index
+                log.begin_index = log.end_index + 1
             return
         is_by_index = bool(segments[0].first_header)
         log.begin_pos, log.end_pos = segments[0].first_pos, segments[-1].next_pos

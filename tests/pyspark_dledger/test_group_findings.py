@@ -10,7 +10,9 @@ from damage import Found, Replicas, as_found
 from derived_store import made_once, rewrite_entry
 from made_store import Entry, changed, three_terms, write_group, write_log
 
+from disk.real_disk import RealDisk
 from dledger.entry import seal_entries
+from dledger.log.synced_mark import SyncedMark, SyncedMarkFile
 from pyspark_dledger.findings import Kind
 from pyspark_dledger.replica import ReplicaError
 from pyspark_dledger.runner import LocalRunner
@@ -308,3 +310,19 @@ def test_replicas_of_different_kinds_are_refused(tmp_path: Path) -> None:
     (other / "commitlog" / f"{0:020d}").write_bytes(bytes(4096))
     with pytest.raises(ReplicaError, match="n1 a commitlog one"):
         validate([ours, other], runner=LocalRunner())
+
+
+def test_a_log_that_began_anew_and_has_no_entry_yet_lacks_nothing(tmp_path: Path) -> None:
+    group = group_of(tmp_path, LOG, LOG, [])
+    own = tmp_path / "n2" / "dledger-n2" / "pydledger"
+    own.mkdir()
+    before = group.header("n0", 49)
+    chain = before.chain_crc
+    end_pos = group.places[49].end_pos
+    mark = SyncedMark(
+        before.index, before.term, end_pos, chain, group.file_size, before.index, before.term, chain
+    )
+    mark_file = SyncedMarkFile(RealDisk(), str(own))
+    mark_file.write(mark)
+    mark_file.close()
+    assert group.found() == [Found(Kind.SHORTER_REPLICA, "n2", 50, LAST, LAST - 49)]

@@ -1,4 +1,4 @@
-"""A real member that was away, or lost its disk, while the old data files of the others went, comes to level by itself."""
+"""A real member that was away, or lost its disk, while the others deleted old files, comes to level by itself."""
 
 import shutil
 import subprocess

@@ -51,22 +51,30 @@ class Answers:
 RequestHandler = Callable[[Answers, ClientChannel, RemotingCommand, int], None]
 
 
+_FAILURES = {
+    ProposeStatus.NOT_LEADER: (
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "this member does not serve as leader now; nothing was changed",
+    ),
+    ProposeStatus.UNKNOWN: (
+        ResponseCode.SYSTEM_ERROR,
+        "outcome unknown: this member stopped leading; the change may or may not be made",
+    ),
+    ProposeStatus.REFUSED: (
+        ResponseCode.INVALID_PARAMETER,
+        "the change is too large for one state record; nothing was changed",
+    ),
+}
+
+
 def answer_applied(answers: Answers, command: RemotingCommand) -> Callable[[ProposeStatus], None]:
     """Answers a request that changes a replicated table when the change has an outcome."""
 
     def on_done(status: ProposeStatus) -> None:
-        match status:
-            case ProposeStatus.APPLIED:
-                answers.add(command)
-            case ProposeStatus.NOT_LEADER:
-                remark = "this member does not serve as leader now; nothing was changed"
-                answers.add(command, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
-            case ProposeStatus.UNKNOWN:
-                remark = "outcome unknown: this member stopped leading; the change may or may not be made"
-                answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
-            case ProposeStatus.REFUSED:
-                remark = "the change is too large for one state record; nothing was changed"
-                answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
+        if status is ProposeStatus.APPLIED:
+            answers.add(command)
+        else:
+            answers.add(command, *_FAILURES[status])
 
     return on_done
 
@@ -80,7 +88,7 @@ def propose_all(
     body: bytes = b"",
     on_applied: Callable[[], None] = lambda: None,
 ) -> None:
-    """Answers with `body` when all are applied, and else for what became of the first that is not."""
+    """Answers with `body` when all are applied, and else says how many are and what became of the others."""
     statuses: list[ProposeStatus] = []
 
     def on_done(status: ProposeStatus) -> None:
@@ -88,8 +96,13 @@ def propose_all(
         if len(statuses) < len(changes):
             return
         failed = [item for item in statuses if item is not ProposeStatus.APPLIED]
-        if failed:
-            answer_applied(answers, command)(failed[0])
+        if failed and len(set(statuses)) == 1:
+            answers.add(command, *_FAILURES[failed[0]])
+        elif failed:
+            # Of a part of them it may be said that nothing was changed, of the request it may not.
+            made = len(changes) - len(failed)
+            remark = f"{made} of {len(changes)} changes are made; the first of the others: {_FAILURES[failed[0]][1]}"
+            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
         else:
             on_applied()
             answers.add(command, body=body)

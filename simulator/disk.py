@@ -257,8 +257,11 @@ class SimDisk:
         number = self._number + 1
         run = self._deferred
         if run is None:
-            # In the member's own thread nothing of a job counts as not begun: it made the same file, say.
-            node.sync(number, None)
+            # In the member's own thread nothing of a job counts as not begun: it wrote the same file, say.
+            if isinstance(node, DirectoryNode):
+                node.sync_at_once(self._clock_us())
+            else:
+                node.sync(number, None)
             return
         run.syncs.append((node, number))
         run.latencies_us.append(self._sync_latency_us())

@@ -4,6 +4,7 @@ Between the two lie the changes that no sync has covered yet, in the order in wh
 keeps them (they are in the page cache), a power loss leaves of them what chance wrote back, down to single sectors.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
@@ -98,6 +99,11 @@ class Relink(Change):
 
     names: tuple[tuple[str, Union["Node", None]], ...]
 
+    @property
+    def unlinks(self) -> bool:
+        """It takes names away and gives none."""
+        return all(node is None for _, node in self.names)
+
     def apply(self, entries: dict[str, "Node"]) -> None:
         for name, node in self.names:
             if node is None:
@@ -177,10 +183,19 @@ class DirectoryNode:
     durable: dict[str, "Node"] = field(default_factory=dict)
     pending: list[Relink] = field(default_factory=list)
 
-    def sync(self, number: int, began_us: int | None) -> None:
+    def sync(self, number: int, began_us: int) -> None:
+        self._sync(lambda relink: relink.number < number and relink.has_begun(began_us))
+
+    def sync_at_once(self, now_us: int) -> None:
+        """In the member's own thread. It may have found a file that a job was still to make: that one counts as made.
+        What a job was still to unlink is not gone for that: the sync before it has not come back.
+        """
+        self._sync(lambda relink: not relink.unlinks or relink.has_begun(now_us))
+
+    def _sync(self, is_covered: Callable[[Relink], bool]) -> None:
         kept = []
         for relink in self.pending:
-            if relink.number < number and relink.has_begun(began_us):
+            if is_covered(relink):
                 relink.apply(self.durable)
             else:
                 kept.append(relink)

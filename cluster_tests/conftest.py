@@ -23,3 +23,17 @@ def java(request: pytest.FixtureRequest, tmp_path: Path) -> java_client.JavaClie
     if reason:
         pytest.skip(reason)
     return java_client.JavaClient(request.param, tmp_path / "java")
+
+
+@pytest.fixture(
+    params=[
+        java_client.VERSIONS[0],
+        *(pytest.param(version, marks=pytest.mark.long) for version in java_client.VERSIONS[1:]),
+    ]
+)
+def newest_java(request: pytest.FixtureRequest, tmp_path: Path) -> java_client.JavaClient:
+    """As `java`, for what takes minutes: the newest release at every landing, the others with --long."""
+    reason = java_client.why_not()
+    if reason:
+        pytest.skip(reason)
+    return java_client.JavaClient(request.param, tmp_path / "java")

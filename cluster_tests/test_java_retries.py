@@ -13,6 +13,11 @@ def received(process: JavaProcess) -> list[dict[str, int | str]]:
     return [event for event in process.events if event["event"] == "received"]
 
 
+@pytest.fixture
+def java(newest_java: JavaClient) -> JavaClient:
+    return newest_java
+
+
 @pytest.mark.parametrize("delay_level", [1, 0], ids=["the consumer's level", "the broker's level"])
 def test_a_message_that_a_consumer_cannot_do_with_comes_again_and_ends_as_a_dead_letter(
     cluster: LocalCluster, java: JavaClient, delay_level: int

@@ -17,6 +17,11 @@ FAILED = "command failed"
 
 
 @pytest.fixture
+def java(newest_java: JavaClient) -> JavaClient:
+    return newest_java
+
+
+@pytest.fixture
 def mqadmin(cluster: LocalCluster, tmp_path: Path) -> Iterator[JavaMqAdmin]:
     """Of a cluster that is up."""
     reason = java_client.why_not()

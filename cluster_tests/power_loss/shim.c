@@ -246,7 +246,8 @@ static struct node *node_at(int fd) {
     return fd >= 0 && fd < MAX_FD && journal >= 0 ? node_of_fd[fd] : NULL;
 }
 
-/* Called before the bytes are handed over: a write that is under way when a sync begins may count in either. */
+/* Called when the bytes are in the file: a sync that begins earlier must leave the range to the next one, or it would
+ * copy what is not there yet and call it clean. */
 static void dirtied(struct node *node, off_t offset, size_t size) {
     pthread_mutex_lock(&lock);
     struct range *last = node->count > node->closed ? &node->ranges[node->count - 1] : NULL;
@@ -373,43 +374,32 @@ int close(int fd) {
     return real_close(fd);
 }
 
-static size_t total(const struct iovec *vectors, int count) {
-    size_t size = 0;
-    for (int at = 0; at < count; at++) size += vectors[at].iov_len;
+static ssize_t wrote(struct node *node, off_t offset, ssize_t size) {
+    if (node && size > 0) dirtied(node, offset, (size_t)size);
     return size;
 }
 
-ssize_t write(int fd, const void *data, size_t size) {
-    struct node *node = node_at(fd);
-    if (node) {
-        int appending = fcntl(fd, F_GETFL) & O_APPEND;
-        dirtied(node, lseek(fd, 0, appending ? SEEK_END : SEEK_CUR), size);
-    }
-    return real_write(fd, data, size);
+/* Where write() and its like begin: the descriptor's own offset tells it behind them, with O_APPEND too. */
+static ssize_t wrote_on(int fd, struct node *node, ssize_t size) {
+    return node && size > 0 ? wrote(node, lseek(fd, 0, SEEK_CUR) - size, size) : size;
 }
+
+ssize_t write(int fd, const void *data, size_t size) { return wrote_on(fd, node_at(fd), real_write(fd, data, size)); }
 ssize_t writev(int fd, const struct iovec *vectors, int count) {
-    struct node *node = node_at(fd);
-    if (node) dirtied(node, lseek(fd, 0, SEEK_CUR), total(vectors, count));
-    return real_writev(fd, vectors, count);
+    return wrote_on(fd, node_at(fd), real_writev(fd, vectors, count));
 }
 ssize_t pwrite(int fd, const void *data, size_t size, off_t offset) {
-    struct node *node = node_at(fd);
-    if (node) dirtied(node, offset, size);
-    return real_pwrite(fd, data, size, offset);
+    return wrote(node_at(fd), offset, real_pwrite(fd, data, size, offset));
 }
 ssize_t pwrite64(int fd, const void *data, size_t size, off_t offset) { return pwrite(fd, data, size, offset); }
 ssize_t pwritev(int fd, const struct iovec *vectors, int count, off_t offset) {
-    struct node *node = node_at(fd);
-    if (node) dirtied(node, offset, total(vectors, count));
-    return real_pwritev(fd, vectors, count, offset);
+    return wrote(node_at(fd), offset, real_pwritev(fd, vectors, count, offset));
 }
 ssize_t pwritev64(int fd, const struct iovec *vectors, int count, off_t offset) {
     return pwritev(fd, vectors, count, offset);
 }
 ssize_t pwritev2(int fd, const struct iovec *vectors, int count, off_t offset, int flags) {
-    struct node *node = node_at(fd);
-    if (node) dirtied(node, offset, total(vectors, count));
-    return real_pwritev2(fd, vectors, count, offset, flags);
+    return wrote(node_at(fd), offset, real_pwritev2(fd, vectors, count, offset, flags));
 }
 ssize_t pwritev64v2(int fd, const struct iovec *vectors, int count, off_t offset, int flags) {
     return pwritev2(fd, vectors, count, offset, flags);
@@ -417,9 +407,11 @@ ssize_t pwritev64v2(int fd, const struct iovec *vectors, int count, off_t offset
 int ftruncate(int fd, off_t size) {
     struct node *node = node_at(fd);
     struct stat status;
-    if (node && !fstat(fd, &status) && size < status.st_size)
+    int shrinks = node && !fstat(fd, &status) && size < status.st_size;
+    int result = real_ftruncate(fd, size);
+    if (!result && shrinks)
         dirtied(node, size, (size_t)(status.st_size - size)); /* bytes cut off must not come back with a later growth */
-    return real_ftruncate(fd, size);
+    return result;
 }
 int ftruncate64(int fd, off_t size) { return ftruncate(fd, size); }
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -167,7 +168,7 @@ class Window:
         return data
 
 
-class _Scanner:
+class _Scanner(ABC):
     """What entries and records have in common: the search for the next sound one."""
 
     _pattern: bytes
@@ -192,12 +193,13 @@ class _Scanner:
                     at = run.next_pos - self._base
                     yield run
 
+    @abstractmethod
     def _runs(self, at: int) -> Iterator[Run]:
         """From the sound entry at `at` on, as long as each is sound and linked to the one before it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _is_sound(self, at: int) -> bool:
-        raise NotImplementedError
+        """Whether a sound entry begins at `at`."""
 
     def _is_sound_record(self, at: int, size: int) -> bool:
         head = self._window.read(at, min(size, RECORD_SIZE_MIN))

@@ -195,7 +195,9 @@ class MessageReader:
         return low
 
     def _store_timestamp_of(self, queue: ConsumeQueue, offset: int, phy_offset: int) -> int:
-        """ms. Raises StoreDamagedError."""
+        """ms; -1 where the message is gone: the log loses files before its queues know. Raises StoreDamagedError."""
+        if phy_offset < self.min_phy_offset:
+            return -1
         behind = phy_offset + RECORD_SIZE_MIN
         head = self._ledger.read(phy_offset, RECORD_SIZE_MIN) if behind <= self._reput.confirm_offset else b""
         if len(head) < RECORD_SIZE_MIN:

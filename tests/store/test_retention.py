@@ -272,6 +272,23 @@ def test_a_member_below_the_leaders_begin_gets_log_tables_and_offsets(tmp_path: 
     assert leader.put(message("Gone")).queue_offsets == [20]
 
 
+def test_times_are_found_while_units_still_point_into_a_file_that_is_gone(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    fill(group, group.lead(), DATA_FILE_SIZE // 3000 + 5)
+    group.lead().stop()
+    group.start()  # with nothing of the log in memory
+    leader = group.lead()
+    assert leader.replica.delete_first_file(group.now_ms)
+    store = leader.store
+    assert store.min_offset("T", 0) == 0, "the queue has not heard of it yet"
+    first = store.offset_by_time("T", 0, START_MS)
+    assert store.store_timestamp("T", 0, first - 1) == -1
+    assert store.store_timestamp("T", 0, first) == store.earliest_store_timestamp()
+    group.run_for(50)
+    assert store.min_offset("T", 0) == first
+
+
 def test_sends_are_refused_on_a_nearly_full_disk_with_cause_value_and_limit(tmp_path: Path) -> None:
     class FullDisk(type(StoreGroup(tmp_path).disk_of("n0"))):  # type: ignore[misc]
         def free_space(self, path: str) -> tuple[int, int]:

@@ -71,10 +71,26 @@ class LogRetention:
         if self._checked_ms is None or now_ms - self._checked_ms >= self._config.clean_resource_interval_ms:
             self._checked_ms = now_ms
             self._check(now_ms)
+        elif self._deletes and self._by_force:
+            self._look_at_disk()  # each file that is gone may have been enough
         if self._deletes and not self._delete_one(needed_from, now_ms):
             self._deletes = False
 
     def _check(self, now_ms: int) -> None:
+        config = self._config
+        used = self._look_at_disk()
+        manual = self._manual_checks > 0
+        if manual:
+            self._manual_checks -= 1
+        self._deletes = (
+            manual
+            or self._by_force
+            or used > config.disk_max_used_space_ratio
+            or self._hour_of(now_ms) in config.delete_when
+        )
+
+    def _look_at_disk(self) -> float:
+        """Percent used."""
         config = self._config
         free, total = self._disk.free_space(config.ledger_directory)
         used = 100 * (total - free) / total if total else 0.0
@@ -86,15 +102,7 @@ class LogRetention:
             log.info("disk used=%.1f%%, sends are taken again", used)
             self.disk_full = None
         self._by_force = used > max(FORCE_RATIO, config.disk_max_used_space_ratio)
-        manual = self._manual_checks > 0
-        if manual:
-            self._manual_checks -= 1
-        self._deletes = (
-            manual
-            or self._by_force
-            or used > config.disk_max_used_space_ratio
-            or self._hour_of(now_ms) in config.delete_when
-        )
+        return used
 
     def _delete_one(self, needed_from: Index, now_ms: int) -> bool:
         """Whether to try again at the next tick: a deletion has begun, or the last one is not done."""

@@ -112,6 +112,16 @@ class TestLogRetention:
         assert files.deleted == 2
         assert log_retention.disk_full is None
 
+    def test_no_more_goes_by_force_than_has_to(self) -> None:
+        class Shrinking(Files):
+            def delete_first_file(self, now_ms: int) -> bool:
+                self.used -= 2
+                return super().delete_first_file(now_ms)
+
+        files = Shrinking(used=FORCE_RATIO + 3)
+        run(retention(files), NOON_MS)
+        assert files.deleted == 2
+
     def test_a_disk_that_is_nearly_full_refuses_sends_until_it_is_not(self) -> None:
         files = Files(used=91)
         log_retention = retention(files)

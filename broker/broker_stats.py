@@ -73,7 +73,7 @@ class StatsItem:
 
 @dataclass(slots=True)
 class _QueuePulls:
-    """Of one group and queue since the last sample; `offset`: where the last pull began."""
+    """Of one group and queue since the last sample; `offset`: what is to be pulled next."""
 
     offset: int = 0
     found: int = 0
@@ -107,12 +107,12 @@ class BrokerStats:
 
     # From pulls
 
-    def pulled(self, group: str, topic: str, queue_id: int, offset: int, count: int) -> None:
-        """One pull from `offset` on, answered with `count` messages. On the hot path: the rest is for samples."""
+    def pulled(self, group: str, topic: str, queue_id: int, next_offset: int, count: int) -> None:
+        """One pull, answered with `count` messages and where to go on. On the hot path: the rest is for samples."""
         pulls = self._pulls.get((group, topic, queue_id))
         if pulls is None:
             pulls = self._pulls[group, topic, queue_id] = _QueuePulls()
-        pulls.offset = offset
+        pulls.offset = next_offset
         if count:
             pulls.found += 1
             pulls.got += count
@@ -120,7 +120,7 @@ class BrokerStats:
             pulls.missed += 1
 
     def pull_offset(self, group: str, topic: str, queue_id: int) -> int:
-        """Where the group's last pull of a queue began; 0 for none."""
+        """Where the group's last pull of a queue ended; 0 for none."""
         pulls = self._pulls.get((group, topic, queue_id))
         return pulls.offset if pulls is not None else 0
 

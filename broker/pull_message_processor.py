@@ -166,7 +166,11 @@ class PullMessageProcessor:
             self.hold_service.hold(header.topic, header.queue_id, request)
             return
         self._stats.pulled(
-            header.consumer_group, header.topic, header.queue_id, header.queue_offset, len(result.buffers)
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            result.next_begin_offset,
+            len(result.buffers),
         )
         _add_result(frames, command, code, result, group, topic, suggested)
 

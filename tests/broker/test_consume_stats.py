@@ -55,11 +55,13 @@ def test_a_commit_behind_the_end_gives_no_negative_lag(broker: OneBroker) -> Non
     assert (offsets.broker_offset, offsets.consumer_offset) == (1, 1)
 
 
-def test_a_pull_shows_as_pull_offset_before_its_commit(broker: OneBroker) -> None:
+def test_what_was_pulled_and_not_committed_yet_is_in_flight(broker: OneBroker) -> None:
     send(broker, 3)
     commit(broker, 1)
-    broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T", 0, 2))
+    broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T", 0, 1, maxMsgNums="1"))
     assert stats(broker).offset_table[QUEUE].pull_offset == 2
+    answer = broker.ask(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"})
+    assert ConsumeStatsList.decode(answer.body).total_inflight_diff == 1
 
 
 def test_a_group_without_offsets_has_no_progress_unless_the_topic_is_named(broker: OneBroker) -> None:
@@ -131,6 +133,6 @@ def test_lag_in_time_is_the_age_of_the_first_message_that_waits(broker: OneBroke
 def test_a_new_leader_counts_from_zero(broker: OneBroker) -> None:
     send(broker, 2)
     broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T", 0, 1), channel=RecordingChannel(3))
-    assert broker.controller.stats.pull_offset("g", "T", 0) == 1
+    assert broker.controller.stats.pull_offset("g", "T", 0) == 2
     broker.controller.stats.start_serving()
     assert broker.controller.stats.pull_offset("g", "T", 0) == 0

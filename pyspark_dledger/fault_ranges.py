@@ -9,6 +9,8 @@ from typing import Final
 from pyspark_dledger.entry_faults import Fault
 from pyspark_dledger.findings import Finding, Kind
 
+# Of these several may lie side by side with nothing between them that says an index.
+_JOINED: Final = (Kind.DAMAGED_HEADER, Kind.MISSING_FILE)
 # Their indexes are not those that are missing here.
 _APART: Final = (Kind.BAD_BLANK, Kind.WRONG_FILE_BASE, Kind.STALE_BYTES)
 
@@ -32,7 +34,8 @@ def with_indexes(faults: Iterable[Fault], first: int, last: int) -> Iterator[Fau
         previous = merged[-1] if merged else None
         if (
             previous is not None
-            and previous.kind is fault.kind is Kind.DAMAGED_HEADER
+            and previous.kind is fault.kind
+            and fault.kind in _JOINED
             and previous.last_index < 0
             and fault.first_index < 0
         ):

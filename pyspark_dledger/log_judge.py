@@ -132,8 +132,9 @@ class _Judge:
         """`is_lossless`: no entry is missing between the segments around. `is_tail`: zeros are what belongs here."""
         for number, hole in enumerate(holes):
             examined = self._examined.get(hole.pos)
+            before = holes[number - 1] if number else None
             following = holes[number + 1] if number + 1 < len(holes) else None
-            is_cut = following is not None and following.short_file is not None
+            is_cut = following is not None and following.short_file is hole.file
             if hole.file is None:
                 if hole.short_file is None:
                     reason = "the file of this position is not there"
@@ -141,8 +142,10 @@ class _Judge:
                 else:
                     size = hole.short_file.size
                     reason = f"the file ends at byte {size}, it should have {self._replica.data_file_size}"
-                    before = holes[number - 1] if number else hole
-                    start = hole.pos if self._is_blank(before) else before.pos
+                    start = hole.pos
+                    # The hole before an empty file is another file's.
+                    if before is not None and before.file is hole.short_file and not self._is_blank(before):
+                        start = before.pos
                     yield Fault(Kind.MISSING_FILE, start, hole.end_pos, -1, -1, reason)
             elif examined is not None:
                 # The entry that a file's early end cuts is part of what is missing.

@@ -294,6 +294,32 @@ def test_a_file_cut_short_behind_its_last_entry_is_found(tmp_path: Path) -> None
     assert group.found() == [Found(Kind.MISSING_FILE, "n1")]
 
 
+def test_an_empty_file_is_found_apart_from_the_damage_before_it(tmp_path: Path) -> None:
+    group = group_of(tmp_path, LOG, LOG, LOG)
+    last = max(place for place in group.places if place.pos < 2 * group.file_size)
+    following = [
+        place.index for place in group.places if 2 * group.file_size <= place.pos < 3 * group.file_size
+    ]
+    group.flip("n1", last.end_pos - 1)
+    group.flip("n1", last.end_pos)
+    group.path("n1", 2 * group.file_size).write_bytes(b"")
+    findings = group.findings()
+    assert [as_found(finding) for finding in findings] == [
+        Found(Kind.BODY_CRC, "n1", last.index, last.index),
+        Found(Kind.MISSING_FILE, "n1", following[0], following[-1], len(following)),
+        Found(Kind.BAD_BLANK, "n1"),
+    ]
+    assert findings[1].file == group.file("n1", 2 * group.file_size)
+
+
+def test_empty_files_one_behind_the_other_are_the_range_of_their_entries(tmp_path: Path) -> None:
+    group = group_of(tmp_path, LOG, LOG, LOG)
+    lost = [place.index for place in group.places if 2 * group.file_size <= place.pos < 4 * group.file_size]
+    for number in (2, 3):
+        group.path("n1", number * group.file_size).write_bytes(b"")
+    assert group.found() == [Found(Kind.MISSING_FILE, "n1", lost[0], lost[-1], len(lost))]
+
+
 def test_data_files_of_different_sizes_are_refused(tmp_path: Path) -> None:
     group = group_of(tmp_path, LOG, LOG)
     for path in group.path("n1", 0).parent.iterdir():

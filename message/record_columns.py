@@ -6,6 +6,7 @@ A reader of many records must not end at a bad one: a record whose lengths do no
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from message.record_layout import (
     HOSTS_V6_MASK,
@@ -50,7 +51,26 @@ class RecordColumns:
         return len(self.numbers)
 
 
-_NO_HEAD = (None,) * 15
+HEAD_COLUMNS: Final = {
+    "size": "sizes",
+    "magic": "magics",
+    "body_crc": "body_crcs",
+    "queue_id": "queue_ids",
+    "flag": "flags",
+    "queue_offset": "queue_offsets",
+    "phy_offset": "phy_offsets",
+    "sys_flag": "sys_flags",
+    "born_timestamp": "born_timestamps",
+    "born_host": "born_hosts",
+    "store_timestamp": "store_timestamps",
+    "store_host": "store_hosts",
+    "reconsume_times": "reconsume_times",
+    "prepared_transaction_offset": "prepared_transaction_offsets",
+    "body_length": "body_lengths",
+}
+"""Field of a record's head, as record_arrays names it, to its column."""
+
+_NO_HEAD = (None,) * len(HEAD_COLUMNS)
 
 
 def read_records(

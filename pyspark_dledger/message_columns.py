@@ -17,7 +17,7 @@ from message.compression import decompress
 from message.errors import MessageDecodeError
 from message.message_id import offset_message_id, unpack_host
 from message.record_arrays import RecordArrays, read_arrays
-from message.record_columns import RecordColumns, read_records
+from message.record_columns import HEAD_COLUMNS, RecordColumns, read_records
 from message.sys_flag import COMPRESSED_FLAG
 from pyspark_dledger.property_columns import PropertyColumns, texts
 
@@ -95,23 +95,6 @@ class _UsualRecords:
 
 
 class _AnyRecords:
-    _FIELDS: Final = {
-        "size": "sizes",
-        "body_crc": "body_crcs",
-        "queue_id": "queue_ids",
-        "flag": "flags",
-        "queue_offset": "queue_offsets",
-        "phy_offset": "phy_offsets",
-        "sys_flag": "sys_flags",
-        "born_timestamp": "born_timestamps",
-        "born_host": "born_hosts",
-        "store_timestamp": "store_timestamps",
-        "store_host": "store_hosts",
-        "reconsume_times": "reconsume_times",
-        "prepared_transaction_offset": "prepared_transaction_offsets",
-        "body_length": "body_lengths",
-    }
-
     def __init__(self, buffer: bytes, columns: RecordColumns) -> None:
         self.numbers: Sequence[int] = columns.numbers
         self.faulty_rows: Sequence[int] = list(columns.faults)
@@ -119,10 +102,10 @@ class _AnyRecords:
         self._columns = columns
 
     def fixed(self, name: str) -> pa.Array:
-        return pa.array(getattr(self._columns, self._FIELDS[name]), pa.int64())
+        return pa.array(getattr(self._columns, HEAD_COLUMNS[name]), pa.int64())
 
     def packed_hosts(self, name: str) -> list[bytes | None]:
-        hosts: list[bytes | None] = getattr(self._columns, self._FIELDS[name])
+        hosts: list[bytes | None] = getattr(self._columns, HEAD_COLUMNS[name])
         return hosts
 
     def topics(self) -> list[bytes | None]:

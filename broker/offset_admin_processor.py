@@ -63,12 +63,12 @@ class OffsetAdminProcessor:
             remark = f"Group {group} does not exist"
             answers.add(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             return
-        queue_ids = range(config.read_queue_nums)
+        queue_ids, offset_wanted = range(config.read_queue_nums), None
         if header.queue_id is not None and header.queue_id >= 0:
-            queue_ids = range(header.queue_id, header.queue_id + 1)
+            queue_ids, offset_wanted = range(header.queue_id, header.queue_id + 1), header.offset
         offsets = {}
         for queue_id in queue_ids:
-            offset = header.offset if len(queue_ids) == 1 else None
+            offset = offset_wanted
             fault = self._offset_fault(topic, queue_id, config.read_queue_nums, offset)
             if fault is not None:
                 answers.add(command, ResponseCode.SYSTEM_ERROR, fault)

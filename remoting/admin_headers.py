@@ -43,7 +43,9 @@ class QueryConsumeQueueRequestHeader(TopicRequestHeader, kw_only=True):
 
 
 class ResetOffsetRequestHeader(TopicRequestHeader, kw_only=True):
-    """`timestamp` in ms, negative: the end of each queue. `queue_id` negative: all; `offset` negative: by time."""
+    """`timestamp` in ms, negative: the end of each queue. `queue_id` negative: all, by time; one by `offset`, unless
+    that is negative.
+    """
 
     group: str
     topic: str

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from one_broker import OneBroker, RecordingChannel, heart_beat, pull_fields, send_fields
+from test_send_message import create
 
 from remoting.admin_bodies import ResetOffsetBody
 from remoting.codes import RequestCode, ResponseCode
@@ -59,6 +60,14 @@ def test_a_negative_time_means_the_end_of_each_queue(sent: OneBroker) -> None:
 def test_one_queue_is_reset_to_an_offset(sent: OneBroker) -> None:
     assert reset(sent, queueId="0", offset="3") == {0: 3}
     assert sent.store.query_offset("g", "T", 0) == 3
+
+
+def test_an_offset_counts_for_a_queue_that_is_named_alone(broker: OneBroker) -> None:
+    """Also where the topic has no other: which queue an offset is meant for is not guessed."""
+    create(broker, "T", readQueueNums="1", writeQueueNums="1")
+    fill(broker)
+    assert reset(broker, offset="3") == {0: 0}
+    assert reset(broker, queueId="0", offset="3") == {0: 3}
 
 
 def test_a_consumer_at_work_is_told_at_its_next_pull_and_cannot_undo_the_reset(sent: OneBroker) -> None:

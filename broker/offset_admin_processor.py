@@ -155,10 +155,11 @@ class OffsetAdminProcessor:
             remark = f"Group {header.dest_group} not exist!"
             answers.add(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             return
+        subscribed = {} if header.offline else self._consumers.subscriptions(header.src_group)
         changes = [
             CommitOffset(header.dest_group, topic, queue_id, offset)
             for topic in topics
-            if self._topics.select(topic) is not None
+            if self._topics.select(topic) is not None and (not subscribed or topic in subscribed)
             for queue_id, offset in table.queues_of(header.src_group, topic).items()
         ]
         propose_all(self._store, changes, answers, command, now_ms)

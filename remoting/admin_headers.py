@@ -64,7 +64,9 @@ class GetConsumerStatusRequestHeader(TopicRequestHeader, kw_only=True):
 
 
 class CloneGroupOffsetRequestHeader(RpcRequestHeader, kw_only=True):
-    """Without a topic: all that the source group has offsets of."""
+    """Without a topic: all that the source group has offsets of. `offline`: also those that its clients no longer
+    subscribe.
+    """
 
     src_group: str
     dest_group: str

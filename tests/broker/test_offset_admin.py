@@ -198,6 +198,17 @@ def test_offsets_are_copied_to_another_group(sent: OneBroker) -> None:
     )
 
 
+def test_a_topic_that_the_source_s_clients_no_longer_subscribe_is_copied_only_on_demand(
+    sent: OneBroker,
+) -> None:
+    sent.ask(RequestCode.HEART_BEAT, {}, heart_beat("c1", topics=("U",)))
+    fields = {"srcGroup": "g", "destGroup": "h", "topic": "T"}
+    sent.ask(RequestCode.CLONE_GROUP_OFFSET, {**fields, "offline": "false"})
+    assert sent.store.query_offset("h", "T", 0) == -1
+    sent.ask(RequestCode.CLONE_GROUP_OFFSET, {**fields, "offline": "true"})
+    assert sent.store.query_offset("h", "T", 0) == 5
+
+
 def test_deleting_a_group_takes_its_marks_along(sent: OneBroker) -> None:
     reset(sent, queueId="0")
     sent.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": "true"})

@@ -59,7 +59,7 @@ def load_checkpoint(disk: Disk, directory: str, is_of_log: Callable[[Index, int]
 
 
 class CheckpointJob:
-    """Fulfils DiskJob: replaces the older of the two files, then the one that Java reads."""
+    """Fulfils DiskJob: replaces one of the two files, then the one that Java reads."""
 
     __slots__ = ("_checkpoint_path", "_content", "_directory", "_disk", "_java_checkpoint", "applied_index")
     kind = "checkpoint"
@@ -95,13 +95,16 @@ class CheckpointJob:
             file.close()
 
     def _older_name(self) -> str:
-        """The file to be replaced: an unreadable one, else the one with the smaller index."""
+        """The file to be replaced: one that speaks of the same entry, lest a start take that for the newer one; else an
+        unreadable one; else the one with the smaller index.
+        """
         indexes = []
         for name in CHECKPOINT_NAMES:
             path = f"{self._directory}/{name}"
             checkpoint = unpack_checkpoint(self._disk.read_file(path)) if self._disk.exists(path) else None
             indexes.append(-2 if checkpoint is None else checkpoint.applied_index)
-        return CHECKPOINT_NAMES[indexes.index(min(indexes))]
+        replaced = self.applied_index if self.applied_index in indexes else min(indexes)
+        return CHECKPOINT_NAMES[indexes.index(replaced)]
 
 
 def replace_file(disk: Disk, path: str, content: bytes, *, backup: str | None = None) -> None:

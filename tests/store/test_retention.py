@@ -299,6 +299,31 @@ def test_times_are_found_while_units_still_point_into_a_file_that_is_gone(tmp_pa
     assert store.min_offset("T", 0) == first
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("deleted", [3, 5, 6, 8])
+def test_the_start_after_a_deletion_on_an_idle_member_finds_its_queues_whole(
+    tmp_path: Path, deleted: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The checkpoint that lets a queue's files go speaks of the same entry as the one before it."""
+    group = StoreGroup(tmp_path, checkpoint_entries_max=40, thorough_interval_ms=2_000)
+    group.start()
+    leader = group.lead()
+    fill(group, leader, 4 * CQ_FILE_UNITS)
+    group.run_for(5_000)
+    leader = group.lead()
+    for _ in range(deleted):
+        group.run_until(lambda: leader.replica.delete_first_file(group.now_ms))
+        group.run_until(lambda: leader.replica.idle)
+        group.run_for(3_000)
+    low = leader.store.min_offset("T", 0)
+    assert low > CQ_FILE_UNITS
+    leader.crash()
+    group.start()
+    assert "damaged" not in caplog.text
+    group.run_for(100)
+    assert group.members["n0"].store.min_offset("T", 0) == low
+
+
 def test_sends_are_refused_on_a_nearly_full_disk_with_cause_value_and_limit(tmp_path: Path) -> None:
     class FullDisk(type(StoreGroup(tmp_path).disk_of("n0"))):  # type: ignore[misc]
         def free_space(self, path: str) -> tuple[int, int]:

@@ -95,6 +95,8 @@ def produce(
     with user_errors():
         if rate < 0 or timeout_s <= 0 or retry_times < 0:
             raise ValueError("--rate and --retry-times must not be negative, --timeout-s must be above 0")
+        if history is not None and file != "-" and history.exists() and history.samefile(file):
+            raise ValueError(f"--history {history} would overwrite the file that is sent: name another")
         config = ProducerConfig(send_timeout_s=timeout_s, retry_times=retry_times)
         producer = Producer(namesrv, group, config=config)
         keys, tags = field_reader(keys_from, separator), field_reader(tags_from, separator)

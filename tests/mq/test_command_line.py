@@ -166,6 +166,19 @@ def test_a_mistake_is_one_clear_line(arguments: tuple[str, ...], reason: str) ->
 
 
 @pytest.mark.slow
+def test_a_history_never_overwrites_the_file_that_is_sent(tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_text("a\n")
+    (tmp_path / "link").symlink_to(file)
+    given = ("produce", "-n", "127.0.0.1:1", "--topic", "T", "--timeout-s", "0.1", "--file", str(file))
+    for history in (file, tmp_path / "link"):
+        done = mq(*given, "--history", str(history))
+        assert done.returncode == 1
+        assert "would overwrite the file that is sent" in done.stderr
+        assert file.read_text() == "a\n"
+
+
+@pytest.mark.slow
 def test_a_line_that_is_too_long_for_a_message_is_named_by_its_number() -> None:
     done = mq("produce", "-n", "127.0.0.1:1", "--topic", "T", stdin="\n" + "a" * 4_194_305 + "\n")
     assert done.returncode == 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import stat
 import struct
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from store.checkpoint_file import CHECKPOINT_NAMES, unpack_checkpoint
 
 _NAME_DIGITS = 20
 _POS_END = 1 << 62  # a file's end must fit into 63 bits too
+_NUMBER_LINE = re.compile(rb"^[ \t]*(\w+)[ \t]*=[ \t]*(-?\d{1,19})\s*$", re.MULTILINE)
 _FLOCK = struct.Struct("hhqqi4x")  # l_type, l_whence, l_start, l_len, l_pid
 
 
@@ -204,9 +206,8 @@ def _slots(path: Path) -> bytes | None:
 
 
 def _properties(path: Path) -> dict[str, int]:
-    """The numbers of a Java properties file; no file, none."""
-    pairs = (line.split("=", 1) for line in _content(path).decode("latin-1").splitlines() if "=" in line)
-    return {key.strip(): int(value) for key, value in pairs if value.strip().lstrip("-").isdigit()}
+    """The numbers of a Java properties file; no file, none. Lines that damage made something else of are none."""
+    return {key.decode(): int(value) for key, value in _NUMBER_LINE.findall(_content(path))}
 
 
 def _is_locked(path: Path) -> bool:

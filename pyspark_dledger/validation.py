@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import chain, pairwise
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Final
 
@@ -297,7 +297,8 @@ def _with_common_size(replicas: Sequence[Replica]) -> list[Replica]:
 
 def _check_one_group(replicas: Sequence[Replica]) -> None:
     """Raises ReplicaError unless they can be replicas of one group."""
-    for one, other in pairwise(replicas):
+    # Each with each: between two that do not fit may stand one that does not say what it is.
+    for one, other in combinations(replicas, 2):
         if one.layout is not other.layout:
             raise ReplicaError(
                 f"{one.directory} is a {one.layout} store, {other.directory} a {other.layout} one"

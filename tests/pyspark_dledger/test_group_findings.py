@@ -320,9 +320,11 @@ def test_empty_files_one_behind_the_other_are_the_range_of_their_entries(tmp_pat
     assert group.found() == [Found(Kind.MISSING_FILE, "n1", lost[0], lost[-1], len(lost))]
 
 
-def test_data_files_of_different_sizes_are_refused(tmp_path: Path) -> None:
-    group = group_of(tmp_path, LOG, LOG)
-    for path in group.path("n1", 0).parent.iterdir():
+@pytest.mark.parametrize("between", [0, 1])
+def test_data_files_of_different_sizes_are_refused(tmp_path: Path, between: int) -> None:
+    """Whatever stands `between` the two without a file that could tell."""
+    group = group_of(tmp_path, LOG, *[[]] * between, LOG)
+    for path in group.path(group.roots[-1].name, 0).parent.iterdir():
         with path.open("r+b") as file:
             file.truncate(2 * group.file_size)
     with pytest.raises(ReplicaError, match="not of one group"):
@@ -336,6 +338,13 @@ def test_replicas_of_different_kinds_are_refused(tmp_path: Path) -> None:
     (other / "commitlog" / f"{0:020d}").write_bytes(bytes(4096))
     with pytest.raises(ReplicaError, match="n1 a commitlog one"):
         validate([ours, other], runner=LocalRunner())
+
+
+@pytest.mark.parametrize("line", [b"committedIndex=\xb2", b"endIndex=--5", b"endIndex=" + b"9" * 5000])
+def test_a_checkpoint_of_java_that_says_no_number_says_nothing(tmp_path: Path, line: bytes) -> None:
+    group = group_of(tmp_path, LOG)
+    (group.roots[0] / "dledger-n0" / "checkpoint").write_bytes(line + b"\n")
+    assert group.found() == []
 
 
 def test_a_log_that_began_anew_and_has_no_entry_yet_lacks_nothing(tmp_path: Path) -> None:

@@ -77,7 +77,10 @@ class Cluster:
         """Starts whatever of the cluster is not running. Returns once all processes listen; whether each group
         serves is for the caller to ask."""
         directory = Path(layout.dir)
-        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise ClusterError(f"--dir {directory} is a file: name a directory") from None
         with _locked(directory):
             cluster = cls(layout)
             if (directory / STATE_FILE).exists():
@@ -260,7 +263,7 @@ class Cluster:
         self._check_name(name)
         process = self.process(name)
         if process is None:
-            raise ClusterError(f"{name} is not running: `mq cluster start {name}` starts it")
+            raise ClusterError(f"{name} is not running: `mq cluster start {name} --dir {self.dir}` starts it")
         return process
 
     def _expect_gone(self, processes: list[ProcessId]) -> None:

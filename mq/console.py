@@ -71,6 +71,8 @@ def user_errors(*further: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
+        if isinstance(error, OSError) and error.filename:
+            fail(f"{error.filename}: {error.strerror}")
         fail(str(error) or type(error).__name__)
 
 

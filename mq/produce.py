@@ -77,7 +77,7 @@ def produce(
         str, typer.Option(metavar="WHERE", help="A message's key: none, line, column:N or json:NAME.")
     ] = "none",
     tags_from: Annotated[str, typer.Option(metavar="WHERE", help="A message's tag, likewise.")] = "none",
-    separator: Annotated[str, typer.Option(help="Between columns.")] = "\t",
+    separator: Annotated[str, typer.Option(help="Between columns.", show_default="a tab")] = "\t",
     rate: Annotated[float, typer.Option(help="Messages a second; 0: as fast as it goes.")] = 0,
     group: Annotated[str, typer.Option(help="Producer group.")] = "mq_produce",
     timeout_s: Annotated[float, typer.Option(help="For one message, all tries together.")] = 10.0,
@@ -109,6 +109,8 @@ def produce(
             uvloop.run(
                 _send_lines(producer, topic, source, keys, tags, rate, summary, note, show=not as_json)
             )
+        if file != "-" and not summary.ended:
+            raise ValueError(f"{file} has no line that is not empty: nothing was sent")
     report(summary, as_json=as_json)
 
 

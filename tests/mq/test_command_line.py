@@ -149,11 +149,16 @@ def test_admin_tells_of_cluster_topics_and_queues(cluster: Cluster) -> None:
     ("arguments", "reason"),
     [
         (("produce", "-n", "nowhere", "--topic", "T"), "NameServer address 'nowhere'"),
-        (("produce", "-n", "127.0.0.1:1", "--topic", "T", "--file", "/no/such/file"), "No such file"),
+        (
+            ("produce", "-n", "127.0.0.1:1", "--topic", "T", "--file", "/no/such/file"),
+            "/no/such/file: No such file",
+        ),
+        (("produce", "-n", "127.0.0.1:1", "--topic", "T", "--file", "/dev/null"), "nothing was sent"),
         (("produce", "-n", "127.0.0.1:1", "--topic", "T", "--keys-from", "x"), "column:N"),
         (("consume", "-n", "127.0.0.1:1", "--topic", "T", "--group", "g", "--from", "x"), "ms since 1970"),
         (("admin", "topicList", "-n", "127.0.0.1:1"), "no NameServer answered"),
         (("cluster", "status", "--dir", "/nonexistent"), "no cluster in"),
+        (("cluster", "up", "--dir", __file__), "is a file: name a directory"),
         (("validate", "/nonexistent", "--no-spark"), "is no directory"),
         (("quickstart", "/no/such/file"), "No such file"),
     ],

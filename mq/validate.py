@@ -37,7 +37,7 @@ class SparkFailedError(Exception):
 def validate(
     directories: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR…", help="Store directories of one group's members, or one alone."),
+        typer.Argument(metavar="DIR", help="Store directories of one group's members, or one alone."),
     ],
     json: Annotated[str, typer.Option(metavar="F", help="The report as JSON; - is standard output.")] = "",
     html: Annotated[
@@ -84,8 +84,12 @@ def validate(
         json_file = None if json in ("", "-") else Path(json)
         # What can be said at once is said before Spark is started, and before hours of work.
         open_replicas(directories)
+        if history is None and broker:
+            raise ValueError("--broker says whose sends of a history count: give --history too")
         if history is not None:
-            history.open("rb").close()
+            with history.open("rb") as sends:
+                if not sends.read(1):
+                    raise ValueError(f"--history {history} is empty: no send was noted in it")
         check_outputs({"--json": json_file, "--html": html}, directories, history)
         with progress() as bar:
             task = bar.add_task("starting", total=None, shown="")

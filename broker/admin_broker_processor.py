@@ -42,7 +42,6 @@ class AdminBrokerProcessor:
         stats: BrokerStats,
     ) -> None:
         self._broker_name = config.broker_name
-        self._broker_addr = config.broker_addr
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -219,7 +218,7 @@ class AdminBrokerProcessor:
     def _delete_topic(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
-        topic = command.ext_fields.get("topic", "")
+        topic = headers.decode(headers.DeleteTopicRequestHeader, command.ext_fields).topic
         fault = "The specified topic is blank." if not topic.strip() else self._system_fault(topic)
         if fault is not None:
             answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
@@ -250,7 +249,7 @@ class AdminBrokerProcessor:
     def _get_topic(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
-        topic = command.ext_fields.get("topic", "")
+        topic = headers.decode(admin_headers.GetTopicConfigRequestHeader, command.ext_fields).topic
         config = self._topics.select(topic)
         if config is None:
             answers.add(command, ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
@@ -260,29 +259,22 @@ class AdminBrokerProcessor:
     def _get_topic_stats(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
-        topic = command.ext_fields.get("topic", "")
+        topic = headers.decode(admin_headers.GetTopicStatsInfoRequestHeader, command.ext_fields).topic
         config = self._topics.select(topic)
         if config is None:
             answers.add(command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
             return
-        table: dict[tuple[tuple[str, object], ...], dict[str, int]] = {}
+        body = admin_bodies.TopicStatsTable(topic_put_tps=self._stats.topic_put_tps(topic))
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
             max_offset = self._store.max_offset(topic, queue_id)
-            last = self._store.store_timestamp(topic, queue_id, max_offset - 1) if max_offset else 0
-            queue = (
-                ("brokerName", self._broker_name),
-                ("queueId", queue_id),
-                ("topic", topic),
+            last_ms = self._store.store_timestamp(topic, queue_id, max_offset - 1) if max_offset else 0
+            queue = bodies.MessageQueue(topic=topic, broker_name=self._broker_name, queue_id=queue_id)
+            body.offset_table[queue] = admin_bodies.TopicOffset(
+                min_offset=self._store.min_offset(topic, queue_id),
+                max_offset=max_offset,
+                last_update_timestamp=max(last_ms, 0),
             )
-            table[queue] = {
-                "lastUpdateTimestamp": max(last, 0),
-                "maxOffset": max_offset,
-                "minOffset": self._store.min_offset(topic, queue_id),
-            }
-        answers.add(
-            command,
-            body=dumps_fastjson({"offsetTable": table, "topicPutTps": self._stats.topic_put_tps(topic)}),
-        )
+        answers.add(command, body=body.encode())
 
     def _get_system_topics(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
@@ -352,7 +344,9 @@ class AdminBrokerProcessor:
     def _get_group(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
-        group = command.ext_fields.get("group", "")
+        group = headers.decode(
+            admin_headers.GetSubscriptionGroupConfigRequestHeader, command.ext_fields
+        ).group
         config = self._groups.find(group, now_ms)
         if config is None:
             answers.add(

@@ -193,13 +193,15 @@ class NamesrvProcessor:
     def _wipe_write_perm(
         self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
     ) -> RemotingCommand:
-        count = self._routes.operate_write_perm(command.ext_fields.get("brokerName", ""), is_allowed=False)
+        header = headers.decode(admin_headers.WipeWritePermOfBrokerRequestHeader, command.ext_fields)
+        count = self._routes.operate_write_perm(header.broker_name, is_allowed=False)
         return response(command, ext_fields={"wipeTopicCount": str(count)})
 
     def _add_write_perm(
         self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
     ) -> RemotingCommand:
-        count = self._routes.operate_write_perm(command.ext_fields.get("brokerName", ""), is_allowed=True)
+        header = headers.decode(admin_headers.AddWritePermOfBrokerRequestHeader, command.ext_fields)
+        count = self._routes.operate_write_perm(header.broker_name, is_allowed=True)
         return response(command, ext_fields={"addTopicCount": str(count)})
 
     def _get_all_topics(

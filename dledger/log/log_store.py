@@ -392,11 +392,11 @@ class LogStore(LogBegin):
             mark_while_cutting=replace(mark, cut=CutRecord(begin_pos, Pos(max(old_end, begin_pos)))),
             mark=mark,
             zeroed=[],
-            unlinked=[*self._doomed, *(mapped_file.path for mapped_file in detached)],
+            # Not those before the old begin: a deletion may be unlinking them now. The new begin lies behind them.
+            unlinked=[mapped_file.path for mapped_file in detached],
             directories=self._directories,
         )
         self._mark = mark
-        self._doomed.clear()
         self._retire(detached)
         self._data.allocated_to = begin_pos
         return job

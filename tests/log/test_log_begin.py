@@ -166,6 +166,24 @@ def test_a_log_that_begins_anew_is_empty_behind_an_entry_that_it_does_not_hold(b
     assert facts(LogStore.open(disk.crash(Random(1)), config())) == facts(log)
 
 
+def test_a_log_may_begin_anew_while_its_old_files_are_being_unlinked() -> None:
+    disk = CrashDisk()
+    log = filled(disk)
+    move = log.delete_first_file_job()
+    assert move is not None
+
+    def begin_anew_meanwhile(operation: str, path: str) -> None:
+        if operation == "unlink":
+            disk.fail = lambda operation, path: None
+            run(log.begin_anew(*NEW_BEGIN), log.cut_done)
+
+    disk.fail = begin_anew_meanwhile
+    move.run()
+    log.move_begin_done(move)
+    assert log.ledger_begin_index == 200
+    assert data_files(disk) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("begin_pos", [40 * FILE_SIZE, 2 * FILE_SIZE])
 def test_a_crash_leaves_the_old_log_or_the_one_that_begins_anew(begin_pos: int) -> None:

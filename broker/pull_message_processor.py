@@ -21,7 +21,7 @@ from disk.disk import DiskError
 from message.errors import SubscriptionParseError
 from message.tags import EXPRESSION_TYPE_TAG, SUB_ALL, SubscriptionData, build_subscription
 from remoting import headers
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import FAQ, RequestCode, ResponseCode
 from remoting.command import RemotingCommand, encode_response
 from remoting.errors import RemotingHeaderError
 from store.errors import StoreError
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
-
-FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 COMMIT_OFFSET_FLAG = 0x1
 SUSPEND_FLAG = 0x2

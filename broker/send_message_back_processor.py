@@ -24,7 +24,7 @@ from message.properties import encode_properties
 from message.sys_flag import STOREHOSTADDRESS_V6_FLAG, has_consume_queue_unit
 from message.tags import tags_code
 from remoting import headers
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import FAQ, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from store.delayed_message import delayed
 from store.put_message import PutMessage, PutRefusal, PutStatus
@@ -33,7 +33,6 @@ from store.state.table_configs import PERM_WRITE, TopicConfig
 if TYPE_CHECKING:
     from store.message_store import MessageStore
 
-FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 DLQ_QUEUE_NUMS = RETRY_QUEUE_NUMS
 # What a message waits before its first new try, if the consumer leaves that to the broker: 10 s, then 30 s and so on.
 FIRST_DELAY_LEVEL = 3

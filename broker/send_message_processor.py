@@ -26,7 +26,7 @@ from message.names import NOT_ALLOWED_SEND_TOPICS, RETRY_GROUP_TOPIC_PREFIX, dlq
 from message.properties import PROPERTIES_LENGTH_MAX, decode_properties, delete_property, find_property
 from message.sys_flag import BORNHOST_V6_FLAG
 from message.tags import tags_code, tags_code_of_bytes
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import FAQ, RequestCode, ResponseCode
 from remoting.command import RemotingCommand, encode_response
 from store.delayed_message import delayed
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _BORN_HOST = "packed_host"  # channel attribute
 _ONEWAY = 2
 # Of a client's system flags only compression and multi tags are its own to set: the bits of transactions, hosts and

@@ -11,7 +11,7 @@ from namesrv.namesrv_config import NAMESRV_SETTINGS
 from namesrv.route_info_manager import Registration, RouteInfoManager
 from remoting import admin_bodies, admin_headers, headers
 from remoting.bodies import ClusterInfo, DataVersion, KVTable, QueueData, TopicList, TopicRouteData
-from remoting.codes import V3_0_11, V4_9_4, RequestCode, ResponseCode
+from remoting.codes import FAQ, V3_0_11, V4_9_4, RequestCode, ResponseCode
 from remoting.command import RemotingCommand, response
 from remoting.configuration import (
     ConfigError,
@@ -28,8 +28,6 @@ log = logging.getLogger(__name__)
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
 BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath"})  # RocketMQ's
-
-FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
 class BrokerChannel(Protocol):

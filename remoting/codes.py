@@ -19,6 +19,9 @@ V5_5_0 = 513
 
 MQ_VERSION = V5_5_0
 
+# Ends the remarks of refusals that users meet first; clients show it as it is.
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
 
 class LanguageCode(IntEnum):
     JAVA = 0

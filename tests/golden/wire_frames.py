@@ -69,6 +69,34 @@ def recorded_frames(path: Path) -> Iterator[RecordedFrame]:
             )
 
 
+# Request code -> header class, of what tools send.
+ADMIN_REQUESTS: dict[int, type[headers.CommandHeader]] = {
+    RequestCode.GET_CONSUME_STATS: admin_headers.GetConsumeStatsRequestHeader,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: admin_headers.QueryTopicConsumeByWhoRequestHeader,
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: admin_headers.QueryTopicsByConsumerRequestHeader,
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: admin_headers.QuerySubscriptionByConsumerRequestHeader,
+    RequestCode.QUERY_CONSUME_TIME_SPAN: admin_headers.QueryConsumeTimeSpanRequestHeader,
+    RequestCode.QUERY_CONSUME_QUEUE: admin_headers.QueryConsumeQueueRequestHeader,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: admin_headers.ResetOffsetRequestHeader,
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET: admin_headers.ResetOffsetRequestHeader,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: admin_headers.GetConsumerStatusRequestHeader,
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: admin_headers.GetConsumerStatusRequestHeader,
+    RequestCode.CLONE_GROUP_OFFSET: admin_headers.CloneGroupOffsetRequestHeader,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: admin_headers.GetConsumerConnectionListRequestHeader,
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: admin_headers.GetProducerConnectionListRequestHeader,
+    RequestCode.GET_CONSUMER_RUNNING_INFO: admin_headers.GetConsumerRunningInfoRequestHeader,
+    RequestCode.VIEW_BROKER_STATS_DATA: admin_headers.ViewBrokerStatsDataRequestHeader,
+    RequestCode.GET_BROKER_CONSUME_STATS: admin_headers.GetConsumeStatsInBrokerHeader,
+    RequestCode.GET_TOPIC_STATS_INFO: admin_headers.GetTopicStatsInfoRequestHeader,
+    RequestCode.GET_TOPIC_CONFIG: admin_headers.GetTopicConfigRequestHeader,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: admin_headers.GetSubscriptionGroupConfigRequestHeader,
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: admin_headers.UpdateGroupForbiddenRequestHeader,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: admin_headers.DeleteSubscriptionGroupRequestHeader,
+    RequestCode.GET_BROKER_MEMBER_GROUP: admin_headers.GetBrokerMemberGroupRequestHeader,
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: admin_headers.WipeWritePermOfBrokerRequestHeader,
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: admin_headers.AddWritePermOfBrokerRequestHeader,
+}
+
 # (request code, direction) -> header class. Absent: the code has no header class in that direction.
 HEADERS: dict[tuple[int, str], type[headers.CommandHeader]] = {
     (RequestCode.SEND_MESSAGE, "request"): headers.SendMessageRequestHeader,
@@ -119,45 +147,7 @@ HEADERS: dict[tuple[int, str], type[headers.CommandHeader]] = {
     (RequestCode.PUT_KV_CONFIG, "request"): headers.PutKVConfigRequestHeader,
     (RequestCode.DELETE_KV_CONFIG, "request"): headers.DeleteKVConfigRequestHeader,
     (RequestCode.GET_KVLIST_BY_NAMESPACE, "request"): headers.GetKVListByNamespaceRequestHeader,
-    (RequestCode.GET_CONSUME_STATS, "request"): admin_headers.GetConsumeStatsRequestHeader,
-    (RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, "request"): admin_headers.QueryTopicConsumeByWhoRequestHeader,
-    (RequestCode.QUERY_TOPICS_BY_CONSUMER, "request"): admin_headers.QueryTopicsByConsumerRequestHeader,
-    (
-        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
-        "request",
-    ): admin_headers.QuerySubscriptionByConsumerRequestHeader,
-    (RequestCode.QUERY_CONSUME_TIME_SPAN, "request"): admin_headers.QueryConsumeTimeSpanRequestHeader,
-    (RequestCode.QUERY_CONSUME_QUEUE, "request"): admin_headers.QueryConsumeQueueRequestHeader,
-    (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, "request"): admin_headers.ResetOffsetRequestHeader,
-    (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, "request"): admin_headers.ResetOffsetRequestHeader,
-    (
-        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-        "request",
-    ): admin_headers.GetConsumerStatusRequestHeader,
-    (RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, "request"): admin_headers.GetConsumerStatusRequestHeader,
-    (RequestCode.CLONE_GROUP_OFFSET, "request"): admin_headers.CloneGroupOffsetRequestHeader,
-    (
-        RequestCode.GET_CONSUMER_CONNECTION_LIST,
-        "request",
-    ): admin_headers.GetConsumerConnectionListRequestHeader,
-    (
-        RequestCode.GET_PRODUCER_CONNECTION_LIST,
-        "request",
-    ): admin_headers.GetProducerConnectionListRequestHeader,
-    (RequestCode.GET_CONSUMER_RUNNING_INFO, "request"): admin_headers.GetConsumerRunningInfoRequestHeader,
-    (RequestCode.VIEW_BROKER_STATS_DATA, "request"): admin_headers.ViewBrokerStatsDataRequestHeader,
-    (RequestCode.GET_BROKER_CONSUME_STATS, "request"): admin_headers.GetConsumeStatsInBrokerHeader,
-    (RequestCode.GET_TOPIC_STATS_INFO, "request"): admin_headers.GetTopicStatsInfoRequestHeader,
-    (RequestCode.GET_TOPIC_CONFIG, "request"): admin_headers.GetTopicConfigRequestHeader,
-    (
-        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
-        "request",
-    ): admin_headers.GetSubscriptionGroupConfigRequestHeader,
-    (RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, "request"): admin_headers.UpdateGroupForbiddenRequestHeader,
-    (RequestCode.DELETE_SUBSCRIPTIONGROUP, "request"): admin_headers.DeleteSubscriptionGroupRequestHeader,
-    (RequestCode.GET_BROKER_MEMBER_GROUP, "request"): admin_headers.GetBrokerMemberGroupRequestHeader,
-    (RequestCode.WIPE_WRITE_PERM_OF_BROKER, "request"): admin_headers.WipeWritePermOfBrokerRequestHeader,
-    (RequestCode.ADD_WRITE_PERM_OF_BROKER, "request"): admin_headers.AddWritePermOfBrokerRequestHeader,
+    **{(code, "request"): header for code, header in ADMIN_REQUESTS.items()},
 }
 
 # (request code, direction) -> class of its JSON body.

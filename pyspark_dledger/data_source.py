@@ -133,10 +133,11 @@ class PushdownReader(EntryReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
         for condition in filters:
             narrowed = _narrowed(self.options.selection, condition)
-            if narrowed is None:
-                yield condition
-            else:
+            if narrowed is not None:
                 self.options = replace(self.options, selection=narrowed)
+            # Entries that cannot be read come with any topic's; they are for Spark to leave out.
+            if narrowed is None or condition.attribute == ("topic",):  # type: ignore[attr-defined]
+                yield condition
 
 
 def _narrowed(selection: Selection, condition: Filter) -> Selection | None:

@@ -36,6 +36,21 @@ brokerIP1=127.0.0.1
 listenPort=17911
 mapedFileSizeCommitLog=33554432
 """
+# For any header field: most fields cannot be most of them.
+HOSTILE_VALUES = (
+    "",
+    "x",
+    "-1",
+    str(1 << 31),
+    str(-(1 << 63)),
+    str(1 << 70),
+    "9" * 400,
+    "Ü→\u2028",
+    "a/b",
+    "%",
+    "true",
+    "\0",
+)
 
 
 class RecordingChannel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from one_broker import OneBroker, RecordingChannel, pull_fields, send_fields
+from one_broker import HOSTILE_VALUES, OneBroker, RecordingChannel, pull_fields, send_fields
 from test_send_message import create, stored
 
 from message.batch import BatchMessage, encode_batch
@@ -249,19 +249,6 @@ class TestSendBack:
         assert send_back(broker, phy_offset).code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
-HOSTILE = (
-    "",
-    "x",
-    "-1",
-    str(1 << 31),
-    str(-(1 << 63)),
-    str(1 << 70),
-    "9" * 400,
-    "Ü→\u2028",
-    "a/b",
-    "%",
-    "\0",
-)
 FIELDS = {"offset": "", "group": "g", "delayLevel": "1", "maxReconsumeTimes": "3", "unitMode": "false"}
 
 
@@ -270,7 +257,7 @@ def test_whatever_a_send_back_holds_is_answered_and_the_broker_goes_on(broker: O
     good = {**FIELDS, "offset": str(sent(broker))}
     for fields in (
         {name: value for name, value in good.items() if name != field},
-        *({**good, field: value} for value in HOSTILE),
+        *({**good, field: value} for value in HOSTILE_VALUES),
     ):
         broker.ask(SEND_BACK, fields)
     assert broker.ask(SEND_BACK, good).code == ResponseCode.SUCCESS
@@ -284,7 +271,7 @@ def test_whatever_a_delayed_send_says_of_itself_it_waits_for_its_own_topic_or_is
 ) -> None:
     broker = OneBroker(tmp_path, "messageDelayLevel=1s 2s")
     accepted = 0
-    for value in (*HOSTILE, "SCHEDULE_TOPIC_XXXX", "1"):
+    for value in (*HOSTILE_VALUES, "SCHEDULE_TOPIC_XXXX", "1"):
         properties = f"DELAY\x011\x02{name}\x01{value}\x02"
         answer = broker.ask(SEND, send_fields("T", 0, properties), b"x")
         accepted += answer.code == ResponseCode.SUCCESS

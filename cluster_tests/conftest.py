@@ -1,11 +1,21 @@
 """Fixtures of the tests on real processes; each ends what it started, by pid, whatever the test did."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import java_client
 import pytest
 from local_cluster import LocalCluster
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What the members did goes with the failure: where nobody can look at their directories, it is all there is."""
+    report = yield
+    cluster = getattr(item, "funcargs", {}).get("cluster")
+    if report.when == "call" and report.failed and isinstance(cluster, LocalCluster):
+        report.sections.append(("ends of the members' logs", cluster.log_ends()))
+    return report
 
 
 @pytest.fixture

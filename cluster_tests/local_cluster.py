@@ -97,6 +97,13 @@ class LocalCluster:
     def nodes(self) -> dict[str, dict[str, Any]]:
         return {node["id"]: node for node in self.status()["nodes"]}
 
+    def log_ends(self, lines: int = 12) -> str:
+        """Of every member's log that there is, its last lines."""
+        ends = []
+        for path in sorted(self.directory.glob("*/*.log")):
+            ends += [f"{path.parent.name}/{path.name}:", *path.read_text().splitlines()[-lines:]]
+        return "\n".join(ends)
+
     def leader(self, seconds: float = 20) -> str:
         """The id of the member that leads and serves; waits for one."""
 

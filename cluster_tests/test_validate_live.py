@@ -1,6 +1,6 @@
 """Replicas that are being written, by members whose leaders are killed, validate without a false finding.
 
-Producers go on all the time. After each kill, and once more when the member is back, the three directories are
+Producers go on beside all of it. After each kill, and once more when the member is back, the three directories are
 validated as they lie, twice: with the history of what was acknowledged so far, and without.
 """
 
@@ -23,28 +23,44 @@ TOPIC = "Live"
 
 
 class Load:
-    """Sends batches until told to stop, and notes each outcome in a history file."""
+    """Sends batches for as long as fewer are acknowledged than allowed, and notes each outcome in a history file."""
 
-    def __init__(self, namesrv: str, history: Path) -> None:
+    def __init__(self, cluster: LocalCluster, history: Path) -> None:
         self.acknowledged = 0
-        self.stopping = False
-        self._namesrv = namesrv
+        self._cluster = cluster
         self._history = history
+        self._allowed = 0
+        self._changed = asyncio.Event()
+        self._stopping = False
+
+    def allow(self, count: int) -> None:
+        """So many more than are acknowledged now: what is written beside a validation stays some MiB."""
+        self._allowed = self.acknowledged + count
+        self._changed.set()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._changed.set()
 
     async def run(self) -> None:
         config = mqclient.ProducerConfig(retry_times=0, send_timeout_s=2.0)
         with HistoryFile(self._history, TOPIC) as history:
-            async with mqclient.Producer(self._namesrv, "live", config=config) as producer:
+            async with mqclient.Producer(self._cluster.namesrv, "live", config=config) as producer:
                 number = 0
-                while not self.stopping:
-                    # A log that grows by some MiB between two validations is enough.
-                    await asyncio.sleep(0.02)
+                while not self._stopping:
+                    if self.acknowledged >= self._allowed:
+                        self._changed.clear()
+                        await self._changed.wait()
+                        continue
                     keys = [f"key-{number + i}" for i in range(50)]
-                    number += len(keys)
                     batch = [mqclient.Message(TOPIC, b"y" * 400 + key.encode(), keys=key) for key in keys]
-                    for line, outcome in enumerate(await producer.send_batch(batch), number - len(keys)):
+                    outcomes = await producer.send_batch(batch)
+                    for line, outcome in enumerate(outcomes, number):
                         history.note(line, outcome)
                         self.acknowledged += isinstance(outcome, mqclient.SendResult)
+                    number += len(keys)
+                    if not isinstance(outcomes[-1], mqclient.SendResult):
+                        await asyncio.to_thread(self._cluster.leader)
 
 
 def assert_clean(report: ValidationReport) -> None:
@@ -54,26 +70,34 @@ def assert_clean(report: ValidationReport) -> None:
 
 async def kill_and_validate(cluster: LocalCluster, history: Path, kills: int) -> None:
     stores = [node["store_dir"] for node in cluster.nodes().values()]
-    load = Load(cluster.namesrv, history)
+    loop = asyncio.get_running_loop()
+    load = Load(cluster, history)
     running = asyncio.create_task(load.run())
 
-    async def validated() -> ValidationReport:
-        return await asyncio.to_thread(validate, stores, runner=LocalRunner())
+    async def validated_under_load() -> ValidationReport:
+        def load_goes_on(*_: object) -> None:
+            loop.call_soon_threadsafe(load.allow, 500)
+
+        return await asyncio.to_thread(validate, stores, runner=LocalRunner(), on_progress=load_goes_on)
+
+    async def sent(count: int) -> None:
+        wanted = load.acknowledged + count
+        await asyncio.to_thread(
+            wait_for, lambda: load.acknowledged >= wanted or running.done(), 30, "sends acknowledged"
+        )
+        assert not running.done(), running.exception()
 
     for _ in range(kills):
-        wanted = load.acknowledged + 500
-        await asyncio.to_thread(
-            wait_for, lambda at=wanted: load.acknowledged >= at or running.done(), 30, "sends acknowledged"
-        )
-        assert not running.done(), await running
+        load.allow(2_000)  # more than is waited for, so that it goes on beside the kill
+        await sent(500)
         leader = await asyncio.to_thread(cluster.leader)
         await asyncio.to_thread(cluster.command, "kill", leader)
-        assert_clean(await validated())
+        assert_clean(await validated_under_load())
         await asyncio.to_thread(cluster.command, "start", leader)
-        report = await validated()
+        report = await validated_under_load()
         assert_clean(report)
         assert any(replica.is_live for replica in report.replicas)
-    load.stopping = True
+    load.stop()
     await running
     await asyncio.to_thread(cluster.level)
     # What a crash left behind is still there in the files of those killed: nothing of it may look like damage.

@@ -242,14 +242,11 @@ class Replica:
             last_index = self.log.first_file_last_index
             if last_index is None or last_index > self.member.committed_index:
                 return False
-            has_begun = self._work.delete_first_file()
+            return self._work.delete_first_file()
         except (DiskError, LedgerError) as error:
             self._fail(f"log failed: {error}", now_ms)
             self._drain()
             return False
-        if has_begun:
-            log.info("%s oldest data file deleted begin=%d", self, self.log.ledger_begin_index)
-        return has_begun
 
     # -- reading ---------------------------------------------------------------------------------------------
 

@@ -56,9 +56,8 @@ class Oracle:
             int
         ] = []  # by index: number in `messages` of the first at or behind the entry
         self.index_of_uid: dict[int, Index] = {}  # of the message as its client put it
-        self.waiting: dict[
-            int, CommittedMessage
-        ] = {}  # in the schedule topic, delivered since or not; by uid
+        # In the schedule topic, delivered since or not; by uid.
+        self.waiting: dict[int, CommittedMessage] = {}
         self.delivered_count = 0
         self.acknowledged: list[Acknowledged] = []
         self.refused_uids: set[int] = set()

@@ -80,9 +80,8 @@ class DLedgerCommitLog:
         self._pending: deque[PendingDispatch] = deque()
         self.serving_term: Term | None = None
         self.last_store_timestamp = 0  # ms; records never go back in time
-        self.disk_full: str | None = (
-            None  # why messages are refused for want of space, before the disk is quite full
-        )
+        # Why messages are refused for want of space, before the disk is quite full.
+        self.disk_full: str | None = None
 
     # Leading
 

@@ -16,8 +16,6 @@ _H: Final = 60 * _M
 _UNITS: Final = {"s": _S, "m": _M, "h": _H, "d": 24 * _H}
 _DELAY_LEVEL: Final = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 MESSAGE_DELAY_LEVEL: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-
-
 # Each is a queue of its own, which is looked for by its number.
 DELAY_LEVELS_MAX: Final = 128
 
@@ -80,7 +78,6 @@ class StoreConfig:
     delete_when: frozenset[int] = frozenset({4})
     disk_max_used_space_ratio: int = 75
     clean_resource_interval_ms: int = 10_000
-
     max_filter_message_size: int = 16_000  # bytes of units that one pull looks at
 
     delay_levels: Mapping[int, int] = field(default_factory=lambda: DELAY_LEVELS)

@@ -73,9 +73,8 @@ class PushType(IntEnum):
     TRUNCATE = 2
     APPEND = 3
     COMMIT = 4
-    INSTALL_BEGIN = (
-        5  # in the place of DLedger's INSTALL_SNAPSHOT: the state is in the log, so none travels apart
-    )
+    # In the place of DLedger's INSTALL_SNAPSHOT: the state is in the log, so none travels apart.
+    INSTALL_BEGIN = 5
 
 
 class EntryRange(msgspec.Struct, frozen=True, gc=False):

@@ -41,9 +41,8 @@ class SyncedMark:
     before_begin_index: Index = _NO_INDEX
     before_begin_term: Term = _NO_TERM
     before_begin_chain: int = GENESIS_CHAIN
-    begin_pos: Pos = (
-        _NO_POS  # where the first entry lies, or will lie; files before it are gone, or are to be
-    )
+    # Where the first entry lies, or will lie; files before it are gone, or are to be.
+    begin_pos: Pos = _NO_POS
     cut: CutRecord | None = None
     # A torn tail was found, and the quorum state may not say so yet. A tail once cut would not be found again.
     doubted: bool = False

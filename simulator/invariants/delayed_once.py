@@ -11,9 +11,8 @@ class DelayedOnce:
     name = "delayed_once"
 
     def __init__(self) -> None:
-        self._next_offsets: dict[
-            int, int
-        ] = {}  # by queue of the schedule topic: of the message to deliver next
+        # By queue of the schedule topic: of the message to deliver next.
+        self._next_offsets: dict[int, int] = {}
         self._message_count = 0
 
     def check(self, member: MemberView, oracle: Oracle) -> str | None:

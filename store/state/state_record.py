@@ -26,10 +26,10 @@ class _Kind(IntEnum):
     PUT_SUBSCRIPTION_GROUP = 3
     DELETE_SUBSCRIPTION_GROUP = 4
     COMMIT_OFFSET = 5
+    DELIVERY = 6
     RESET_OFFSET = 16
     END_RESET = 17
     PUT_FORBIDDEN = 18
-    DELIVERY = 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ _SHORT_NAMES = {
 
 # Not stored, and not passed on: these ask for what the broker does not do yet.
 _TIMER_PROPERTIES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_NOT_FOR_BATCHES = "batch request does not support this topic"
 _REFUSAL_CODES = {
     PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
@@ -328,7 +329,7 @@ class SendMessageProcessor:
         fields: dict[str, str],
         now_ms: int,
     ) -> tuple[TopicEntry, dict[str, str]] | None:
-        """Rows 3 to 5 and 8 to 9 for a topic that is not in the table of those that take every send: where the message
+        """Rows 3 to 5 and 8 to 10 for a topic that is not in the table of those that take every send: where the message
         goes, and its header then. None: the send is held.
         """
         fault = topic_fault(topic)
@@ -338,6 +339,8 @@ class SendMessageProcessor:
             raise _Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         if is_retry:
+            if command.code == RequestCode.SEND_BATCH_MESSAGE:
+                raise _Refused(ResponseCode.MESSAGE_ILLEGAL, _NOT_FOR_BATCHES)
             fields = self._retry_fields(topic, fields, now_ms)
             topic = fields["b"]
         entry = self._topics.entry(topic)
@@ -417,9 +420,9 @@ class SendMessageProcessor:
         born_host: bytes,
         born_flag: int,
     ) -> int:
-        """Row 10, then each message of a batch as one of its own; how many."""
-        if len(entry.topic_bytes) > 127 or entry.config.topic_name.startswith(RETRY_GROUP_TOPIC_PREFIX):
-            raise _Refused(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support this topic")
+        """The rest of row 10, then each message of a batch as one of its own; how many."""
+        if len(entry.topic_bytes) > 127:
+            raise _Refused(ResponseCode.MESSAGE_ILLEGAL, _NOT_FOR_BATCHES)
         try:
             messages = decode_batch_body(command.body)
         except MessageDecodeError as error:

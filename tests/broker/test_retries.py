@@ -316,6 +316,14 @@ class TestSendsToRetryTopics:
         self.retry(broker, 1)
         assert len(messages_of(broker, "%DLQ%g")) == 1
 
+    @pytest.mark.parametrize("times", [0, 4])
+    def test_a_batch_is_refused_and_no_topic_made(self, broker: OneBroker, times: int) -> None:
+        body = encode_batch([BatchMessage(0, b"x", b"")])
+        fields = send_fields("%RETRY%g", 0, "", j=str(times), m="true", l="3")
+        answer = broker.ask(RequestCode.SEND_BATCH_MESSAGE, fields, body)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert broker.store.topic_config_table.configs == {}
+
     def test_an_unknown_group_is_refused_and_no_topic_made(self, tmp_path: Path) -> None:
         broker = OneBroker(tmp_path, "autoCreateSubscriptionGroup=false")
         assert self.retry(broker, 1).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST

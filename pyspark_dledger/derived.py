@@ -24,7 +24,7 @@ from pyspark_dledger.entry_scan import Run
 from pyspark_dledger.findings import Finding
 from pyspark_dledger.group_offsets import QueueEnds
 from pyspark_dledger.key_index_check import KeyIndexFile, check_key_index, plan_key_index
-from pyspark_dledger.queue_extras import QueueExtras, Ranges, find_extras, plan_extras
+from pyspark_dledger.queue_extras import QueueExtras, Ranges, find_extras, names_of_directories, plan_extras
 from pyspark_dledger.queue_files import topic_directory
 from pyspark_dledger.replica import Layout, Replica
 from pyspark_dledger.state_check import StateEntries, StatePlaces, StateReplay, plan_replay, replay
@@ -170,11 +170,11 @@ def _deleted_topics(replica: Replica, topics: Set[bytes]) -> Set[bytes]:
     kept = None if is_ours(replica) else topics_of(replica)
     if kept is None:
         return frozenset()
-    root = Path(replica.directory) / "consumequeue"
+    present = set(names_of_directories(f"{replica.directory}/consumequeue"))
     return {
         topic
         for topic in topics
-        if not (root / topic_directory(topic)).exists()
+        if topic_directory(topic) not in present
         and (name := topic.decode("utf-8", "replace")) not in kept
         and not is_system_topic(name)
     }

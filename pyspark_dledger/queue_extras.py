@@ -59,9 +59,9 @@ def plan_extras(
     }
     queues = [
         QueueOnDisk(topic, int(queue_id), f"{root}/{topic}/{queue_id}", known.get((topic, queue_id), ()))
-        for topic in _names(root)
+        for topic in names_of_directories(root)
         if not topic.startswith(_LIGHT_QUEUE_PREFIX)
-        for queue_id in _names(f"{root}/{topic}")
+        for queue_id in names_of_directories(f"{root}/{topic}")
         if queue_id.isascii() and queue_id.isdigit() and f"{root}/{topic}/{queue_id}" not in unreadable
     ]
     return [
@@ -153,8 +153,8 @@ def _finding(replica: Replica, queue: QueueOnDisk, first: int, last: int, first_
     )
 
 
-def _names(directory: str) -> list[str]:
-    """Of the directories in it."""
+def names_of_directories(directory: str) -> list[str]:
+    """Of those in it; sorted."""
     try:
         with os.scandir(directory) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir())

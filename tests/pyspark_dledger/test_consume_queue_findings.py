@@ -25,7 +25,7 @@ from derived_store import (
 from dledger.entry import EntryHeader
 from message.decoder import decode_message
 from pyspark_dledger import queue_files
-from pyspark_dledger.consume_queue_check import EVERYTHING, units_bound
+from pyspark_dledger.consume_queue_check import EVERYTHING, QueuePart, units_bound
 from pyspark_dledger.derived import DerivedChecks, check, consumers
 from pyspark_dledger.entry_scan import Run, scan
 from pyspark_dledger.findings import Finding, Kind
@@ -482,3 +482,11 @@ def test_the_queues_of_a_topic_that_java_deleted_are_not_missed(tmp_path: Path) 
     path = root / "config" / "topics.json"
     path.write_text(path.read_text().replace('"StoreB":{', '"Other":{'))
     assert derived_findings([open_replica(root)]) == []
+
+
+def test_a_topic_that_has_no_directory_because_its_name_is_too_long_ends_nothing(tmp_path: Path) -> None:
+    replica = open_replica(cut_out("single-4.9.5-clean", tmp_path))
+    checks = DerivedChecks([replica])
+    checks.take(QueuePart(replica.name, 0, 1, [(b"o/" * 64, 0, 0, 1)], [], [], []))
+    checks.units(facts_of(replica))
+    assert any("o/o/" in note for note in checks.notes)

@@ -126,7 +126,11 @@ def replay(unit: StateReplay) -> Iterator[Finding]:
     """Raises OSError."""
     machine = _Replay(unit)
     damaged = list(unit.damaged)
-    for header, body in _entries(unit):
+    for entry in _entries(unit):
+        if entry is None:
+            machine.lose_track()
+            continue
+        header, body = entry
         if header.index > unit.up_to:
             break
         while damaged and damaged[0][0] < header.pos:
@@ -349,16 +353,19 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _entries(unit: StateReplay) -> Iterator[tuple[EntryHeader, bytes]]:
-    """Header and body of each state entry and no-op, in order."""
+def _entries(unit: StateReplay) -> Iterator[tuple[EntryHeader, bytes] | None]:
+    """Header and body of each state entry and no-op, in order; None for those of a file that retention took since."""
     positions = array("q")
     positions.frombytes(unit.positions)
     for file, group in groupby(positions, key=lambda pos: _file_of(unit.replica, pos)):
-        with open(file.path, "rb") as opened:
-            for pos in group:
-                opened.seek(pos - file.base)
-                header = parse_header(opened.read(ENTRY_HEADER_SIZE))
-                yield header, opened.read(header.body_length)
+        try:
+            with open(file.path, "rb") as opened:
+                for pos in group:
+                    opened.seek(pos - file.base)
+                    header = parse_header(opened.read(ENTRY_HEADER_SIZE))
+                    yield header, opened.read(header.body_length)
+        except FileNotFoundError:
+            yield None
 
 
 def _file_of(replica: Replica, pos: int) -> DataFile:

@@ -1,7 +1,7 @@
 """IndexFiles of recorded stores: each wrong place is counted once, and nothing else is."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -10,6 +10,7 @@ import pytest
 from derived_store import cut_out, derived_findings, entries_of, facts_of
 
 from message.decoder import decode_message
+from pyspark_dledger.derived import DerivedUnit, check
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.key_index_check import plan_key_index
 from pyspark_dledger.replica import Replica, open_replica
@@ -283,3 +284,18 @@ def test_any_flipped_bit_is_found(store: IndexedStore, seed: int) -> None:
     [finding] = store.findings()
     assert finding.kind is Kind.KEY_INDEX_WRONG
     assert finding.count == 1 or at < INDEX_HEADER_SIZE
+
+
+@pytest.mark.parametrize("taken", ["index", "commitlog"])
+def test_a_file_that_retention_takes_after_pass_1_is_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: str
+) -> None:
+    store = IndexedStore(tmp_path, STORES[0])
+    path = min((store.root / taken).iterdir())
+
+    def check_later(unit: DerivedUnit) -> Iterator[Finding]:
+        path.unlink(missing_ok=True)
+        return check(unit)
+
+    monkeypatch.setattr("derived_store.check", check_later)
+    assert derived_findings([store.replica]) == []

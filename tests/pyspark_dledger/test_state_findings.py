@@ -1,6 +1,6 @@
 """State records replayed: full states against the changes before them, parts in their order, groups in their queues."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
@@ -13,6 +13,7 @@ from dledger.entry import EntryHeader, EntryKind, Index, Pos, Term
 from message.decoder import decode_message
 from message.encoder import encode_record
 from pyspark_dledger import state_check
+from pyspark_dledger.derived import DerivedUnit, check
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.group_offsets import QueueEnds
 from pyspark_dledger.replica import Layout, Replica, open_replica
@@ -225,6 +226,19 @@ def test_what_follows_lost_entries_is_judged_after_the_next_full_state(stores: S
         opened.write(b"\xff\xff")
     facts = {"n0": replace(sound, damaged=((header.pos, header.pos + header.size),))}
     assert derived_findings([replica], facts=facts) == []
+
+
+def test_a_file_that_retention_takes_after_pass_1_is_not_replayed(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = open_replica(stores.roots[0])
+
+    def check_later(unit: DerivedUnit) -> Iterator[Finding]:
+        Path(replica.data_files[0].path).unlink(missing_ok=True)
+        return check(unit)
+
+    monkeypatch.setattr("derived_store.check", check_later)
+    assert derived_findings([replica]) == []
 
 
 def test_a_committed_offset_behind_the_queue_s_end_is_named(stores: Stores) -> None:

@@ -117,10 +117,9 @@ def _not_clean(report: ValidationReport) -> Verdict:
     kinds = [str(kind) for kind in Kind if kind not in INFO_KINDS and found.totals.get(kind)]
     count = sum(number for kind, number in found.totals.items() if kind not in INFO_KINDS)
     errors = [finding for finding in found.shown if finding.kind not in INFO_KINDS]
-    known = {replica.name for replica in report.replicas}
-    names = sorted({finding.replica for finding in errors} & known)
-    # A shortened list may not name every replica that is concerned.
-    where = f" in {listed([visible(name) for name in names])}" if names and not found.left_out else ""
+    names = sorted({finding.replica for finding in errors})
+    # A shortened list may not name every replica that is concerned, and an error may be in none of them.
+    where = "" if found.left_out or "" in names else f" in {listed([visible(name) for name in names])}"
     further = [listed(kinds, 5)]
     if len(report.replicas) > 1 and any(is_indexed(replica) for replica in report.replicas):
         further.append(

@@ -75,6 +75,11 @@ def test_the_verdict_is_one_sentence_and_on_top() -> None:
     assert "Not clean: 1 error in n1." in damaged.text
 
 
+def test_a_replica_is_named_in_the_verdict_only_if_all_errors_are_in_replicas() -> None:
+    lost = Finding(kind=Kind.LOST_MESSAGE, topic="T")
+    assert verdict(report(findings=[BODY_CRC, lost])).headline == "Not clean: 2 errors."
+
+
 def test_infos_leave_the_verdict_clean_and_are_told() -> None:
     judged = verdict(report(findings=[SHORTER]))
     assert judged.is_clean

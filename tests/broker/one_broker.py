@@ -263,6 +263,11 @@ def pull_fields(in_topic: str, queue_id: int = 0, offset: int = 0, **more: str) 
     }
 
 
+def commit_fields(offset: int, **more: str) -> dict[str, str]:
+    """The header of an UPDATE_CONSUMER_OFFSET."""
+    return {"consumerGroup": "g", "topic": "T", "queueId": "0", "commitOffset": str(offset), **more}
+
+
 def heart_beat(
     client_id: str,
     *,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from one_broker import OneBroker, RecordingChannel, heart_beat, pull_fields, send_fields
+from one_broker import OneBroker, RecordingChannel, commit_fields, heart_beat, pull_fields, send_fields
 
 from remoting.admin_bodies import (
     ConsumeStats,
@@ -25,7 +25,7 @@ def send(broker: OneBroker, count: int = 1) -> None:
 
 
 def commit(broker: OneBroker, offset: int, group: str = "g") -> None:
-    fields = {"consumerGroup": group, "topic": "T", "queueId": "0", "commitOffset": str(offset)}
+    fields = commit_fields(offset, consumerGroup=group)
     assert broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields).code == ResponseCode.SUCCESS
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from one_broker import OneBroker, RecordingChannel, heart_beat, pull_fields, send_fields
+from one_broker import OneBroker, RecordingChannel, commit_fields, heart_beat, pull_fields, send_fields
 
 from remoting.bodies import (
     GetConsumerListByGroupResponseBody,
@@ -139,10 +139,6 @@ def test_an_unknown_code_is_told_so(broker: OneBroker) -> None:
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         " request type 88888 not supported",
     )
-
-
-def commit_fields(offset: int, **more: str) -> dict[str, str]:
-    return {"consumerGroup": "g", "topic": "T", "queueId": "0", "commitOffset": str(offset), **more}
 
 
 def query(broker: OneBroker, **more: str) -> tuple[int, str | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from one_broker import OneBroker, RecordingChannel, heart_beat, pull_fields, send_fields
+from one_broker import OneBroker, RecordingChannel, commit_fields, heart_beat, pull_fields, send_fields
 from test_send_message import create
 
 from remoting.admin_bodies import ResetOffsetBody
@@ -31,8 +31,7 @@ def fill(broker: OneBroker) -> None:
 
 
 def commit(broker: OneBroker, offset: int) -> RemotingCommand:
-    fields = {"consumerGroup": "g", "topic": "T", "queueId": "0", "commitOffset": str(offset)}
-    return broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    return broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(offset))
 
 
 def pull(broker: OneBroker, offset: int, **more: str) -> RemotingCommand:
@@ -85,8 +84,7 @@ def test_a_consumer_at_work_is_told_at_its_next_pull_and_cannot_undo_the_reset(s
 
 
 def test_a_oneway_commit_that_waits_does_not_overtake_the_reset(sent: OneBroker) -> None:
-    fields = {"consumerGroup": "g", "topic": "T", "queueId": "0", "commitOffset": "4"}
-    sent.receive([sent.new_request(RequestCode.UPDATE_CONSUMER_OFFSET, fields, oneway=True)])
+    sent.receive([sent.new_request(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(4), oneway=True)])
     reset(sent, queueId="0", offset="1")
     sent.run_for(100)
     assert sent.store.query_offset("g", "T", 0) == 1

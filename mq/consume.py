@@ -16,7 +16,7 @@ import uvloop
 
 from message.decoder import MessageExt
 from mq.console import print_table, progress, user_errors
-from mqclient import ConsumeBatch, ConsumeFromWhere, ConsumerConfig, PushConsumer
+from mqclient import ConsumeBatch, ConsumeFromWhere, ConsumerConfig, PushConsumer, RouteNotFoundError
 
 
 @dataclass(slots=True)
@@ -62,6 +62,8 @@ def consume(
             raise ValueError("--count and --idle-s must not be negative")
         consumer = PushConsumer(namesrv, group, {topic: tags}, config=consumer_config(begin))
         uvloop.run(_read(consumer, count, idle_s, summary, as_json=as_json))
+        if consumer.topics_without_route:
+            raise RouteNotFoundError(f"no NameServer at {namesrv} told of a topic {topic}: nothing was read")
     if as_json:
         _write({"summary": summary.as_dict()})
         return

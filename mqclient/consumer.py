@@ -92,6 +92,15 @@ class PushConsumer:
         """The queues this member reads now."""
         return sorted(self._process_queues)
 
+    @property
+    def topics_without_route(self) -> list[str]:
+        """Subscribed topics that no NameServer has known so far, or that none could be asked for."""
+        return [
+            topic
+            for topic in self._subscriptions
+            if topic != retry_topic(self.group) and self._instance.routes.cached(topic) is None
+        ]
+
     async def start(self) -> None:
         """Joins the group. Topics that do not exist yet are looked for again with each rebalance."""
         self._instance.start()

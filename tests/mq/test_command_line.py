@@ -200,6 +200,14 @@ def test_a_send_that_nobody_acknowledges_is_counted_and_fails_the_command() -> N
 
 
 @pytest.mark.slow
+def test_a_reader_that_never_learned_of_its_topic_fails() -> None:
+    done = mq("consume", "-n", "127.0.0.1:1", "--topic", "T", "--group", "g", "--idle-s", "0.1")
+    assert done.returncode == 1
+    *_, last = done.stderr.splitlines()
+    assert last == "mq: no NameServer at 127.0.0.1:1 told of a topic T: nothing was read"
+
+
+@pytest.mark.slow
 def test_servers_take_rocketmqs_flags(tmp_path: Path) -> None:
     def server(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "mq.server_entry", *arguments]

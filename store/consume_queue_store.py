@@ -112,10 +112,6 @@ class ConsumeQueueStore:
         files.delete_from(0)
         self._disk.sync_directory(files.directory)
 
-    def correct_min_offset(self, min_phy_offset: int) -> None:
-        for queue in self._queues.values():
-            queue.correct_min_offset(min_phy_offset)
-
     def dirty(self, least_units: int = 1) -> list[ConsumeQueue]:
         """Queues with at least so many units that no file holds durably."""
         return [queue for queue in self._dirty if queue.unflushed_count >= least_units]

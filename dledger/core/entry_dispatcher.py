@@ -43,7 +43,6 @@ class EntryDispatcher:
         "_state",
         "_told_committed_index",
         "_write_index",
-        "behind_begin",
         "match_index",
         "push_type",
     )
@@ -62,7 +61,6 @@ class EntryDispatcher:
     def _reset(self) -> None:
         self.push_type = PushType.COMPARE
         self.match_index = Index(-1)
-        self.behind_begin = False
         self._sequence = 0
         self._base_sequence = 0
         self._compare_index = Index(-1)
@@ -114,7 +112,6 @@ class EntryDispatcher:
         self._ask(PushType.TRUNCATE, index, now_ms)
 
     def _install_begin(self, now_ms: int) -> None:
-        self.behind_begin = True
         self._ask(PushType.INSTALL_BEGIN, Index(self._log.ledger_begin_index - 1), now_ms)
 
     def _ask(self, push_type: PushType, index: Index, now_ms: int) -> None:
@@ -270,7 +267,6 @@ class EntryDispatcher:
         """The peer holds our entry at compare_index, and after a TRUNCATE nothing that conflicts behind it."""
         index = self._compare_index
         log = self._log
-        self.behind_begin = False
         if index < log.ledger_begin_index - 1:
             self._compare(index, now_ms)  # deleted here since it was asked about
             return

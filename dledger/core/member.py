@@ -139,11 +139,6 @@ class Member:
         """What a running campaign still lacks, for status pages."""
         return self._elector.obstacle()
 
-    @property
-    def peers_behind_begin(self) -> list[PeerId]:
-        """Followers that are told to begin where this leader's log does: nothing in theirs leads up to it."""
-        return [peer for peer, dispatcher in self._dispatchers.items() if dispatcher.behind_begin]
-
     # --- messages and time
 
     def step(self, message: Message, now_ms: int) -> Output:

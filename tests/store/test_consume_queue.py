@@ -172,9 +172,9 @@ def test_the_minimum_offset_is_the_first_unit_that_points_into_the_log(
     store = open_store(tmp_path)
     store.put([request(0, 15)])
     flush(store)
-    store.correct_min_offset(min_phy_offset)
     queue = store.find(b"T", 0)
     assert queue is not None
+    queue.correct_min_offset(min_phy_offset)
     expected = [number for number in range(15) if unit(number)[0] >= min_phy_offset]
     assert queue.min_offset == (expected[0] if expected else 15)
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from message.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, decode_properties
 
-# Names of one run that fit into the bits of a number, one bit each.
-_NAMES_MAX = 62
+# Names of one run, one bit each. A message has fewer than 2^14 pairs, so no sum of such bits leaves 64.
+_NAMES_MAX = 48
 
 
 class PropertyColumns:

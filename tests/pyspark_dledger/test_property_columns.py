@@ -30,6 +30,7 @@ encodings = st.lists(pieces, max_size=9).map(b"".join)
 @example([b"KEYS\x01a\x02KEYS\x01\x02"])
 @example([None, b"", b"KEYS\x01a"])
 @example([b"".join(b"%d\x01v\x02" % number for number in range(100))])
+@example([b"".join(b"n%d\x01v\x02" % number for number in range(62)), b"n61\x01v\x02" * 9])
 def test_columns_say_what_the_decoder_says(encoded: list[bytes | None]) -> None:
     columns = PropertyColumns(encoded)
     decoded = [None if text is None else decode_properties(text) for text in encoded]

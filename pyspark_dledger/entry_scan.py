@@ -219,8 +219,7 @@ class _Scanner(ABC):
             stop = min(len(window.data) - cut, self._end - window.start)
             at = window.start + stop
             # A head may begin with zeros, and with nothing else in front of the unit's end.
-            seen = window.data[inside : stop + self._head_size - 1]
-            if len(seen) <= WINDOW_SIZE and seen == _ZEROS[: len(seen)]:
+            if self._is_zero(inside, stop + self._head_size - 1):
                 at = max(at, min(window.next_data(at) - self._head_size, self._end))
                 continue
             place = inside - 1
@@ -234,6 +233,15 @@ class _Scanner(ABC):
             if place >= 0:
                 return window.start + place, nonzero_end
         return self._end, nonzero_end
+
+    def _is_zero(self, start: int, stop: int) -> bool:
+        """Of the window's data. What is not zero nearly always shows at its start: behind each damaged entry a copy of
+        the window would cost more than all else."""
+        data = self._window.data
+        if data[start : start + self._head_size].strip(b"\0"):
+            return False
+        rest = data[start:stop]
+        return len(rest) <= WINDOW_SIZE and rest == _ZEROS[: len(rest)]
 
     def _next_candidate(self, start: int, stop: int) -> int:
         """Where in the window's data, in [start, stop), an entry's magic is in its place; -1: nowhere."""

@@ -102,14 +102,15 @@ def lane_of(replica: ReplicaSummary, axis: Axis) -> Lane:
 
 
 def bands(runs: Sequence[TermRun], axis: Axis) -> Iterator[Band]:
-    """Runs in the order of the log; neighbours that end within one slot of the width become one band."""
+    """Runs in the order of the log; neighbours narrower than a slot are joined until they fill one."""
     width = max((axis.end - axis.begin) / SLOTS, 1e-9)
     held: list[TermRun] = []
     for run in runs:
-        held.append(run)
-        if run.last_index + 1 - held[0].first_index >= width:
-            yield Band(held[0].first_index, run.last_index, tuple(held))
+        is_wide = run.last_index + 1 - run.first_index >= width
+        if held and (is_wide or held[-1].last_index + 1 - held[0].first_index >= width):
+            yield Band(held[0].first_index, held[-1].last_index, tuple(held))
             held = []
+        held.append(run)
     if held:
         yield Band(held[0].first_index, held[-1].last_index, tuple(held))
 

@@ -138,6 +138,12 @@ def test_terms_are_bands_with_their_leader() -> None:
     assert [shown.count("rect", css) for css in ("c0", "c1", "s0", "s1")] == [3, 2, 4, 1]
 
 
+def test_a_term_too_short_to_be_drawn_takes_no_number_from_its_neighbours() -> None:
+    runs = [TermRun(1, 0, 99_999), TermRun(2, 100_000, 100_000), TermRun(3, 100_001, 999_999)]
+    drawn = bands(runs, Axis(0, 1_000_000, "index"))
+    assert [[run.term for run in band.runs] for band in drawn] == [[1], [2], [3]]
+
+
 def test_terms_of_no_known_leader_have_a_colour_each() -> None:
     shown = page(report([replica("n0", without_leaders(TERMS))]))
     assert [shown.count("rect", f"c{run.term}") for run in TERMS] == [1, 1, 1]

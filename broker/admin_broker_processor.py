@@ -16,7 +16,7 @@ from broker.client_channel import ClientChannel
 from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.topic_config_manager import TopicConfigManager
 from message import names
-from remoting import admin_bodies, admin_headers, bodies, headers
+from remoting import admin_bodies, admin_headers, bodies, headers, topic_bodies
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.fastjson import dumps_fastjson
@@ -157,20 +157,10 @@ class AdminBrokerProcessor:
         known = self._topics.select(header.topic)
         try:
             changes = _attribute_changes(header.attributes or "")
-            attributes = _altered_attributes(known.attributes if known else {}, changes)
+            config = _topic_config(header.topic, header, known, changes)
         except ValueError as error:
             answers.add(command, ResponseCode.SYSTEM_ERROR, str(error))
             return
-        config = TopicConfig(
-            topic_name=header.topic,
-            read_queue_nums=header.read_queue_nums,
-            write_queue_nums=header.write_queue_nums,
-            perm=header.perm,
-            topic_filter_type=header.topic_filter_type,
-            topic_sys_flag=header.topic_sys_flag or 0,
-            order=header.order,
-            attributes=attributes,
-        )
         if config == known:
             answers.add(command)
         else:
@@ -188,22 +178,11 @@ class AdminBrokerProcessor:
             if fault is not None:
                 answers.add(command, ResponseCode.INVALID_PARAMETER, f"topic {name}: {fault}")
                 return
-            known = self._topics.select(name)
             try:
-                attributes = _altered_attributes(known.attributes if known else {}, topic.attributes or {})
+                config = _topic_config(name, topic, self._topics.select(name), topic.attributes or {})
             except ValueError as error:
                 answers.add(command, ResponseCode.SYSTEM_ERROR, f"topic {name}: {error}")
                 return
-            config = TopicConfig(
-                topic_name=name,
-                read_queue_nums=topic.read_queue_nums,
-                write_queue_nums=topic.write_queue_nums,
-                perm=topic.perm,
-                topic_filter_type=topic.topic_filter_type,
-                topic_sys_flag=topic.topic_sys_flag,
-                order=topic.order,
-                attributes=attributes,
-            )
             changes.append(PutTopicConfig(config))
         propose_all(self._store, changes, answers, command, now_ms)
 
@@ -373,6 +352,25 @@ class AdminBrokerProcessor:
 
 def _data_version(version: DataVersion, term: int) -> dict[str, object]:
     return {"counter": version.counter, "stateVersion": term, "timestamp": version.timestamp}
+
+
+def _topic_config(
+    name: str,
+    wanted: headers.CreateTopicRequestHeader | topic_bodies.TopicConfig,
+    known: TopicConfig | None,
+    attribute_changes: Mapping[str, str],
+) -> TopicConfig:
+    """Raises ValueError for attributes that cannot be changed so."""
+    return TopicConfig(
+        topic_name=name,
+        read_queue_nums=wanted.read_queue_nums,
+        write_queue_nums=wanted.write_queue_nums,
+        perm=wanted.perm,
+        topic_filter_type=wanted.topic_filter_type,
+        topic_sys_flag=wanted.topic_sys_flag or 0,
+        order=wanted.order,
+        attributes=_altered_attributes(known.attributes if known else {}, attribute_changes),
+    )
 
 
 def _group_fault(group: bodies.SubscriptionGroupConfig) -> str | None:

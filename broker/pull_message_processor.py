@@ -80,9 +80,8 @@ class PullMessageProcessor:
         self._consumers = consumers
         self._stats = stats
         self._offsets = store.consumer_offset_table
-        self._ending_resets: set[tuple[str, str, int]] = (
-            set()
-        )  # told to a consumer, and on the way into the log
+        # Told to a consumer, and their end on its way into the log.
+        self._ending_resets: set[tuple[str, str, int]] = set()  # group, topic, queue id
         self._count_max = config.store.max_transfer_count_on_message_in_memory
         # RocketMQ limits a pull by its own setting alone; the client's maxMsgBytes it only reads for pops.
         self._size_max = config.store.max_transfer_bytes_on_message_in_memory

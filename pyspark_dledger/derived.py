@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from message.names import is_system_topic
 from pyspark_dledger.config_check import ConfigFiles, check_config, config_notes, topics_of
 from pyspark_dledger.consume_queue_check import (
-    EVERYTHING,
     ConsumeQueueCheck,
     QueuePart,
     is_ours,
     queue_findings,
 )
-from pyspark_dledger.entry_scan import Run
 from pyspark_dledger.findings import Finding
 from pyspark_dledger.group_offsets import QueueEnds
 from pyspark_dledger.key_index_check import KeyIndexFile, check_key_index, plan_key_index
@@ -32,14 +29,6 @@ from pyspark_dledger.work import DataRange
 
 DerivedPart = QueuePart | StatePlaces
 DerivedUnit = QueueExtras | KeyIndexFile | StateReplay | ConfigFiles
-
-
-class Consumer(Protocol):
-    """Is fed the runs of one data range, in order of position."""
-
-    def feed(self, run: Run) -> None: ...
-
-    def finish(self) -> Iterator[DerivedPart]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +46,8 @@ class LogFacts:
     replay_state: bool  # False: the same log is replayed from another replica
 
 
-def consumers(unit: DataRange) -> list[Consumer]:
-    """For pass 1. Raises OSError."""
+def consumers(unit: DataRange) -> list[ConsumeQueueCheck | StateEntries]:
+    """For pass 1, each to be fed the runs of the range in order of position. Raises OSError."""
     if unit.replica.layout is Layout.COMMIT_LOG:
         return [ConsumeQueueCheck(unit.replica)]
     return [ConsumeQueueCheck(unit.replica), StateEntries(unit.replica)]
@@ -109,9 +98,6 @@ class DerivedChecks:
             self.queue_count += len(queues)
             undecodable = [(fault.pos, fault.next_pos) for part in parts for fault in part.record_faults]
             damaged = [*log.damaged, *undecodable]
-            if max(replica.applied_index, replica.java_committed_index) > log.end_index:
-                # The log went further once, and its units are there.
-                damaged.append((log.end_pos, EVERYTHING))
             unreadable = {str(Path(path).parent) for part in parts for path, _ in part.unreadable}
             units += plan_extras(replica, queues, log.begin_pos, damaged, unreadable)
             index_files, notes = plan_key_index(replica, log.begin_pos, log.end_pos, damaged)

@@ -15,7 +15,7 @@ import pytest
 
 from dledger.entry import EntryHeader, parse_header, seal_entries
 from message.sys_flag import TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
-from pyspark_dledger.derived import Consumer, DerivedChecks, LogFacts, check, consumers
+from pyspark_dledger.derived import DerivedChecks, LogFacts, check, consumers
 from pyspark_dledger.entry_scan import Run, scan
 from pyspark_dledger.entry_scan import up_to as cut_run
 from pyspark_dledger.findings import Finding, sort_key
@@ -142,7 +142,7 @@ def derived_findings(
     runs: dict[str, list[Run]] = {replica.name: [] for replica in replicas}
     units = plan(replicas, unit_count=unit_count)
     for unit in reversed(units):  # in any order
-        listeners: list[Consumer] = consumers(unit)
+        listeners = consumers(unit)
         for found in scan(unit):
             run = cut_run(found, up_to) if isinstance(found, Run) else None
             if run is not None:

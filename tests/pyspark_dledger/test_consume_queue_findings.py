@@ -317,7 +317,6 @@ def test_the_unit_of_a_damaged_entry_is_not_extra(
 def test_units_of_a_tail_that_the_log_has_lost_are_the_log_s_matter(stores: Stores) -> None:
     replica = open_replica(stores.roots[0])
     shorter = replace(replica, data_files=replica.data_files[:-2])
-    assert derived_findings([shorter]) == [], "its own files say that the log went further"
     [facts] = facts_of(shorter).values()
     unaware = replace(shorter, applied_index=facts.end_index, java_committed_index=facts.end_index)
     lost = {"n0": replace(facts, damaged=((facts.end_pos, EVERYTHING),))}

@@ -110,7 +110,7 @@ def _part(difference: Difference, first: int, last: int) -> Difference:
 def _finding(kind: Kind, logs: Sequence[ReplicaLog], difference: Difference) -> Finding:
     by_name = {log.replica.name: log for log in logs}
     odd = _odd_one(difference)
-    words = [_who(difference, by_name)]
+    words = [_who(difference)]
     if difference.count > 1:
         if difference.content_count < difference.count:
             words.append(
@@ -139,7 +139,7 @@ def _position_finding(logs: Sequence[ReplicaLog], difference: Difference) -> Fin
         replica=odd,
         file=_file_at(by_name[odd], difference) if odd else "",
         count=difference.count,
-        sentence=f"{_who(difference, by_name)}, from position {difference.first} to {difference.last}",
+        sentence=f"{_who(difference)}, from position {difference.first} to {difference.last}",
     )
 
 
@@ -149,7 +149,7 @@ def _odd_one(difference: Difference) -> str:
     return sides[1][0] if len(sides) == 2 and len(sides[0]) > len(sides[1]) == 1 else ""
 
 
-def _who(difference: Difference, by_name: dict[str, ReplicaLog]) -> str:
+def _who(difference: Difference) -> str:
     terms = set(difference.terms)
     told = []
     for side, term, pos in zip(difference.sides, difference.terms, difference.positions, strict=True):

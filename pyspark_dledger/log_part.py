@@ -87,7 +87,6 @@ class LogPart:
 
     replica: str
     file_base: int
-    start: int
     segments: list[Segment] = field(default_factory=list)
     rests: list[Rest] = field(default_factory=list)
     sums: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -119,7 +118,7 @@ class LogPartMaker:
     """A consumer of pass 1: Runs and Rests of one unit in, its LogPart out."""
 
     def __init__(self, unit: DataRange) -> None:
-        self._part = LogPart(unit.replica.name, unit.file.base, unit.start, bytes_read=unit.end - unit.start)
+        self._part = LogPart(unit.replica.name, unit.file.base, bytes_read=unit.end - unit.start)
         self._range_bits = range_bits(unit.replica.layout)
 
     def feed(self, run: Run) -> None:

@@ -41,7 +41,7 @@ def check_unit(unit: CheckUnit) -> Iterator[tuple[int, Part]]:
         base, start, end = unit.range.file.base, unit.range.start, unit.range.end
         unread = Rest(base + start, base + end, base + end)
         is_gone = isinstance(error, FileNotFoundError)
-        parts = [LogPart(unit.range.replica.name, base, start, rests=[unread], is_gone=is_gone)]
+        parts = [LogPart(unit.range.replica.name, base, rests=[unread], is_gone=is_gone)]
     for part in parts:
         yield unit.number, part
 

@@ -160,8 +160,8 @@ class MessageStore:
 
     def tick(self, now_ms: int) -> None:
         """Every 10 ms or so: appends waiting changes and delayed messages whose time has come, starts jobs that are
-        due. Raises StoreDamagedError when a reader has found damage: then this member must stop. Its peers have sound
-        queues, and so has the next start.
+        due. Raises StoreDamagedError when a reader has found a damaged queue, or retention a damaged log: then this
+        member must stop. Its peers have sound ones, and the next start has sound queues.
         """
         self._now_ms = now_ms
         if self._damage is not None:

@@ -7,6 +7,7 @@ alone. Where it stands (`applied_index`, `confirm_offset`) is what readers may s
 from typing import Protocol
 
 from dledger.entry import ENTRY_HEADER, ENTRY_HEADER_SIZE, EntryKind, Index, Term
+from dledger.log.errors import LedgerError
 from dledger.log.recent_batches import RecentBatch
 from message.decoder import decode_message
 from message.dispatch_columns import scan_records
@@ -87,7 +88,10 @@ class Reput:
                     self.confirm_offset = pending.end_pos
                     continue
                 last_index = min(last_index, Index(pending.first_index - 1))
-            self._dispatch_from_log(last_index, offset_max, arrivals)
+            try:
+                self._dispatch_from_log(last_index, offset_max, arrivals)
+            except LedgerError as error:
+                raise StoreDamagedError(f"the log cannot be dispatched: {error}") from error
         if arrivals:
             self._applied.arrived(arrivals)
         return self.applied_index + 1 - first_index

@@ -13,10 +13,12 @@ from typing import Final, Protocol
 
 from disk.disk import Disk
 from dledger.entry import ENTRY_HEADER_SIZE, Index
+from dledger.log.errors import LedgerError
 from message.record_layout import RECORD_SIZE_MIN
 from store.consume_queue import ConsumeQueue
 from store.consume_queue_store import ConsumeQueueStore
 from store.dledger_commit_log import store_timestamp_of
+from store.errors import StoreDamagedError
 from store.replicated_log import ReplicatedLog
 from store.store_config import StoreConfig
 
@@ -67,7 +69,10 @@ class LogRetention:
         self._checked_ms = None
 
     def tick(self, needed_from: Index, now_ms: int) -> None:
-        """`needed_from`: the first entry that something still needs. Raises LedgerError, DiskError."""
+        """`needed_from`: the first entry that something still needs.
+
+        Raises LedgerError, StoreDamagedError, DiskError.
+        """
         if self._checked_ms is None or now_ms - self._checked_ms >= self._config.clean_resource_interval_ms:
             self._checked_ms = now_ms
             self._check(now_ms)
@@ -158,10 +163,16 @@ class Retention:
         self._queues.begin_anew()
 
     def tick(self, full_state_index: Index, now_ms: int) -> None:
-        """`full_state_index`: that the newest complete full-state record speaks of. Raises LedgerError, DiskError."""
+        """`full_state_index`: that the newest complete full-state record speaks of.
+
+        Raises StoreDamagedError, DiskError.
+        """
         # An entry is needed until its effect is in a checkpoint here, and in a full-state record for the others.
         last_index = min(full_state_index, self._checkpoints.checkpoint_index)
-        self.log.tick(Index(last_index + 1), now_ms)
+        try:
+            self.log.tick(Index(last_index + 1), now_ms)
+        except LedgerError as error:
+            raise StoreDamagedError(f"retention cannot read the log: {error}") from error
         self._queues.tick(self._replica.log.ledger_begin_pos)
 
 

@@ -8,6 +8,7 @@ from store_group import CQ_FILE_UNITS, DATA_FILE_SIZE, HOST, START_MS, StoreGrou
 
 from dledger.entry import ENTRY_HEADER_SIZE, Index
 from message.encoder import encode_record
+from store.errors import StoreDamagedError
 from store.get_message import GetMessageStatus
 from store.put_message import PutStatus
 from store.retention import FORCE_RATIO, MANUAL_CHECKS, LogRetention, utc_hour
@@ -297,6 +298,32 @@ def test_times_are_found_while_units_still_point_into_a_file_that_is_gone(tmp_pa
     assert store.store_timestamp("T", 0, first) == store.earliest_store_timestamp()
     group.run_for(50)
     assert store.min_offset("T", 0) == first
+
+
+def test_a_damaged_log_ends_the_member_instead_of_every_tick_from_then_on(tmp_path: Path) -> None:
+    group = expiring(tmp_path, 1)
+    group.start()
+    fill(group, group.lead(), DATA_FILE_SIZE // 3000 + 5)
+    overwrite(group.root() / "dledger-n0" / "data" / f"{DATA_FILE_SIZE:020d}", 8)
+    with pytest.raises(StoreDamagedError, match="begins with an entry that says"):
+        group.run_for(5_000)
+
+
+def test_a_damaged_log_ends_the_member_that_dispatches_it(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    fill(group, group.lead(), 10, size=10)
+    group.members["n0"].crash()
+    group.start()
+    overwrite(group.root() / "dledger-n0" / "index" / f"{0:020d}", 5 * 32)
+    with pytest.raises(StoreDamagedError, match="index"):
+        group.lead()
+
+
+def overwrite(path: Path, offset: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(b"damaged!")
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ class DerivedChecks:
             explained[replica.name] = queues = _explained(parts)
             self.queue_count += len(queues)
             undecodable = [(fault.pos, fault.next_pos) for part in parts for fault in part.record_faults]
-            damaged = [*log.damaged, *undecodable]
+            damaged = _merged([*log.damaged, *undecodable])
             unreadable = {str(Path(path).parent) for part in parts for path, _ in part.unreadable}
             units += plan_extras(replica, queues, log.begin_pos, damaged, unreadable)
             index_files, notes = plan_key_index(replica, log.begin_pos, log.end_pos, damaged)
@@ -176,6 +176,7 @@ def _explained(parts: Sequence[QueuePart]) -> dict[tuple[bytes, int], Ranges]:
 
 
 def _merged(ranges: list[tuple[int, int]]) -> Ranges:
+    """Sorted and apart from each other, as a search for the one that holds a number takes them to be."""
     merged: list[tuple[int, int]] = []
     for first, end in sorted(ranges):
         if merged and first <= merged[-1][1]:

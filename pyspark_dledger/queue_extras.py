@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -41,14 +41,16 @@ class QueueExtras:
     replica: Replica
     queues: tuple[QueueOnDisk, ...]
     begin_pos: int  # of the log; what a unit points at before it has expired
-    damaged: Ranges  # positions of the log that were entries and are not any more; sorted
+    damaged: (
+        Ranges  # positions of the log that were entries and are not any more; sorted, apart from each other
+    )
 
 
 def plan_extras(
     replica: Replica,
     explained: dict[tuple[bytes, int], Ranges],
     begin_pos: int,
-    damaged: Sequence[tuple[int, int]],
+    damaged: Ranges,
     unreadable: Set[str],
 ) -> list[QueueExtras]:
     """All queues that have a directory, whether the log knows them or not, but those whose directories pass 1 has found
@@ -65,9 +67,7 @@ def plan_extras(
         if queue_id.isascii() and queue_id.isdigit() and f"{root}/{topic}/{queue_id}" not in unreadable
     ]
     return [
-        QueueExtras(
-            replica, tuple(queues[start : start + _QUEUES_PER_UNIT]), begin_pos, tuple(sorted(damaged))
-        )
+        QueueExtras(replica, tuple(queues[start : start + _QUEUES_PER_UNIT]), begin_pos, damaged)
         for start in range(0, len(queues), _QUEUES_PER_UNIT)
     ]
 

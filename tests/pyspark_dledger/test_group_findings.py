@@ -234,6 +234,23 @@ def test_a_torn_last_entry_is_an_info_after_a_crash_and_damage_after_a_clean_sto
     assert crashed.is_clean
 
 
+def test_units_of_what_a_cut_file_lost_behind_other_damage_are_not_extra(stored: Replicas) -> None:
+    places = [
+        place
+        for place in stored.places
+        if stored.path("n1", place.pos) == stored.path("n1", 3 * stored.file_size)
+    ]
+    for place in places[5:7]:
+        stored.flip("n1", place.end_pos - 1)
+    with stored.path("n1", places[7].pos).open("r+b") as file:
+        file.truncate(places[7].pos % stored.file_size + 30)
+    lost = places[7].index, places[-1].index
+    assert stored.found() == [
+        Found(Kind.BODY_CRC, "n1", places[5].index, places[6].index, 2),
+        Found(Kind.MISSING_FILE, "n1", *lost, lost[1] - lost[0] + 1),
+    ]
+
+
 def test_damage_below_the_synced_mark_is_damage_after_a_crash_too(stored: Replicas) -> None:
     (stored.roots[1] / "abort").write_bytes(b"")
     last = stored.places[-1]

@@ -22,13 +22,12 @@ from message.sys_flag import has_consume_queue_unit
 from pyspark_dledger.entry_scan import Run
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.queue_files import QueueFiles, queue_directory
-from pyspark_dledger.replica import Layout, Replica
+from pyspark_dledger.replica import EVERYTHING, Layout, Replica
 from store.dispatch_request import DispatchRequest, QueueKey, dispatch_requests, unit_bytes
 from store.layout.checkpoint import parse_checkpoint
 from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
 from store.store_config import DELAY_LEVELS
 
-EVERYTHING: Final = 2**63 - 1
 _ZERO_UNIT: Final = bytes(CQ_UNIT_SIZE)
 # Messages: their columns take some 10 MB, and a thousand queues are not read for each window.
 _COMPARED_AT_ONCE: Final = 32768

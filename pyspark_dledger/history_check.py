@@ -15,15 +15,14 @@ from typing import NamedTuple
 
 import orjson
 
+from dledger.entry import ENTRY_HEADER_SIZE
 from message.const import UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 from message.properties import find_property
 from message.record_columns import read_records
 from pyspark_dledger.entry_scan import Run
 from pyspark_dledger.findings import Finding, Kind
-from pyspark_dledger.replica import Layout
 from pyspark_dledger.work import DataRange
 
-_ENTRY_SHIFT = 48
 _UNIQ_KEY = UNIQ_CLIENT_MESSAGE_ID_KEYIDX.encode()
 
 
@@ -100,7 +99,7 @@ def _number(value: object) -> int:
 
 def acks_of(acks: Sequence[Ack], unit: DataRange) -> tuple[Ack, ...]:
     """Those whose entry begins in the unit."""
-    shift = _ENTRY_SHIFT if unit.replica.layout is Layout.DLEDGER else 0
+    shift = unit.replica.layout.record_shift
     start, end = unit.file.base + unit.start + shift, unit.file.base + unit.end + shift
     first = bisect_left(acks, start, key=_phy_offset)
     return tuple(acks[first : bisect_left(acks, end, lo=first, key=_phy_offset)])
@@ -150,7 +149,7 @@ def lost_messages(
     holders: Counter[int] = Counter()
     for part in found:
         for number, index in zip(part.numbers, part.indexes, strict=True):
-            if acks[number].phy_offset - _ENTRY_SHIFT < end_positions[part.replica]:
+            if acks[number].phy_offset - ENTRY_HEADER_SIZE < end_positions[part.replica]:
                 holders[number] += 1
                 if index <= committed_index or holders[number] >= majority:
                     missing.discard(number)

@@ -21,14 +21,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
-from dledger.entry import ENTRY_HEADER_SIZE
 from message.decoder import decode_message
 from message.errors import MessageDecodeError
 from message.sys_flag import has_index_entry
-from pyspark_dledger.consume_queue_check import EVERYTHING, is_ours
+from pyspark_dledger.consume_queue_check import is_ours
 from pyspark_dledger.entry_scan import Run, scan
 from pyspark_dledger.findings import Finding, Kind
-from pyspark_dledger.replica import Layout, Replica
+from pyspark_dledger.replica import EVERYTHING, Replica
 from pyspark_dledger.work import DataRange
 from store.layout.index_file import (
     HASH_SLOT_SIZE,
@@ -424,10 +423,9 @@ def _keys_of_log(unit: KeyIndexFile) -> Iterator[_Key]:
 
 def _runs(replica: Replica, begin: int, end: int) -> Iterator[Run]:
     """Sound entries from the one whose record is at `begin` on, to the end of the file that `end` is in."""
-    shift = ENTRY_HEADER_SIZE if replica.layout is Layout.DLEDGER else 0
     for file in replica.data_files:
         if file.base < end and begin < file.base + file.size:
-            start = max(begin - shift - file.base, 0)
+            start = max(begin - replica.layout.record_shift - file.base, 0)
             for found in scan(DataRange(replica, file, start, min(end - file.base, file.size))):
                 if isinstance(found, Run):
                     yield found

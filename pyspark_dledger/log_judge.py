@@ -17,7 +17,7 @@ from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.log_layout import Hole, LogLine, neighbours
 from pyspark_dledger.log_links import LinkJudge
 from pyspark_dledger.log_part import Segment, is_linked
-from pyspark_dledger.replica import Layout
+from pyspark_dledger.replica import EVERYTHING, Layout
 from pyspark_dledger.replica_log import ReplicaLog, durable_index
 from pyspark_dledger.validation_report import TermRun
 
@@ -215,7 +215,7 @@ class _Judge:
                 sentence=sentence,
             )
         )
-        self._log.damaged.append((pos, 2**63 - 1))
+        self._log.damaged.append((pos, EVERYTHING))
 
     def _without_stale(
         self, steps: list[tuple[Segment | None, list[Hole], Segment | None]]
@@ -314,7 +314,7 @@ class _Judge:
                     sentence=f"its own files say that entries up to {durable} were there; the log ends at {end}",
                 )
             )
-            self._log.damaged.append((self._log.end_pos, 2**63 - 1))
+            self._log.damaged.append((self._log.end_pos, EVERYTHING))
 
 
 def _is_older(before: Segment, after: Segment) -> bool:

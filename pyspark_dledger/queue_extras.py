@@ -12,10 +12,10 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pyspark_dledger.consume_queue_check import EVERYTHING, described
+from pyspark_dledger.consume_queue_check import described
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.queue_files import QueueFiles, topic_directory
-from pyspark_dledger.replica import Replica
+from pyspark_dledger.replica import EVERYTHING, Replica
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE, is_filler, parse_unit
 
 _CHUNK_SIZE = CQ_UNIT_SIZE * 65536

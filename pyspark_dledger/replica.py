@@ -15,12 +15,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 from disk.slots import newest_payload
+from dledger.entry import ENTRY_HEADER_SIZE
 from dledger.log.quorum_state import QUORUM_STATE_FILE_NAME, unpack_identity
 from dledger.log.synced_mark import MARK_FILE_NAME, SyncedMark, unpack_mark
 from store.checkpoint_file import CHECKPOINT_NAMES, unpack_checkpoint
 
+EVERYTHING: Final = 2**63 - 1  # behind all positions, offsets, indexes and times
 _NAME_DIGITS = 20
 _POS_END = 1 << 62  # a file's end must fit into 63 bits too
 _NUMBER_LINE = re.compile(rb"^[ \t]*(\w+)[ \t]*=[ \t]*(-?\d{1,19})\s*$", re.MULTILINE)
@@ -34,6 +37,11 @@ class ReplicaError(Exception):
 class Layout(StrEnum):
     DLEDGER = "dledger"  # entries of 48 bytes and a record, ours or Java's
     COMMIT_LOG = "commitlog"  # records one behind the other
+
+    @property
+    def record_shift(self) -> int:
+        """Bytes from where an entry begins to its record."""
+        return ENTRY_HEADER_SIZE if self is Layout.DLEDGER else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, combinations
 from pathlib import Path
-from typing import Final
 
 from pyspark_dledger import derived
 from pyspark_dledger.compare import (
@@ -38,7 +37,7 @@ from pyspark_dledger.log_judge import judge_log
 from pyspark_dledger.log_layout import LogLine, lay_out, regions, units_to_repeat
 from pyspark_dledger.log_part import LogPart, range_bits
 from pyspark_dledger.pass_one import CheckUnit, Part, check_unit
-from pyspark_dledger.replica import Layout, Replica, ReplicaError, open_replicas
+from pyspark_dledger.replica import EVERYTHING, Layout, Replica, ReplicaError, open_replicas
 from pyspark_dledger.replica_log import ReplicaLog
 from pyspark_dledger.runner import Runner
 from pyspark_dledger.validation_report import ReplicaSummary, ValidationReport
@@ -46,7 +45,6 @@ from pyspark_dledger.work import DataRange, plan
 
 # What is being done, how many units of it are done, of how many.
 OnProgress = Callable[[str, int, int], None]
-_POS_MAX: Final = 2**63 - 1
 
 
 def validate(
@@ -102,7 +100,7 @@ class _Validation:
         derived_checks, derived_findings = self._derived(logs, parts, differences, committed)
         found = [part for of_unit in parts for part in of_unit if isinstance(part, FoundAcks)]
         # A running replica's log goes on behind what is judged of it.
-        ends = {log.replica.name: _POS_MAX if log.replica.is_live else log.end_pos for log in logs}
+        ends = {log.replica.name: EVERYTHING if log.replica.is_live else log.end_pos for log in logs}
         lost = list(lost_messages(acks, found, ends, committed_index=committed))
         findings = gather(
             chain(

@@ -79,6 +79,7 @@ def test_nothing_above_the_mark_goes() -> None:
     assert log.delete_first_file_job() is None
 
 
+@pytest.mark.slow
 def test_a_crash_leaves_the_old_begin_or_the_new_one_whole() -> None:
     begins = set()
     for after in range(8):

@@ -326,7 +326,6 @@ def overwrite(path: Path, offset: int) -> None:
         file.write(b"damaged!")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("deleted", [3, 5, 6, 8])
 def test_the_start_after_a_deletion_on_an_idle_member_finds_its_queues_whole(
     tmp_path: Path, deleted: int, caplog: pytest.LogCaptureFixture

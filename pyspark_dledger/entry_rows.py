@@ -139,15 +139,15 @@ def _damaged(unit: DataRange, rest: Rest) -> Iterator[Run]:
         while at < end:
             window = os.pread(descriptor, min(end - at, _DAMAGE_WINDOW) + ENTRY_HEADER_SIZE, at)
             place = 0
-            while 0 <= (place := window.find(_MAGIC_BYTES, place)) < min(end - at, _DAMAGE_WINDOW):
-                header = _header_at(window, place, base + at + place, unit.file.size - at - place)
+            while 0 <= (found := window.find(_MAGIC_BYTES, place)) < min(end - at, _DAMAGE_WINDOW):
+                header = _header_at(window, found, base + at + found, unit.file.size - at - found)
                 if header is None:
-                    place += 1
+                    place = found + 1
                     continue
-                entry = os.pread(descriptor, header.size, at + place)
+                entry = os.pread(descriptor, header.size, at + found)
                 if len(entry) == header.size:
                     yield _run_of(header, entry)
-                place += header.size
+                place = found + header.size  # perhaps behind the window: its body is not looked at
             at += max(_DAMAGE_WINDOW, place)
 
 

@@ -10,6 +10,7 @@ from entry_rows_store import BORN_MS, HOST, MadeLog, made_record, make_log
 
 from dledger.entry import ENTRY_HEADER, seal_entries
 from message.sys_flag import COMPRESSED_FLAG
+from pyspark_dledger import entry_rows
 from pyspark_dledger.entry_columns import Place, Selection, run_batches
 from pyspark_dledger.entry_rows import unit_batches
 from pyspark_dledger.entry_scan import Run
@@ -147,6 +148,20 @@ def test_a_body_that_holds_a_copy_of_a_log_is_one_entry(tmp_path: Path, units: i
     parts, _ = seal_entries(records, positions, 0, 1, 0, 0)
     log.path(0).write_bytes(b"".join(parts).ljust(log.file_size, b"\0"))
     assert [row["index"] for row in rows_of(log, Selection(("index",)), units=units)] == [0, 1]
+
+
+def test_a_damaged_body_is_no_place_for_entries_in_the_next_window_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry_rows, "_DAMAGE_WINDOW", 256)
+    data = tmp_path / "dledger-n0" / "data"
+    data.mkdir(parents=True)
+    inner = ENTRY_HEADER.pack(1, 148, 7, 1, 1000, 0, 5, 5, 100)
+    outer = ENTRY_HEADER.pack(1, 2000, 0, 1, 0, 0, 5, 5, 1952)
+    (data / f"{0:020d}").write_bytes((outer.ljust(1000, b"x") + inner).ljust(2000, b"x"))
+    log = MadeLog(tmp_path, 2000)
+    rows = rows_of(log, Selection(COLUMN_NAMES))
+    assert [row["index"] for row in rows] == [0]
 
 
 def test_bounds_are_inclusive_and_a_topic_leaves_the_others_out(log: MadeLog) -> None:

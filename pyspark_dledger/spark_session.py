@@ -33,8 +33,8 @@ _LEFT_OUT: Final = (
 )
 _PACKAGE_GONE_FROM: Final = 24
 
-# `shell` is the logger whose level Spark would set for a shell, and say so. What makes a task fail is raised as an
-# exception, once, instead of being logged wherever it passes.
+# `shell` is the logger whose level Spark would set for a shell, and say so. What makes a task or the start fail is
+# raised as an exception, once, instead of being logged wherever it passes.
 _LOG4J: Final = """\
 rootLogger.level = error
 logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
@@ -43,6 +43,8 @@ logger.executor.name = org.apache.spark.executor.Executor
 logger.executor.level = fatal
 logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
 logger.tasks.level = fatal
+logger.context.name = org.apache.spark.SparkContext
+logger.context.level = fatal
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
@@ -57,7 +59,7 @@ class SparkMissingError(Exception):
 
 
 class SparkRaisedError(Exception):
-    """What Spark raised inside of a session of ours, in its words: the session is gone."""
+    """What Spark raised in a session of ours or at its start, in its words: the session is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +116,7 @@ def spark_session(
 
 @contextmanager
 def _own_session(master: str, app_name: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    from py4j.protocol import Py4JJavaError
     from pyspark import SparkConf, SparkContext
-    from pyspark.errors.exceptions.captured import CapturedException
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
@@ -134,15 +134,28 @@ def _own_session(master: str, app_name: str, conf: Mapping[str, str]) -> Iterato
             with _interrupts_later():
                 gateway = launch_gateway(settings)  # type: ignore[no-untyped-call]
                 started.callback(_end_jvm, gateway)
-            session = SparkSession(SparkContext(conf=settings, gateway=gateway))
+            with _said_while_it_can():
+                session = SparkSession(SparkContext(conf=settings, gateway=gateway))
             started.callback(session.stop)
             running = started.pop_all()
-        with running:
-            try:
-                yield session
-            except (CapturedException, Py4JJavaError) as error:
-                # These ask the JVM for their text, which is gone when somebody reads it.
-                raise SparkRaisedError(str(error)).with_traceback(error.__traceback__) from None
+        with running, _said_while_it_can():
+            yield session
+
+
+@contextmanager
+def _said_while_it_can() -> Iterator[None]:
+    """What Spark raises asks the JVM for its text, which is gone when somebody reads it."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors.exceptions.captured import CapturedException
+
+    try:
+        yield
+    except CapturedException as error:
+        raise SparkRaisedError(str(error)).with_traceback(error.__traceback__) from None
+    except Py4JJavaError as error:
+        # Its own text begins with what was called; what went wrong comes first here.
+        text = f"{error.java_exception.toString()}\n{error}"
+        raise SparkRaisedError(text).with_traceback(error.__traceback__) from None
 
 
 @contextmanager

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -97,6 +100,19 @@ def test_without_the_extra_this_process_does_the_work_and_says_so(
     assert done.exit_code == 0, done.output
     assert len(done.stderr.splitlines()) == 1
     assert "pip install 'pydledger[spark]'" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_spark_that_cannot_start_says_why(sound: list[str]) -> None:
+    # A process of its own: here a session of other tests would be taken.
+    command = [sys.executable, "-m", "mq", "validate", sound[0], "--master", "local[0]"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"mq: Spark at local\[0\] failed: .*0 threads; --no-spark does the work in this process\n",
+        done.stderr,
+    )
 
 
 @pytest.mark.slow

@@ -179,15 +179,14 @@ def _resident(pid: int) -> int:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
-def measure(name: str, entries: int, log_size: int, work: Callable[[], object]) -> Figures:
+def measure(name: str, entries: int, log_size: int, work: Callable[[], object]) -> None:
     watch = Watch()
     watch.start()
     began = time.perf_counter()
     work()
     seconds = time.perf_counter() - began
-    figures = Figures(name, entries, log_size, seconds, watch.end(), watch.resident)
-    print(figures.row(), flush=True)
-    return figures
+    cpu = watch.end()
+    print(Figures(name, entries, log_size, seconds, cpu, watch.resident).row(), flush=True)
 
 
 def validate(directories: list[Path], runner: Runner) -> None:

@@ -82,7 +82,7 @@ class MicroBroker:
         text = (
             f"{CONF}dLegerSelfId={self_id}\nstorePathRootDir={directory}\nflushDiskType={flush_disk_type}\n"
         )
-        config = read_broker_config(parse_properties(text, "broker.conf"))[0]
+        config = read_broker_config(parse_properties(text, "broker.conf"), "broker.conf")[0]
         disk = RealDisk()
         ledger_config = dledger_config(config)
         self.store = MessageStore(store_config(config), disk, self)

@@ -317,13 +317,12 @@ def load_broker_config(
         properties = parse_properties(Path(path).read_text(encoding="utf-8", errors="replace"), path)
     for key, value in (overrides or {}).items():
         properties.append(Property(key, value, 0, "command line"))
-    return read_broker_config(properties)
+    return read_broker_config(properties, path or "no conf file given (-c FILE)")
 
 
-def read_broker_config(properties: list[Property]) -> tuple[BrokerConfig, list[str]]:
-    """As load_broker_config, of pairs that are already read."""
+def read_broker_config(properties: list[Property], source: str) -> tuple[BrokerConfig, list[str]]:
+    """As load_broker_config, of pairs that are already read; `source` is where a missing one should have been."""
     values, warnings = read_settings(properties, {**BROKER_SETTINGS, **DLEDGER_SETTINGS, **STORE_SETTINGS})
-    source = properties[0].source if properties else "command line"
     if not values.pop("enable_dleger_commit_log", False):
         raise ConfigError(
             f"{source}: enableDLegerCommitLog must be true: a broker without a DLedger group is not supported yet"

@@ -110,7 +110,7 @@ class OneBroker:
     @staticmethod
     def _read(directory: Path, conf: str) -> BrokerConfig:
         text = f"{CONF}storePathRootDir={directory}\n{conf}"
-        return read_broker_config(parse_properties(text, "broker.conf"))[0]
+        return read_broker_config(parse_properties(text, "broker.conf"), "broker.conf")[0]
 
     # -- runtime
 

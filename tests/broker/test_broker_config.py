@@ -28,7 +28,7 @@ storePathRootDir=/tmp/store
 
 
 def read(extra: str = "") -> tuple[BrokerConfig, list[str]]:
-    return read_broker_config(parse_properties(MINIMUM + extra, "broker.conf"))
+    return read_broker_config(parse_properties(MINIMUM + extra, "broker.conf"), "broker.conf")
 
 
 def test_a_minimal_conf_has_rocketmqs_defaults() -> None:
@@ -100,7 +100,19 @@ def test_what_cannot_work_is_refused_at_start(line: str, message: str) -> None:
 
 def test_a_missing_group_is_named() -> None:
     with pytest.raises(ConfigError, match="dLegerGroup is missing"):
-        read_broker_config(parse_properties("enableDLegerCommitLog=true\ndLegerSelfId=n0", "broker.conf"))
+        read_broker_config(
+            parse_properties("enableDLegerCommitLog=true\ndLegerSelfId=n0", "broker.conf"), "broker.conf"
+        )
+
+
+def test_a_conf_file_that_was_not_given_is_asked_for(tmp_path: Path) -> None:
+    overrides = {"namesrvAddr": "127.0.0.1:9876"}
+    with pytest.raises(ConfigError, match=r"no conf file given \(-c FILE\)"):
+        load_broker_config(None, overrides)
+    empty = tmp_path / "empty.conf"
+    empty.touch()
+    with pytest.raises(ConfigError, match=r"empty\.conf: enableDLegerCommitLog must be true"):
+        load_broker_config(str(empty), overrides)
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ storePathRootDir={directory}
 pyDLedgerHttpPort={http_port}
 mapedFileSizeCommitLog=1048576
 """
-    return read_broker_config(parse_properties(text, "broker.conf"))[0]
+    return read_broker_config(parse_properties(text, "broker.conf"), "broker.conf")[0]
 
 
 Scenario = Callable[[RemotingClient, Broker, str], Awaitable[None]]

@@ -43,7 +43,7 @@ def test_a_broker_reads_its_conf_file_as_it_is_meant() -> None:
         conf={"flushDiskType": "ASYNC_FLUSH", "mapedFileSizeCommitLog": "16777216"},
     )
     text = layout.broker_conf(layout.node("n0"))
-    config, warnings = read_broker_config(parse_properties(text, "n0"))
+    config, warnings = read_broker_config(parse_properties(text, "n0"), "n0")
     assert warnings == []
     assert config.broker_name == "RaftNode00"
     assert config.listen_port == 9886

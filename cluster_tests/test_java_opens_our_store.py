@@ -34,7 +34,11 @@ RETENTION = {
 
 
 @pytest.mark.parametrize(
-    "retention", [{}, RETENTION], ids=["from its first entry", "from where retention has left it"]
+    "retention",
+    [
+        pytest.param({}, id="from its first entry"),
+        pytest.param(RETENTION, id="from where retention has left it", marks=pytest.mark.long),
+    ],
 )
 def test_java_serves_every_message_of_a_stopped_store_of_ours_at_the_same_offsets(
     cluster: LocalCluster, tmp_path: Path, retention: dict[str, str]
@@ -83,6 +87,7 @@ def test_java_serves_every_message_of_a_stopped_store_of_ours_at_the_same_offset
         assert after == before
 
 
+@pytest.mark.long
 def test_java_goes_on_with_the_delayed_messages_where_we_stopped(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:

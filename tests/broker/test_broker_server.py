@@ -13,6 +13,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+import uvloop
 from one_broker import pull_fields, send_fields
 
 from broker.broker_config import BrokerConfig, read_broker_config
@@ -64,7 +65,7 @@ def run(directory: Path, scenario: Scenario) -> None:
             await broker.stop()
             await namesrv.close()
 
-    asyncio.run(main())
+    uvloop.run(main())
 
 
 async def ask(
@@ -123,7 +124,7 @@ def test_a_name_server_that_comes_back_is_told_at_once(tmp_path: Path) -> None:
         await client.close()
         await broker.stop()
 
-    asyncio.run(main())
+    uvloop.run(main())
 
 
 @pytest.mark.slow
@@ -144,7 +145,7 @@ def test_a_broker_that_fails_while_starting_leaves_no_thread_behind(
     monkeypatch.setattr(Broker, "start", start_and_fail)
     before = set(threading.enumerate())
     with pytest.raises(Defect):
-        asyncio.run(run_broker(config_of(tmp_path, 1)))
+        uvloop.run(run_broker(config_of(tmp_path, 1)))
     assert set(threading.enumerate()) <= before
 
 

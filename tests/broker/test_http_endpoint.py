@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 
 import pytest
+import uvloop
 
 from broker.http_endpoint import CONNECTIONS_MAX, HttpEndpoint, Status
 
@@ -28,7 +29,7 @@ def answers(status: Callable[[], Status], *requests: bytes) -> list[bytes]:
         await endpoint.close()
         return told
 
-    return asyncio.run(main())
+    return uvloop.run(main())
 
 
 def test_what_is_no_request_is_answered_400_and_leaves_nothing_in_the_log(
@@ -64,7 +65,7 @@ def test_more_than_any_request_has_ends_the_connection_unread(caplog: pytest.Log
                 await writer.wait_closed()
         await endpoint.close()
 
-    asyncio.run(main())
+    uvloop.run(main())
     assert caplog.text == ""
 
 
@@ -87,7 +88,7 @@ def test_idle_connections_make_room_for_one_that_asks() -> None:
             await writer.wait_closed()
         await endpoint.close()
 
-    asyncio.run(main())
+    uvloop.run(main())
 
 
 def test_a_defect_of_ours_is_logged_with_its_stack(caplog: pytest.LogCaptureFixture) -> None:

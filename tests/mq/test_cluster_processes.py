@@ -171,9 +171,12 @@ def test_a_process_is_known_by_its_start_as_well_as_by_its_id() -> None:
 
 def test_an_interrupt_inside_a_deferred_block_comes_after_it() -> None:
     order = []
+    # A shell's background job begins with SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012, the end of the block raises
         with deferred_interrupts():
             signal.raise_signal(signal.SIGINT)
             order.append("still inside")
         order.append("behind")
+    signal.signal(signal.SIGINT, before)
     assert order == ["still inside"]

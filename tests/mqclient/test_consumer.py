@@ -3,6 +3,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+import uvloop
 from fake_group import FakeGroup, until
 
 from mqclient import (
@@ -25,7 +26,7 @@ FIRST = ConsumerConfig(
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(coroutine)
+    uvloop.run(coroutine)
 
 
 async def read(consumer: PushConsumer, count: int) -> list[str]:

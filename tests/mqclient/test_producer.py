@@ -4,6 +4,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+import uvloop
 from fake_group import FakeGroup, until
 
 from message.decoder import decode_message
@@ -23,7 +24,7 @@ QUICK = ProducerConfig(send_timeout_s=20, retry_pause_s=0.001, retry_pause_max_s
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(coroutine)
+    uvloop.run(coroutine)
 
 
 def test_send_returns_where_the_message_lies() -> None:

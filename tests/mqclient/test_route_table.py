@@ -3,6 +3,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+import uvloop
 
 from mqclient.errors import RouteNotFoundError
 from mqclient.message_queue import MessageQueue
@@ -13,7 +14,7 @@ from remoting.errors import RemotingConnectError
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(coroutine)
+    uvloop.run(coroutine)
 
 
 def route(topic: str, master: str = "m:1") -> TopicRoute:

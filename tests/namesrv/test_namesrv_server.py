@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from namesrv.namesrv import Namesrv
 from namesrv.namesrv_config import NamesrvConfig, load_namesrv_config
@@ -32,7 +32,7 @@ def run(config: NamesrvConfig, scenario: Scenario) -> None:
             await client.close()
             await namesrv.close()
 
-    asyncio.run(main())
+    uvloop.run(main())
 
 
 def local(kv_config_path: str | None = None) -> NamesrvConfig:

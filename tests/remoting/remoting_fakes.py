@@ -8,21 +8,17 @@ from typing import Any
 
 from remoting.channel import Channel
 from remoting.command import RemotingCommand, encode_response
+from remoting.connection import RemotingConnection
 
 
-class RecordingHandler:
-    """Keeps what it is told, and lets `answer` act on each command."""
+class Watched:
+    """What tests wait on: its user says when something has changed, and conditions are looked at then."""
 
-    def __init__(self, answer: Callable[[Channel, RemotingCommand], None] | None = None) -> None:
-        self.opened: list[Channel] = []
-        self.closed: list[Channel] = []
-        self.batches: list[tuple[Channel, list[RemotingCommand]]] = []
-        self._answer = answer
+    def __init__(self) -> None:
         self._changed = asyncio.Event()
 
-    @property
-    def commands(self) -> list[RemotingCommand]:
-        return [command for _, batch in self.batches for command in batch]
+    def changed(self) -> None:
+        self._changed.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
@@ -30,26 +26,41 @@ class RecordingHandler:
                 self._changed.clear()
                 await self._changed.wait()
 
+
+class RecordingHandler(Watched):
+    """Keeps what it is told, and lets `answer` act on each command."""
+
+    def __init__(self, answer: Callable[[Channel, RemotingCommand], None] | None = None) -> None:
+        super().__init__()
+        self.opened: list[Channel] = []
+        self.closed: list[Channel] = []
+        self.batches: list[tuple[Channel, list[RemotingCommand]]] = []
+        self._answer = answer
+
+    @property
+    def commands(self) -> list[RemotingCommand]:
+        return [command for _, batch in self.batches for command in batch]
+
     def channel_opened(self, channel: Channel) -> None:
         self.opened.append(channel)
-        self._changed.set()
+        self.changed()
 
     def commands_received(self, channel: Channel, commands: list[RemotingCommand]) -> None:
         self.batches.append((channel, commands))
-        self._changed.set()
+        self.changed()
         for command in commands:
             if self._answer is not None:
                 self._answer(channel, command)
 
     def channel_paused(self, channel: Channel) -> None:
-        self._changed.set()
+        self.changed()
 
     def channel_resumed(self, channel: Channel) -> None:
-        self._changed.set()
+        self.changed()
 
     def channel_closed(self, channel: Channel) -> None:
         self.closed.append(channel)
-        self._changed.set()
+        self.changed()
 
 
 def echo(channel: Channel, command: RemotingCommand) -> None:
@@ -61,9 +72,15 @@ def echo(channel: Channel, command: RemotingCommand) -> None:
 class MemoryTransport(asyncio.Transport):
     """A transport that keeps each write; the test plays the peer through `protocol`."""
 
-    def __init__(self, protocol: asyncio.Protocol, peername: tuple[str, int] = ("10.0.0.1", 10911)) -> None:
+    def __init__(
+        self,
+        protocol: asyncio.Protocol,
+        peername: tuple[str, int],
+        written: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(extra={"peername": peername})
         self.protocol = protocol
+        self._written = written
         self.writes: list[bytes] = []
         self.is_aborted = False
         self.is_reading_paused = False
@@ -74,6 +91,7 @@ class MemoryTransport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.writes.append(bytes(data))
+        self._written()
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         self.write(b"".join(list_of_data))
@@ -103,20 +121,36 @@ class MemoryTransport(asyncio.Transport):
         self.close()
 
 
-class MemoryNetwork:
-    """A connect function whose connections end in MemoryTransports."""
+class MemoryNetwork(Watched):
+    """A connect function whose connections end in MemoryTransports; dials wait while `accepts` is clear."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.transports: list[MemoryTransport] = []
         self.targets: list[tuple[str, int]] = []
+        self.accepts = asyncio.Event()
+        self.accepts.set()
+
+    async def sent(self, count: int, at: int = 0) -> list[RemotingCommand]:
+        """What was written to connection `at`, once it is that many commands."""
+        commands: list[RemotingCommand] = []
+
+        def enough() -> bool:
+            commands[:] = RemotingConnection().receive_data(b"".join(self.transports[at].writes))
+            return len(commands) >= count
+
+        await self.until(lambda: len(self.transports) > at and enough())
+        assert len(commands) == count
+        return commands
 
     async def connect(
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> tuple[Any, Any]:
         self.targets.append((host, port))
-        await asyncio.sleep(0)
+        self.changed()
+        await self.accepts.wait()
         protocol = protocol_factory()
-        transport = MemoryTransport(protocol, (host, port))
+        transport = MemoryTransport(protocol, (host, port), self.changed)
         self.transports.append(transport)
         transport.connect()
         return transport, protocol

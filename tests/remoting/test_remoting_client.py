@@ -11,7 +11,6 @@ from remoting_fakes import MemoryNetwork, RecordingHandler, echo
 from remoting.channel import Channel
 from remoting.client import RemotingClient
 from remoting.command import RemotingCommand, encode_response, request
-from remoting.connection import RemotingConnection
 from remoting.errors import (
     RemotingClosedError,
     RemotingConnectError,
@@ -27,15 +26,6 @@ TIMEOUT_S = 10.0
 
 def asked(body: bytes = b"") -> RemotingCommand:
     return request(1, {"k": "v"}, body, opaque=0)
-
-
-def sent(network: MemoryNetwork, at: int = 0) -> list[RemotingCommand]:
-    return RemotingConnection().receive_data(b"".join(network.transports[at].writes))
-
-
-async def turns(count: int = 20) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -66,8 +56,7 @@ def test_responses_match_by_opaque_in_any_order() -> None:
         network = MemoryNetwork()
         client = RemotingClient(connect=network.connect)
         calls = [asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S)) for _ in range(3)]
-        await turns()
-        opaques = [command.opaque for command in sent(network)]
+        opaques = [command.opaque for command in await network.sent(3)]
         assert len(set(opaques)) == 3
         protocol = network.transports[0].protocol
         for opaque in reversed(opaques):
@@ -84,13 +73,12 @@ def test_requests_of_one_turn_of_the_loop_leave_in_one_write() -> None:
         network = MemoryNetwork()
         client = RemotingClient(connect=network.connect)
         await client.invoke_oneway(ADDRESS, asked())
-        await turns()
+        await network.sent(1)
         writes = network.transports[0].writes
         writes.clear()
         calls = [asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S)) for _ in range(50)]
-        await turns()
+        await network.sent(50)
         assert len(writes) == 1
-        assert len(sent(network)) == 50
         await client.close()
         for call in calls:
             with pytest.raises(RemotingClosedError):
@@ -138,16 +126,15 @@ def test_requests_that_wait_when_the_connection_ends_have_an_unknown_outcome() -
         closed: list[str] = []
         client = RemotingClient(connect=network.connect, on_close=closed.append)
         call = asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S))
-        await turns()
+        await network.sent(1)
         network.transports[0].protocol.connection_lost(ConnectionResetError())
         with pytest.raises(RemotingClosedError) as caught:
             await call
         assert not caught.value.definite
         assert closed == [ADDRESS]
         again = asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S))
-        await turns()
+        (command,) = await network.sent(1, at=1)
         assert len(network.transports) == 2
-        (command,) = sent(network, 1)
         network.transports[1].protocol.data_received(encode_response(command.opaque, 0, 0))
         assert (await again).is_response
         await client.close()
@@ -161,14 +148,14 @@ def test_a_request_that_was_still_queued_when_the_connection_ended_failed_in_sen
         network = MemoryNetwork()
         client = RemotingClient(connect=network.connect)
         await client.invoke_oneway(ADDRESS, asked())
-        await turns()
+        await network.sent(1)
         coroutine = client.invoke(ADDRESS, asked(), TIMEOUT_S)
         coroutine.send(None)  # runs up to its wait for the response; the write is due at the turn's end
         network.transports[0].protocol.connection_lost(None)
         with pytest.raises(RemotingSendError) as caught:
             coroutine.send(None)
         assert not caught.value.definite
-        assert len(sent(network)) == 1
+        await network.sent(1)
         await client.close()
 
     asyncio.run(main())
@@ -181,12 +168,12 @@ def test_a_late_response_is_dropped_and_the_connection_serves_on() -> None:
         with pytest.raises(RemotingTimeoutError) as caught:
             await client.invoke(ADDRESS, asked(), 0.01)
         assert not caught.value.definite
-        late = sent(network)[0].opaque
+        (late,) = await network.sent(1)
         call = asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S))
-        await turns()
-        opaque = sent(network)[1].opaque
+        _, command = await network.sent(2)
         network.transports[0].protocol.data_received(
-            encode_response(late, 0, 0, None, b"late") + encode_response(opaque, 0, 0, None, b"right")
+            encode_response(late.opaque, 0, 0, None, b"late")
+            + encode_response(command.opaque, 0, 0, None, b"right")
         )
         assert (await call).body == b"right"
         await client.close()
@@ -197,13 +184,15 @@ def test_a_late_response_is_dropped_and_the_connection_serves_on() -> None:
 def test_one_who_gives_up_does_not_take_the_connection_from_the_others() -> None:
     async def main() -> None:
         network = MemoryNetwork()
+        network.accepts.clear()
         client = RemotingClient(connect=network.connect)
         first = asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S))
         second = asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S))
-        await asyncio.sleep(0)
+        await network.until(lambda: len(network.targets) == 1)
         first.cancel()
-        await turns()
-        (command,) = sent(network)
+        await asyncio.wait([first])
+        network.accepts.set()
+        (command,) = await network.sent(1)
         network.transports[0].protocol.data_received(encode_response(command.opaque, 0, 0))
         assert (await second).is_response
         assert first.cancelled()
@@ -220,8 +209,7 @@ def test_requests_of_the_peer_go_to_on_request_even_under_an_opaque_of_ours() ->
             connect=network.connect, on_request=lambda channel, command: requests.append((channel, command))
         )
         call = asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S))
-        await turns()
-        opaque = sent(network)[0].opaque
+        (opaque,) = [command.opaque for command in await network.sent(1)]
         protocol = network.transports[0].protocol
         protocol.data_received(request(40, {"consumerGroup": "g"}, opaque=opaque, oneway=True).encode())
         assert not call.done()
@@ -239,7 +227,7 @@ def test_a_peer_that_takes_nothing_holds_requests_back_until_it_does() -> None:
         network = MemoryNetwork()
         client = RemotingClient(connect=network.connect)
         await client.invoke_oneway(ADDRESS, asked())
-        await turns()
+        await network.sent(1)
         transport = network.transports[0]
         transport.writes.clear()
         transport.protocol.pause_writing()
@@ -248,12 +236,11 @@ def test_a_peer_that_takes_nothing_holds_requests_back_until_it_does() -> None:
         with pytest.raises(RemotingTooMuchRequestError) as caught:
             await client.invoke(ADDRESS, asked(), 0.01)
         assert caught.value.definite
-        call = asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S))
-        await turns()
         assert transport.writes == []
-        transport.protocol.resume_writing()
-        await turns()
-        (command,) = sent(network)
+        call = asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S))
+        # Callbacks run in the order of their registration: the request waits by then.
+        asyncio.get_running_loop().call_soon(transport.protocol.resume_writing)
+        (command,) = await network.sent(1)
         transport.protocol.data_received(encode_response(command.opaque, 0, 0))
         assert (await call).is_response
         await client.close()
@@ -276,9 +263,10 @@ def test_a_closed_client_connects_no_more() -> None:
 def test_closing_while_a_connection_is_being_made_ends_the_wait() -> None:
     async def main() -> None:
         network = MemoryNetwork()
+        network.accepts.clear()
         client = RemotingClient(connect=network.connect)
         call = asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S))
-        await asyncio.sleep(0)
+        await network.until(lambda: len(network.targets) == 1)
         await client.close()
         with pytest.raises(RemotingConnectError, match="closed"):
             await call
@@ -294,9 +282,8 @@ def test_a_connection_closed_by_its_address_is_made_anew_for_the_next_request() 
         client.close_connection(ADDRESS)
         client.close_connection("10.0.0.2:1")
         await client.invoke_oneway(ADDRESS, asked(b"second"))
-        await turns()
-        assert [command.body for command in sent(network, 0)] == [b"first"]
-        assert [command.body for command in sent(network, 1)] == [b"second"]
+        assert [command.body for command in await network.sent(1, at=0)] == [b"first"]
+        assert [command.body for command in await network.sent(1, at=1)] == [b"second"]
         await client.close()
 
     asyncio.run(main())
@@ -309,13 +296,10 @@ def test_many_requests_of_one_caller_end_each_in_its_own_way() -> None:
         assert await client.invoke_many(ADDRESS, [], TIMEOUT_S) == []
         three_calls = client.invoke_many(ADDRESS, [asked() for _ in range(3)], TIMEOUT_S)
         calls = asyncio.create_task(three_calls)
-        await turns()
-        first, second, third = (command.opaque for command in sent(network))
+        first, second, third = [command.opaque for command in await network.sent(3)]
         assert len(network.transports[0].writes) == 1
         protocol = network.transports[0].protocol
         protocol.data_received(encode_response(third, 0, 17) + encode_response(first, 0, 0))
-        await turns()
-        assert not calls.done()
         protocol.connection_lost(None)
         one, two, three = await calls
         assert isinstance(one, RemotingCommand)
@@ -336,9 +320,8 @@ def test_many_requests_time_out_together_and_fail_together_without_a_connection(
         network = MemoryNetwork()
         client = RemotingClient(connect=network.connect)
         calls = asyncio.create_task(client.invoke_many(ADDRESS, [asked(), asked()], 0.01))
-        await turns()
-        opaque = sent(network)[1].opaque
-        network.transports[0].protocol.data_received(encode_response(opaque, 0, 0))
+        _, command = await network.sent(2)
+        network.transports[0].protocol.data_received(encode_response(command.opaque, 0, 0))
         timed_out, answered = await calls
         assert isinstance(timed_out, RemotingTimeoutError)
         assert isinstance(answered, RemotingCommand)
@@ -356,7 +339,7 @@ def test_aborting_a_connection_ends_the_waits_on_it() -> None:
         network = MemoryNetwork()
         client = RemotingClient(connect=network.connect)
         call = asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S))
-        await turns()
+        await network.sent(1)
         client.abort_connection("10.0.0.2:1")
         client.abort_connection(ADDRESS)
         with pytest.raises(RemotingClosedError):

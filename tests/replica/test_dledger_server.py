@@ -1,10 +1,13 @@
-"""Three servers in one process over real loopback sockets: links, threads and the end of a member."""
+"""Three servers in one process over real loopback sockets: links, threads and the end of a member.
+
+On uvloop, as brokers run. asyncio's own loop leaks a connection that it accepts in the turn in which its server closes
+(Server._attach() refuses the transport and nobody closes the socket), and here all dial each other until the end.
+"""
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import uvloop
@@ -119,10 +122,7 @@ async def ask(address: PeerAddress, addressee: PeerId, *requests: object) -> lis
     return answers
 
 
-@pytest.mark.parametrize("run_loop", [asyncio.run, uvloop.run])
-def test_three_servers_elect_replicate_survive_their_leader_and_agree_byte_by_byte(
-    tmp_path: Path, run_loop: Callable[[Coroutine[Any, Any, None]], None]
-) -> None:
+def test_three_servers_elect_replicate_survive_their_leader_and_agree_byte_by_byte(tmp_path: Path) -> None:
     async def run() -> None:
         servers = Servers(tmp_path)
         await servers.start()
@@ -143,7 +143,7 @@ def test_three_servers_elect_replicate_survive_their_leader_and_agree_byte_by_by
         assert servers.data_files("n0") == servers.data_files("n1") == servers.data_files("n2")
         assert servers.failures == []
 
-    run_loop(run())
+    uvloop.run(run())
 
 
 def test_a_reader_gets_metadata_and_verifiable_committed_entries(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_reader_gets_metadata_and_verifiable_committed_entries(tmp_path: Path)
         assert beyond.code is ResponseCode.INDEX_OUT_OF_RANGE
         await servers.stop()
 
-    asyncio.run(run())
+    uvloop.run(run())
 
 
 def test_a_member_with_another_secret_is_kept_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -186,7 +186,7 @@ def test_a_member_with_another_secret_is_kept_out(tmp_path: Path, caplog: pytest
         assert servers.running["n0"].replica.group_identity is None
         await servers.stop()
 
-    asyncio.run(run())
+    uvloop.run(run())
 
 
 def test_a_member_restarted_at_once_is_found_again(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_member_restarted_at_once_is_found_again(tmp_path: Path) -> None:
         assert servers.leader() is leader
         await servers.stop()
 
-    asyncio.run(run())
+    uvloop.run(run())
 
 
 def test_a_closed_server_begins_no_job_that_would_keep_its_process_alive(tmp_path: Path) -> None:
@@ -222,4 +222,4 @@ def test_a_closed_server_begins_no_job_that_would_keep_its_process_alive(tmp_pat
         del servers.running[name]
         await servers.stop()
 
-    asyncio.run(run())
+    uvloop.run(run())

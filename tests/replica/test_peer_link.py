@@ -98,12 +98,7 @@ class Pair:
             await link.lost.wait()
 
 
-def on_loop(
-    scenario: Callable[[Pair], Coroutine[Any, Any, None]],
-    config: DLedgerConfig = CONFIG,
-    *,
-    under_uvloop: bool = False,
-) -> None:
+def on_loop(scenario: Callable[[Pair], Coroutine[Any, Any, None]], config: DLedgerConfig = CONFIG) -> None:
     async def run() -> None:
         pair = Pair(config)
         try:
@@ -112,11 +107,10 @@ def on_loop(
         finally:
             await pair.close()
 
-    (uvloop.run if under_uvloop else asyncio.run)(run())
+    uvloop.run(run())
 
 
-@pytest.mark.parametrize("under_uvloop", [False, True])
-def test_requests_go_one_way_and_answers_come_back(under_uvloop: bool) -> None:
+def test_requests_go_one_way_and_answers_come_back() -> None:
     async def scenario(pair: Pair) -> None:
         dialling, accepting = await pair.connect()
         assert accepting.peer_id == "n0"
@@ -126,7 +120,7 @@ def test_requests_go_one_way_and_answers_come_back(under_uvloop: bool) -> None:
         await pair.dialler.heard.wait()
         assert (pair.acceptor.received, pair.dialler.received) == ([HEART_BEAT], [HEART_BEAT_ANSWER])
 
-    on_loop(scenario, under_uvloop=under_uvloop)
+    on_loop(scenario)
 
 
 @pytest.mark.parametrize(
@@ -183,8 +177,7 @@ def test_a_stranger_who_says_nothing_is_shown_out() -> None:
     on_loop(scenario, replace(CONFIG, handshake_timeout_ms=20))
 
 
-@pytest.mark.parametrize("under_uvloop", [False, True])
-def test_a_peer_that_takes_nothing_is_dropped_at_the_limit(under_uvloop: bool) -> None:
+def test_a_peer_that_takes_nothing_is_dropped_at_the_limit() -> None:
     entries = bytes(1 << 20)
     append = PushRequest(
         PushType.APPEND,
@@ -209,7 +202,7 @@ def test_a_peer_that_takes_nothing_is_dropped_at_the_limit(under_uvloop: bool) -
         # What the kernel takes comes on top of the limit.
         assert 4 <= sent < 40
 
-    on_loop(scenario, replace(CONFIG, write_buffer_size_max=4 << 20), under_uvloop=under_uvloop)
+    on_loop(scenario, replace(CONFIG, write_buffer_size_max=4 << 20))
 
 
 def test_the_largest_push_passes() -> None:

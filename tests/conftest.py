@@ -1,0 +1,23 @@
+"""What holds for every test."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from disk.real_disk import RealFile
+
+
+@pytest.fixture(autouse=True)
+def files_are_closed_behind_a_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Many tests drop a store as a crash would. A process may have 1,024 files open on most machines."""
+    opened: list[RealFile] = []
+    init = RealFile.__init__
+
+    def noted(self: RealFile, path: str, descriptor: int) -> None:
+        init(self, path, descriptor)
+        opened.append(self)
+
+    monkeypatch.setattr(RealFile, "__init__", noted)
+    yield
+    for file in opened:
+        file.close()

@@ -17,7 +17,13 @@ sys.path.append(str(GOLDEN))
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Two cores, with the conf that pushdown needs. In the end nothing is left of it."""
-    conf = {"spark.sql.python.filterPushdown.enabled": "true", "spark.sql.session.timeZone": "UTC"}
+    conf = {
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        # For some hundred rows a query the best compiler's work would never pay.
+        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.shuffle.partitions": "4",
+    }
     with spark_session("local[2]", app_name="pydledger tests", conf=conf) as session:
         directory = Path(session.sparkContext.getConf().get("spark.local.dir") or "")
         assert directory.is_dir()

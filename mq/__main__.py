@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mq import admin, cluster_commands
-from mq.consume import consume
-from mq.produce import produce
-from mq.quickstart import quickstart
-from mq.validate import validate
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="PyDLedger: a RocketMQ-compatible broker cluster with a Raft-replicated log.",
-)
-app.command()(produce)
-app.command()(consume)
-app.command()(validate)
-app.command()(quickstart)
-app.add_typer(cluster_commands.app, name="cluster")
-app.add_typer(admin.app, name="admin")
+# Where a command is: its function has its name, and a group of commands is the module's `app`.
+COMMANDS = {name: f"mq.{name}" for name in ("produce", "consume", "validate", "quickstart")}
+GROUPS = {"cluster": "mq.cluster_commands", "admin": "mq.admin"}
 
 ConfigOption = Annotated[Path | None, typer.Option("-c", "--config", help="Conf file in RocketMQ's format.")]
 PrintOption = Annotated[bool, typer.Option("-p", "--print-config", help="Print what is in effect and end.")]
 
 
-@app.command()
 def namesrv(
     config: ConfigOption = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "",
@@ -44,7 +29,6 @@ def namesrv(
     _become_server("namesrv", config, arguments, print_config=print_config)
 
 
-@app.command()
 def broker(
     config: ConfigOption = None,
     namesrv_addr: Annotated[
@@ -63,8 +47,27 @@ def _become_server(name: str, config: Path | None, arguments: list[str], *, prin
     os.execv(sys.executable, [sys.executable, "-m", "mq.server_entry", name, *arguments])
 
 
+def make_app(wanted: str | None = None) -> typer.Typer:
+    """All commands; with the name of one, without the others' libraries, which take longer to load than it works."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        help="PyDLedger: a RocketMQ-compatible broker cluster with a Raft-replicated log.",
+    )
+    names = [wanted] if wanted in COMMANDS or wanted in GROUPS else [*COMMANDS, *GROUPS]
+    for name in names:
+        if name in COMMANDS:
+            app.command()(getattr(import_module(COMMANDS[name]), name))
+        else:
+            app.add_typer(import_module(GROUPS[name]).app, name=name)
+    app.command()(namesrv)
+    app.command()(broker)
+    return app
+
+
 def main() -> None:
-    app()
+    make_app(next((word for word in sys.argv[1:] if not word.startswith("-")), None))()
 
 
 if __name__ == "__main__":

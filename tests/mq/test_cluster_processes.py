@@ -55,6 +55,15 @@ def status(directory: Path) -> dict[str, Any]:
     return told
 
 
+def leader_of(directory: Path) -> dict[str, Any]:
+    """The one that serves. Starved of its cores a group may elect once more, between two looks at it too."""
+    for _ in range(100):
+        serving = [node for node in status(directory)["nodes"] if node["serving"]]
+        if len(serving) == 1:
+            return serving[0]
+    raise AssertionError(f"nobody serves alone: {status(directory)}")
+
+
 @pytest.mark.slow
 def test_a_cluster_comes_up_serving_loses_its_leader_and_goes_down_without_a_trace(directory: Path) -> None:
     base_port = free_base_port()
@@ -65,7 +74,7 @@ def test_a_cluster_comes_up_serving_loses_its_leader_and_goes_down_without_a_tra
     first = status(directory)
     assert first["namesrv"] == f"127.0.0.1:{base_port}"
     assert [node["id"] for node in first["nodes"]] == ["n0", "n1", "n2"]
-    (leader,) = (node for node in first["nodes"] if node["serving"])
+    leader = leader_of(directory)
     assert leader["role"] == "LEADER"
     expected = {
         "id", "group", "pid", "role", "serving", "term", "leader", "ledger_begin", "ledger_end", "committed", "applied",
@@ -84,8 +93,7 @@ def test_a_cluster_comes_up_serving_loses_its_leader_and_goes_down_without_a_tra
     assert mq_cluster("kill", leader["id"], "--dir", str(directory)).returncode == 0
     assert mq_cluster(*up).returncode == 0  # starts it again, waits until somebody leads
     again = status(directory)
-    (successor,) = (node for node in again["nodes"] if node["serving"])
-    assert successor["term"] > leader["term"]
+    assert leader_of(directory)["term"] > leader["term"]
 
     assert mq_cluster("pause", "n0", "--dir", str(directory)).returncode == 0
     assert status(directory)["nodes"][0]["role"] == "PAUSED"

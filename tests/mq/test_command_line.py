@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mq.__main__ import COMMANDS, GROUPS
 from mq.cluster import Cluster
 from mq.cluster_layout import ClusterLayout
 from mq.cluster_status import wait_serving
@@ -234,12 +235,25 @@ def test_servers_take_rocketmqs_flags(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_process_loads_no_library_of_the_command_line() -> None:
-    code = (
-        "import sys; import mq.server_entry, broker.server, namesrv.namesrv;"
-        "print([name for name in ('typer', 'rich', 'aiohttp', 'mqclient') if name in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("statement", "needless"),
+    [
+        ("import mq.server_entry, broker.server, namesrv.namesrv", "typer rich aiohttp mqclient"),
+        ("from mq.__main__ import make_app; make_app('cluster')", "mq.admin mq.quickstart pyspark_dledger"),
+    ],
+    ids=["a server", "a command"],
+)
+def test_a_process_loads_no_library_that_it_does_not_use(statement: str, needless: str) -> None:
+    code = f"import sys; {statement}; print([name for name in {needless.split()} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
     )
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_each_command_is_told_of_with_all_others() -> None:
+    done = mq("--help")
+    assert done.returncode == 0
+    for name in (*COMMANDS, *GROUPS, "namesrv", "broker"):
+        assert f"│ {name} " in done.stdout
+        assert mq(name, "--help").stdout.split("Usage: ")[1].split()[1] == name

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mq import validate as command
-from mq.__main__ import app
+from mq.__main__ import make_app
 
 TAR = Path(__file__).resolve().parent.parent / "golden" / "store" / "dledger-5.5.0-3nodes.tar.xz"
 NODES = ("n0", "n1", "n2")
@@ -44,7 +44,7 @@ def stores(recorded: Path, tmp_path: Path) -> list[str]:
 
 
 def mq_validate(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["validate", *arguments])
+    return CliRunner().invoke(make_app(), ["validate", *arguments])
 
 
 def flip_last_byte_of_entry_0(store: str) -> None:

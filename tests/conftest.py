@@ -7,6 +7,13 @@ import pytest
 from disk.real_disk import RealFile
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Side by side run files, which keep their fixtures and ports to themselves; and Spark is started once."""
+    for item in items:
+        group = "spark" if item.get_closest_marker("spark") else item.nodeid.split("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(autouse=True)
 def files_are_closed_behind_a_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Many tests drop a store as a crash would. A process may have 1,024 files open on most machines."""

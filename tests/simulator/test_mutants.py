@@ -17,14 +17,14 @@ CAUGHT_BY = {
     "ack_before_sync": 3,
     "old_term_commit_by_counting": 161,
     "pre_vote_counted_as_vote": 4,
-    "truncation_below_commit": 1,
+    "truncation_below_commit": 3,
     "stale_answer_accepted": 100,
-    "queue_offset_table_not_rebuilt": 1,
-    "reput_past_commit": 1,
+    "queue_offset_table_not_rebuilt": 78,
+    "reput_past_commit": 3,
     "cut_delivery_not_counted": 45,
     "delivery_counted_by_its_record": 45,
     "files_gone_before_the_mark": 22,
-    "any_full_state_taken": 1,
+    "any_full_state_taken": 129,
 }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import java_client
 import pytest
-from local_cluster import LocalCluster
+from local_cluster import LocalCluster, port_block
 
 
 @pytest.hookimpl(wrapper=True)
@@ -21,9 +21,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     """Not started yet: the test calls up() with its conf."""
-    made = LocalCluster(tmp_path / "cluster")
-    yield made
-    made.down()
+    with port_block() as base_port:
+        made = LocalCluster(tmp_path / "cluster", base_port)
+        yield made
+        made.down()
 
 
 @pytest.fixture(params=java_client.VERSIONS)

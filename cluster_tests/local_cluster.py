@@ -1,12 +1,13 @@
 """A three-broker cluster of real processes for one test, through scripts/cluster and nothing else."""
 
+import contextlib
 import json
 import os
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,24 +15,36 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 CLUSTER = ROOT / "scripts" / "cluster"
 PORTS_PER_CLUSTER = 100
+FIRST_BLOCK = 12000
+BLOCKS = 150
 
 
 class ClusterCommandError(Exception):
     """scripts/cluster ended with another status than 0; the text is all that it printed."""
 
 
-def free_base_port() -> int:
-    """A base port whose whole block is free: the contract says that blocks 100 apart never meet.
+@contextlib.contextmanager
+def port_block() -> Iterator[int]:
+    """A base port whose whole block is free and stays nobody else's: the contract says blocks 100 apart never meet.
 
-    Stays below the kernel's range of ephemeral ports, where an outgoing connection could take one meanwhile.
+    A socket on a port that no cluster uses marks the block as taken, so that tests side by side cannot draw the same
+    one, and the kernel gives it back however the process ends. Stays below the kernel's range of ephemeral ports,
+    where an outgoing connection could take one meanwhile.
     """
-    start = 12000 + (os.getpid() * 7 % 150) * PORTS_PER_CLUSTER
-    for step in range(150):
-        base = 12000 + (start - 12000 + step * PORTS_PER_CLUSTER) % 15000
-        if all(
-            _is_free(port) for port in (base, *(base + 10 + 10 * k + d for k in range(6) for d in (0, 5, 6)))
-        ):
-            return base
+    start = os.getpid() * 7
+    for step in range(BLOCKS):
+        base = FIRST_BLOCK + (start + step) % BLOCKS * PORTS_PER_CLUSTER
+        with socket.socket() as mark:
+            try:
+                mark.bind(("127.0.0.1", base + PORTS_PER_CLUSTER - 1))
+            except OSError:
+                continue
+            if all(
+                _is_free(port)
+                for port in (base, *(base + 10 + 10 * k + d for k in range(6) for d in (0, 5, 6)))
+            ):
+                yield base
+                return
     raise RuntimeError("no block of free ports between 12000 and 27000")
 
 
@@ -62,7 +75,7 @@ class LocalCluster:
     """One cluster in one directory. `up()` to `down()`; nodes are named n0, n1, n2."""
 
     directory: Path
-    base_port: int = field(default_factory=free_base_port)
+    base_port: int
     environment: dict[str, str] = field(default_factory=dict)
 
     @property

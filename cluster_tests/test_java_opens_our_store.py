@@ -8,7 +8,7 @@ import java_client
 import pytest
 from java_broker import JavaBroker
 from java_client import JavaClient
-from local_cluster import LocalCluster, free_base_port, wait_for
+from local_cluster import LocalCluster, port_block, wait_for
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -77,7 +77,10 @@ def test_java_serves_every_message_of_a_stopped_store_of_ours_at_the_same_offset
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-a", "--sparse=always", str(store), str(copy)], check=True)
     shutil.rmtree(copy / f"dledger-{node['id']}" / "pydledger", ignore_errors=True)
-    with JavaBroker(tmp_path / "java-broker", copy, free_base_port(), node["id"], CONF) as broker:
+    with (
+        port_block() as base_port,
+        JavaBroker(tmp_path / "java-broker", copy, base_port, node["id"], CONF) as broker,
+    ):
 
         def served() -> dict[tuple[int, int], tuple[str, int, int, str]] | None:
             found = read_all(client, broker.namesrv)  # nothing as long as there is no route
@@ -110,7 +113,10 @@ def test_java_goes_on_with_the_delayed_messages_where_we_stopped(
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-a", "--sparse=always", node["store_dir"], str(copy)], check=True)
     shutil.rmtree(copy / f"dledger-{node['id']}" / "pydledger", ignore_errors=True)
-    with JavaBroker(tmp_path / "java-broker", copy, free_base_port(), node["id"], conf) as broker:
+    with (
+        port_block() as base_port,
+        JavaBroker(tmp_path / "java-broker", copy, base_port, node["id"], conf) as broker,
+    ):
         found = wait_for(
             lambda: [
                 event for event in client.read(broker.namesrv, TOPIC) if event["key"].startswith("later")

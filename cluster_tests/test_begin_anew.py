@@ -36,12 +36,12 @@ def test_a_member_behind_the_begin_of_the_log_comes_to_level_while_nothing_is_se
     away = next(name for name in cluster.nodes() if name != leader)
     store = Path(cluster.nodes()[away]["store_dir"])
     end_before = cluster.nodes()[away]["ledger_end"]
-    cluster.command("kill", away)
+    cluster.kill(away)
     if is_wiped:
         shutil.rmtree(store)
     produce(cluster, 4000)
     wait_for(lambda: cluster.nodes()[leader]["ledger_begin"] > end_before, 60, "the leader's old files gone")
-    cluster.command("start", away)
+    cluster.start(away)
     cluster.level()
     begins = {name: node["ledger_begin"] for name, node in cluster.nodes().items()}
     assert begins[away] > end_before

@@ -137,10 +137,10 @@ def kill_leaders(
             )
             leader = cluster.leader()
             terms.append(cluster.nodes()[leader]["term"])
-            cluster.command("kill", leader)
+            cluster.kill(leader)
             cluster.leader()
             pause.wait(seconds_between / 2)  # the pace of the kills is the test, not a wait for something
-            cluster.command("start", leader)
+            cluster.start(leader)
             pause.wait(seconds_between / 2)
         for event in sender.rest(count * interval_ms / 1000 * 3 + 120):
             if event["event"] == "done":

@@ -53,9 +53,9 @@ def test_java_serves_every_message_of_a_stopped_store_of_ours_at_the_same_offset
             sender.wait_for("done", 120)
         leader = cluster.leader()
         if part < 3:
-            cluster.command("kill", leader)
+            cluster.kill(leader)
             cluster.leader()
-            cluster.command("start", leader)
+            cluster.start(leader)
     cluster.level()
     node = cluster.nodes()[cluster.leader()]
     assert node["term"] >= 3
@@ -65,7 +65,7 @@ def test_java_serves_every_message_of_a_stopped_store_of_ours_at_the_same_offset
         wait_for(lambda: len(list(data.iterdir())) <= 3, 60, "old data files gone")
     before = read_all(client, cluster.namesrv)
     for name in cluster.nodes():
-        cluster.command("stop", name)
+        cluster.stop(name)
     files = sorted(data.iterdir())
     if retention:
         assert int(files[0].name) > 0
@@ -109,7 +109,7 @@ def test_java_goes_on_with_the_delayed_messages_where_we_stopped(
     cluster.level()
     node = cluster.nodes()[cluster.leader()]
     for name in cluster.nodes():
-        cluster.command("stop", name)
+        cluster.stop(name)
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-a", "--sparse=always", node["store_dir"], str(copy)], check=True)
     shutil.rmtree(copy / f"dledger-{node['id']}" / "pydledger", ignore_errors=True)

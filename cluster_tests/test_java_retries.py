@@ -61,9 +61,9 @@ def test_delayed_messages_arrive_once_and_not_early_whatever_becomes_of_the_lead
             wanted = 100 + 350 * kill
             wait_for(lambda wanted=wanted: told(sender, "ok", wanted), 90, f"{wanted} sends acknowledged")
             leader = cluster.leader()
-            cluster.command("kill", leader)
+            cluster.kill(leader)
             cluster.leader()
-            cluster.command("start", leader)
+            cluster.start(leader)
         wait_for(lambda: told(sender, "done", 1), 120, "all sends")
     acknowledged = {event["key"] for event in sender.events if event["event"] == "ok"}
     uncertain = {event["key"] for event in sender.events if event["event"] == "failed"}

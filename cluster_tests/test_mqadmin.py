@@ -122,5 +122,5 @@ def test_a_reset_is_not_undone_by_a_leader_that_dies_after_it(
         wait_until_commits_are_level(mqadmin)
         leader = cluster.leader()
         reset_to_the_start(mqadmin)
-        cluster.command("kill", leader)
+        cluster.kill(leader)
         wait_for(lambda: all(received(consumer)[key] >= 2 for key in keys), 90, "all of them again")

@@ -91,9 +91,9 @@ async def kill_and_validate(cluster: LocalCluster, history: Path, kills: int) ->
         load.allow(2_000)  # more than is waited for, so that it goes on beside the kill
         await sent(500)
         leader = await asyncio.to_thread(cluster.leader)
-        await asyncio.to_thread(cluster.command, "kill", leader)
+        await asyncio.to_thread(cluster.kill, leader)
         assert_clean(await validated_under_load())
-        await asyncio.to_thread(cluster.command, "start", leader)
+        await asyncio.to_thread(cluster.start, leader)
         report = await validated_under_load()
         assert_clean(report)
         assert any(replica.is_live for replica in report.replicas)

@@ -79,7 +79,7 @@ class PoweredCluster:
         nodes = cluster.nodes()
         self.stores = {name: Path(node["store_dir"]) for name, node in nodes.items()}
         for name in nodes:
-            cluster.command("stop", name)
+            cluster.stop(name)
         self.durable.mkdir()
         for name, store in self.stores.items():
             copy_tree(store, self.durable / name)
@@ -88,14 +88,14 @@ class PoweredCluster:
         self.journals.mkdir()
         self.cluster.environment = self._environment
         for name in self.stores:
-            self.cluster.command("start", name)
+            self.cluster.start(name)
         self.cluster.environment = {}
         self.cluster.leader()
 
     def power_off(self) -> None:
         pids = {name: node["pid"] for name, node in self.cluster.nodes().items()}
         for name in self.stores:
-            self.cluster.command("kill", name)
+            self.cluster.kill(name)
         for name, store in self.stores.items():
             replay = JournalReplay(store.resolve(), self.durable / name, self.summary)
             replay.replay(self.journals / str(pids[name]))
@@ -105,7 +105,7 @@ class PoweredCluster:
 
     def start_without_shim(self) -> None:
         for name in self.stores:
-            self.cluster.command("start", name)
+            self.cluster.start(name)
         self.cluster.leader()
 
 

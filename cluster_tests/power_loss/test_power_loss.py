@@ -21,17 +21,15 @@ pytestmark = pytest.mark.slow
 
 TOPIC = "PowerLoss"
 HERE = Path(__file__).resolve().parent
-BUILD = HERE.parent.parent / ".build"
 
 
 @pytest.fixture(scope="session")
-def shim() -> Path:
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The preloaded library; skipped with its reason where there is no C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler on PATH: the power-loss shim cannot be built")
-    BUILD.mkdir(exist_ok=True)
-    target = BUILD / "power_loss_shim.so"
+    target = tmp_path_factory.mktemp("shim") / "power_loss_shim.so"
     subprocess.run(
         [compiler, "-shared", "-fPIC", "-O2", "-o", str(target), str(HERE / "shim.c"), "-ldl", "-lpthread"],
         check=True,

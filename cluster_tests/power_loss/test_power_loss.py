@@ -21,6 +21,7 @@ pytestmark = pytest.mark.slow
 
 TOPIC = "PowerLoss"
 HERE = Path(__file__).resolve().parent
+CONF = {"mappedFileSizeCommitLog": str(16 << 20), "flushDiskType": "SYNC_FLUSH"}
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +73,7 @@ class PoweredCluster:
             "PYDLEDGER_POWERLOSS_JOURNAL": str(self.journals),
             **({} if syncs else {"PYDLEDGER_POWERLOSS_NOSYNC": "1"}),
         }
-        cluster.up(conf={"mappedFileSizeCommitLog": str(16 << 20), "flushDiskType": "SYNC_FLUSH"})
+        cluster.up(conf=CONF)
         cluster.leader()
         nodes = cluster.nodes()
         self.stores = {name: Path(node["store_dir"]) for name, node in nodes.items()}
@@ -85,8 +86,7 @@ class PoweredCluster:
     def power_on(self) -> None:
         self.journals.mkdir()
         self.cluster.environment = self._environment
-        for name in self.stores:
-            self.cluster.start(name)
+        self.cluster.up(conf=CONF)
         self.cluster.environment = {}
         self.cluster.leader()
 
@@ -102,8 +102,7 @@ class PoweredCluster:
         shutil.rmtree(self.journals)
 
     def start_without_shim(self) -> None:
-        for name in self.stores:
-            self.cluster.start(name)
+        self.cluster.up(conf=CONF)
         self.cluster.leader()
 
 

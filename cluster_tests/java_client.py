@@ -1,5 +1,6 @@
 """The official Java client, fetched by Maven and driven as processes (java/Interop.java says with which commands)."""
 
+import fcntl
 import json
 import os
 import queue
@@ -25,26 +26,38 @@ def why_not() -> str | None:
 
 
 def class_path(version: str, *, server: bool = False) -> str:
-    """Jars of that release and the compiled program; fetched and built once into .build/java."""
+    """Jars of that release and the program compiled against them; fetched and built once into .build/java."""
     kind = "server" if server else "client"
     jars = BUILD / f"{kind}-{version}"
-    classes = BUILD / f"classes-{version}"
-    source = SOURCES / "Interop.java"
-    stamp = jars / ".complete"
-    if not stamp.exists():
-        profile = ["-Pserver"] if server else []
-        goal = ["dependency:copy-dependencies", f"-Drocketmq.version={version}", f"-DoutputDirectory={jars}"]
-        subprocess.run(
-            ["mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), *profile, *goal], check=True, timeout=600
-        )
-        stamp.touch()
-    if not server:
-        compiled = classes / "Interop.class"
-        if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
-            classes.mkdir(parents=True, exist_ok=True)
-            command = ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(classes), str(source)]
-            subprocess.run(command, check=True, timeout=120, capture_output=True)
+    classes = BUILD / f"{kind}-classes-{version}"
+    source = SOURCES / ("MqAdmin.java" if server else "Interop.java")
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / "lock").open("w") as lock:
+        # Tests run side by side, and the first ones of all need the same build.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _fetch(version, jars, ["-Pserver"] if server else [])
+        _compile(source, jars, classes)
     return f"{jars}/*:{classes}"
+
+
+def _fetch(version: str, jars: Path, profile: list[str]) -> None:
+    stamp = jars / ".complete"
+    if stamp.exists():
+        return
+    goal = ["dependency:copy-dependencies", f"-Drocketmq.version={version}", f"-DoutputDirectory={jars}"]
+    subprocess.run(
+        ["mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), *profile, *goal], check=True, timeout=600
+    )
+    stamp.touch()
+
+
+def _compile(source: Path, jars: Path, classes: Path) -> None:
+    compiled = classes / f"{source.stem}.class"
+    if compiled.exists() and compiled.stat().st_mtime >= source.stat().st_mtime:
+        return
+    classes.mkdir(exist_ok=True)
+    command = ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(classes), str(source)]
+    subprocess.run(command, check=True, timeout=120, capture_output=True)
 
 
 @dataclass(frozen=True)

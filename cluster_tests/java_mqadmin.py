@@ -5,7 +5,7 @@ import subprocess
 import threading
 from pathlib import Path
 
-from java_client import SOURCES, class_path
+from java_client import class_path
 
 VERSION = "5.5.0"
 _OPEN = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.lang", "java.nio")]
@@ -27,7 +27,7 @@ class JavaMqAdmin:
                 f"-Drocketmq.namesrv.addr={namesrv}",
                 "-cp",
                 class_path(VERSION, server=True),
-                str(SOURCES / "MqAdmin.java"),
+                "MqAdmin",
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

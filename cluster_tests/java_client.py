@@ -1,5 +1,6 @@
 """The official Java client, fetched by Maven and driven as processes (java/Interop.java says with which commands)."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -91,9 +92,14 @@ class JavaClient:
         """A consumer that answers RECONSUME_LATER to each message."""
         return self.start("fail", namesrv, topic, group, str(delay_level), str(times_max))
 
+    @contextlib.contextmanager
+    def reader(self, namesrv: str) -> Iterator["JavaReader"]:
+        with self.start("read", namesrv, "interop_reader") as process:
+            yield JavaReader(process)
+
     def read(self, namesrv: str, topic: str) -> list[dict[str, Any]]:
-        with self.start("read", namesrv, topic, "interop_reader") as process:
-            return [event for event in process.rest(120) if event["event"] == "read"]
+        with self.reader(namesrv) as reader:
+            return reader.read(topic)
 
 
 class JavaProcess:
@@ -161,6 +167,11 @@ class JavaProcess:
                 return
             yield got
 
+    def write_line(self, line: str) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
     def close_input(self) -> None:
         """Tells `consume` to commit its offsets and end."""
         assert self._process.stdin
@@ -170,3 +181,23 @@ class JavaProcess:
         self._errors.flush()
         self._errors.seek(0)
         return self._errors.read()[-4000:]
+
+
+class JavaReader:
+    """One client that reads topics again and again, for tests that wait for what will be in them."""
+
+    def __init__(self, process: JavaProcess) -> None:
+        self._process = process
+
+    def read(self, topic: str) -> list[dict[str, Any]]:
+        """Every message of every queue; nothing as long as the topic has no route."""
+        self._process.write_line(topic)
+        found = []
+        for event in self._process.rest(120):
+            if event["event"] == "read":
+                found.append(event)
+            elif event["event"] == "done":
+                return found
+            elif event["event"] == "unread":
+                return []
+        raise AssertionError(f"ended while it read {topic}; {self._process.stderr()}")

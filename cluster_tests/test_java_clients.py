@@ -34,11 +34,8 @@ def test_one_way_sends_arrive_once_the_topic_is_known(cluster: LocalCluster, jav
     with java.send(cluster.namesrv, "InteropOneway", "oneway", 50, "o") as sender:
         sender.wait_for("done")
         sent = set(keys_of(sender, "oneway"))
-    wait_for(
-        lambda: sent <= {e["key"] for e in java.read(cluster.namesrv, "InteropOneway")},
-        20,
-        "all one-way messages",
-    )
+    with java.reader(cluster.namesrv) as reader:
+        wait_for(lambda: sent <= {e["key"] for e in reader.read("InteropOneway")}, 20, "all one-way messages")
 
 
 def test_two_push_consumers_share_the_queues_and_one_takes_over_from_the_other(

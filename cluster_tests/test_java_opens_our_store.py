@@ -7,7 +7,7 @@ from pathlib import Path
 import java_client
 import pytest
 from java_broker import JavaBroker
-from java_client import JavaClient
+from java_client import JavaClient, JavaReader
 from local_cluster import LocalCluster, port_block, wait_for
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -16,11 +16,11 @@ TOPIC = "WayBack"
 FILE_SIZE = 1 << 20  # small data files, so that some thousand messages fill three
 
 
-def read_all(client: JavaClient, namesrv: str) -> dict[tuple[int, int], tuple[str, int, int, str]]:
+def read_all(reader: JavaReader) -> dict[tuple[int, int], tuple[str, int, int, str]]:
     """(queue, offset) -> (key, physical offset, size, body) of every message of the topic."""
     return {
         (e["queue"], e["offset"]): (e["key"], e["phy_offset"], e["size"], e["body"])
-        for e in client.read(namesrv, TOPIC)
+        for e in reader.read(TOPIC)
     }
 
 
@@ -63,7 +63,8 @@ def test_java_serves_every_message_of_a_stopped_store_of_ours_at_the_same_offset
     data = store / f"dledger-{node['id']}" / "data"
     if retention:
         wait_for(lambda: len(list(data.iterdir())) <= 3, 60, "old data files gone")
-    before = read_all(client, cluster.namesrv)
+    with client.reader(cluster.namesrv) as reader:
+        before = read_all(reader)
     for name in cluster.nodes():
         cluster.stop(name)
     files = sorted(data.iterdir())
@@ -80,10 +81,11 @@ def test_java_serves_every_message_of_a_stopped_store_of_ours_at_the_same_offset
     with (
         port_block() as base_port,
         JavaBroker(tmp_path / "java-broker", copy, base_port, node["id"], CONF) as broker,
+        client.reader(broker.namesrv) as reader,
     ):
 
         def served() -> dict[tuple[int, int], tuple[str, int, int, str]] | None:
-            found = read_all(client, broker.namesrv)  # nothing as long as there is no route
+            found = read_all(reader)
             return found if len(found) >= len(before) else None
 
         after = wait_for(served, 120, "every message served by the real broker")
@@ -103,7 +105,8 @@ def test_java_goes_on_with_the_delayed_messages_where_we_stopped(
     cluster.up(conf=conf)
     with client.delay(cluster.namesrv, TOPIC, 1, 20, "soon") as sender:
         sender.wait_for("done")
-    wait_for(lambda: len(read_all(client, cluster.namesrv)) == 20, 30, "the first ones delivered")
+    with client.reader(cluster.namesrv) as reader:
+        wait_for(lambda: len(read_all(reader)) == 20, 30, "the first ones delivered")
     with client.delay(cluster.namesrv, TOPIC, 4, 5, "later") as sender:  # 30 s
         sender.wait_for("done")
     cluster.level()
@@ -116,16 +119,15 @@ def test_java_goes_on_with_the_delayed_messages_where_we_stopped(
     with (
         port_block() as base_port,
         JavaBroker(tmp_path / "java-broker", copy, base_port, node["id"], conf) as broker,
+        client.reader(broker.namesrv) as reader,
     ):
         found = wait_for(
-            lambda: [
-                event for event in client.read(broker.namesrv, TOPIC) if event["key"].startswith("later")
-            ],
+            lambda: [event for event in reader.read(TOPIC) if event["key"].startswith("later")],
             120,
             "the later ones delivered by the real broker",
         )
-        wait_for(lambda: len(read_all(client, broker.namesrv)) >= 25, 30, "all of them")
-        keys = sorted(event["key"] for event in client.read(broker.namesrv, TOPIC))
+        wait_for(lambda: len(read_all(reader)) >= 25, 30, "all of them")
+        keys = sorted(event["key"] for event in reader.read(TOPIC))
     assert keys == sorted(
         [*(f"soon{number}" for number in range(20)), *(f"later{number}" for number in range(5))]
     )

@@ -8,6 +8,8 @@ from local_cluster import LocalCluster, wait_for
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
+DEAD_LETTERS = "%DLQ%failing"
+
 
 def received(process: JavaProcess) -> list[dict[str, int | str]]:
     return [event for event in process.events if event["event"] == "received"]
@@ -31,7 +33,8 @@ def test_a_message_that_a_consumer_cannot_do_with_comes_again_and_ends_as_a_dead
         cluster.namesrv, "Fails", "failing", delay_level=delay_level, times_max=times_max
     ) as consumer:
         wait_for(lambda: len(received(consumer)) >= 5 * (times_max + 1), 90, "every try")
-        wait_for(lambda: len(dead_letters(cluster, java)) >= 5, 30, "dead letters")
+        with java.reader(cluster.namesrv) as reader:
+            wait_for(lambda: len(reader.read(DEAD_LETTERS)) >= 5, 30, "dead letters")
     tries: dict[str, list[tuple[int, int]]] = {}
     for event in received(consumer):
         tries.setdefault(str(event["key"]), []).append((int(event["times"]), int(event["stored_ms"])))
@@ -40,13 +43,9 @@ def test_a_message_that_a_consumer_cannot_do_with_comes_again_and_ends_as_a_dead
         assert [times for times, _ in seen] == list(range(times_max + 1))
         gaps = [later - earlier for (_, earlier), (_, later) in pairwise(seen)]
         assert min(gaps) >= delay_ms
-    dead = dead_letters(cluster, java)
+    dead = java.read(cluster.namesrv, DEAD_LETTERS)
     assert sorted(str(event["key"]) for event in dead) == sorted(tries)
     assert {event["times"] for event in dead} == {times_max + 1}
-
-
-def dead_letters(cluster: LocalCluster, java: JavaClient) -> list[dict[str, int | str]]:
-    return java.read(cluster.namesrv, "%DLQ%failing")
 
 
 @pytest.mark.parametrize("kills", [0, 2])
@@ -68,14 +67,15 @@ def test_delayed_messages_arrive_once_and_not_early_whatever_becomes_of_the_lead
     acknowledged = {event["key"] for event in sender.events if event["event"] == "ok"}
     uncertain = {event["key"] for event in sender.events if event["event"] == "failed"}
     assert len(acknowledged) > count * 0.8
-    wait_for(
-        lambda: acknowledged <= {event["key"] for event in java.read(cluster.namesrv, "Later")},
-        60,
-        "every acknowledged message delivered",
-    )
-    arrived = java.read(cluster.namesrv, "Later")
-    # The client itself repeats a send whose answer it lost; its copies lie in the schedule topic as often.
-    waited = java.read(cluster.namesrv, "SCHEDULE_TOPIC_XXXX")
+    with java.reader(cluster.namesrv) as reader:
+        wait_for(
+            lambda: acknowledged <= {event["key"] for event in reader.read("Later")},
+            60,
+            "every acknowledged message delivered",
+        )
+        arrived = reader.read("Later")
+        # The client itself repeats a send whose answer it lost; its copies lie in the schedule topic as often.
+        waited = reader.read("SCHEDULE_TOPIC_XXXX")
     assert sorted(event["key"] for event in arrived) == sorted(event["key"] for event in waited)
     assert {event["key"] for event in arrived} <= acknowledged | uncertain
     if not kills:

@@ -1,3 +1,5 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.Set;
@@ -27,7 +29,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * delay   namesrv topic level count interval_ms key_prefix
  * consume namesrv topic group instance tags            until standard input ends
  * fail    namesrv topic group delay_level max_times    likewise, each message is answered RECONSUME_LATER
- * read    namesrv topic group                          every message of every queue, then exits
+ * read    namesrv group                                likewise, each line of it a topic: all messages of all its queues
  * </pre>
  *
  * A failed send is reported and not repeated by the program (the client's own retries stay on), so a key stands for one
@@ -230,11 +232,27 @@ public final class Interop {
 
     @SuppressWarnings("deprecation")
     private static void read(String[] args) throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(args[3]);
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(args[2]);
         consumer.setNamesrvAddr(args[1]);
+        consumer.setPollNameServerInterval(1000);
         consumer.start();
+        BufferedReader topics = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        String topic;
+        while ((topic = topics.readLine()) != null) {
+            try {
+                readTopic(consumer, topic);
+            } catch (Exception problem) {
+                problem.printStackTrace();
+                print("event", "unread", "topic", topic);
+            }
+        }
+        consumer.shutdown();
+    }
+
+    @SuppressWarnings("deprecation")
+    private static void readTopic(DefaultMQPullConsumer consumer, String topic) throws Exception {
         long total = 0;
-        for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(args[2])) {
+        for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(topic)) {
             long offset = consumer.minOffset(queue);
             long end = consumer.maxOffset(queue);
             print("event", "queue", "queue", queue.getQueueId(), "min", offset, "max", end);
@@ -249,7 +267,6 @@ public final class Interop {
                 if (result.getPullStatus() == PullStatus.OFFSET_ILLEGAL) break;
             }
         }
-        consumer.shutdown();
         print("event", "done", "total", total);
     }
 }

@@ -69,7 +69,12 @@ class JavaClient:
     work: Path
 
     def start(self, *arguments: str) -> "JavaProcess":
-        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={self.work}"]
+        options = [
+            *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            f"-Duser.home={self.work}",
+            # A consumer's own look for new queues; 20 s unless told, which is how long a first retry would wait.
+            "-Drocketmq.client.rebalance.waitInterval=1000",
+        ]
         command = ["java", *options, "-cp", class_path(self.version), "Interop", *arguments]
         return JavaProcess(command, self.work)
 

@@ -32,7 +32,7 @@ def test_one_way_sends_arrive_once_the_topic_is_known(cluster: LocalCluster, jav
     with java.send(cluster.namesrv, "InteropOneway", "sync", 1, "first") as sender:
         sender.wait_for("done")
     with java.send(cluster.namesrv, "InteropOneway", "oneway", 50, "o") as sender:
-        sender.wait_for("done")
+        list(sender.rest(60))  # to its orderly end: before that, nothing says that they have left it
         sent = set(keys_of(sender, "oneway"))
     with java.reader(cluster.namesrv) as reader:
         wait_for(lambda: sent <= {e["key"] for e in reader.read("InteropOneway")}, 20, "all one-way messages")

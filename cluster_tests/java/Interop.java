@@ -133,8 +133,8 @@ public final class Interop {
             if (intervalMs > 0) TimeUnit.MILLISECONDS.sleep(intervalMs);
         }
         inFlight.acquire(64);
+        print("event", "done"); // before the shutdown, which waits up to 3 s for a thread of the client's
         producer.shutdown();
-        print("event", "done");
     }
 
     private static void delay(String[] args) throws Exception {
@@ -154,8 +154,8 @@ public final class Interop {
             }
             TimeUnit.MILLISECONDS.sleep(Long.parseLong(args[5]));
         }
-        producer.shutdown();
         print("event", "done");
+        producer.shutdown();
     }
 
     private static byte[] body(String key) {

@@ -52,10 +52,11 @@ def reset_to_the_start(mqadmin: JavaMqAdmin) -> None:
     wait_for(lambda: FAILED not in mqadmin.run(*arguments), 60, "the reset to succeed")
 
 
-def wait_until_commits_are_level(mqadmin: JavaMqAdmin) -> None:
+def wait_until_commits_are_level(mqadmin: JavaMqAdmin, consumer: JavaProcess) -> None:
     """Before the first commit there is nothing in the table, so that its total is 0 as well."""
 
     def are_level() -> bool:
+        consumer.write_line("commit")  # which it does by itself 10 s after its start
         table = mqadmin.run("consumerProgress", "-g", GROUP)
         return f"\n{TOPIC} " in table and "Consume Diff Total: 0" in table
 
@@ -74,7 +75,7 @@ def test_operators_see_topics_groups_and_clients(
     keys = send(cluster, java, 40, "a")
     with java.consume(cluster.namesrv, TOPIC, GROUP, "one") as consumer:
         wait_for(lambda: keys <= received(consumer).keys(), 30, "all messages")
-        wait_until_commits_are_level(mqadmin)
+        wait_until_commits_are_level(mqadmin, consumer)
         connection = mqadmin.run("consumerConnection", "-g", GROUP)
         assert "@one" in connection
         assert "CONSUME_FROM_FIRST_OFFSET" in connection
@@ -110,7 +111,7 @@ def test_a_reset_rewinds_a_consumer_at_work(
         wait_for(lambda: keys <= received(consumer).keys(), 30, "all messages")
         reset_to_the_start(mqadmin)
         wait_for(lambda: all(received(consumer)[key] >= 2 for key in keys), 60, "all of them again")
-        wait_until_commits_are_level(mqadmin)
+        wait_until_commits_are_level(mqadmin, consumer)
 
 
 def test_a_reset_is_not_undone_by_a_leader_that_dies_after_it(
@@ -119,7 +120,7 @@ def test_a_reset_is_not_undone_by_a_leader_that_dies_after_it(
     keys = send(cluster, java, 40, "a")
     with java.consume(cluster.namesrv, TOPIC, GROUP, "one") as consumer:
         wait_for(lambda: keys <= received(consumer).keys(), 30, "all messages")
-        wait_until_commits_are_level(mqadmin)
+        wait_until_commits_are_level(mqadmin, consumer)
         leader = cluster.leader()
         reset_to_the_start(mqadmin)
         cluster.kill(leader)

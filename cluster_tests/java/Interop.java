@@ -27,7 +27,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * <pre>
  * send    namesrv topic mode(sync|async|oneway) count interval_ms key_prefix [tag ...]
  * delay   namesrv topic level count interval_ms key_prefix
- * consume namesrv topic group instance tags            until standard input ends
+ * consume namesrv topic group instance tags            until standard input ends, each line of it commits the offsets
  * fail    namesrv topic group delay_level max_times    likewise, each message is answered RECONSUME_LATER
  * read    namesrv group                                likewise, each line of it a topic: all messages of all its queues
  * </pre>
@@ -199,7 +199,8 @@ public final class Interop {
         });
         watcher.setDaemon(true);
         watcher.start();
-        while (System.in.read() >= 0) { }
+        BufferedReader commits = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        while (commits.readLine() != null) consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
         consumer.shutdown();
         print("event", "done");
     }

@@ -55,7 +55,15 @@ class JavaBroker:
     def _start(self, name: str, main: str, conf: Path) -> None:
         home = self._work / "home"
         log = (self._work / f"{name}.log").open("wb")
-        options = ["-Xms256m", "-Xmx512m", "-XX:MaxDirectMemorySize=1g", f"-Duser.home={self._work}"]
+        # As the client's: what these short runs compile well and collect in parallel, they do not earn back.
+        quick_start = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        options = [
+            *quick_start,
+            "-Xms256m",
+            "-Xmx512m",
+            "-XX:MaxDirectMemorySize=1g",
+            f"-Duser.home={self._work}",
+        ]
         logging = f"-Drmq.logback.configurationFile=rmq.{name}.logback.xml"
         jars = class_path(VERSION, server=True)
         command = ["java", *_OPEN, *_EXPORT, *options, f"-Drocketmq.home.dir={home}", logging, "-cp", jars]
@@ -66,11 +74,8 @@ class JavaBroker:
         log.close()
 
     def __exit__(self, *_: object) -> None:
+        """Killed, as nobody looks at the store any more: an orderly end takes the broker up to 20 s."""
         for process in self._processes:
-            process.terminate()
+            process.kill()
         for process in self._processes:
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.wait()

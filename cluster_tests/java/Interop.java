@@ -201,8 +201,15 @@ public final class Interop {
         watcher.start();
         BufferedReader commits = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         while (commits.readLine() != null) consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+        // What was received but a moment ago is not yet done with, and a shutdown does not commit it.
+        while (inProcess(consumer) > 0) TimeUnit.MILLISECONDS.sleep(5);
         consumer.shutdown();
         print("event", "done");
+    }
+
+    private static long inProcess(DefaultMQPushConsumer consumer) {
+        return consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().values().stream()
+            .mapToLong(queue -> queue.getMsgCount().get()).sum();
     }
 
     private static void fail(String[] args) throws Exception {

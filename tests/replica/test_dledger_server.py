@@ -22,7 +22,7 @@ from dledger.rpc.connection import PeerConnection
 from dledger.rpc.handshake import Handshake, Hello
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
 from dledger.rpc.response_code import ResponseCode
-from dledger.server import DLedgerServer
+from dledger.server import DLedgerServer, make_clock
 from tests.free_ports import free_ports
 
 pytestmark = pytest.mark.slow
@@ -223,3 +223,22 @@ def test_a_closed_server_begins_no_job_that_would_keep_its_process_alive(tmp_pat
         await servers.stop()
 
     uvloop.run(run())
+
+
+def test_a_process_that_was_held_up_between_two_clocks_does_not_go_wrong_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held_up_ns = iter([7_000_000, 0, 9_000_000, 0, 30_000, 0, 5_000_000, 0, 8_000_000, 0])
+    now_ns = 0
+
+    def monotonic_ns() -> int:
+        nonlocal now_ns
+        now_ns += 100
+        read = now_ns
+        now_ns += next(held_up_ns, 0)
+        return read
+
+    monkeypatch.setattr("dledger.server.time.monotonic_ns", monotonic_ns)
+    monkeypatch.setattr("dledger.server.time.time_ns", lambda: 1_700_000_000_000_500_000 + now_ns)
+    clock = make_clock()
+    assert clock() == (1_700_000_000_000_500_000 + now_ns) // 1_000_000

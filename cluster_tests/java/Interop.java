@@ -169,11 +169,8 @@ public final class Interop {
     }
 
     private static void consume(String[] args) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[3]);
-        consumer.setNamesrvAddr(args[1]);
+        DefaultMQPushConsumer consumer = pushConsumer(args);
         consumer.setInstanceName(args[4]);
-        consumer.setPollNameServerInterval(1000);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(args[2], args.length > 5 ? args[5] : "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) printMessage("received", message);
@@ -207,16 +204,24 @@ public final class Interop {
         print("event", "done");
     }
 
+    private static DefaultMQPushConsumer pushConsumer(String[] args) {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[3]);
+        consumer.setNamesrvAddr(args[1]);
+        consumer.setPollNameServerInterval(1000);
+        // A rebalance makes its subscription newer, and the heartbeat that says so to the broker is left out when another
+        // thread sends one. Until the next, after 30 s unless told, every pull is refused as newer than what is known.
+        consumer.setHeartbeatBrokerInterval(1000);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        return consumer;
+    }
+
     private static long inProcess(DefaultMQPushConsumer consumer) {
         return consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().values().stream()
             .mapToLong(queue -> queue.getMsgCount().get()).sum();
     }
 
     private static void fail(String[] args) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[3]);
-        consumer.setNamesrvAddr(args[1]);
-        consumer.setPollNameServerInterval(1000);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        DefaultMQPushConsumer consumer = pushConsumer(args);
         consumer.setMaxReconsumeTimes(Integer.parseInt(args[5]));
         consumer.subscribe(args[2], "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from disk.real_disk import RealFile
 
 # A machine with other work on it is no fault of an example.
-settings.register_profile("without deadlines", deadline=None)
-settings.load_profile("without deadlines")
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -334,7 +334,7 @@ STEPS: st.SearchStrategy[tuple[Callable[..., None], tuple[object, ...]]] = st.on
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(STEPS, max_size=30))
 def test_any_history_keeps_what_was_durable_and_nothing_that_was_not_appended(
     steps: list[tuple[Callable[..., None], tuple[object, ...]]],

@@ -1,6 +1,6 @@
 """Properties as Arrow arrays are what decode_properties says, message by message."""
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from message.properties import decode_properties
@@ -24,7 +24,6 @@ pieces = st.sampled_from(
 encodings = st.lists(pieces, max_size=9).map(b"".join)
 
 
-@settings(deadline=None)  # the first call of Arrow's functions loads them
 @given(st.lists(st.none() | encodings, max_size=6))
 @example([b"KEYS\x01a\x02KEYS\x01b\x02"])
 @example([b"KEYS\x01a\x02KEYS\x01\x02"])

@@ -48,7 +48,7 @@ def all_units(store: ConsumeQueueStore, topic: bytes = b"T") -> list[tuple[int, 
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     steps=st.lists(st.one_of(st.integers(1, 25), st.just("flush"), st.just("reopen")), max_size=14),
     first=st.sampled_from([0, 0, 7, 10, 23]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -47,6 +48,9 @@ def _become_server(name: str, config: Path | None, arguments: list[str], *, prin
     os.execv(sys.executable, [sys.executable, "-m", "mq.server_entry", name, *arguments])
 
 
+SERVERS: dict[str, Callable[..., None]] = {"namesrv": namesrv, "broker": broker}
+
+
 def make_app(wanted: str | None = None) -> typer.Typer:
     """All commands; with the name of one, without the others' libraries, which take longer to load than it works."""
     app = typer.Typer(
@@ -55,19 +59,21 @@ def make_app(wanted: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
         help="PyDLedger: a RocketMQ-compatible broker cluster with a Raft-replicated log.",
     )
-    names = [wanted] if wanted in COMMANDS or wanted in GROUPS else [*COMMANDS, *GROUPS]
-    for name in names:
+    is_known = wanted in {*COMMANDS, *GROUPS, *SERVERS}
+    for name in (*COMMANDS, *GROUPS):
+        if is_known and name != wanted:
+            continue
         if name in COMMANDS:
             app.command()(getattr(import_module(COMMANDS[name]), name))
         else:
             app.add_typer(import_module(GROUPS[name]).app, name=name)
-    app.command()(namesrv)
-    app.command()(broker)
+    for server in SERVERS.values():
+        app.command()(server)
     return app
 
 
 def main() -> None:
-    make_app(next((word for word in sys.argv[1:] if not word.startswith("-")), None))()
+    make_app(sys.argv[1] if len(sys.argv) > 1 else None)()
 
 
 if __name__ == "__main__":

@@ -181,10 +181,12 @@ def test_an_interrupt_inside_a_deferred_block_comes_after_it() -> None:
     order = []
     # A shell's background job begins with SIGINT ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012, the end of the block raises
-        with deferred_interrupts():
-            signal.raise_signal(signal.SIGINT)
-            order.append("still inside")
-        order.append("behind")
-    signal.signal(signal.SIGINT, before)
+    try:
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012, the end of the block raises
+            with deferred_interrupts():
+                signal.raise_signal(signal.SIGINT)
+                order.append("still inside")
+            order.append("behind")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert order == ["still inside"]

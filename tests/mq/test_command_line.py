@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from mq.__main__ import COMMANDS, GROUPS
+from mq.__main__ import COMMANDS, GROUPS, SERVERS, make_app
 from mq.cluster import Cluster
 from mq.cluster_layout import ClusterLayout
 from mq.cluster_status import wait_serving
@@ -240,8 +241,9 @@ def test_servers_take_rocketmqs_flags(tmp_path: Path) -> None:
     [
         ("import mq.server_entry, broker.server, namesrv.namesrv", "typer rich aiohttp mqclient"),
         ("from mq.__main__ import make_app; make_app('cluster')", "mq.admin mq.quickstart pyspark_dledger"),
+        ("from mq.__main__ import make_app; make_app('namesrv')", "mq.cluster mqclient rich.table"),
     ],
-    ids=["a server", "a command"],
+    ids=["a server", "a command", "what becomes a server"],
 )
 def test_a_process_loads_no_library_that_it_does_not_use(statement: str, needless: str) -> None:
     code = f"import sys; {statement}; print([name for name in {needless.split()} if name in sys.modules])"
@@ -251,9 +253,10 @@ def test_a_process_loads_no_library_that_it_does_not_use(statement: str, needles
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_each_command_is_told_of_with_all_others() -> None:
-    done = mq("--help")
-    assert done.returncode == 0
-    for name in (*COMMANDS, *GROUPS, "namesrv", "broker"):
-        assert f"│ {name} " in done.stdout
-        assert mq(name, "--help").stdout.split("Usage: ")[1].split()[1] == name
+def test_each_command_is_told_of_with_all_others_and_is_there_alone() -> None:
+    everything = CliRunner().invoke(make_app(), ["--help"]).stdout
+    for name in (*COMMANDS, *GROUPS, *SERVERS):
+        assert name in everything.split()
+        alone = CliRunner().invoke(make_app(name), [name, "--help"])
+        assert alone.exit_code == 0
+        assert name in alone.stdout.split("Usage")[1].split()

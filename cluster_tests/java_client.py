@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from local_cluster import wait_for
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / ".build" / "java"
 SOURCES = ROOT / "cluster_tests" / "java"
@@ -146,7 +148,9 @@ class JavaProcess:
         self._reader.join()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream:
-                stream.close()
+                # Of a process that died closing writes what it never took.
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
 
     def wait_for(self, event: str, seconds: float = 60) -> dict[str, Any]:
         """The next event of that name; AssertionError with the client's stderr when it ends or takes longer."""
@@ -174,8 +178,11 @@ class JavaProcess:
 
     def write_line(self, line: str) -> None:
         assert self._process.stdin
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(f"{line}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise AssertionError(f"ended before {line!r}; {self.stderr()}") from None
 
     def close_input(self) -> None:
         """Tells `consume` to commit its offsets and end."""
@@ -195,14 +202,24 @@ class JavaReader:
         self._process = process
 
     def read(self, topic: str) -> list[dict[str, Any]]:
-        """Every message of every queue; nothing as long as the topic has no route."""
-        self._process.write_line(topic)
-        found = []
-        for event in self._process.rest(120):
-            if event["event"] == "read":
-                found.append(event)
-            elif event["event"] == "done":
-                return found
-            elif event["event"] == "unread":
-                return []
-        raise AssertionError(f"ended while it read {topic}; {self._process.stderr()}")
+        """Every message of every queue. Asked again while it cannot be read: no route yet, an election between."""
+        problems: list[object] = []
+
+        def whole() -> tuple[list[dict[str, Any]]] | None:
+            found = []
+            self._process.write_line(topic)
+            for event in self._process.rest(120):
+                if event["event"] == "read":
+                    found.append(event)
+                elif event["event"] == "done":
+                    return (found,)
+                elif event["event"] == "unread":
+                    problems.append(event["problem"])
+                    return None
+            raise AssertionError(f"ended while it read {topic}; {self._process.stderr()}")
+
+        try:
+            (found,) = wait_for(whole, 120, f"a whole read of {topic}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {problems[-1:]}") from None
+        return found

@@ -256,7 +256,7 @@ public final class Interop {
                 readTopic(consumer, topic);
             } catch (Exception problem) {
                 problem.printStackTrace();
-                print("event", "unread", "topic", topic);
+                print("event", "unread", "topic", topic, "problem", problem);
             }
         }
         consumer.shutdown();

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from disk.real_disk import RealFile
 
@@ -11,17 +13,28 @@ from disk.real_disk import RealFile
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
+SPARK_FILES = ("test_data_source.py", "test_spark_runner.py", "test_validate.py")
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Side by side run files, which keep their fixtures and ports to themselves; and Spark is started once."""
-    for item in items:
-        group = "spark" if item.get_closest_marker("spark") else item.nodeid.split("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+
+class FilesWhole(LoadScopeScheduling):
+    """Processes side by side take whole files, with their fixtures and ports; those that start Spark go to one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::")[0]
+        return "spark" if file.endswith(SPARK_FILES) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesWhole:
+    return FilesWhole(config, log)
 
 
 @pytest.fixture(autouse=True)
 def files_are_closed_behind_a_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Many tests drop a store as a crash would. A process may have 1,024 files open on most machines."""
+    """Many tests drop a store as a crash would. A process may have 1,024 files open on most machines.
+
+    A store that a fixture shares between tests must therefore have its files open before the first of them.
+    """
     opened: list[RealFile] = []
     init = RealFile.__init__
 

@@ -236,11 +236,17 @@ def test_a_peer_that_takes_nothing_holds_requests_back_until_it_does() -> None:
         with pytest.raises(RemotingTooMuchRequestError) as caught:
             await client.invoke(ADDRESS, asked(), 0.01)
         assert caught.value.definite
-        assert transport.writes == []
         call = asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S))
+        written_before: list[list[bytes]] = []
+
+        def drain() -> None:
+            written_before.append(list(transport.writes))
+            transport.protocol.resume_writing()
+
         # Callbacks run in the order of their registration: the request waits by then.
-        asyncio.get_running_loop().call_soon(transport.protocol.resume_writing)
+        asyncio.get_running_loop().call_soon(drain)
         (command,) = await network.sent(1)
+        assert written_before == [[]]
         transport.protocol.data_received(encode_response(command.opaque, 0, 0))
         assert (await call).is_response
         await client.close()
@@ -300,6 +306,11 @@ def test_many_requests_of_one_caller_end_each_in_its_own_way() -> None:
         assert len(network.transports[0].writes) == 1
         protocol = network.transports[0].protocol
         protocol.data_received(encode_response(third, 0, 17) + encode_response(first, 0, 0))
+        loop = asyncio.get_running_loop()
+        # Behind whatever those two answers have set in motion.
+        is_done = loop.create_future()
+        loop.call_soon(lambda: loop.call_soon(lambda: is_done.set_result(calls.done())))
+        assert not await is_done
         protocol.connection_lost(None)
         one, two, three = await calls
         assert isinstance(one, RemotingCommand)

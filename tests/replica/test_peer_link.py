@@ -23,6 +23,9 @@ HEART_BEAT = HeartBeatRequest(Term(1), "n0", Index(-1), 0)
 HEART_BEAT_ANSWER = HeartBeatResponse(Term(1), "n1", 0, Index(-1))
 
 
+both_loops = pytest.mark.parametrize("run_loop", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+
+
 class Owner:
     """Writes down what its links tell it."""
 
@@ -98,19 +101,24 @@ class Pair:
             await link.lost.wait()
 
 
-def on_loop(scenario: Callable[[Pair], Coroutine[Any, Any, None]], config: DLedgerConfig = CONFIG) -> None:
+def on_loop(
+    scenario: Callable[[Pair], Coroutine[Any, Any, None]],
+    config: DLedgerConfig = CONFIG,
+    run_loop: Callable[[Coroutine[Any, Any, None]], None] = uvloop.run,
+) -> None:
     async def run() -> None:
         pair = Pair(config)
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await scenario(pair)
         finally:
             await pair.close()
 
-    uvloop.run(run())
+    run_loop(run())
 
 
-def test_requests_go_one_way_and_answers_come_back() -> None:
+@both_loops
+def test_requests_go_one_way_and_answers_come_back(run_loop: Callable[..., None]) -> None:
     async def scenario(pair: Pair) -> None:
         dialling, accepting = await pair.connect()
         assert accepting.peer_id == "n0"
@@ -120,7 +128,7 @@ def test_requests_go_one_way_and_answers_come_back() -> None:
         await pair.dialler.heard.wait()
         assert (pair.acceptor.received, pair.dialler.received) == ([HEART_BEAT], [HEART_BEAT_ANSWER])
 
-    on_loop(scenario)
+    on_loop(scenario, run_loop=run_loop)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +185,8 @@ def test_a_stranger_who_says_nothing_is_shown_out() -> None:
     on_loop(scenario, replace(CONFIG, handshake_timeout_ms=20))
 
 
-def test_a_peer_that_takes_nothing_is_dropped_at_the_limit() -> None:
+@both_loops
+def test_a_peer_that_takes_nothing_is_dropped_at_the_limit(run_loop: Callable[..., None]) -> None:
     entries = bytes(1 << 20)
     append = PushRequest(
         PushType.APPEND,
@@ -202,7 +211,7 @@ def test_a_peer_that_takes_nothing_is_dropped_at_the_limit() -> None:
         # What the kernel takes comes on top of the limit.
         assert 4 <= sent < 40
 
-    on_loop(scenario, replace(CONFIG, write_buffer_size_max=4 << 20))
+    on_loop(scenario, replace(CONFIG, write_buffer_size_max=4 << 20), run_loop)
 
 
 def test_the_largest_push_passes() -> None:

@@ -27,10 +27,12 @@ class Namesrvs:
     def __init__(self, **answers: TopicRoute | Exception | None) -> None:
         self.answers = answers
         self.asked: list[str] = []
+        self.was_asked = asyncio.Event()
         self.gate: asyncio.Event | None = None
 
     async def fetch(self, address: str, topic: str) -> TopicRoute | None:
         self.asked.append(address)
+        self.was_asked.set()
         if self.gate is not None:
             await self.gate.wait()
         answer = self.answers[address]
@@ -69,8 +71,7 @@ def test_those_who_ask_at_one_time_share_one_request_and_one_who_leaves_does_not
         namesrvs.gate = asyncio.Event()
         table = RouteTable(["one"], namesrvs.fetch)
         first, second = asyncio.create_task(table.route("T")), asyncio.create_task(table.refresh("T"))
-        while not namesrvs.asked:  # noqa: ASYNC110, one turn of the loop at a time
-            await asyncio.sleep(0)
+        await namesrvs.was_asked.wait()
         first.cancel()
         namesrvs.gate.set()
         assert await second == route("T")

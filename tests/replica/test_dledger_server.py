@@ -38,6 +38,20 @@ class Servers:
         self.secrets = secrets or {}
         self.running: dict[PeerId, DLedgerServer] = {}
         self.failures: list[str] = []
+        self._clock = make_clock()
+        self._stepped = asyncio.Event()
+
+    def _now_ms(self) -> int:
+        """Whatever a member does begins with a look at its clock."""
+        self._stepped.set()
+        return self._clock()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Looks after each step of a member; their ticks never end."""
+        async with asyncio.timeout(20):
+            while not condition():
+                self._stepped.clear()
+                await self._stepped.wait()
 
     async def start(self, *names: PeerId) -> None:
         for name in names or self.peers:
@@ -50,7 +64,9 @@ class Servers:
                 index_file_size=32 * 4096,
                 cluster_secret=self.secrets.get(name, b""),
             )
-            server = DLedgerServer(config, RealDisk(), Journal(), on_failure=self.failures.append)
+            server = DLedgerServer(
+                config, RealDisk(), Journal(), on_failure=self.failures.append, clock=self._now_ms
+            )
             await server.start()
             self.running[name] = server
 
@@ -59,7 +75,7 @@ class Servers:
         return max(ready, key=lambda server: server.replica.member.curr_term, default=None)
 
     async def elect(self) -> DLedgerServer:
-        await until(self.leader)
+        await self.until(self.leader)
         leader = self.leader()
         assert leader is not None
         return leader
@@ -83,13 +99,6 @@ class Servers:
     def data_files(self, name: PeerId) -> dict[str, bytes]:
         data = self.directory / f"dledger-{name}" / "data"
         return {path.name: path.read_bytes() for path in data.iterdir()}
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Looks after every turn of the loop; the servers' ticks keep it turning."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 (members have no event for each condition)
-            await asyncio.sleep(0)
 
 
 async def append(server: DLedgerServer, bodies: list[bytes]) -> AppendStatus:
@@ -138,7 +147,7 @@ def test_three_servers_elect_replicate_survive_their_leader_and_agree_byte_by_by
         for number in range(50):
             assert await append(second, [b"more %d" % number]) is AppendStatus.SUCCESS
         await servers.start(first)
-        await until(servers.converged)
+        await servers.until(servers.converged)
         await servers.stop()
         assert servers.data_files("n0") == servers.data_files("n1") == servers.data_files("n2")
         assert servers.failures == []
@@ -180,8 +189,8 @@ def test_a_member_with_another_secret_is_kept_out(tmp_path: Path, caplog: pytest
     async def run() -> None:
         servers = Servers(tmp_path, {"n0": b"ours", "n1": b"ours", "n2": b"not ours"})
         await servers.start()
-        await until(lambda: "pyDLedgerClusterSecret" in caplog.text)
-        await until(lambda: servers.running["n0"].status()["links"] == ["n1"])
+        await servers.until(lambda: "pyDLedgerClusterSecret" in caplog.text)
+        await servers.until(lambda: servers.running["n0"].status()["links"] == ["n1"])
         assert servers.running["n2"].status()["links"] == []
         assert servers.running["n0"].replica.group_identity is None
         await servers.stop()
@@ -198,7 +207,7 @@ def test_a_member_restarted_at_once_is_found_again(tmp_path: Path) -> None:
         await servers.stop(follower)
         assert await append(leader, [b"without it"]) is AppendStatus.SUCCESS
         await servers.start(follower)
-        await until(servers.converged)
+        await servers.until(servers.converged)
         assert servers.leader() is leader
         await servers.stop()
 

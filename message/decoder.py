@@ -20,6 +20,7 @@ from message.record_layout import (
     RECORD_HEAD_V4,
     RECORD_HEADS,
     RECORD_SIZE_MIN,
+    SYS_FLAG_AT,
 )
 from message.sys_flag import COMPRESSED_FLAG, clear_compressed_flag
 
@@ -161,6 +162,16 @@ def decode_messages(
         messages.append(message)
         offset += message.store_size
     return messages
+
+
+def raw_properties(record: bytes) -> bytes:
+    """The properties of a record that decode_message() can read, as they are stored. Decoded and encoded again they
+    may be others, and too long for their field."""
+    sys_flag = int.from_bytes(record[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
+    head = RECORD_HEADS[(sys_flag & HOSTS_V6_MASK) >> HOSTS_V6_SHIFT]
+    topic_at = head.size + int.from_bytes(record[head.size - 4 : head.size], "big")
+    topic_start = topic_at + (1 if int.from_bytes(record[4:8], "big") == MESSAGE_MAGIC_V1 else 2)
+    return record[topic_start + int.from_bytes(record[topic_at:topic_start], "big") + 2 :]
 
 
 def walk_records(buffer: bytes | bytearray | memoryview, offset: int = 0) -> Iterator[tuple[int, int]]:

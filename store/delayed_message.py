@@ -9,13 +9,12 @@ from typing import Final
 import msgspec
 
 from message import const
-from message.decoder import MessageExt
-from message.errors import MessageEncodeError
+from message.decoder import decode_message, raw_properties
 from message.message_id import pack_host
 from message.names import SCHEDULE_TOPIC
-from message.properties import delete_property, encode_properties
+from message.properties import PROPERTIES_LENGTH_MAX, delete_property, encode_properties, find_property
 from message.sys_flag import STOREHOSTADDRESS_V6_FLAG
-from message.tags import tags_code
+from message.tags import tags_code_of_bytes
 from store.put_message import PutMessage
 
 SCHEDULE_TOPIC_BYTES: Final = SCHEDULE_TOPIC.encode()
@@ -53,30 +52,31 @@ def delayed(message: PutMessage, level: int, level_max: int) -> PutMessage:
     )
 
 
-def delivered(record: MessageExt) -> PutMessage | None:
-    """What a record of the schedule topic becomes; None for one that does not say where it belongs.
+def delivered(record: bytes) -> PutMessage | None:
+    """What a record of the schedule topic becomes; None for one that does not say where it belongs. Raises
+    MessageDecodeError.
 
-    As RocketMQ leaves them, the properties still tell of the delay.
+    The properties go on byte by byte, whatever they hold: decoded and encoded again they could become too long for
+    their field. As RocketMQ leaves them, they still tell of the delay.
     """
-    topic = record.properties.get(const.REAL_TOPIC)
-    queue_id = record.properties.get(const.REAL_QUEUE_ID, "")
+    message = decode_message(record)
+    topic = message.properties.get(const.REAL_TOPIC)
+    queue_id = message.properties.get(const.REAL_QUEUE_ID, "")
     if topic is None or topic == SCHEDULE_TOPIC or not queue_id.isascii() or not queue_id.isdigit():
         return None
-    try:
-        properties = encode_properties(record.properties)
-    except MessageEncodeError:
-        return None
-    if int(queue_id) > _QUEUE_ID_MAX:
+    properties = raw_properties(record)
+    # Not from a sender of ours, but a store that was taken over may hold it.
+    if len(properties) > PROPERTIES_LENGTH_MAX or len(queue_id) > 10 or int(queue_id) > _QUEUE_ID_MAX:
         return None
     return PutMessage(
         topic.encode(),
         int(queue_id),
-        record.body,
+        message.body,
         properties,
-        tags_code(record.tags) if record.tags else 0,
-        record.born_timestamp,
-        pack_host(record.born_host),
-        record.flag,
-        record.sys_flag & ~STOREHOSTADDRESS_V6_FLAG,
-        record.reconsume_times,
+        tags_code_of_bytes(find_property(properties, b"TAGS") or b""),
+        message.born_timestamp,
+        pack_host(message.born_host),
+        message.flag,
+        message.sys_flag & ~STOREHOSTADDRESS_V6_FLAG,
+        message.reconsume_times,
     )

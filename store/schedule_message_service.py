@@ -10,7 +10,6 @@ import logging
 from typing import Final
 
 from dledger.entry import Index
-from message.decoder import decode_message
 from message.errors import MessageDecodeError
 from store.consume_queue import ConsumeQueue
 from store.consume_queue_store import ConsumeQueueStore
@@ -164,7 +163,7 @@ class ScheduleMessageService:
             fault = f"unit {offset} says {size} bytes at {phy_offset}, where the log has no such record"
             raise self._damaged(level, fault)
         try:
-            message = delivered(decode_message(record))
+            message = delivered(record)
         except MessageDecodeError as error:
             raise self._damaged(level, f"the message at {phy_offset} is unsound: {error}") from error
         if message is None or not self._commit_log.fits(message):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message.decoder import decode_message, decode_messages, walk_records
+from message.decoder import decode_message, decode_messages, raw_properties, walk_records
 from message.dispatch_columns import DispatchColumns, scan_records
 from message.encoder import encode_record, record_size
 from message.errors import MessageDecodeError, MessageEncodeError
@@ -81,6 +81,7 @@ def test_a_record_comes_back_as_it_went_in(
     )
     message = decode_message(b"junk" + encoded, 4)
     assert (message.topic, message.body, message.properties) == (topic, body, properties)
+    assert raw_properties(encoded) == encode_properties(properties)
     assert (message.queue_id, message.queue_offset, message.phy_offset) == (1, offset // 3, offset)
     assert (message.flag, message.sys_flag, message.reconsume_times) == (9, sys_flag, 3)
     assert (message.born_timestamp, message.store_timestamp) == (1_700_000_000_123, 1_700_000_000_456)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from store_group import StoreGroup, StoreMember, message
 
 from dledger.entry import EntryKind, Index, parse_header
-from message.decoder import MessageExt, decode_message
+from message.decoder import MessageExt, decode_message, raw_properties
 from message.names import SCHEDULE_TOPIC
 from message.properties import decode_properties, encode_properties
 from store.delayed_message import delayed
@@ -197,10 +197,14 @@ def test_what_names_no_topic_to_go_to_is_skipped_and_stops_nothing(
     group = StoreGroup(tmp_path)
     group.start()
     leader = group.lead()
-    lost = replace(
-        delayed_message(1, b"lost"), properties=encode_properties({"DELAY": "1", "REAL_TOPIC": "T"})
+    lost, also_lost = (
+        replace(delayed_message(1, b"lost"), properties=encode_properties(properties))
+        for properties in (
+            {"DELAY": "1", "REAL_TOPIC": "T"},
+            {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "9" * 5000},
+        )
     )
-    leader.put(delayed_message(1, b"before"), lost, lost, delayed_message(1, b"behind"))
+    leader.put(delayed_message(1, b"before"), lost, also_lost, delayed_message(1, b"behind"))
     group.run_for(2_000)
     assert bodies_of(leader) == [b"before", b"behind"]
     assert leader.store.delay_offset_table.offsets == {1: 4}
@@ -208,6 +212,53 @@ def test_what_names_no_topic_to_go_to_is_skipped_and_stops_nothing(
     leader.put(lost)
     group.run_for(2_000)
     assert leader.store.delay_offset_table.offsets == {1: 5}
+
+
+def record_properties(member: StoreMember, topic: str) -> list[bytes]:
+    result = member.store.get_message(topic, 0, 0, 32, 1 << 20)
+    return [raw_properties(record) for record in result.buffers]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"",
+        b"p\x01\xff\xfe\x02",
+        b"p\x01" + b"\xff" * 20_000 + b"\x02",
+        b"p\x01" + b"x" * 32_725 + b"\x02",
+        b"p\x01one\x02p\x01two\x02empty\x01\x02\x01nameless\x02nothing\x02",
+        b"TAGS\x01\xff\xfe\x02",
+    ],
+    ids=["usual", "not UTF-8", "much that is not UTF-8", "as long as can be", "pairs that are none", "tags"],
+)
+def test_a_delivered_message_has_the_property_bytes_that_it_waited_with(tmp_path: Path, odd: bytes) -> None:
+    """An acknowledged message is delivered, whatever its sender wrote into its properties."""
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    sent = message()
+    waiting = delayed(replace(sent, properties=odd + sent.properties), 1, 18)
+    leader.put(waiting)
+    group.run_for(2_000)
+    assert record_properties(leader, "T") == [waiting.properties]
+    assert odd in waiting.properties
+
+
+def test_the_tags_of_a_delivered_message_are_hashed_by_the_leader_as_by_its_followers(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path, 3)
+    group.start()
+    leader = group.lead()
+    for tags in (b"A", "标签".encode(), b"\xff\xfe", b""):
+        leader.put(delayed(replace(message(), properties=b"TAGS\x01%b\x02" % tags), 1, 18))
+    group.run_for(2_000)
+    group.settle()
+    units = [
+        [queue.unit(offset) for offset in range(4)]
+        for member in group.members.values()
+        if (queue := member.store.queues.find(b"T", 0)) is not None
+    ]
+    assert units == 3 * [units[0]]
+    assert units[0].count(None) == 0
 
 
 def test_a_leader_whose_clock_stands_behind_delivers_late_and_never_early(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 # Of one batch. A backlog after a downtime goes out as fast as batches are committed, beside all other sends.
 DELIVERY_COUNT_MAX: Final = 256
 DELIVERY_SIZE_MAX: Final = 256 * 1024
+# Before what the log refused is read and offered again: it refuses when the leader is at its limits.
+REFUSED_PAUSE_MS: Final = 100
 
 
 class ScheduleMessageService:
@@ -45,6 +47,7 @@ class ScheduleMessageService:
         self._commit_log = commit_log
         self._tables = tables
         self.last_index: Index | None = None  # of the batch under way
+        self._refused_until_ms = 0  # nothing is offered to the log before
         self._levels: list[tuple[int, ConsumeQueue]] = []  # that anything was ever delayed by
         self._queue_count = 0  # of the store, when these were looked up
         # Of the first message of each level that is not due: its offset, and when it is (ms).
@@ -53,6 +56,7 @@ class ScheduleMessageService:
     def stop(self) -> None:
         """Serving has begun or ended: whatever is under way shows when it is applied, or never was."""
         self.last_index = None
+        self._refused_until_ms = 0
         self._queue_count = -1  # queues may be other ones than before
         self._heads.clear()
 
@@ -79,7 +83,7 @@ class ScheduleMessageService:
 
     def tick(self, now_ms: int) -> None:
         """Appends what is due. Raises StoreDamagedError, DiskError."""
-        if self.last_index is not None:
+        if self.last_index is not None or now_ms < self._refused_until_ms:
             return
         due = sorted(self._due(now_ms))
         if not due:
@@ -181,6 +185,6 @@ class ScheduleMessageService:
         def announce(first_index: Index) -> bytes:
             return pack_changes([pack_change(Delivery(first_index, tuple(runs)))])
 
-        last_index = self._commit_log.deliver(announce, messages, now_ms)
-        if last_index is not None:
-            self.last_index = last_index
+        self.last_index = self._commit_log.deliver(announce, messages, now_ms)
+        if self.last_index is None:
+            self._refused_until_ms = now_ms + REFUSED_PAUSE_MS

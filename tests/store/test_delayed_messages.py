@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 from store_group import StoreGroup, StoreMember, message
 
+from dledger.core.output import AppendRefusal, RefusalReason
 from dledger.entry import EntryKind, Index, parse_header
 from message.decoder import MessageExt, decode_message, raw_properties
 from message.names import SCHEDULE_TOPIC
@@ -14,7 +15,7 @@ from store.delayed_message import delayed
 from store.errors import StoreConfigError
 from store.layout.config_json import parse_config
 from store.put_message import PutMessage
-from store.schedule_message_service import DELIVERY_COUNT_MAX
+from store.schedule_message_service import DELIVERY_COUNT_MAX, REFUSED_PAUSE_MS
 from store.store_config import DELAY_LEVELS, parse_delay_levels
 
 
@@ -177,6 +178,51 @@ def test_a_member_that_starts_from_a_checkpoint_within_a_delivery_counts_on_from
     group.lead()
     group.run_for(3_000)
     assert bodies_of(restored) == [b"0", b"1", b"2"]
+
+
+def test_while_the_log_refuses_what_is_due_is_not_read_at_each_tick_and_it_goes_out_soon_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    leader.put(delayed_message(1, b"first"), delayed_message(1, b"second"))
+    group.settle()
+    refused_at_ms: list[int] = []
+
+    def refuse(size: int, count: int) -> AppendRefusal:
+        refused_at_ms.append(group.now_ms)
+        return AppendRefusal(RefusalReason.LEADER_PENDING_FULL, "full")
+
+    with monkeypatch.context() as full:
+        full.setattr(leader.replica, "check_append", refuse)
+        group.run_for(DELAY_LEVELS[1] + 20 * REFUSED_PAUSE_MS)
+    assert 15 <= len(refused_at_ms) <= 21
+    group.run_for(REFUSED_PAUSE_MS + 30)
+    assert bodies_of(leader) == [b"first", b"second"]
+
+
+def test_a_new_leadership_does_not_wait_for_a_refusal_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    leader.put(delayed_message(1, b"due"))
+    group.settle()
+    refusals: list[AppendRefusal] = []
+
+    def refuse(size: int, count: int) -> AppendRefusal:
+        refusals.append(AppendRefusal(RefusalReason.LEADER_TRANSFERRING, "about to go"))
+        return refusals[-1]
+
+    with monkeypatch.context() as transferring:
+        transferring.setattr(leader.replica, "check_append", refuse)
+        group.run_until(lambda: bool(refusals))
+    leader.store._schedule.stop()
+    leader.store.tick(group.now_ms)
+    group.run_for(20)
+    assert bodies_of(leader) == [b"due"]
 
 
 def test_progress_is_exported_as_rocketmq_keeps_it(tmp_path: Path) -> None:

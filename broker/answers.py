@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.client_channel import ClientChannel
+from disk.disk import DiskError
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, encode_response
+from remoting.errors import RemotingError
+from store.errors import StoreError
 from store.state.state_proposals import ProposeStatus
 from store.state.state_record import StateChange
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
 
 
 class Answers:
@@ -77,6 +83,22 @@ def answer_applied(answers: Answers, command: RemotingCommand) -> Callable[[Prop
             answers.add(command, *_FAILURES[status])
 
     return on_done
+
+
+def answer_error(
+    answers: Answers,
+    channel: ClientChannel,
+    command: RemotingCommand,
+    error: RemotingError | StoreError | DiskError,
+) -> None:
+    """What ended the work on a request: it says or asks what cannot be, or the store cannot be read."""
+    if isinstance(error, RemotingError):
+        log.warning("bad request code=%d addr=%s: %s", command.code, channel.remote_address, error)
+        answers.add(command, ResponseCode.SYSTEM_ERROR, str(error))
+    else:
+        # Damage ends this member at its next tick (store/message_store.py); the client asks the next leader.
+        log.error("request failed code=%d error=%s", command.code, error)
+        answers.add(command, ResponseCode.SYSTEM_ERROR, f"the store cannot be read: {error}")
 
 
 def propose_all(

@@ -74,7 +74,7 @@ class BrokerController:
         consumer_manage = ConsumerManageProcessor(store, self.topics, self.groups, self.consumers, locks)
         admin = AdminBrokerProcessor(config, store, self.topics, self.groups, self.stats)
         client_admin = ClientAdminProcessor(store, self.consumers, self.producers, self.client_requests)
-        consume_stats = ConsumeStatsProcessor(config, store, self.topics, self.consumers, self.stats)
+        self._consume_stats = ConsumeStatsProcessor(config, store, self.topics, self.consumers, self.stats)
         self._offset_admin = OffsetAdminProcessor(
             config,
             store,
@@ -94,7 +94,7 @@ class BrokerController:
             self._send_backs,
             admin,
             client_admin,
-            consume_stats,
+            self._consume_stats,
             self._offset_admin,
             self._info,
         ):
@@ -115,6 +115,7 @@ class BrokerController:
         """Every 10 ms or so. Channels of clients that have been silent too long: to be closed."""
         self.hold_service.tick(now_ms)
         self.client_requests.tick(now_ms)
+        self._consume_stats.tick()
         if self._store.serving:
             self.stats.tick(now_ms)
         if now_ms < self._next_scan_ms:

@@ -1,29 +1,55 @@
 """How far consumers are: progress and lag of groups (208, 317), who consumes what (300, 343), how old what waits is
 (303).
 
-Every figure of one answer is of one moment: nothing is applied while it is put together. A consumer that has committed
-an offset behind the end of its queue counts as being at the end, so that no lag is negative.
+Every figure of one answer is of one moment: nothing is applied while it is put together. All groups of a broker (317)
+can be too much to tell in one go: there each topic of each group is of one moment, and a tick goes on where the one
+before it stopped. A consumer that has committed an offset behind the end of its queue counts as being at the end, so
+that no lag is negative.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
-from broker.answers import Answers, RequestHandler
+from broker.answers import Answers, RequestHandler, answer_error
 from broker.broker_config import BrokerConfig
 from broker.broker_stats import BrokerStats
 from broker.client_channel import ClientChannel
 from broker.consumer_manager import ConsumerManager
 from broker.topic_config_manager import TopicConfigManager
+from disk.disk import DiskError
 from remoting import admin_bodies, admin_headers, bodies, headers
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from store.errors import StoreError
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
 
+# Of a walk over all groups, at some 20 us each to look up and to write down: a leader must not be kept from its
+# followers. Those of one topic and group are told together, so it can be 4,096 more.
+QUEUES_PER_TICK: Final = 500
+
+
+@dataclass(slots=True)
+class _Walk:
+    """An answer to GET_BROKER_CONSUME_STATS that is being put together."""
+
+    answers: Answers
+    channel: ClientChannel
+    command: RemotingCommand
+    is_order: bool
+    body: admin_bodies.ConsumeStatsList
+    encoded: list[dict[str, list[bytes]]] = field(default_factory=list)  # the list of the body
+
 
 class ConsumeStatsProcessor:
+    """Invariant: of all walks the first alone goes on, by a tick's worth at a time."""
+
     def __init__(
         self,
         config: BrokerConfig,
@@ -38,6 +64,7 @@ class ConsumeStatsProcessor:
         self._topics = topics
         self._consumers = consumers
         self._stats = stats
+        self._walks: deque[tuple[_Walk, Iterator[int]]] = deque()
         self.handlers: dict[int, RequestHandler] = {
             RequestCode.GET_CONSUME_STATS: self._get_consume_stats,
             RequestCode.GET_BROKER_CONSUME_STATS: self._get_broker_consume_stats,
@@ -71,27 +98,53 @@ class ConsumeStatsProcessor:
     ) -> None:
         header = headers.decode(admin_headers.GetConsumeStatsInBrokerHeader, command.ext_fields)
         body = admin_bodies.ConsumeStatsList(broker_addr=self._broker_addr, total_inflight_diff=0)
+        walk = _Walk(answers, channel, command, header.is_order, body)
+        self._walks.append((walk, self._steps(walk)))
+        if len(self._walks) == 1:
+            self.tick()
+
+    def tick(self) -> None:
+        """Every 10 ms or so."""
+        left = QUEUES_PER_TICK
+        while self._walks:
+            walk, steps = self._walks[0]
+            try:
+                for count in steps:
+                    left -= count
+                    if left <= 0:
+                        return
+                walk.answers.add(walk.command, body=walk.body.encode_with(walk.encoded))
+            except (RemotingError, StoreError, DiskError) as error:
+                answer_error(walk.answers, walk.channel, walk.command, error)
+            self._walks.popleft()
+
+    def _steps(self, walk: _Walk) -> Iterator[int]:
+        """One topic of one group after the other, each with the number of its queues. Between two steps any of them may
+        be deleted.
+        """
+        body, group_table = walk.body, self._store.subscription_group_table
         topics_by_group = self._store.consumer_offset_table.topics_by_group()
-        for group in self._store.subscription_group_table.configs:
-            found = []
+        for group in list(group_table.configs):
+            found: list[bytes] = []
             for topic in topics_by_group.get(group, ()):
+                if not walk.channel.is_open:
+                    return
                 config = self._topics.select(topic)
-                if config is None or (header.is_order and not config.order):
+                if config is None or (walk.is_order and not config.order):
                     continue
+                if group_table.get(group) is None:
+                    break
                 offset_table = self._progress(group, topic)
                 if not offset_table:
                     continue
-                found.append(
-                    admin_bodies.ConsumeStats(
-                        offset_table=offset_table, consume_tps=self._stats.group_get_tps(topic, group)
-                    )
-                )
+                tps = self._stats.group_get_tps(topic, group)
+                found.append(admin_bodies.ConsumeStats(offset_table=offset_table, consume_tps=tps).encode())
                 for offsets in offset_table.values():
                     body.total_diff += offsets.broker_offset - offsets.consumer_offset
                     in_flight = (offsets.pull_offset or 0) - offsets.consumer_offset
                     body.total_inflight_diff = (body.total_inflight_diff or 0) + in_flight
-            body.consume_stats_list.append({group: found})
-        answers.add(command, body=body.encode())
+                yield len(offset_table)
+            walk.encoded.append({group: found})
 
     def _query_topic_consume_by_who(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker.answers import Answers, RequestHandler
+from broker.answers import Answers, RequestHandler, answer_error
 from broker.client_channel import ClientChannel
 from broker.pull_message_processor import PullMessageProcessor
 from broker.send_message_processor import SendMessageProcessor
@@ -96,11 +96,6 @@ class BrokerRequestHandler:
                 continue
             try:
                 handler(answers, channel, command, now_ms)
-            except RemotingError as error:
-                log.warning("bad request code=%d addr=%s: %s", command.code, channel.remote_address, error)
-                answers.add(command, ResponseCode.SYSTEM_ERROR, str(error))
-            except (StoreError, DiskError) as error:
-                # Damage ends this member at its next tick (store/message_store.py); the client asks the next leader.
-                log.error("request failed code=%d error=%s", command.code, error)
-                answers.add(command, ResponseCode.SYSTEM_ERROR, f"the store cannot be read: {error}")
+            except (RemotingError, StoreError, DiskError) as error:
+                answer_error(answers, channel, command, error)
         answers.flush()

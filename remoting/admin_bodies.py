@@ -5,9 +5,17 @@ How bodies are read and written is in remoting/bodies.py. A field that only some
 
 from __future__ import annotations
 
+import orjson
 from msgspec import field
 
-from remoting.bodies import MessageQueue, RemotingBody, SubscriptionData, SubscriptionGroupConfig
+from remoting.bodies import (
+    MessageQueue,
+    RemotingBody,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+    to_json_value,
+)
+from remoting.fastjson import dumps_fastjson
 from remoting.topic_bodies import TopicConfig
 
 # Consumers' progress
@@ -34,6 +42,15 @@ class ConsumeStatsList(RemotingBody):
     broker_addr: str | None = None
     total_diff: int = 0
     total_inflight_diff: int | None = None
+
+    def encode_with(self, encoded: list[dict[str, list[bytes]]]) -> bytes:
+        """With these in the place of the list: its ConsumeStats as they are encoded already, which takes its time."""
+        value = to_json_value(self)
+        assert isinstance(value, dict), "a body is an object"
+        value["consumeStatsList"] = [
+            {group: list(map(orjson.Fragment, found)) for group, found in item.items()} for item in encoded
+        ]
+        return dumps_fastjson(value)
 
 
 class QueueTimeSpan(RemotingBody):

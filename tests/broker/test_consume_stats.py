@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from one_broker import OneBroker, RecordingChannel, commit_fields, heart_beat, pull_fields, send_fields
+from test_send_message import create
 
+from broker.consume_stats_processor import QUEUES_PER_TICK
 from remoting.admin_bodies import (
     ConsumeStats,
     ConsumeStatsList,
@@ -14,6 +16,8 @@ from remoting.admin_bodies import (
 )
 from remoting.bodies import MessageQueue, TopicList
 from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from store.errors import StoreDamagedError
 
 QUEUE = MessageQueue(topic="T", broker_name="golden-a", queue_id=0)
 
@@ -99,6 +103,75 @@ def test_all_groups_of_the_broker_are_told_with_their_sum(broker: OneBroker) -> 
     assert found.total_diff == 2
     answer = broker.ask(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "true"})
     assert ConsumeStatsList.decode(answer.body).total_diff == 0
+
+
+def many_queues(broker: OneBroker, groups: str = "ghi") -> RemotingCommand:
+    """A topic with more queues than one tick looks up for two groups, and a request about all of them."""
+    create(broker, "T", readQueueNums=str(QUEUES_PER_TICK // 2 + 10))
+    send(broker, 3)
+    for group in groups:
+        commit(broker, 1, group)
+    broker.tick()
+    return broker.new_request(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"})
+
+
+def test_too_many_queues_for_one_go_are_told_over_several_ticks_and_others_are_answered_meanwhile(
+    broker: OneBroker,
+) -> None:
+    request = many_queues(broker)
+    channel = RecordingChannel(2)
+    broker.receive([request, request], channel)
+    assert not channel.received
+    assert stats(broker, topic="T").offset_table[QUEUE].consumer_offset == 1
+    broker.tick()
+    (answer,) = channel.received
+    found = ConsumeStatsList.decode(answer.body)
+    assert [list(item) for item in found.consume_stats_list] == [["g"], ["h"], ["i"]]
+    assert [
+        len(item.offset_table) for groups in found.consume_stats_list for (item,) in groups.values()
+    ] == 3 * [QUEUES_PER_TICK // 2 + 10]
+    assert found.total_diff == 3 * 2
+    broker.run_until(lambda: len(channel.received) == 2, 3)
+    assert channel.received[1].body == answer.body
+
+
+def test_what_is_deleted_while_all_groups_are_told_is_left_out(broker: OneBroker) -> None:
+    channel = RecordingChannel(2)
+    broker.receive([many_queues(broker, "ghijk")], channel)
+    broker.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "k", "cleanOffset": "true"})
+    assert not channel.received
+    broker.run_until(lambda: bool(channel.received), 3)
+    found = ConsumeStatsList.decode(channel.received[0].body)
+    assert found.consume_stats_list[4] == {"k": []}
+    assert found.total_diff == 4 * 2
+
+
+def test_when_the_store_cannot_be_read_any_more_a_walk_over_all_groups_ends_with_that(
+    broker: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = RecordingChannel(2)
+    request = many_queues(broker)
+    broker.receive([request, request], channel)
+
+    def unreadable(topic: str, queue_id: int, offset: int) -> int:
+        raise StoreDamagedError("a unit that points nowhere")
+
+    monkeypatch.setattr(broker.store, "store_timestamp", unreadable)
+    broker.tick()
+    assert [answer.code for answer in channel.received] == 2 * [ResponseCode.SYSTEM_ERROR]
+    assert channel.received[0].remark == "the store cannot be read: a unit that points nowhere"
+    monkeypatch.undo()
+    assert broker.ask(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}).code == ResponseCode.SUCCESS
+
+
+def test_nobody_waits_for_what_a_closed_connection_asked(broker: OneBroker) -> None:
+    gone, channel = RecordingChannel(2), RecordingChannel(3)
+    request = many_queues(broker)
+    broker.receive([request, request, request], gone)
+    broker.receive([request], channel)
+    gone.close()
+    broker.tick()
+    broker.run_until(lambda: bool(channel.received), 2)
 
 
 def test_who_consumes_a_topic_and_what_a_group_consumes(broker: OneBroker) -> None:

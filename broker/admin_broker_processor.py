@@ -1,5 +1,5 @@
-"""Queue bounds and units, single messages, topics and groups by hand: what tools and clients ask of a broker
-besides sending and pulling.
+"""Queue bounds and units, single messages, topics and groups by hand, whole tables: what tools and clients ask of a
+broker besides sending and pulling.
 
 Look-ups are answered by every member; what changes a table goes through the log and is answered when applied.
 """
@@ -67,6 +67,7 @@ class AdminBrokerProcessor:
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._get_group,
             RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self._update_group_forbidden,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._get_all_groups,
+            RequestCode.GET_ALL_DELAY_OFFSET: self._get_all_delay_offsets,
         }
 
     # Queues and messages
@@ -348,6 +349,20 @@ class AdminBrokerProcessor:
             }
         )
         answers.add(command, ext_fields={"totalGroupNum": str(len(table.configs))}, body=body)
+
+    def _get_all_delay_offsets(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        table = self._store.delay_offset_table
+        body = admin_bodies.DelayOffsetSerializeWrapper(
+            data_version=bodies.DataVersion(
+                counter=table.data_version.counter,
+                timestamp=table.data_version.timestamp,
+                state_version=self._store.term,
+            ),
+            offset_table=dict(sorted(table.offsets.items())),
+        )
+        answers.add(command, body=body.encode())
 
 
 def _data_version(version: DataVersion, term: int) -> dict[str, object]:

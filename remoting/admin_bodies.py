@@ -9,6 +9,7 @@ import orjson
 from msgspec import field
 
 from remoting.bodies import (
+    DataVersion,
     MessageQueue,
     RemotingBody,
     SubscriptionData,
@@ -51,6 +52,13 @@ class ConsumeStatsList(RemotingBody):
             {group: list(map(orjson.Fragment, found)) for group, found in item.items()} for item in encoded
         ]
         return dumps_fastjson(value)
+
+
+class DelayOffsetSerializeWrapper(RemotingBody):
+    """Answer to GET_ALL_DELAY_OFFSET. By delay level: where in its queue the next message to deliver is."""
+
+    data_version: DataVersion | None = None
+    offset_table: dict[int, int] = field(default_factory=dict)
 
 
 class QueueTimeSpan(RemotingBody):

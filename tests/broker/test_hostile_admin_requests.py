@@ -47,6 +47,7 @@ REQUESTS: dict[int, dict[str, str]] = {
     RequestCode.UPDATE_BROKER_CONFIG: {},
     RequestCode.GET_BROKER_CONFIG: {},
     RequestCode.GET_BROKER_RUNTIME_INFO: {},
+    RequestCode.GET_ALL_DELAY_OFFSET: {},
     RequestCode.GET_BROKER_HA_STATUS: {},
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: {},
 }

@@ -61,6 +61,18 @@ class TestDelayedSends:
         assert arrived.store_timestamp >= waiting.store_timestamp + 1000
         assert (arrived.body, arrived.tags, arrived.uniq_key) == (b"later", "A", waiting.uniq_key)
 
+    def test_how_far_each_level_is_delivered_is_told_as_rocketmq_tells_it(self, broker: OneBroker) -> None:
+        for level in ("2", "1", "18", "1"):
+            broker.ask(SEND, send_fields("T", 0, f"DELAY\x01{level}\x02"), b"m")
+        broker.run_for(6_000)
+        answer = broker.ask(RequestCode.GET_ALL_DELAY_OFFSET)
+        assert (answer.code, answer.ext_fields) == (ResponseCode.SUCCESS, {})
+        version = broker.store.delay_offset_table.data_version
+        assert bytes(answer.body).decode() == (
+            f'{{"dataVersion":{{"counter":{version.counter},"stateVersion":1,"timestamp":{version.timestamp}}},'
+            '"offsetTable":{1:2,2:1}}'
+        )
+
     def test_of_the_sends_of_one_read_only_the_delayed_one_waits(self, broker: OneBroker) -> None:
         create(broker, "T")
         commands = [

@@ -239,6 +239,14 @@ class TestSendBack:
             "the topic[%RETRY%g] sending message is forbidden",
         )
 
+    def test_so_is_a_dead_letter_topic_that_must_not_be_written_to(self, broker: OneBroker) -> None:
+        create(broker, "%DLQ%g", perm="4")
+        answer = send_back(broker, sent(broker), delayLevel="-1")
+        assert (answer.code, answer.remark) == (
+            ResponseCode.NO_PERMISSION,
+            "the topic[%DLQ%g] sending message is forbidden",
+        )
+
     @pytest.mark.parametrize("offset", [-1, 0, 7, 1 << 62])
     def test_a_place_without_a_message_is_an_error(self, broker: OneBroker, offset: int) -> None:
         sent(broker)

@@ -190,7 +190,7 @@ class PullMessageProcessor:
         return code
 
     def _told_reset(self, header: headers.PullMessageRequestHeader, now_ms: int) -> GetMessageResult | None:
-        """Tells the first consumer that pulls after a reset where to go on; commits count again from here on.
+        """Tells the first consumer that pulls after a reset where to go on; commits count again once that is applied.
 
         A follower cannot end the reset: it sends the consumer to the leader.
         """
@@ -213,6 +213,8 @@ class PullMessageProcessor:
     def _commit_offset(self, header: headers.PullMessageRequestHeader, now_ms: int) -> None:
         """Most pulls carry the offset that an earlier one carried already."""
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if (group, topic, queue_id) in self._ending_resets:
+            return  # sent before its consumer could know of the reset
         if self._store.query_offset(group, topic, queue_id) != header.commit_offset:
             self._store.propose(CommitOffset(group, topic, queue_id, header.commit_offset), None, now_ms)
 

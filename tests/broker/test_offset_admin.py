@@ -90,6 +90,14 @@ def test_a_oneway_commit_that_waits_does_not_overtake_the_reset(sent: OneBroker)
     assert sent.store.query_offset("g", "T", 0) == 1
 
 
+def test_a_pull_behind_the_one_that_is_told_does_not_commit_over_the_reset(sent: OneBroker) -> None:
+    reset(sent, queueId="0", offset="1")
+    old = pull_fields("T", 0, 5, sysFlag="5", commitOffset="5")
+    sent.receive([sent.new_request(RequestCode.PULL_MESSAGE, old) for _ in range(2)])
+    sent.run_for(100)
+    assert sent.store.query_offset("g", "T", 0) == 1
+
+
 def test_a_consumer_that_is_told_of_a_reset_while_another_is_on_its_way_is_told_of_both(
     sent: OneBroker,
 ) -> None:

@@ -83,7 +83,8 @@ class ScheduleMessageService:
 
     def tick(self, now_ms: int) -> None:
         """Appends what is due. Raises StoreDamagedError, DiskError."""
-        if self.last_index is not None or now_ms < self._refused_until_ms:
+        # A clock that is set back must not make a long pause of a short one.
+        if self.last_index is not None or 0 < self._refused_until_ms - now_ms <= REFUSED_PAUSE_MS:
             return
         due = sorted(self._due(now_ms))
         if not due:

@@ -31,14 +31,17 @@ _decode_string = JSONDecoder(strict=False).raw_decode
 _CONSTANTS = {"true": True, "false": False, "null": None}
 
 
-def loads_fastjson(data: bytes) -> object:
-    """The value of a body. Raises RemotingBodyError when it is not even fastjson."""
+def loads_fastjson(data: bytes, *, values_max: int = VALUES_MAX) -> object:
+    """The value of a body. Raises RemotingBodyError when it is not even fastjson.
+
+    `values_max` is for those who read off the event loop.
+    """
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         pass
     try:
-        return _Reader(data.decode()).read()
+        return _Reader(data.decode(), values_max).read()
     except (UnicodeDecodeError, JSONDecodeError) as error:
         raise RemotingBodyError(f"body of {len(data)} bytes: {error}") from error
 
@@ -89,8 +92,9 @@ def _is_bean_key(key: object) -> TypeGuard[BeanKey]:
 class _Reader:
     """Recursive descent over one text; it runs only where orjson gave up."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, values_max: int) -> None:
         self._text = text
+        self._values_max = values_max
         self._at = 0
         self._value_count = 0
 
@@ -104,8 +108,8 @@ class _Reader:
         if depth > DEPTH_MAX:
             raise self._error(f"nested deeper than {DEPTH_MAX}")
         self._value_count += 1
-        if self._value_count > VALUES_MAX:
-            raise self._error(f"more than {VALUES_MAX} values")
+        if self._value_count > self._values_max:
+            raise self._error(f"more than {self._values_max} values")
         start = self._peek()
         if start == "{":
             return self._object(depth + 1)

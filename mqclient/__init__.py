@@ -1,6 +1,16 @@
 """An asyncio client of RocketMQ brokers, ours and Java's: a producer and a clustering consumer."""
 
 from message.decoder import MessageExt
+from mqclient.allocate import (
+    AVG,
+    AVG_BY_CIRCLE,
+    CONSISTENT_HASH,
+    AllocateStrategy,
+    by_config,
+    by_consistent_hash,
+    by_machine_room,
+    by_machine_room_nearby,
+)
 from mqclient.consumer import PushConsumer
 from mqclient.consumer_config import ConsumeFromWhere, ConsumerConfig
 from mqclient.errors import (
@@ -20,6 +30,10 @@ from mqclient.send_pipeline import SendPipeline
 from mqclient.send_result import SendResult, SendStatus
 
 __all__ = [
+    "AVG",
+    "AVG_BY_CIRCLE",
+    "CONSISTENT_HASH",
+    "AllocateStrategy",
     "BrokerResponseError",
     "ClientClosedError",
     "ConsumeBatch",
@@ -39,4 +53,8 @@ __all__ = [
     "SendPipeline",
     "SendResult",
     "SendStatus",
+    "by_config",
+    "by_consistent_hash",
+    "by_machine_room",
+    "by_machine_room_nearby",
 ]

@@ -238,7 +238,7 @@ class PushConsumer:
         for topic in self._subscriptions:
             if topic == retry_topic(self.group) and self._instance.routes.cached(topic) is None:
                 continue  # made by the broker with the first heartbeat of the group, or not at all
-            queues = await assigned_queues(self._instance, self.group, topic)
+            queues = await assigned_queues(self._instance, self.group, topic, self._config.allocate_strategy)
             if queues is None:
                 balanced = False
                 self._greet_again = True

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from mqclient.allocate import AVG, AllocateStrategy
+
 
 class ConsumeFromWhere(StrEnum):
     """RocketMQ's names, as the heartbeat carries them. It counts for queues of which the group has no offset yet."""
@@ -18,6 +20,7 @@ class ConsumeFromWhere(StrEnum):
 class ConsumerConfig:
     """Values are Java's where it has them, but for the pauses after trouble: Java waits 3 s after a failed pull."""
 
+    allocate_strategy: AllocateStrategy = AVG  # who reads which queues when clustering
     consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST
     consume_timestamp_ms: int = 0
     pull_batch_size: int = 32  # messages

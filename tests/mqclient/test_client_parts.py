@@ -1,49 +1,15 @@
-"""The parts that must agree with Java to the byte: allocation, unique keys, offsets within a queue."""
+"""The parts that must agree with Java to the byte: unique keys, offsets within a queue."""
 
 import datetime
-import json
-from pathlib import Path
 
 import pytest
 
 from message.decoder import MessageExt
 from message.message_id import decode_uniq_key
-from mqclient.allocate import allocate_averagely
 from mqclient.client_instance import parse_namesrv
 from mqclient.message_queue import MessageQueue
 from mqclient.process_queue import ProcessQueue
 from mqclient.uniq_key import UniqKeyGenerator
-
-VECTORS = Path(__file__).resolve().parent.parent / "golden" / "vectors" / "allocate.jsonl"
-
-
-def java_allocations() -> list[dict[str, object]]:
-    lines = map(json.loads, VECTORS.read_text().splitlines())
-    return [line for line in lines if line.get("strategy") == "AVG"]
-
-
-@pytest.mark.parametrize(
-    "case", java_allocations(), ids=lambda case: f"{len(case['mqAll'])}-{len(case['cidAll'])}"
-)
-def test_queues_are_shared_out_as_javas_members_do_it(
-    case: dict[str, list[str] | dict[str, list[str]]],
-) -> None:
-    def queue(text: str) -> MessageQueue:
-        name, _, queue_id = text.rpartition(":")
-        return MessageQueue("T", name, int(queue_id))
-
-    queues, clients, result = [queue(text) for text in case["mqAll"]], list(case["cidAll"]), case["result"]
-    assert isinstance(result, dict)
-    for client in clients:
-        assert allocate_averagely(client, queues, clients) == [queue(text) for text in result[client]]
-
-
-def test_there_are_vectors() -> None:
-    assert len(java_allocations()) > 10
-
-
-def test_a_member_that_the_broker_does_not_know_yet_gets_nothing() -> None:
-    assert allocate_averagely("me", [MessageQueue("T", "b", 0)], ["other"]) == []
 
 
 def test_unique_keys_differ_and_tell_where_and_when_they_were_made() -> None:

@@ -1,5 +1,6 @@
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,8 @@ import uvloop
 from fake_group import FakeGroup, until
 
 from mqclient import (
+    AVG_BY_CIRCLE,
+    AllocateStrategy,
     ConsumeBatch,
     ConsumeFromWhere,
     ConsumerConfig,
@@ -14,6 +17,7 @@ from mqclient import (
     MessageQueue,
     Producer,
     PushConsumer,
+    by_config,
 )
 
 FIRST = ConsumerConfig(
@@ -105,6 +109,62 @@ def test_two_members_share_the_queues_and_one_takes_over_when_the_other_leaves()
                 await until(lambda: len(one.queues) == 2 and len(two.queues) == 2)
                 assert sorted(one.queues + two.queues) == [MessageQueue("T", "G", i) for i in range(4)]
             await until(lambda: len(one.queues) == 4)
+
+    run(story())
+
+
+def test_the_configured_strategy_shares_the_queues_out() -> None:
+    async def story() -> None:
+        config = replace(FIRST, allocate_strategy=AVG_BY_CIRCLE)
+        async with (
+            FakeGroup() as group,
+            PushConsumer(group.address, "g", {"T": "*"}, config=config, instance_name="1") as one,
+            PushConsumer(group.address, "g", {"T": "*"}, config=config, instance_name="2") as two,
+        ):
+            await until(lambda: len(one.queues) == 2 and len(two.queues) == 2)
+            assert [queue.queue_id for queue in one.queues] == [0, 2]
+            assert [queue.queue_id for queue in two.queues] == [1, 3]
+
+    run(story())
+
+
+def test_queues_from_a_list_are_read_with_their_own_topic() -> None:
+    async def story() -> None:
+        queues = [MessageQueue("T", "G", 1), MessageQueue("U", "G", 2)]
+        config = replace(FIRST, allocate_strategy=by_config([MessageQueue("other", "G", 0), *queues]))
+        async with (
+            FakeGroup(topics=("T", "U", "other")) as group,
+            PushConsumer(group.address, "g", {"T": "*", "U": "*"}, config=config) as consumer,
+        ):
+            await until(lambda: len(group.brokers[0].held) == 2)
+            assert consumer.queues == queues
+
+    run(story())
+
+
+def test_a_strategy_that_fails_leaves_the_queues_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        faults: list[str] = []
+
+        def allocate(
+            client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+        ) -> list[MessageQueue]:
+            if faults:
+                raise KeyError(faults[0])
+            return list(queues)
+
+        config = replace(FIRST, allocate_strategy=AllocateStrategy("OURS", allocate))
+        async with (
+            FakeGroup() as group,
+            PushConsumer(group.address, "g", {"T": "*"}, config=config) as consumer,
+        ):
+            await until(lambda: len(consumer.queues) == 4)
+            faults.append("no such room")
+            group.leader.notify() if group.leader else None
+            await until(lambda: "strategy failed, queues stay as they are name=OURS topic=T" in caplog.text)
+            await send(group, ["x"])
+            assert await read(consumer, 1) == ["x"]
+            assert len(consumer.queues) == 4
 
     run(story())
 

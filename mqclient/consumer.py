@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 
 from message.decoder import MessageExt
 from message.names import group_fault, retry_topic, topic_fault
@@ -108,6 +109,7 @@ class PushConsumer:
         await self._instance.heartbeat()
         self._instance.spawn(self._rebalance_loop())
         self._instance.spawn(self._persist_loop())
+        self._instance.spawn(self._find_retry_topic())
 
     async def close(self) -> None:
         """Leaves the group: commits what is done, tells the brokers, ends `async for`."""
@@ -311,6 +313,21 @@ class PushConsumer:
                     if topic not in self._routes_missed and topic != retry_topic(self.group):
                         self._routes_missed.add(topic)
                         log.warning("no route yet, looking on topic=%s reason=%s", topic, error)
+
+    async def _find_retry_topic(self) -> None:
+        """Asks for the group's own retry topic until there is one.
+
+        The broker makes it with the group's first heartbeat, or with the first message that is given back, and a
+        NameServer hears of it a little later: a rebalance is too rare for it. Found, the new route has us rebalance.
+        """
+        config, topic = self._config, retry_topic(self.group)
+        pause_s = config.retry_pause_s
+        while self._instance.routes.cached(topic) is None:
+            await asyncio.sleep(pause_s)
+            # In the end as often as known routes are asked for: a group may have been given no retry queues.
+            pause_s = min(pause_s * 2, config.poll_name_server_interval_s)
+            with suppress(MQClientError):
+                await self._instance.routes.route(topic)
 
     def _group_unknown(self) -> None:
         self._greet_again = True

@@ -288,6 +288,20 @@ def test_a_topic_that_comes_later_is_found(caplog: pytest.LogCaptureFixture) -> 
     run(story())
 
 
+def test_a_retry_topic_that_comes_later_is_found_without_a_rebalance() -> None:
+    async def story() -> None:
+        config = replace(FIRST, rebalance_interval_s=3600.0)
+        async with (
+            FakeGroup() as group,
+            PushConsumer(group.address, "g", {"T": "*"}, config=config) as consumer,
+        ):
+            await until(lambda: len(consumer.queues) == 4)
+            group.topics.add("%RETRY%g")
+            await until(lambda: MessageQueue("%RETRY%g", "G", 0) in consumer.queues)
+
+    run(story())
+
+
 @pytest.mark.parametrize(
     ("group", "topic", "expression"), [("", "T", "*"), ("g b", "T", "*"), ("g", "T", "||"), ("g", "a b", "*")]
 )

@@ -1,4 +1,4 @@
-"""An asyncio client of RocketMQ brokers, ours and Java's: a producer and a clustering consumer."""
+"""An asyncio client of RocketMQ brokers, ours and Java's: a producer and a consumer."""
 
 from message.decoder import MessageExt
 from mqclient.allocate import (
@@ -12,10 +12,11 @@ from mqclient.allocate import (
     by_machine_room_nearby,
 )
 from mqclient.consumer import PushConsumer
-from mqclient.consumer_config import ConsumeFromWhere, ConsumerConfig
+from mqclient.consumer_config import ConsumeFromWhere, ConsumerConfig, MessageModel
 from mqclient.errors import (
     BrokerResponseError,
     ClientClosedError,
+    LocalOffsetsError,
     MessageIllegalError,
     MQClientError,
     NoMasterError,
@@ -39,10 +40,12 @@ __all__ = [
     "ConsumeBatch",
     "ConsumeFromWhere",
     "ConsumerConfig",
+    "LocalOffsetsError",
     "MQClientError",
     "Message",
     "MessageExt",
     "MessageIllegalError",
+    "MessageModel",
     "MessageQueue",
     "NoMasterError",
     "Producer",

@@ -17,7 +17,8 @@ from contextlib import suppress
 from typing import Any
 
 from mqclient.client_api import ClientApi
-from mqclient.errors import ClientClosedError, MQClientError
+from mqclient.errors import ClientClosedError, MQClientError, NoMasterError
+from mqclient.message_queue import MessageQueue
 from mqclient.route_table import RouteTable
 from mqclient.topic_route import TopicRoute
 from remoting.bodies import HeartbeatData
@@ -101,6 +102,13 @@ class ClientInstance:
             for id_, address in addresses.items()
         }
         return list(dict.fromkeys(address for _, address in sorted(ranked)))
+
+    async def master_address(self, queue: MessageQueue) -> str:
+        """Who leads the queue's broker. Raises NoMasterError, RouteNotFoundError."""
+        address = (await self.routes.route(queue.topic)).master_address(queue.broker_name)
+        if address is None:
+            raise NoMasterError(f"broker {queue.broker_name} has no leader now")
+        return address
 
     async def heartbeat(self) -> None:
         """One heartbeat to every known broker. Brokers that do not answer are passed over: the next one is soon."""

@@ -1,7 +1,8 @@
-"""The consumer: a member of a group, which shares the queues of its topics out among its members (clustering).
+"""The consumer: a member of a group, whose members share the queues of its topics (clustering) or each read all of
+them (broadcasting).
 
 At least once: an offset is committed only behind messages whose batch is done, so a member that ends in between has
-its messages delivered again, to itself or to another one. Order holds within a queue.
+its messages delivered again, to itself or, when clustering, to another one. Order holds within a queue.
 """
 
 from __future__ import annotations
@@ -9,19 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 
 from message.decoder import MessageExt
 from message.names import group_fault, retry_topic, topic_fault
 from message.tags import SUB_ALL, build_subscription
 from mqclient.client_instance import ClientInstance
-from mqclient.consumer_config import ConsumeFromWhere, ConsumerConfig
-from mqclient.errors import MQClientError, NoMasterError
+from mqclient.consumer_config import ConsumeFromWhere, ConsumerConfig, MessageModel
+from mqclient.errors import MQClientError
+from mqclient.local_file_offset_store import LocalFileOffsetStore
 from mqclient.message_queue import MessageQueue
+from mqclient.offset_store import OffsetStore, RemoteBrokerOffsetStore
 from mqclient.process_queue import ConsumeBatch, ProcessQueue
 from mqclient.puller import Puller
-from mqclient.rebalance import assigned_queues
+from mqclient.rebalance import all_queues, assigned_queues
 from mqclient.topic_route import TopicRoute
 from remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from remoting.channel import Channel
@@ -33,6 +36,8 @@ from remoting.errors import RemotingError
 log = logging.getLogger(__name__)
 
 LAST_COMMIT_TIMEOUT_S = 3.0
+# Java's. A broadcasting member finds its offsets file again by its client id, so that holds no process id.
+BROADCASTING_INSTANCE_NAME = "DEFAULT"
 
 
 class PushConsumer:
@@ -55,7 +60,8 @@ class PushConsumer:
     ) -> None:
         """`subscriptions`: topic to expression, `*` or `TagA || TagB`; every member of a group must have the same.
 
-        Raises ValueError for a name or an expression that is none.
+        `instance_name` tells apart the broadcasting members of a group on one machine, whose offsets go by it from run
+        to run. Raises ValueError for a name or an expression that is none.
         """
         if (fault := group_fault(group)) is not None:
             raise ValueError(fault)
@@ -64,9 +70,17 @@ class PushConsumer:
                 raise ValueError(fault)
         self.group = group
         self._config = config or ConsumerConfig()
+        self._is_broadcasting = self._config.message_model is MessageModel.BROADCASTING
+        if self._is_broadcasting:
+            if "/" in instance_name or "\0" in instance_name:
+                raise ValueError(
+                    f"instance_name {instance_name!r}: it is part of a file's path, so without /"
+                )
+            instance_name = instance_name or BROADCASTING_INSTANCE_NAME
+        retry = {} if self._is_broadcasting else {retry_topic(group): SUB_ALL}
         self._subscriptions = {
             topic: build_subscription(topic, expression, sub_version=now_ms())
-            for topic, expression in (dict(subscriptions) | {retry_topic(group): SUB_ALL}).items()
+            for topic, expression in (dict(subscriptions) | retry).items()
         }
         self._instance = ClientInstance(
             namesrv,
@@ -76,6 +90,11 @@ class PushConsumer:
             instance_name=instance_name,
             poll_name_server_interval_s=self._config.poll_name_server_interval_s,
             connect=connect,
+        )
+        self._offset_store: OffsetStore = (
+            LocalFileOffsetStore(self._config.local_offset_store_dir, self.client_id, group)
+            if self._is_broadcasting
+            else RemoteBrokerOffsetStore(self._instance, group)
         )
         self._process_queues: dict[MessageQueue, ProcessQueue] = {}
         self._pullers: dict[MessageQueue, tuple[Puller, asyncio.Task[None]]] = {}
@@ -103,13 +122,18 @@ class PushConsumer:
         ]
 
     async def start(self) -> None:
-        """Joins the group. Topics that do not exist yet are looked for again with each rebalance."""
+        """Joins the group. Topics that do not exist yet are looked for again with each rebalance.
+
+        Raises LocalOffsetsError if a broadcasting member's offsets cannot be read.
+        """
+        await self._offset_store.load()
         self._instance.start()
         await self._find_routes()
         await self._instance.heartbeat()
         self._instance.spawn(self._rebalance_loop())
         self._instance.spawn(self._persist_loop())
-        self._instance.spawn(self._find_retry_topic())
+        if not self._is_broadcasting:
+            self._instance.spawn(self._find_retry_topic())
 
     async def close(self) -> None:
         """Leaves the group: commits what is done, tells the brokers, ends `async for`."""
@@ -128,6 +152,7 @@ class PushConsumer:
             )
         await self._instance.unregister(consumer_group=self.group)
         await self._instance.close()
+        await self._offset_store.close()
         self._batches.put_nowait(None)
 
     async def __aenter__(self) -> PushConsumer:
@@ -166,7 +191,15 @@ class PushConsumer:
 
         The broker keeps count of the attempts and gives up into the dead letter queue. A broker that does not take it
         back leaves it to us: the batch is delivered again here, and meanwhile its queue's offset stands still.
+        A broadcasting group has no such topics: the batch is given up, with a line in the log.
         """
+        if self._is_broadcasting:
+            log.warning(
+                "given up, the group is broadcasting queue=%s offsets=%d to %d",
+                batch.queue, batch.messages[0].queue_offset, batch.messages[-1].queue_offset,
+            )  # fmt: skip
+            batch.done()
+            return
         try:
             for message in batch.messages:
                 await self._send_back_message(batch.queue, message)
@@ -180,12 +213,11 @@ class PushConsumer:
 
     async def commit(self) -> None:
         """Commits the offset of every queue that moved. Those that fail are tried again with the next commit."""
-        moved = [pq for pq in self._process_queues.values() if pq.consume_offset != pq.committed_offset]
-        await asyncio.gather(*map(self._commit, moved))
+        await self._commit(self._process_queues.values())
 
     async def _send_back_message(self, queue: MessageQueue, message: MessageExt) -> None:
         await self._instance.api.send_back(
-            await self._leader(queue),
+            await self._instance.master_address(queue),
             self.group,
             topic=message.topic,
             msg_id=message.msg_id,
@@ -194,21 +226,11 @@ class PushConsumer:
             max_times=self._config.max_reconsume_times,
         )
 
-    async def _commit(self, process_queue: ProcessQueue) -> None:
-        offset = process_queue.consume_offset
-        try:
-            address = await self._leader(process_queue.queue)
-            await self._instance.api.update_consumer_offset(address, self.group, process_queue.queue, offset)
-        except (RemotingError, MQClientError) as error:
-            log.info("commit failed queue=%s offset=%d reason=%s", process_queue.queue, offset, error)
-            return
-        process_queue.committed_offset = offset
-
-    async def _leader(self, queue: MessageQueue) -> str:
-        address = (await self._instance.routes.route(queue.topic)).master_address(queue.broker_name)
-        if address is None:
-            raise NoMasterError(f"broker {queue.broker_name} has no leader now")
-        return address
+    async def _commit(self, process_queues: Iterable[ProcessQueue]) -> None:
+        moved = {pq.queue: pq for pq in process_queues if pq.consume_offset != pq.committed_offset}
+        offsets = {queue: process_queue.consume_offset for queue, process_queue in moved.items()}
+        for queue in await self._offset_store.commit(offsets):
+            moved[queue].committed_offset = offsets[queue]
 
     async def _persist_loop(self) -> None:
         while True:
@@ -240,13 +262,18 @@ class PushConsumer:
         for topic in self._subscriptions:
             if topic == retry_topic(self.group) and self._instance.routes.cached(topic) is None:
                 continue  # made by the broker with the first heartbeat of the group, or not at all
-            queues = await assigned_queues(self._instance, self.group, topic, self._config.allocate_strategy)
+            queues = await self._wanted_queues(topic)
             if queues is None:
                 balanced = False
                 self._greet_again = True
                 continue
             balanced &= await self._assign(topic, queues)
         return balanced
+
+    async def _wanted_queues(self, topic: str) -> list[MessageQueue] | None:
+        if self._is_broadcasting:
+            return await all_queues(self._instance, topic)
+        return await assigned_queues(self._instance, self.group, topic, self._config.allocate_strategy)
 
     async def _assign(self, topic: str, queues: list[MessageQueue]) -> bool:
         wanted = set(queues)
@@ -285,10 +312,10 @@ class PushConsumer:
         return True
 
     async def _first_offset(self, queue: MessageQueue) -> int:
-        address, api = await self._leader(queue), self._instance.api
-        committed = await api.query_consumer_offset(address, self.group, queue)
+        committed = await self._offset_store.read(queue)
         if committed is not None:
             return committed
+        address, api = await self._instance.master_address(queue), self._instance.api
         where = self._config.consume_from
         if where is ConsumeFromWhere.FIRST or queue.topic == retry_topic(self.group):
             return await api.min_offset(address, queue)
@@ -302,7 +329,7 @@ class PushConsumer:
         process_queue.drop()
         task.cancel()
         # Before the next member asks where to begin, as far as it is in our hands.
-        await self._commit(process_queue)
+        await self._commit([process_queue])
 
     async def _find_routes(self) -> None:
         for topic in self._subscriptions:
@@ -365,6 +392,7 @@ class PushConsumer:
         ]
         consumer = ConsumerData(
             group_name=self.group,
+            message_model=self._config.message_model.value,
             consume_from_where=self._config.consume_from.value,
             subscription_data_set=subscriptions,
         )

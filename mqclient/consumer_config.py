@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from mqclient.allocate import AVG, AllocateStrategy
 
@@ -16,11 +17,22 @@ class ConsumeFromWhere(StrEnum):
     TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
+class MessageModel(StrEnum):
+    """RocketMQ's names. Every member of a group must have the same."""
+
+    CLUSTERING = "CLUSTERING"
+    """The members share the queues; offsets are kept by the brokers, what is sent back comes again."""
+    BROADCASTING = "BROADCASTING"
+    """Each member reads all queues; offsets are kept in a file of its own, what is sent back is given up."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
     """Values are Java's where it has them, but for the pauses after trouble: Java waits 3 s after a failed pull."""
 
+    message_model: MessageModel = MessageModel.CLUSTERING
     allocate_strategy: AllocateStrategy = AVG  # who reads which queues when clustering
+    local_offset_store_dir: Path | None = None  # of broadcasting members; ~/.rocketmq_offsets, as Java's
     consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST
     consume_timestamp_ms: int = 0
     pull_batch_size: int = 32  # messages

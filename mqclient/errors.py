@@ -40,6 +40,10 @@ class ClientClosedError(MQClientError):
     definite = True
 
 
+class LocalOffsetsError(MQClientError):
+    """The offsets file of a broadcasting consumer cannot be read, or another consumer uses it."""
+
+
 class BrokerResponseError(MQClientError):
     """A broker or NameServer answered a query with another code than success."""
 

@@ -12,8 +12,8 @@ from message.names import RETRY_GROUP_TOPIC_PREFIX
 from message.sys_flag import pull_sys_flag
 from message.tags import SubscriptionData
 from mqclient.client_instance import ClientInstance
-from mqclient.consumer_config import ConsumerConfig
-from mqclient.errors import MQClientError, NoMasterError
+from mqclient.consumer_config import ConsumerConfig, MessageModel
+from mqclient.errors import MQClientError
 from mqclient.process_queue import ConsumeBatch, ProcessQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -22,12 +22,21 @@ from remoting.errors import RemotingError
 log = logging.getLogger(__name__)
 
 PULL_BYTES_MAX = 256 * 1024
-PULL_FLAGS = pull_sys_flag(commit_offset=False, suspend=True, subscription=True, class_filter=False)
 NOTHING_NEW_CODES = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
+GROUP_UNKNOWN_CODES = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+    }
+)
 
 
 class Puller:
-    """Runs until its queue is dropped. `on_group_unknown` is told when the broker does not know the group (yet)."""
+    """Runs until its queue is dropped.
+
+    `on_group_unknown` is told when the broker does not know the group, or knows an older subscription of it.
+    """
 
     def __init__(
         self,
@@ -46,16 +55,23 @@ class Puller:
         self._deliver = deliver
         self._on_group_unknown = on_group_unknown
         queue = process_queue.queue
+        # A subscription in the request itself: a broker that has just begun to lead needs no heartbeat first. Without
+        # one it goes by what the group registered, and only then asks whether the group may broadcast.
+        flags = pull_sys_flag(
+            commit_offset=False,
+            suspend=True,
+            subscription=config.message_model is MessageModel.CLUSTERING,
+            class_filter=False,
+        )
         self._fields = {
             "consumerGroup": group,
             "topic": queue.topic,
             "queueId": str(queue.queue_id),
             "queueOffset": "",
             "maxMsgNums": str(config.pull_batch_size),
-            "sysFlag": str(PULL_FLAGS),
+            "sysFlag": str(flags),
             "commitOffset": "0",
             "suspendTimeoutMillis": str(int(config.pull_suspend_s * 1000)),
-            # In the request itself, so that a broker that has just begun to lead needs no heartbeat first.
             "subscription": subscription.sub_string,
             "subVersion": str(subscription.sub_version),
             "expressionType": subscription.expression_type,
@@ -83,11 +99,7 @@ class Puller:
     async def _pull(self) -> None:
         process_queue = self._process_queue
         queue, offset = process_queue.queue, process_queue.pull_offset
-        route = await self._instance.routes.route(queue.topic)
-        address = route.master_address(queue.broker_name)
-        if address is None:
-            raise NoMasterError(f"broker {queue.broker_name} has no leader now")
-        self.address = address
+        self.address = address = await self._instance.master_address(queue)
         fields = self._fields | {"queueOffset": str(offset)}
         answer = await self._instance.api.ask(
             address, RequestCode.PULL_MESSAGE, fields, timeout_s=self._config.pull_timeout_s
@@ -119,7 +131,7 @@ class Puller:
             )  # fmt: skip
             process_queue.reset(offset)
         else:
-            if code in (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_EXIST):
+            if code in GROUP_UNKNOWN_CODES:
                 self._on_group_unknown()
             raise MQClientError(f"{self.address} answered {code}: {answer.remark}")
 

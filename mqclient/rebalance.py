@@ -1,4 +1,4 @@
-"""Which queues this member of a consumer group shall read now, as the brokers know the group's members."""
+"""Which queues this member of a consumer group shall read now: a share, as the brokers know the members, or all."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from mqclient.topic_route import MASTER_ID, TopicRoute
 from remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
+
+
+async def all_queues(instance: ClientInstance, topic: str) -> list[MessageQueue] | None:
+    """What each member of a broadcasting group reads. None: not known now (no route); keep what you have."""
+    route = await _route(instance, topic)
+    return None if route is None else list(route.subscribe_queues)
 
 
 async def assigned_queues(

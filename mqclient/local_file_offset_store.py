@@ -1,0 +1,161 @@
+"""The offsets of one broadcasting consumer, in the file that Java's LocalFileOffsetStore keeps.
+
+`<directory>/<client id>/<group>/offsets.json`, the state before it in `offsets.json.bak`. Either client goes on where
+the other one ended. Unlike Java, which writes into the file that counts, every step here leaves a whole state behind:
+the new one is on disk before the old one steps aside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import orjson
+
+from mqclient.errors import LocalOffsetsError
+from mqclient.message_queue import MessageQueue
+from remoting.bodies import MessageQueue as MessageQueueBean
+from remoting.bodies import RemotingBody, from_json_value
+from remoting.errors import RemotingBodyError
+from remoting.fastjson import loads_fastjson
+
+log = logging.getLogger(__name__)
+
+DEFAULT_DIRECTORY = ".rocketmq_offsets"  # in the user's home
+VALUES_MAX = (
+    100_000_000  # our own file, read in a thread: what was written must be readable, however many queues
+)
+
+
+class OffsetSerializeWrapper(RemotingBody):
+    offset_table: dict[MessageQueueBean, int] = msgspec.field(default_factory=dict)
+
+
+class LocalFileOffsetStore:
+    """Invariant: from `load` to `close` no other LocalFileOffsetStore of this machine has the same file.
+
+    Two consumers with one file would each skip what the other one has read.
+    """
+
+    def __init__(self, directory: Path | None, client_id: str, group: str) -> None:
+        self.path = (directory or Path.home() / DEFAULT_DIRECTORY) / client_id / group / "offsets.json"
+        self._backup = self.path.with_name("offsets.json.bak")
+        self._temporary = self.path.with_name("offsets.json.tmp")
+        self._table: dict[MessageQueue, int] = {}
+        self._is_sound = False  # the file, which then may become the backup
+        self._directory_fd = -1
+        # A write goes on in its thread when its caller is cancelled; the next one must not meet it.
+        self._writing = threading.Lock()
+
+    async def load(self) -> None:
+        """Raises LocalOffsetsError: another consumer has the file, or neither it nor its backup can be read."""
+        await asyncio.to_thread(self._load)
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        return self._table.get(queue)
+
+    async def commit(self, offsets: Mapping[MessageQueue, int]) -> Collection[MessageQueue]:
+        if not offsets:
+            return ()
+        # Queues that are not read now keep their offsets: a topic may come back.
+        self._table.update(offsets)
+        try:
+            await asyncio.to_thread(self._write)
+        except OSError as error:
+            log.warning("offsets not kept file=%s reason=%s", self.path, error)
+            return ()
+        return offsets.keys()
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._close)
+
+    def _load(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._directory_fd = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            # On the directory, as the files in it are replaced.
+            fcntl.flock(self._directory_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._read_files()
+        except BlockingIOError:
+            self._close()
+            raise LocalOffsetsError(
+                f"{self.path} belongs to another broadcasting consumer that runs here: give each its own instance_name"
+            ) from None
+        except OSError as error:
+            self._close()
+            raise LocalOffsetsError(f"{self.path}: {error}") from error
+        except LocalOffsetsError:
+            self._close()
+            raise
+
+    def _read_files(self) -> None:
+        faults: list[str] = []
+        for path in (self.path, self._backup):
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                continue
+            if not data.strip():
+                continue  # Java's first write ended before it wrote anything
+            try:
+                self._table = _decode(data)
+            except RemotingBodyError as error:
+                faults.append(f"{path}: {error}")
+                continue
+            self._is_sound = path == self.path
+            if faults:
+                log.warning("offsets taken from the backup reason=%s", faults[0])
+            return
+        if faults:
+            raise LocalOffsetsError(
+                f"{'; '.join(faults)}: repair the file, or remove it to begin where consume_from says"
+            )
+
+    def _write(self) -> None:
+        with self._writing:
+            if self._directory_fd < 0:
+                return  # closed meanwhile
+            with self._temporary.open("wb") as file:
+                file.write(_encode(dict(self._table)))
+                file.flush()
+                os.fsync(file.fileno())
+            if self._is_sound:
+                # Someone may have removed it; then there is nothing to back up.
+                with suppress(FileNotFoundError):
+                    self.path.replace(self._backup)
+            self._temporary.replace(self.path)
+            os.fsync(self._directory_fd)
+            self._is_sound = True
+
+    def _close(self) -> None:
+        with self._writing:
+            if self._directory_fd >= 0:
+                os.close(self._directory_fd)
+                self._directory_fd = -1
+
+
+def _decode(data: bytes) -> dict[MessageQueue, int]:
+    """Raises RemotingBodyError."""
+    wrapper = from_json_value(OffsetSerializeWrapper, loads_fastjson(data, values_max=VALUES_MAX))
+    return {
+        MessageQueue(queue.topic, queue.broker_name, queue.queue_id): offset
+        for queue, offset in wrapper.offset_table.items()
+        if offset >= 0  # Java's word for none
+    }
+
+
+def _encode(table: Mapping[MessageQueue, int]) -> bytes:
+    """Line by line what fastjson 2 makes of it; queues are keys, so it is no plain JSON."""
+    members = [
+        b'\n\t\t{\n\t\t\t"brokerName":%b,\n\t\t\t"queueId":%d,\n\t\t\t"topic":%b\n\t\t}:%d'
+        % (orjson.dumps(queue.broker_name), queue.queue_id, orjson.dumps(queue.topic), offset)
+        for queue, offset in sorted(table.items())
+    ]
+    return b'{\n\t"offsetTable":{' + b",".join(members) + b"\n\t}\n}"

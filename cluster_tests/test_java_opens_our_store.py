@@ -1,13 +1,15 @@
 """The way back: the real broker in DLedger mode opens a stopped store of ours and serves it at the same offsets."""
 
+import contextlib
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import java_client
 import pytest
-from java_broker import JavaBroker
 from java_client import JavaClient, JavaReader
+from java_servers import JavaBroker, JavaNameServer
 from local_cluster import LocalCluster, port_block, wait_for
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -22,6 +24,18 @@ def read_all(reader: JavaReader) -> dict[tuple[int, int], tuple[str, int, int, s
         (e["queue"], e["offset"]): (e["key"], e["phy_offset"], e["size"], e["body"])
         for e in reader.read(TOPIC)
     }
+
+
+@contextlib.contextmanager
+def java_broker_on(store: Path, tmp_path: Path, self_id: str, conf: dict[str, str]) -> Iterator[str]:
+    """The address of its NameServer."""
+    with port_block() as base_port:
+        name_server = JavaNameServer(tmp_path / "java-servers", base_port)
+        with (
+            name_server,
+            JavaBroker(tmp_path / "java-servers", store, name_server.address, base_port, self_id, conf),
+        ):
+            yield name_server.address
 
 
 CONF = {"mappedFileSizeCommitLog": str(FILE_SIZE), "mappedFileSizeConsumeQueue": "10000"}
@@ -79,9 +93,8 @@ def test_java_serves_every_message_of_a_stopped_store_of_ours_at_the_same_offset
     subprocess.run(["cp", "-a", "--sparse=always", str(store), str(copy)], check=True)
     shutil.rmtree(copy / f"dledger-{node['id']}" / "pydledger", ignore_errors=True)
     with (
-        port_block() as base_port,
-        JavaBroker(tmp_path / "java-broker", copy, base_port, node["id"], CONF) as broker,
-        client.reader(broker.namesrv) as reader,
+        java_broker_on(copy, tmp_path, node["id"], CONF) as namesrv,
+        client.reader(namesrv) as reader,
     ):
 
         def served() -> dict[tuple[int, int], tuple[str, int, int, str]] | None:
@@ -117,9 +130,8 @@ def test_java_goes_on_with_the_delayed_messages_where_we_stopped(
     subprocess.run(["cp", "-a", "--sparse=always", node["store_dir"], str(copy)], check=True)
     shutil.rmtree(copy / f"dledger-{node['id']}" / "pydledger", ignore_errors=True)
     with (
-        port_block() as base_port,
-        JavaBroker(tmp_path / "java-broker", copy, base_port, node["id"], conf) as broker,
-        client.reader(broker.namesrv) as reader,
+        java_broker_on(copy, tmp_path, node["id"], conf) as namesrv,
+        client.reader(namesrv) as reader,
     ):
         found = wait_for(
             lambda: [event for event in reader.read(TOPIC) if event["key"].startswith("later")],

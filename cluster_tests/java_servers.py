@@ -1,0 +1,101 @@
+"""RocketMQ's own NameServer and broker as processes beside ours."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from java_client import class_path
+
+VERSION = "5.5.0"
+# What RocketMQ reaches into on Java 9 and later.
+_PACKAGES = ("java.nio", "java.lang", "java.util", "java.net", "sun.nio.ch", "jdk.internal.ref")
+_OPEN = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _PACKAGES]
+_EXPORT = [
+    f"--add-exports=java.base/{package}=ALL-UNNAMED"
+    for package in ("jdk.internal.ref", "sun.nio.ch", "jdk.internal.misc")
+]
+
+
+class _JavaServer:
+    """One process; `with` starts it, and ends it by pid. Its settings, home and log lie in `work`."""
+
+    def __init__(self, work: Path, name: str, main_class: str, settings: dict[str, str]) -> None:
+        (work / "home" / "conf").mkdir(parents=True, exist_ok=True)
+        self._work = work
+        self._name = name
+        self._main_class = main_class
+        self._conf = work / f"{name}.conf"
+        self._conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        home = self._work / "home"
+        options = [
+            # As the client's: what these short runs compile well and collect in parallel, they do not earn back.
+            *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            *("-Xms256m", "-Xmx512m", "-XX:MaxDirectMemorySize=1g"),
+            f"-Duser.home={self._work}",
+        ]
+        logging = f"-Drmq.logback.configurationFile=rmq.{self._name}.logback.xml"
+        jars = class_path(VERSION, server=True)
+        command = ["java", *_OPEN, *_EXPORT, *options, f"-Drocketmq.home.dir={home}", logging, "-cp", jars]
+        with (self._work / f"{self._name}.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, self._main_class, "-c", str(self._conf)],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "ROCKETMQ_HOME": str(home)},
+            )
+
+    def stop(self) -> None:
+        """Killed, as nobody looks at its store any more: an orderly end takes the broker up to 20 s."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def __enter__(self) -> None:
+        self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class JavaNameServer(_JavaServer):
+    def __init__(self, work: Path, port: int) -> None:
+        self.address = f"127.0.0.1:{port}"
+        settings = {"listenPort": str(port), "bindAddress": "127.0.0.1"}
+        super().__init__(work, "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", settings)
+
+
+class JavaBroker(_JavaServer):
+    """A DLedger group of one member, `self_id`, on `store`; takes the ports from base_port + 10 to base_port + 15."""
+
+    def __init__(
+        self,
+        work: Path,
+        store: Path,
+        namesrv: str,
+        base_port: int,
+        self_id: str = "n0",
+        conf: dict[str, str] | None = None,
+    ) -> None:
+        listen = base_port + 10
+        settings = {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": "broker-java",
+            "brokerIP1": "127.0.0.1",
+            "bindAddress": "127.0.0.1",
+            "listenPort": str(listen),
+            "haListenPort": str(listen + 1),
+            "namesrvAddr": namesrv,
+            "storePathRootDir": str(store),
+            "storePathCommitLog": str(store / "commitlog"),
+            "enableDLegerCommitLog": "true",
+            "dLegerGroup": "broker-java",
+            "dLegerPeers": f"{self_id}-127.0.0.1:{listen + 5}",
+            "dLegerSelfId": self_id,
+            **(conf or {}),
+        }
+        super().__init__(work, "broker", "org.apache.rocketmq.broker.BrokerStartup", settings)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # Of a walk over all groups, at some 20 us each to look up and to write down: a leader must not be kept from its
 # followers. Those of one topic and group are told together, so it can be 4,096 more.
 QUEUES_PER_TICK: Final = 500
+# Waiting and under way: an answer can have megabytes, and one client could have all others wait for hours.
+WALKS_MAX: Final = 16
 
 
 @dataclass(slots=True)
@@ -97,6 +99,13 @@ class ConsumeStatsProcessor:
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
         header = headers.decode(admin_headers.GetConsumeStatsInBrokerHeader, command.ext_fields)
+        if len(self._walks) >= WALKS_MAX:
+            remark = (
+                f"{len(self._walks)} answers about all groups are being put together, {WALKS_MAX} are allowed: "
+                "ask again later"
+            )
+            answers.add(command, ResponseCode.SYSTEM_BUSY, remark)
+            return
         body = admin_bodies.ConsumeStatsList(broker_addr=self._broker_addr, total_inflight_diff=0)
         walk = _Walk(answers, channel, command, header.is_order, body)
         self._walks.append((walk, self._steps(walk)))

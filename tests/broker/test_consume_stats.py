@@ -6,7 +6,7 @@ import pytest
 from one_broker import OneBroker, RecordingChannel, commit_fields, heart_beat, pull_fields, send_fields
 from test_send_message import create
 
-from broker.consume_stats_processor import QUEUES_PER_TICK
+from broker.consume_stats_processor import QUEUES_PER_TICK, WALKS_MAX
 from remoting.admin_bodies import (
     ConsumeStats,
     ConsumeStatsList,
@@ -162,6 +162,22 @@ def test_when_the_store_cannot_be_read_any_more_a_walk_over_all_groups_ends_with
     assert channel.received[0].remark == "the store cannot be read: a unit that points nowhere"
     monkeypatch.undo()
     assert broker.ask(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}).code == ResponseCode.SUCCESS
+
+
+def test_walks_over_all_groups_do_not_pile_up_behind_each_other(broker: OneBroker) -> None:
+    channel = RecordingChannel(2)
+    request = many_queues(broker)
+    broker.receive([request] * 1000, channel)
+    assert [(answer.code, answer.remark) for answer in channel.received] == (1000 - WALKS_MAX) * [
+        (
+            ResponseCode.SYSTEM_BUSY,
+            f"{WALKS_MAX} answers about all groups are being put together, {WALKS_MAX} are allowed: ask again later",
+        )
+    ]
+    broker.run_until(lambda: len(channel.received) == 1000, 2 * WALKS_MAX)
+    assert stats(broker, topic="T").offset_table[QUEUE].consumer_offset == 1
+    broker.receive([request], channel)
+    broker.run_until(lambda: channel.received[-1].code == ResponseCode.SUCCESS, 3)
 
 
 def test_nobody_waits_for_what_a_closed_connection_asked(broker: OneBroker) -> None:

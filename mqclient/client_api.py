@@ -113,11 +113,13 @@ class ClientApi:
         await self.call(address, RequestCode.UNREGISTER_CLIENT, fields)
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
-        """Client ids of the group's members, sorted; empty when the broker knows none."""
+        """Client ids of the group's members, sorted as Java sorts them; empty when the broker knows none."""
         answer = await self.ask(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
         if answer.code != ResponseCode.SUCCESS:
             return []
-        return sorted(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list)
+        client_ids = GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list
+        # By UTF-16 units, which differ from characters beyond the 16th bit: members must agree on the order.
+        return sorted(client_ids, key=lambda client_id: client_id.encode("utf-16-be", "surrogatepass"))
 
     async def min_offset(self, address: str, queue: MessageQueue) -> int:
         return await self._offset(address, RequestCode.GET_MIN_OFFSET, _queue_fields(queue))

@@ -128,6 +128,21 @@ def test_the_configured_strategy_shares_the_queues_out() -> None:
     run(story())
 
 
+def test_members_are_put_in_javas_order_whatever_their_names_are() -> None:
+    """Java compares UTF-16 units: what is beyond the 16th bit comes before the end of what is within it."""
+
+    async def story() -> None:
+        async with (
+            FakeGroup() as group,
+            PushConsumer(group.address, "g", {"T": "*"}, config=FIRST, instance_name="\uff5e") as one,
+            PushConsumer(group.address, "g", {"T": "*"}, config=FIRST, instance_name="\U0001f600") as two,
+        ):
+            await until(lambda: len(one.queues) == 2 and len(two.queues) == 2)
+            assert [queue.queue_id for queue in two.queues] == [0, 1]
+
+    run(story())
+
+
 def test_queues_from_a_list_are_read_with_their_own_topic() -> None:
     async def story() -> None:
         queues = [MessageQueue("T", "G", 1), MessageQueue("U", "G", 2)]

@@ -127,16 +127,34 @@ class PushConsumer:
         Raises LocalOffsetsError if a broadcasting member's offsets cannot be read.
         """
         await self._offset_store.load()
-        self._instance.start()
-        await self._find_routes()
-        await self._instance.heartbeat()
+        try:
+            self._instance.start()
+            await self._find_routes()
+            await self._instance.heartbeat()
+        except BaseException:
+            # Who gives up here gets no consumer to close: `async with` has not begun.
+            await self.close()
+            raise
         self._instance.spawn(self._rebalance_loop())
         self._instance.spawn(self._persist_loop())
         if not self._is_broadcasting:
             self._instance.spawn(self._find_retry_topic())
 
     async def close(self) -> None:
-        """Leaves the group: commits what is done, tells the brokers, ends `async for`."""
+        """Leaves the group: commits what is done, tells the brokers, ends `async for`.
+
+        Cancelled, it leaves out what it was at, and still ends all that this consumer holds.
+        """
+        try:
+            await self._leave()
+        finally:
+            self._batches.put_nowait(None)
+            try:
+                await self._instance.close()
+            finally:
+                await self._offset_store.close()
+
+    async def _leave(self) -> None:
         for process_queue in self._process_queues.values():
             process_queue.drop()
         tasks = [task for _, task in self._pullers.values()]
@@ -151,9 +169,6 @@ class PushConsumer:
                 "left group=%s without a last commit: some messages will be delivered again", self.group
             )
         await self._instance.unregister(consumer_group=self.group)
-        await self._instance.close()
-        await self._offset_store.close()
-        self._batches.put_nowait(None)
 
     async def __aenter__(self) -> PushConsumer:
         await self.start()

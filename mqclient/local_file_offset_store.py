@@ -56,7 +56,15 @@ class LocalFileOffsetStore:
 
     async def load(self) -> None:
         """Raises LocalOffsetsError: another consumer has the file, or neither it nor its backup can be read."""
-        await asyncio.to_thread(self._load)
+        loading = asyncio.ensure_future(asyncio.to_thread(self._load))
+        try:
+            await asyncio.shield(loading)
+        except asyncio.CancelledError:
+            # Its thread goes on, and would hold the file for nobody.
+            with suppress(LocalOffsetsError):
+                await loading
+            await self.close()
+            raise
 
     async def read(self, queue: MessageQueue) -> int | None:
         return self._table.get(queue)
@@ -77,23 +85,23 @@ class LocalFileOffsetStore:
         await asyncio.to_thread(self._close)
 
     def _load(self) -> None:
+        directory_fd = -1
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._directory_fd = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            directory_fd = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
             # On the directory, as the files in it are replaced.
-            fcntl.flock(self._directory_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(directory_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._read_files()
+            self._directory_fd, directory_fd = directory_fd, -1
         except BlockingIOError:
-            self._close()
             raise LocalOffsetsError(
                 f"{self.path} belongs to another broadcasting consumer that runs here: give each its own instance_name"
             ) from None
         except OSError as error:
-            self._close()
             raise LocalOffsetsError(f"{self.path}: {error}") from error
-        except LocalOffsetsError:
-            self._close()
-            raise
+        finally:
+            if directory_fd >= 0:
+                os.close(directory_fd)
 
     def _read_files(self) -> None:
         faults: list[str] = []

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,42 @@ def test_a_second_member_of_the_same_name_is_refused_and_the_first_one_reads_on(
                 await member(group, tmp_path).start()
             await send(group, "a")
             assert await read(consumer, 1) == ["a"]
+
+    run(story())
+
+
+def test_a_start_that_is_given_up_leaves_its_name_and_its_offsets_to_the_next_member(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            group.namesrv.is_mute = True
+            starting = asyncio.create_task(member(group, tmp_path).start())
+            await until(lambda: bool(group.namesrv.unanswered))
+            starting.cancel()
+            with suppress(asyncio.CancelledError):
+                await starting
+            group.namesrv.is_mute = False
+            await send(group, "a")
+            async with member(group, tmp_path) as consumer:
+                assert await read(consumer, 1) == ["a"]
+
+    run(story())
+
+
+def test_a_close_that_is_cut_short_leaves_no_task_and_no_lock_behind(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            consumer = member(group, tmp_path)
+            await consumer.start()
+            await until(lambda: len(group.brokers[0].held) == 4)
+            closing = asyncio.create_task(consumer.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with suppress(asyncio.CancelledError):
+                await closing
+            async with asyncio.timeout(20):
+                assert await consumer.take() is None
+            async with member(group, tmp_path) as next_one:
+                await until(lambda: len(next_one.queues) == 4)
 
     run(story())
 

@@ -1,7 +1,9 @@
 """Offsets of a broadcasting consumer: Java's file, and what is left of it after each way to end."""
 
 import asyncio
+import fcntl
 import logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -175,6 +177,45 @@ def test_a_second_consumer_with_the_same_file_is_refused_until_the_first_one_end
         await first.close()
         await second.load()
         await second.close()
+
+    asyncio.run(story())
+
+
+def test_a_load_that_is_given_up_holds_the_file_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, go_on, locked = fcntl.flock, threading.Event(), threading.Event()
+
+    def late(fd: int, operation: int) -> None:
+        go_on.wait(20)
+        flock(fd, operation)
+        locked.set()
+
+    async def story() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("fcntl.flock", late)
+            loading = asyncio.create_task(store_in(tmp_path).load())
+            await asyncio.sleep(0)
+            loading.cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await loading
+            assert await asyncio.to_thread(locked.wait, 20)
+        assert await kept(tmp_path) == [None, None, None]
+
+    asyncio.run(story())
+
+
+def test_a_second_load_is_refused_and_the_first_one_goes_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = store_in(tmp_path)
+        await store.load()
+        with pytest.raises(LocalOffsetsError):
+            await store.load()
+        await store.commit({QUEUES[0]: 1})
+        await store.close()
+        assert await kept(tmp_path) == [1, None, None]
 
     asyncio.run(story())
 

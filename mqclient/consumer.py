@@ -61,7 +61,8 @@ class PushConsumer:
         """`subscriptions`: topic to expression, `*` or `TagA || TagB`; every member of a group must have the same.
 
         `instance_name` tells apart the broadcasting members of a group on one machine, whose offsets go by it from run
-        to run. Raises ValueError for a name or an expression that is none.
+        to run. Raises ValueError for a name or an expression that is none, LocalOffsetsError for a broadcasting member
+        without a home directory and without `local_offset_store_dir`.
         """
         if (fault := group_fault(group)) is not None:
             raise ValueError(fault)
@@ -124,7 +125,7 @@ class PushConsumer:
     async def start(self) -> None:
         """Joins the group. Topics that do not exist yet are looked for again with each rebalance.
 
-        Raises LocalOffsetsError if a broadcasting member's offsets cannot be read.
+        Raises LocalOffsetsError if a broadcasting member's offsets cannot be read, or could not be kept.
         """
         await self._offset_store.load()
         try:

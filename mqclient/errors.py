@@ -41,7 +41,7 @@ class ClientClosedError(MQClientError):
 
 
 class LocalOffsetsError(MQClientError):
-    """The offsets file of a broadcasting consumer cannot be read, or another consumer uses it."""
+    """The offsets file of a broadcasting consumer cannot be read or written, or another consumer uses it."""
 
 
 class BrokerResponseError(MQClientError):

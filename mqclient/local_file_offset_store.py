@@ -45,7 +45,8 @@ class LocalFileOffsetStore:
     """
 
     def __init__(self, directory: Path | None, client_id: str, group: str) -> None:
-        self.path = (directory or Path.home() / DEFAULT_DIRECTORY) / client_id / group / "offsets.json"
+        """Raises LocalOffsetsError where no directory is named and the user has no home."""
+        self.path = (directory or _default_directory()) / client_id / group / "offsets.json"
         self._backup = self.path.with_name("offsets.json.bak")
         self._temporary = self.path.with_name("offsets.json.tmp")
         self._table: dict[MessageQueue, int] = {}
@@ -55,7 +56,9 @@ class LocalFileOffsetStore:
         self._writing = threading.Lock()
 
     async def load(self) -> None:
-        """Raises LocalOffsetsError: another consumer has the file, or neither it nor its backup can be read."""
+        """Raises LocalOffsetsError: another consumer has the file, neither it nor its backup can be read, or nothing
+        can be written there.
+        """
         loading = asyncio.ensure_future(asyncio.to_thread(self._load))
         try:
             await asyncio.shield(loading)
@@ -91,6 +94,8 @@ class LocalFileOffsetStore:
             directory_fd = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
             # On the directory, as the files in it are replaced.
             fcntl.flock(directory_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.access(self.path.parent, os.W_OK | os.X_OK):
+                raise PermissionError("nothing can be written there")
             self._read_files()
             self._directory_fd, directory_fd = directory_fd, -1
         except BlockingIOError:
@@ -98,7 +103,9 @@ class LocalFileOffsetStore:
                 f"{self.path} belongs to another broadcasting consumer that runs here: give each its own instance_name"
             ) from None
         except OSError as error:
-            raise LocalOffsetsError(f"{self.path}: {error}") from error
+            raise LocalOffsetsError(
+                f"{self.path}: {error}; local_offset_store_dir names another directory"
+            ) from error
         finally:
             if directory_fd >= 0:
                 os.close(directory_fd)
@@ -147,6 +154,15 @@ class LocalFileOffsetStore:
             if self._directory_fd >= 0:
                 os.close(self._directory_fd)
                 self._directory_fd = -1
+
+
+def _default_directory() -> Path:
+    try:
+        return Path.home() / DEFAULT_DIRECTORY
+    except RuntimeError as error:
+        raise LocalOffsetsError(
+            f"no place for offsets: {error} Name one with local_offset_store_dir"
+        ) from error
 
 
 def _decode(data: bytes) -> dict[MessageQueue, int]:

@@ -220,10 +220,32 @@ def test_a_second_load_is_refused_and_the_first_one_goes_on(tmp_path: Path) -> N
     asyncio.run(story())
 
 
-def test_a_directory_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_an_error_that_names_it_and_the_way_out(tmp_path: Path) -> None:
     (tmp_path / CLIENT_ID).write_text("a file")
-    with pytest.raises(LocalOffsetsError, match=CLIENT_ID):
+    with pytest.raises(LocalOffsetsError, match=f"{CLIENT_ID}.*local_offset_store_dir"):
         asyncio.run(kept(tmp_path))
+
+
+def test_where_nothing_can_be_written_nothing_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets that cannot be kept would only show after the next start, as messages that come again."""
+    (group_directory(tmp_path) / "offsets.json").write_bytes(recorded("5.5.0"))
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(LocalOffsetsError, match="local_offset_store_dir"):
+        asyncio.run(kept(tmp_path))
+    monkeypatch.undo()
+    assert asyncio.run(kept(tmp_path)) == RECORDED_OFFSETS
+
+
+def test_a_user_without_a_home_directory_is_told_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    with pytest.raises(LocalOffsetsError, match="local_offset_store_dir"):
+        LocalFileOffsetStore(None, CLIENT_ID, "g")
 
 
 @pytest.mark.slow

@@ -197,6 +197,7 @@ def test_offsets_are_kept_while_it_reads(tmp_path: Path) -> None:
         async with FakeGroup() as group, member(group, tmp_path) as consumer:
             await send(group, "a")
             assert await read(consumer, 1) == ["a"]
+            await until(lambda: len(consumer.queues) == 4)
             await consumer.commit()
             text = file_text(tmp_path)
             assert (text.count("}:1"), text.count("}:0")) == (1, 3)

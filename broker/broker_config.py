@@ -27,6 +27,7 @@ from remoting.configuration import (
     words,
 )
 from store.errors import StoreConfigError
+from store.layout.index_file import HASH_SLOT_COUNT, INDEX_COUNT_MAX, IndexFileShape
 from store.state.table_configs import PERM_READ, PERM_WRITE
 from store.store_config import MESSAGE_DELAY_LEVEL, parse_delay_levels
 
@@ -94,6 +95,8 @@ class MessageStoreConfig:
     store_path_root_dir: str
     mapped_file_size_commit_log: int = 1024 * 1024 * 1024
     mapped_file_size_consume_queue: int = 6_000_000
+    max_hash_slot_num: int = HASH_SLOT_COUNT
+    max_index_num: int = INDEX_COUNT_MAX
     # RocketMQ acks from page cache by default; an ack of a replicated log that a power cut can undo is none.
     flush_disk_type: FlushDiskType = FlushDiskType.SYNC_FLUSH
     flush_interval_commit_log_ms: int = 500
@@ -116,6 +119,10 @@ class MessageStoreConfig:
     def __post_init__(self) -> None:
         if self.mapped_file_size_consume_queue % 20:
             raise ConfigError("mappedFileSizeConsumeQueue must be a multiple of 20, the size of a unit")
+        try:
+            IndexFileShape(self.max_hash_slot_num, self.max_index_num)
+        except StoreConfigError as error:
+            raise ConfigError(str(error)) from None
         if self.mapped_file_size_commit_log % _PAGE_SIZE:
             raise ConfigError(f"mapedFileSizeCommitLog must be a multiple of {_PAGE_SIZE}")
 
@@ -277,6 +284,8 @@ STORE_SETTINGS: Mapping[str, Setting] = {
     "mappedFileSizeCommitLog": whole_number("mapped_file_size_commit_log", 1 << 16, 1 << 40, "bytes"),
     "mapedFileSizeConsumeQueue": whole_number("mapped_file_size_consume_queue", 20, 1 << 40, "bytes"),
     "mappedFileSizeConsumeQueue": whole_number("mapped_file_size_consume_queue", 20, 1 << 40, "bytes"),
+    "maxHashSlotNum": whole_number("max_hash_slot_num", 1, _INT_MAX, "slots"),
+    "maxIndexNum": whole_number("max_index_num", 2, _INT_MAX, "index numbers"),
     "flushDiskType": one_of("flush_disk_type", {item.value: item for item in FlushDiskType}),
     "flushIntervalCommitLog": whole_number("flush_interval_commit_log_ms", 1, _INT_MAX, "ms"),
     "flushCommitLogLeastPages": whole_number("flush_commit_log_least_pages", 0, _INT_MAX, "pages"),

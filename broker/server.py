@@ -37,6 +37,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.server import RemotingServer
 from store.errors import StoreError
+from store.layout.index_file import IndexFileShape
 from store.message_store import MessageStore
 from store.store_config import StoreConfig, parse_delay_levels
 
@@ -355,6 +356,7 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         store_host=pack_host(config.broker_addr),
         mapped_file_size_commit_log=store.mapped_file_size_commit_log,
         mapped_file_size_consume_queue=store.mapped_file_size_consume_queue,
+        index_file_shape=IndexFileShape(store.max_hash_slot_num, store.max_index_num),
         max_message_size=store.max_message_size,
         flush_interval_consume_queue_ms=store.flush_interval_consume_queue_ms,
         flush_consume_queue_least_pages=store.flush_consume_queue_least_pages,

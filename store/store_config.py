@@ -8,6 +8,7 @@ from typing import Final
 
 from store.errors import StoreConfigError
 from store.layout.consume_queue_unit import CQ_FILE_UNITS, CQ_UNIT_SIZE
+from store.layout.index_file import IndexFileShape
 
 _S: Final = 1000
 _M: Final = 60 * _S
@@ -53,6 +54,8 @@ class StoreConfig:
     )  # the ledger's data files: bounds a state record, paces full states
     mapped_file_size_consume_queue: int = CQ_FILE_UNITS * CQ_UNIT_SIZE
     max_message_size: int = 4 << 20  # of a body
+    # Another one than that of the files that are there has all of them built anew.
+    index_file_shape: IndexFileShape = field(default_factory=IndexFileShape)
 
     flush_interval_consume_queue_ms: int = 1000
     flush_consume_queue_least_pages: int = 2

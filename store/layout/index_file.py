@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from message.tags import java_hash
+from store.errors import StoreConfigError
 
 INDEX_HEADER: Final = struct.Struct(">qqqqii")
 INDEX_HEADER_SIZE: Final = INDEX_HEADER.size
@@ -21,6 +22,7 @@ INDEX_ENTRY: Final = struct.Struct(
 )  # key hash, phy_offset, seconds after begin_timestamp, entry before
 INDEX_ENTRY_SIZE: Final = INDEX_ENTRY.size
 HASH_SLOT_COUNT: Final = 5_000_000  # of a file, unless the conf says otherwise
+_FILE_SIZE_MAX: Final = 2**31 - 1
 INDEX_COUNT_MAX: Final = 20_000_000  # likewise; a file is full when index_count reaches it
 
 
@@ -45,6 +47,35 @@ class IndexHeader:
 
 
 EMPTY_INDEX_HEADER: Final = IndexHeader(0, 0, 0, 0, 0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFileShape:
+    """RocketMQ's maxHashSlotNum and maxIndexNum: the same for all files of a store, which do not say it themselves."""
+
+    slot_count: int = HASH_SLOT_COUNT
+    index_count_max: int = INDEX_COUNT_MAX  # one more than entries, for there is no entry 0
+
+    def __post_init__(self) -> None:
+        """Raises StoreConfigError."""
+        said = f"maxHashSlotNum={self.slot_count}, maxIndexNum={self.index_count_max}"
+        if self.slot_count < 1 or self.index_count_max < 2:
+            raise StoreConfigError(
+                f"{said}: at least 1 slot and 2 numbers are needed, of which the first is never used"
+            )
+        if self.file_size > _FILE_SIZE_MAX:
+            raise StoreConfigError(
+                f"{said} makes IndexFiles of {self.file_size} bytes; allowed are {_FILE_SIZE_MAX}, which Java can count"
+            )
+
+    @property
+    def file_size(self) -> int:
+        return index_file_size(self.slot_count, self.index_count_max)
+
+    @property
+    def slots_end(self) -> int:
+        """Byte offset behind the last slot."""
+        return INDEX_HEADER_SIZE + HASH_SLOT_SIZE * self.slot_count
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ def test_peers_can_be_dialled_elsewhere() -> None:
         ("enableControllerMode=true", "controller mode is not supported"),
         ("flushDiskType=FAST", "must be one of SYNC_FLUSH, ASYNC_FLUSH"),
         ("mappedFileSizeConsumeQueue=6000001", "multiple of 20"),
+        ("maxIndexNum=200000000", "makes IndexFiles of 4020000040 bytes"),
         ("pyDLedgerPeerDial=n9=127.0.0.1:1", "pyDLedgerPeerDial names n9"),
         ("dLegerPeers=n0:127.0.0.1", "dLegerPeers="),
         ("mapedFileSizeCommitLog=1000000", "multiple of 4096"),

@@ -1,0 +1,284 @@
+"""Keys on their way into IndexFiles: as they wait in memory, and the job that writes them, in another thread.
+
+The order of its steps is what a start after a crash relies on: entries are on disk before a slot points at them, and
+both before the mark counts them. So slots can always be led back to where the mark was (roll_back).
+"""
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from disk.disk import Disk, File
+from store.key_index_file import (
+    SLOT_RUN_SIZE,
+    IndexFile,
+    delete_index_files,
+    index_file_names,
+    next_file_name,
+    read_slots,
+    roll_back,
+    write_slots,
+)
+from store.key_index_mark import KeyIndexMark, KeyIndexMarkFile
+from store.layout.index_file import (
+    EMPTY_INDEX_HEADER,
+    HASH_SLOT_SIZE,
+    INDEX_ENTRY,
+    INDEX_HEADER_SIZE,
+    IndexFileShape,
+    IndexHeader,
+    entry_offset,
+    slot_offset,
+    time_diff,
+)
+
+_PAGE_SIZE: Final = 4096
+# Between two pauses, too: about 0.5 ms for which the event loop's thread does not get the interpreter.
+_ENTRIES_PER_WRITE: Final = 1024
+
+
+# Called in the job's thread after each 0.5 ms of its computing, lest the event loop's thread wait 5 ms for the
+# interpreter. A short system call does not let it have that: it wakes too late to take it.
+Pause = Callable[[], None]
+
+
+class PendingKeys:
+    """Keys in log order, three columns: 20 bytes per key."""
+
+    __slots__ = ("key_hashes", "phy_offsets", "store_timestamps")
+
+    def __init__(self) -> None:
+        self.key_hashes = array("i")
+        self.phy_offsets = array("q")
+        self.store_timestamps = array("q")  # ms
+
+    def __len__(self) -> int:
+        return len(self.key_hashes)
+
+    def extend(
+        self, key_hashes: Sequence[int], phy_offsets: Sequence[int], store_timestamps: Sequence[int]
+    ) -> None:
+        self.key_hashes.extend(key_hashes)
+        self.phy_offsets.extend(phy_offsets)
+        self.store_timestamps.extend(store_timestamps)
+
+    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Physical offsets, newest first."""
+        found: list[int] = []
+        at = -1
+        for _ in range(self.key_hashes.count(key_hash)):
+            at = self.key_hashes.index(key_hash, at + 1)
+            if begin_ms <= self.store_timestamps[at] <= end_ms:
+                found.append(self.phy_offsets[at])
+        found.reverse()
+        return found
+
+
+class KeyIndexFlushJob:
+    """Fulfils DiskJob. Nothing of it counts until the mark is written, which is its last step."""
+
+    __slots__ = (
+        "_covered_pos",
+        "_directory",
+        "_disk",
+        "_first_new_name",
+        "_keys",
+        "_last_phy_offset",
+        "_leftovers",
+        "_mark_file",
+        "_newest",
+        "_newest_file",
+        "_pause",
+        "_shape",
+        "mark",
+        "written",
+    )
+    kind = "flush-key-index"
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        shape: IndexFileShape,
+        mark_file: KeyIndexMarkFile,
+        mark: KeyIndexMark,
+        newest: IndexFile | None,
+        keys: PendingKeys,
+        covered_pos: int,
+        last_phy_offset: int,
+        *,
+        first_new_name: str,
+        leftovers: bool,
+        pause: Pause,
+    ) -> None:
+        """`mark`: as it is. `leftovers`: of a flush that failed, to be taken away first."""
+        self.mark = mark  # the new one, once run() has ended
+        self.written: dict[str, IndexHeader] = {}  # of files with new entries, oldest first
+        self._disk = disk
+        self._directory = directory
+        self._shape = shape
+        self._mark_file = mark_file
+        self._newest = newest
+        self._newest_file = newest.mapped_file.hold() if newest is not None else None
+        self._keys = keys
+        self._covered_pos = covered_pos
+        self._last_phy_offset = last_phy_offset
+        self._first_new_name = first_new_name
+        self._leftovers = leftovers
+        self._pause = pause
+
+    def run(self) -> None:
+        if self._leftovers:
+            self._take_leftovers_away()
+        name, header = self.mark.file_name, self.mark.header
+        done = 0
+        if self._newest_file is not None:
+            done = self._write_part(self._newest_file, name, header, done)
+        new_name = self._first_new_name
+        while done < len(self._keys):
+            done = self._write_new_file(new_name, done)
+            new_name = next_file_name(new_name)
+        if self.written:
+            name, header = list(self.written.items())[-1]
+        if name != self.mark.file_name:
+            self._disk.sync_directory(self._directory)
+        mark = KeyIndexMark(name, header, self._covered_pos, self._last_phy_offset)
+        self._mark_file.write(mark)
+        self.mark = mark
+
+    def settle(self) -> None:
+        """In the store's thread, once run() has ended: lets the file go."""
+        if self._newest is not None:
+            self._newest.mapped_file.release()
+
+    def _take_leftovers_away(self) -> None:
+        # The mark of that flush may be on disk although writing it failed: it must not outlive what it speaks of.
+        self._mark_file.write(self.mark)
+        names = index_file_names(self._disk, self._directory)
+        newer = [name for name in names if name > self.mark.file_name]
+        delete_index_files(self._disk, self._directory, newer)
+        if self._newest_file is not None:
+            roll_back(self._newest_file, self._shape, self.mark.header)
+
+    def _write_new_file(self, name: str, done: int) -> int:
+        self._disk.make_directory(self._directory)
+        file = self._disk.open(f"{self._directory}/{name}", create=True)
+        try:
+            # A file of that name is what a crash has left of another life of the index.
+            file.truncate(0)
+            file.truncate(self._shape.file_size)
+            return self._write_part(file, name, EMPTY_INDEX_HEADER, done)
+        finally:
+            file.close()
+
+    def _write_part(self, file: File, name: str, header: IndexHeader, start: int) -> int:
+        """As many keys from `start` on as there is room for. Returns where it ended."""
+        end = min(len(self._keys), start + self._shape.index_count_max - header.index_count)
+        if end > start:
+            self.written[name] = append_entries(
+                file, self._shape, header, self._keys, start, end, self._pause
+            )
+        return end
+
+
+def append_entries(
+    file: File,
+    shape: IndexFileShape,
+    header: IndexHeader,
+    keys: PendingKeys,
+    start: int,
+    end: int,
+    pause: Pause,
+) -> IndexHeader:
+    """Writes keys [start, end), for which there must be room, and syncs them. Returns the new header."""
+    first_number, last = header.index_count, end - 1
+    if first_number <= 1:
+        header = IndexHeader(keys.store_timestamps[start], 0, keys.phy_offsets[start], 0, 0, 1)
+
+    slots = _WantedSlots(shape, islice(keys.key_hashes, start, end), end - start, pause)
+    previous = slots.previous(file, first_number)
+    for at in range(start, end, _ENTRIES_PER_WRITE):
+        part = slice(at, min(at + _ENTRIES_PER_WRITE, end))
+        entries = map(
+            INDEX_ENTRY.pack,
+            keys.key_hashes[part],
+            keys.phy_offsets[part],
+            [time_diff(timestamp, header.begin_timestamp) for timestamp in keys.store_timestamps[part]],
+            previous[at - start : at - start + _ENTRIES_PER_WRITE],
+        )
+        file.pwrite(b"".join(entries), entry_offset(first_number + at - start, shape.slot_count))
+        pause()
+    file.fdatasync()
+
+    slots.write(file, first_number)
+    header = IndexHeader(
+        header.begin_timestamp,
+        keys.store_timestamps[last],
+        header.begin_phy_offset,
+        keys.phy_offsets[last],
+        header.hash_slot_count + previous.count(0),
+        first_number + end - start,
+    )
+    # In one sync with the slots: a start after a crash believes the mark and not the header.
+    file.pwrite(header.pack(), 0)
+    file.fdatasync()
+    return header
+
+
+class _WantedSlots:
+    """The slots of some hashes, by runs of the slot table that are read and written as a whole.
+
+    Hashes are spread evenly. With fewer of them than pages a run is one page, lest unchanged pages are written; with
+    more, each page is written anyhow.
+    """
+
+    def __init__(self, shape: IndexFileShape, hashes: Iterable[int], count: int, pause: Pause) -> None:
+        slot_count = shape.slot_count
+        self._slots_end = shape.slots_end
+        self._pause = pause
+        self._run_size = _PAGE_SIZE if count < shape.slots_end // _PAGE_SIZE else SLOT_RUN_SIZE
+        self._offsets = array("i")  # in the file
+        self._runs: dict[int, array[int]] = {}  # number of the run -> places in `hashes`, in order
+        for place, key_hash in enumerate(hashes):
+            offset = slot_offset(key_hash, slot_count)
+            self._offsets.append(offset)
+            run = self._runs.get(offset // self._run_size)
+            if run is None:
+                run = self._runs[offset // self._run_size] = array("i")
+            run.append(place)
+            if (place + 1) % _ENTRIES_PER_WRITE == 0:
+                pause()
+
+    def previous(self, file: File, first_number: int) -> "array[int]":
+        """What the slots hold as each of the entries from `first_number` on comes."""
+        offsets = self._offsets
+        previous = array("i", bytes(4 * len(offsets)))
+        for start, slots, places in self._sweep(file):
+            for place in places:
+                at = (offsets[place] - start) // HASH_SLOT_SIZE
+                number = slots[at]
+                # What points ahead is damage; Java takes that for an empty slot, too.
+                previous[place] = number if number < first_number + place else 0
+                slots[at] = first_number + place
+        return previous
+
+    def write(self, file: File, first_number: int) -> None:
+        offsets = self._offsets
+        for start, slots, places in self._sweep(file):
+            for place in places:
+                slots[(offsets[place] - start) // HASH_SLOT_SIZE] = first_number + place
+            write_slots(file, start, slots)
+
+    def _sweep(self, file: File) -> "Iterator[tuple[int, array[int], array[int]]]":
+        """Each run's byte offset in the file, its slots, and the places of the hashes that want them."""
+        count = 0
+        for run_number in sorted(self._runs):
+            start = max(run_number * self._run_size, INDEX_HEADER_SIZE)
+            end = min((run_number + 1) * self._run_size, self._slots_end)
+            places = self._runs[run_number]
+            yield start, read_slots(file, start, end), places
+            count += len(places)
+            if count >= _ENTRIES_PER_WRITE:
+                count = 0
+                self._pause()

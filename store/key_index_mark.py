@@ -1,0 +1,86 @@
+"""How far the key index was surely on disk, remembered apart from its files.
+
+Their headers cannot say it: a crash may leave a header of after a flush with slots of before, or the other way round.
+"""
+
+from dataclasses import asdict, dataclass
+
+import orjson
+
+from disk.disk import Disk
+from disk.slots import Slots, SlotsUnreadableError
+from store.layout.index_file import EMPTY_INDEX_HEADER, IndexHeader
+
+
+@dataclass(frozen=True, slots=True)
+class KeyIndexMark:
+    """All IndexFiles before `file_name` are full and on disk, and so is this one up to what `header` says."""
+
+    file_name: str = ""  # of the newest file; empty: there is none
+    header: IndexHeader = EMPTY_INDEX_HEADER  # of that file
+    covered_pos: int = 0  # all keys of records before this position of the log are in the files
+    # Keys of the record at this physical offset, and of all before it, are in the files: once is enough.
+    last_phy_offset: int = -1
+
+    def pack(self) -> bytes:
+        return orjson.dumps(asdict(self))
+
+
+def unpack_key_index_mark(payload: bytes) -> KeyIndexMark:
+    """Of a slot's payload."""
+    fields = orjson.loads(payload)
+    header = fields.pop("header")
+    return KeyIndexMark(**fields, header=IndexHeader(**header))
+
+
+class KeyIndexMarkFile:
+    """Two slots on disk. Written by one job at a time; a write that failed may be tried again."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        """An unreadable file is deleted, as if there had never been one; `unreadable` then says why."""
+        self.path = path
+        self._directory = path.rpartition("/")[0]
+        self.unreadable: str | None = None
+        self._disk = disk
+        self._slots = self._read()
+        self._has_failed = False
+
+    @property
+    def mark(self) -> KeyIndexMark | None:
+        payload = self._slots.payload
+        return unpack_key_index_mark(payload) if payload is not None else None
+
+    def write(self, mark: KeyIndexMark) -> None:
+        """Blocks on a sync. Raises DiskError."""
+        self._disk.make_directory(self._directory)
+        if self._has_failed:
+            # Slots know no more what is on disk: what they read they write once more before they go on.
+            self._slots.close()
+            self._slots = self._read()
+        self._has_failed = True
+        self._slots.write(mark.pack())
+        self._has_failed = False
+
+    def make_durable(self) -> None:
+        """After a crash: what was read may never have reached the disk, nor may the file's name. Raises DiskError."""
+        if self._slots.payload is not None:
+            self._slots.make_durable()
+            self._disk.sync_directory(self._directory)
+
+    def delete(self) -> None:
+        """Raises DiskError."""
+        self._slots.close()
+        if self._disk.exists(self.path):
+            self._disk.unlink(self.path)
+        self._slots = self._read()
+
+    def close(self) -> None:
+        self._slots.close()
+
+    def _read(self) -> Slots:
+        try:
+            return Slots(self._disk, self.path)
+        except SlotsUnreadableError as error:
+            self.unreadable = str(error)
+            self._disk.unlink(self.path)
+            return Slots(self._disk, self.path)

@@ -1,0 +1,130 @@
+"""What a start finds of the key index: our own files as the mark says, or those of a broker of Java's.
+
+IndexFiles are derived from the log. What cannot be right is deleted, with all that is newer, and the log is read again
+from where the rest ends.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from disk.disk import Disk
+from disk.mapped_file import DescriptorCache
+from store.key_index_file import (
+    IndexFile,
+    IndexFileDamagedError,
+    delete_index_files,
+    fault_of_file,
+    index_file_names,
+    roll_back,
+)
+from store.key_index_mark import KeyIndexMark
+from store.layout.index_file import (
+    EMPTY_INDEX_HEADER,
+    INDEX_HEADER_SIZE,
+    IndexFileShape,
+    IndexHeader,
+    parse_index_header,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredKeyIndex:
+    index_files: list[IndexFile]  # oldest first
+    mark: KeyIndexMark  # what is true of them
+
+
+def recover_key_index(
+    descriptors: DescriptorCache,
+    directory: str,
+    shape: IndexFileShape,
+    mark: KeyIndexMark | None,
+    *,
+    stopped_cleanly: bool,
+) -> RecoveredKeyIndex:
+    """Blocks. Raises DiskError."""
+    disk = descriptors.disk
+    names = index_file_names(disk, directory)
+    headers = {name: _read_header(disk, f"{directory}/{name}") for name in names}
+    if mark is None and not stopped_cleanly:
+        if names:
+            log.warning(
+                "the broker did not stop cleanly and no mark says what is in the key index: built anew"
+            )
+            delete_index_files(disk, directory, names)
+        return RecoveredKeyIndex([], KeyIndexMark())
+    newest = names[-1] if names else ""
+    if mark is not None and stopped_cleanly and (newest, headers.get(newest)) != _place_of(mark):
+        # A broker of Java's has run since, and says in the files how far it came.
+        log.info("IndexFiles were written by another broker since the last stop of this one")
+        mark = None
+    if mark is not None:
+        delete_index_files(disk, directory, [name for name in names if name > mark.file_name])
+        names = [name for name in names if name <= mark.file_name]
+        if mark.file_name in headers:
+            headers[mark.file_name] = mark.header
+    elif names and headers[newest].index_count <= 1:
+        delete_index_files(disk, directory, [names.pop()])  # Java made it ahead: nothing is in it
+
+    index_files: list[IndexFile] = []
+    is_whole = True
+    for at, name in enumerate(names):
+        index_file = IndexFile(descriptors, directory, name, shape, headers[name])
+        fault = _fault_of(index_file, index_files[-1] if index_files else None)
+        if fault is None and mark is not None and name == mark.file_name and not stopped_cleanly:
+            fault = _rolled_back(index_file)
+        if fault is not None:
+            log.warning(
+                "IndexFile cannot be right, built anew from the log, with %d newer ones path=%s fault: %s",
+                len(names) - at - 1, index_file.mapped_file.path, fault,
+            )  # fmt: skip
+            index_file.delete()
+            delete_index_files(disk, directory, names[at:])
+            is_whole = False
+            break
+        index_files.append(index_file)
+    found = index_files[-1] if index_files else None
+    if mark is not None and mark.file_name == (found.name if found is not None else ""):
+        return RecoveredKeyIndex(index_files, mark)
+    return RecoveredKeyIndex(index_files, _mark_of(found, is_whole=is_whole and mark is None))
+
+
+def _mark_of(newest: IndexFile | None, *, is_whole: bool) -> KeyIndexMark:
+    if newest is None:
+        return KeyIndexMark()
+    end = newest.header.end_phy_offset
+    # The last message's keys may go on in the next file, which is gone.
+    return KeyIndexMark(newest.name, newest.header, end, end if is_whole else end - 1)
+
+
+def _place_of(mark: KeyIndexMark) -> tuple[str, IndexHeader | None]:
+    return mark.file_name, mark.header if mark.file_name else None
+
+
+def _fault_of(index_file: IndexFile, before: IndexFile | None) -> str | None:
+    header = index_file.header
+    fault = fault_of_file(index_file.mapped_file.file(), index_file.shape, header)
+    if fault is None and before is not None and header.begin_phy_offset < before.header.end_phy_offset:
+        return (
+            f"its header begins at physical offset {header.begin_phy_offset}, "
+            f"the file before ends at {before.header.end_phy_offset}"
+        )
+    return fault
+
+
+def _rolled_back(index_file: IndexFile) -> str | None:
+    try:
+        roll_back(index_file.mapped_file.file(), index_file.shape, index_file.header)
+    except IndexFileDamagedError as error:
+        return error.strerror
+    return None
+
+
+def _read_header(disk: Disk, path: str) -> IndexHeader:
+    file = disk.open(path, read_only=True)
+    try:
+        data = file.pread(INDEX_HEADER_SIZE, 0)
+    finally:
+        file.close()
+    return parse_index_header(data) if len(data) == INDEX_HEADER_SIZE else EMPTY_INDEX_HEADER

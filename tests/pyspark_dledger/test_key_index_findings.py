@@ -9,17 +9,21 @@ from random import Random
 import pytest
 from derived_store import cut_out, derived_findings, entries_of, facts_of
 
+from disk.mapped_file import DescriptorCache
+from disk.real_disk import RealDisk
 from message.decoder import decode_message
 from pyspark_dledger.derived import DerivedUnit, check
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.key_index_check import plan_key_index
 from pyspark_dledger.replica import Replica, open_replica
+from store.key_index import KeyIndex
 from store.layout.index_file import (
     HASH_SLOT,
     HASH_SLOT_SIZE,
     INDEX_ENTRY,
     INDEX_ENTRY_SIZE,
     INDEX_HEADER_SIZE,
+    IndexFileShape,
     IndexHeader,
     entry_offset,
     index_file_size,
@@ -106,6 +110,37 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> IndexedStore:
 
 def test_java_s_file_is_made_again_from_its_keys(store: IndexedStore) -> None:
     assert made_file(store.keys(), store.times()) == store.content
+    assert store.findings() == []
+
+
+@pytest.mark.parametrize("batch", [1000, 100])
+def test_a_file_of_ours_is_as_sound_as_java_s(store: IndexedStore, tmp_path: Path, batch: int) -> None:
+    keys, times = store.keys(), store.times()
+    java_s = bytes(store.content)
+    store.path.unlink()
+    shape = IndexFileShape(SLOTS, 4 * SLOTS)
+    index = KeyIndex(DescriptorCache(RealDisk()), str(store.path.parent), str(tmp_path / "mark"), shape)
+    index.open(stopped_cleanly=True)
+    last = 0
+    for end in range(1, len(keys) + 1):
+        is_whole = end == len(keys) or keys[end][1] != keys[end - 1][1]
+        if is_whole and (end - last >= batch or end == len(keys)):
+            part = keys[last:end]
+            index.put(
+                [key_hash for key_hash, _ in part],
+                [phy_offset for _, phy_offset in part],
+                [times[phy_offset] for _, phy_offset in part],
+                part[-1][1] + 1,
+            )
+            job = index.flush(times[keys[0][1]])
+            assert job is not None
+            job.run()
+            index.job_done(job, succeeded=True)
+            last = end
+    index.close()
+    [store.path] = (store.root / "index").iterdir()
+    store.content[:] = store.path.read_bytes()
+    assert store.content == java_s
     assert store.findings() == []
 
 

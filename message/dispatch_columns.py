@@ -35,6 +35,7 @@ class DispatchColumns:
     tags_codes: list[int] = field(default_factory=list)
     store_timestamps: list[int] = field(default_factory=list)  # ms
     sys_flags: list[int] = field(default_factory=list)
+    properties: list[bytes] = field(default_factory=list)  # encoded
 
     def __len__(self) -> int:
         return len(self.topics)
@@ -56,7 +57,7 @@ def scan_records(
     """
     data = buffer if isinstance(buffer, bytes) else bytes(buffer)
     end = len(data)
-    rows: list[tuple[bytes, int, int, int, int, int, int, int]] = []
+    rows: list[tuple[bytes, int, int, int, int, int, int, int, bytes]] = []
     add_row = rows.append
     read_head, hash_tags = _HEAD.unpack_from, tags_code_of_bytes
     for entry_offset in offsets:
@@ -94,7 +95,9 @@ def scan_records(
             code = 0
         if topic == _SCHEDULE_TOPIC and delay_levels:
             code = _delivery_time(properties, store_timestamp, delay_levels, code)
-        add_row((topic, queue_id, queue_offset, phy_offset, size, code, store_timestamp, sys_flag))
+        add_row(
+            (topic, queue_id, queue_offset, phy_offset, size, code, store_timestamp, sys_flag, properties)
+        )
     if not rows:
         return DispatchColumns()
     return DispatchColumns(*map(list, zip(*rows, strict=True)))

@@ -1,0 +1,89 @@
+"""What the key index needs of stored records: a hash for the unique key and for each of the words in KEYS."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import mul
+from typing import Final
+
+from message.dispatch_columns import DispatchColumns
+from message.properties import find_property
+from message.sys_flag import TRANSACTION_ROLLBACK_TYPE
+from message.tags import java_hash
+
+_MASK: Final = 0xFFFF_FFFF
+_POWERS_COUNT: Final = 256
+_POWERS: Final = [pow(31, exponent, 1 << 32) for exponent in range(_POWERS_COUNT - 1, -1, -1)]
+# A client's unique key is 20 digits that name its process and 12 that change from message to message.
+_PROCESS_DIGITS: Final = 20
+
+
+@dataclass(slots=True)
+class KeyColumns:
+    """One row per key, in log order; a message has as many rows as it has keys. The columns have one length."""
+
+    key_hashes: list[int] = field(default_factory=list)  # 0..INT_MAX
+    phy_offsets: list[int] = field(default_factory=list)
+    store_timestamps: list[int] = field(default_factory=list)  # ms
+
+    def __len__(self) -> int:
+        return len(self.key_hashes)
+
+
+def key_hash(topic: bytes, key: bytes) -> int:
+    """Where RocketMQ's IndexFile has a key of a topic: abs(Java's hashCode of `topic#key`); the one hash that has no
+    absolute value counts as 0.
+    """
+    length = len(key)
+    if length >= _POWERS_COUNT or not key.isascii():
+        value = java_hash(f"{topic.decode('utf-8', 'replace')}#{key.decode('utf-8', 'replace')}") & _MASK
+    elif length > _PROCESS_DIGITS:
+        begin = _begin_hash(topic, key[:_PROCESS_DIGITS]) * _POWERS[_PROCESS_DIGITS - length - 1]
+        value = begin + sum(map(mul, key[_PROCESS_DIGITS:], _POWERS[_PROCESS_DIGITS - length :])) & _MASK
+    else:
+        begin = _begin_hash(topic, b"") * _POWERS[-length - 1]
+        value = begin + sum(map(mul, key, _POWERS[-length:])) & _MASK if length else begin & _MASK
+    if value & 0x8000_0000:
+        return 0x1_0000_0000 - value & 0x7FFF_FFFF
+    return value
+
+
+@lru_cache(maxsize=4096)
+def _begin_hash(topic: bytes, begin: bytes) -> int:
+    """Java's hashCode of `topic#begin`, unsigned."""
+    return java_hash(f"{topic.decode('utf-8', 'replace')}#{begin.decode('ascii')}") & _MASK
+
+
+def scan_keys(columns: DispatchColumns) -> KeyColumns:
+    """The rows of records in the order in which RocketMQ indexes them: the unique key, then the words of KEYS. Records
+    of a transaction that was rolled back have none.
+    """
+    keys = KeyColumns()
+    add_hash, add_offset, add_time = (
+        keys.key_hashes.append,
+        keys.phy_offsets.append,
+        keys.store_timestamps.append,
+    )
+    for topic, properties, phy_offset, store_timestamp, sys_flag in zip(
+        columns.topics,
+        columns.properties,
+        columns.phy_offsets,
+        columns.store_timestamps,
+        columns.sys_flags,
+        strict=True,
+    ):
+        if sys_flag & TRANSACTION_ROLLBACK_TYPE == TRANSACTION_ROLLBACK_TYPE:
+            continue
+        for key in keys_of(properties):
+            add_hash(key_hash(topic, key))
+            add_offset(phy_offset)
+            add_time(store_timestamp)
+    return keys
+
+
+def keys_of(properties: bytes) -> Sequence[bytes]:
+    """The unique key and the words of KEYS of encoded properties."""
+    unique_key = find_property(properties, b"UNIQ_KEY")
+    words = find_property(properties, b"KEYS")
+    found = [] if words is None else [word for word in words.split(b" ") if word]
+    return found if unique_key is None else [unique_key, *found]

@@ -1,4 +1,4 @@
-"""Queue bounds and units, single messages, topics and groups by hand, whole tables: what tools and clients ask of a
+"""Queue bounds and units, topics and groups by hand, whole tables: what tools and clients ask of a
 broker besides sending and pulling.
 
 Look-ups are answered by every member; what changes a table goes through the log and is answered when applied.
@@ -51,7 +51,6 @@ class AdminBrokerProcessor:
             RequestCode.GET_MIN_OFFSET: self._get_min_offset,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search_offset,
             RequestCode.GET_EARLIEST_MSG_STORETIME: self._get_earliest_store_time,
-            RequestCode.VIEW_MESSAGE_BY_ID: self._view_message,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self._delete_expired_commit_log,
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._update_topic,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._update_topic_list,
@@ -109,20 +108,6 @@ class AdminBrokerProcessor:
         offset = self._store.min_offset(header.topic, header.queue_id)
         timestamp = self._store.store_timestamp(header.topic, header.queue_id, offset)
         answers.add(command, ext_fields={"timestamp": str(timestamp)})
-
-    def _view_message(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        header = headers.decode(headers.ViewMessageRequestHeader, command.ext_fields)
-        record = self._store.look_message_by_offset(header.offset)
-        if record is None:
-            answers.add(
-                command,
-                ResponseCode.SYSTEM_ERROR,
-                f"can not find message by the offset, {header.offset}",
-            )
-        else:
-            answers.add(command, body=record)
 
     def _query_consume_queue(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int

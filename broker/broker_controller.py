@@ -24,6 +24,7 @@ from broker.consumer_manager import ConsumerManager
 from broker.offset_admin_processor import OffsetAdminProcessor
 from broker.producer_manager import ProducerManager
 from broker.pull_message_processor import PullMessageProcessor
+from broker.query_message_processor import QueryMessageProcessor
 from broker.rebalance_lock_manager import RebalanceLockManager
 from broker.registration import Registration
 from broker.request_handler import BrokerRequestHandler
@@ -75,6 +76,7 @@ class BrokerController:
         admin = AdminBrokerProcessor(config, store, self.topics, self.groups, self.stats)
         client_admin = ClientAdminProcessor(store, self.consumers, self.producers, self.client_requests)
         self._consume_stats = ConsumeStatsProcessor(config, store, self.topics, self.consumers, self.stats)
+        self._queries = QueryMessageProcessor(store)
         self._offset_admin = OffsetAdminProcessor(
             config,
             store,
@@ -95,6 +97,7 @@ class BrokerController:
             admin,
             client_admin,
             self._consume_stats,
+            self._queries,
             self._offset_admin,
             self._info,
         ):
@@ -116,6 +119,7 @@ class BrokerController:
         self.hold_service.tick(now_ms)
         self.client_requests.tick(now_ms)
         self._consume_stats.tick()
+        self._queries.tick(now_ms)
         if self._store.serving:
             self.stats.tick(now_ms)
         if now_ms < self._next_scan_ms:

@@ -76,7 +76,7 @@ class Broker:
         disk = RealDisk()
         disk.make_directory(config.store.store_path_root_dir)
         self._lock = StoreLock(config.store.store_path_root_dir)
-        self._store = MessageStore(store_config(config), disk, self, local_hour)
+        self._store = MessageStore(store_config(config), disk, self, local_hour, short_pause)
         self._dledger = DLedgerServer(
             dledger_config(config),
             disk,
@@ -371,6 +371,10 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         delete_when=parse_hours(store.delete_when),
         disk_max_used_space_ratio=store.disk_max_used_space_ratio,
     )
+
+
+def short_pause() -> None:
+    time.sleep(0.0001)
 
 
 def local_hour(now_ms: int) -> int:

@@ -87,6 +87,13 @@ def test_operators_see_topics_groups_and_clients(
     status = mqadmin.run("topicStatus", "-t", TOPIC)
     assert sum(int(line.split()[3]) for line in status.splitlines() if line.startswith(GROUP_NAME)) == 40
     assert "TRUE" in mqadmin.run("clusterList").upper()
+    [row] = [
+        row
+        for row in mqadmin.run("queryMsgByKey", "-t", TOPIC, "-k", "a7").splitlines()
+        if len(row.split()) == 3
+    ]
+    unique_key = row.split()[0]
+    assert "[a7]" in mqadmin.run("queryMsgByUniqueKey", "-t", TOPIC, "-i", unique_key)
     assert "commitLogDiskRatio" in mqadmin.run("brokerStatus", "-b", leader)
     assert "physicOffset" in mqadmin.run(
         "queryCq", "-t", TOPIC, "-q", "0", "-i", "0", "-c", "1", "-b", leader

@@ -5,7 +5,8 @@ with, and lays the keys that it finds there beside the entries. Where they part,
 up to the next place that fits counts as so many wrong places. Then the chains: what each entry and each slot should
 hold follows from the keys alone.
 
-Only Java writes IndexFiles today.
+Java has all keys of a log that it stopped cleanly. Ours trails the log, so nothing says how far its newest file should
+be.
 """
 
 from __future__ import annotations
@@ -103,7 +104,6 @@ def plan_key_index(
             )
         elif not _is_fresh(found):
             files.append(found)
-    # A member of ours that took over Java's store keeps its files and adds nothing to them.
     is_settled = replica.stopped_cleanly and not replica.is_live and not is_ours(replica)
     units = []
     for number, file in enumerate(files):

@@ -125,8 +125,7 @@ class KeyIndex:
         )  # fmt: skip
 
     def close(self) -> None:
-        """With no job under way. What is not flushed is read from the log again after the next start."""
-        assert self._job is None, "jobs are settled first"
+        """With no job running. What is not flushed is read from the log again after the next start."""
         for index_file in self._index_files:
             index_file.mapped_file.retire()
         self._mark_file.close()

@@ -21,6 +21,10 @@ from store.dispatch_request import DispatchRequest
 from store.dledger_commit_log import DLedgerCommitLog, OnPut
 from store.errors import StateRecordError, StoreDamagedError
 from store.get_message import BoundaryType, GetMessageResult
+from store.index_service import IndexService
+from store.key_index import no_pause
+from store.key_index_flush import Pause
+from store.message_query import MessageQuery
 from store.message_reader import Matcher, MessageReader
 from store.put_message import PutBatch, PutMessage, PutRefusal
 from store.replicated_log import ReplicatedLog
@@ -50,10 +54,15 @@ class MessageStore:
     """
 
     def __init__(
-        self, config: StoreConfig, disk: Disk, runtime: StoreRuntime, hour_of: HourOf = utc_hour
+        self,
+        config: StoreConfig,
+        disk: Disk,
+        runtime: StoreRuntime,
+        hour_of: HourOf = utc_hour,
+        pause: Pause = no_pause,
     ) -> None:
         """Then start() with the replica, which needs this as its embedder before. `hour_of`: by the clock of the place,
-        for deleteWhen.
+        for deleteWhen. `pause`: sleeps for a tenth of a millisecond or so, in the thread of a job that computes.
         """
         self.config = config
         self.role = Role.FOLLOWER
@@ -63,12 +72,14 @@ class MessageStore:
         self._disk = disk
         self._runtime = runtime
         self._hour_of = hour_of
+        self._pause = pause
         self._now_ms = 0
         self._arrival_listeners: list[OnArriving] = []
         self._role_listeners: list[OnRoleChanged] = []
         self._serving_listeners: list[OnServing] = []
+        self._descriptors = DescriptorCache(disk)
         self._queues = ConsumeQueueStore(
-            DescriptorCache(disk),
+            self._descriptors,
             f"{config.store_path_root_dir}/consumequeue",
             config.mapped_file_size_consume_queue,
             config.consume_queue_cache_size,
@@ -82,6 +93,7 @@ class MessageStore:
         self._commit_log: DLedgerCommitLog
         self._reput: Reput
         self._reader: MessageReader
+        self._index: IndexService
         self._state: StateMachine
         self._proposals: StateProposals
         self._schedule: ScheduleMessageService
@@ -103,11 +115,15 @@ class MessageStore:
         self._proposals = StateProposals(self._commit_log, config.state_record_size_max)
         self._reput = Reput(config, replica.log, self._commit_log, self._queues, self)
         self._reader = MessageReader(config, replica.log, self._queues, self._reput)
+        self._index = IndexService(
+            config, self._descriptors, replica.log, self._reput, self._runtime.submit, self._pause
+        )
         self._schedule = ScheduleMessageService(
             self._queues, self._reader, self._commit_log, self._state.tables
         )
         self.stopped_cleanly = mark_running(self._disk, config)
         self._recover()
+        self._index.open(stopped_cleanly=self.stopped_cleanly)
         self._flusher = StoreFlusher(
             config,
             self._disk,
@@ -136,6 +152,7 @@ class MessageStore:
         self._clear_queues()
         while self._reput.is_behind and self._reput.step():
             pass
+        self._index.catch_up(self._now_ms)
         self._last_checkpoint = self._capture()
 
     def close(self, *, clean: bool) -> None:
@@ -145,16 +162,18 @@ class MessageStore:
         if clean:
             applied_index = self._reput.applied_index
             self._flusher.flush_all(applied_index, self._last_checkpoint)
+            self._index.flush(self._now_ms)
             # Java dispatches what lies behind this index; were it too far, those messages never got units.
             end_index = self._replica.log.ledger_end_index
             checkpoint_job(self._disk, self.config.ledger_directory, end_index, applied_index).run()
             mark_stopped(self._disk, self.config)
+        self._index.close()
         self._queues.close()
 
     @property
     def is_busy(self) -> bool:
         """Whether a job is under way."""
-        return self._flusher.is_busy
+        return self._flusher.is_busy or self._index.is_busy
 
     # -- driven from outside -----------------------------------------------------------------------------------
 
@@ -173,6 +192,7 @@ class MessageStore:
             self._write_full_state(now_ms)
         self._flusher.tick(self._reput.applied_index, now_ms)
         if not self._is_clearing:
+            self._index.tick(now_ms)
             self._retention.tick(self.full_state_index, now_ms)
             self._commit_log.disk_full = self._retention.log.disk_full
 
@@ -196,7 +216,8 @@ class MessageStore:
         return count
 
     def job_done(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
-        self._flusher.job_done(job, error)
+        if not self._index.job_done(job, error):
+            self._flusher.job_done(job, error)
         self._clear_queues()
         self._flusher.tick(self._reput.applied_index, now_ms)
 
@@ -248,6 +269,19 @@ class MessageStore:
     def look_message_by_offset(self, phy_offset: int) -> bytes | None:
         """The record of a committed message, None where none begins."""
         return self._reader.look_message_by_offset(phy_offset)
+
+    def query_message(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> MessageQuery:
+        """By key, or by unique key; the look-up is driven by the caller."""
+        return MessageQuery(
+            self._index,
+            self.applied_index,
+            self.look_message_by_offset,
+            topic.encode(),
+            key.encode(),
+            count_max,
+            begin_ms,
+            end_ms,
+        )
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset behind the newest visible message; 0 for an unknown queue."""
@@ -348,6 +382,11 @@ class MessageStore:
         return self._reput.committed_index - self._reput.applied_index
 
     @property
+    def index(self) -> IndexService:
+        """For what it says of itself."""
+        return self._index
+
+    @property
     def queues(self) -> ConsumeQueueStore:
         """For listings; not to be changed."""
         return self._queues
@@ -435,8 +474,9 @@ class MessageStore:
 
     def _clear_queues(self) -> None:
         """Once no job writes to them."""
-        if self._is_clearing and not self._flusher.is_busy:
+        if self._is_clearing and not self.is_busy:
             self._queues.delete_all()
+            self._index.begin_anew()
             self._is_clearing = False
             if self._reput.is_behind:
                 self._runtime.reput_wanted()

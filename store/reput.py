@@ -19,7 +19,7 @@ from store.errors import StoreDamagedError
 from store.replicated_log import Ledger
 from store.store_config import StoreConfig
 
-_KIND_LOW_BYTE_AT = 35  # of the entry header's channel field
+KIND_LOW_BYTE_AT = 35  # of the entry header's channel field
 
 
 class AppliedEntries(Protocol):
@@ -101,7 +101,7 @@ class Reput:
             Index(self.applied_index + 1), last_index, self._config.reput_step_size_max
         ):
             offsets, buffer = batch.offsets, batch.buffer
-            kinds = [buffer[offset + _KIND_LOW_BYTE_AT] for offset in offsets]
+            kinds = [buffer[offset + KIND_LOW_BYTE_AT] for offset in offsets]
             start = 0
             if any(kinds):
                 for number, kind in enumerate(kinds):

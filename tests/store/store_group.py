@@ -131,7 +131,7 @@ class StoreMember:
             job.run()
         except OSError as failure:
             error = failure
-        if job.kind in ("flush-consume-queue", "checkpoint", "export"):
+        if job.kind in ("flush-consume-queue", "checkpoint", "export", "flush-key-index", "delete-key-index"):
             self.store.job_done(job, error, self.group.now_ms)
         else:
             self.replica.job_done(job, error, self.group.now_ms)

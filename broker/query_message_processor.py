@@ -1,0 +1,118 @@
+"""Single messages: by their physical offset (33), by a key or their unique key (12). Every member answers of itself."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from broker.answers import Answers, RequestHandler, answer_error
+from broker.client_channel import ClientChannel
+from disk.disk import DiskError
+from remoting import headers
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from store.errors import StoreError
+from store.message_query import MessageQuery
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+UNIQUE_KEY_QUERY_FIELD: Final = "_UNIQUE_KEY_QUERY"
+NOT_FOUND_REMARK: Final = "can not find message, maybe time range not correct"
+# RocketMQ's defaultQueryMaxNum and maxMsgsNumBatch.
+UNIQUE_KEY_COUNT_MAX: Final = 32
+COUNT_MAX: Final = 64
+TAG_INDEX_TYPE: Final = "T"
+# For the index to cover what was visible when the query came; clients wait for 5 to 15 s.
+WAIT_MS_MAX: Final = 2000
+
+
+@dataclass(slots=True)
+class _Pending:
+    answers: Answers
+    channel: ClientChannel
+    command: RemotingCommand
+    query: MessageQuery
+    until_ms: int
+
+
+class QueryMessageProcessor:
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._pending: deque[_Pending] = deque()
+        self.handlers: dict[int, RequestHandler] = {
+            RequestCode.QUERY_MESSAGE: self._query_message,
+            RequestCode.VIEW_MESSAGE_BY_ID: self._view_message,
+        }
+
+    def tick(self, now_ms: int) -> None:
+        """Every 10 ms or so: one step of each query, so that a long one does not hold up the others."""
+        for _ in range(len(self._pending)):
+            pending = self._pending.popleft()
+            if pending.channel.is_open and not self._is_answered(pending, now_ms):
+                self._pending.append(pending)
+
+    def _view_message(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(headers.ViewMessageRequestHeader, command.ext_fields)
+        record = self._store.look_message_by_offset(header.offset)
+        if record is None:
+            remark = f"can not find message by the offset, {header.offset}"
+            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+        else:
+            answers.add(command, body=record)
+
+    def _query_message(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(headers.QueryMessageRequestHeader, command.ext_fields)
+        if header.index_type == TAG_INDEX_TYPE:
+            remark = (
+                "messages are found by key or unique key, not by tag: consume the topic with that tag instead"
+            )
+            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            return
+        count_max = header.max_num
+        if command.ext_fields.get(UNIQUE_KEY_QUERY_FIELD) == "true":
+            count_max = UNIQUE_KEY_COUNT_MAX
+        query = self._store.query_message(
+            header.topic,
+            header.key,
+            max(min(count_max, COUNT_MAX), 0),
+            header.begin_timestamp,
+            header.end_timestamp,
+        )
+        pending = _Pending(answers, channel, command, query, now_ms + WAIT_MS_MAX)
+        if not self._is_answered(pending, now_ms):
+            self._pending.append(pending)
+
+    def _is_answered(self, pending: _Pending, now_ms: int) -> bool:
+        query = pending.query
+        try:
+            if query.is_waiting and now_ms < pending.until_ms:
+                return False
+            query.look()
+        except (RemotingError, StoreError, DiskError) as error:
+            answer_error(pending.answers, pending.channel, pending.command, error)
+            return True
+        if query.is_done:
+            self._answer(pending)
+        return query.is_done
+
+    def _answer(self, pending: _Pending) -> None:
+        index = self._store.index
+        records = pending.query.records
+        if records:
+            fields = {
+                "indexLastUpdateTimestamp": str(index.end_timestamp),
+                "indexLastUpdatePhyoffset": str(index.end_phy_offset),
+            }
+            pending.answers.add(pending.command, ext_fields=fields, body=b"".join(records))
+            return
+        remark = NOT_FOUND_REMARK
+        if pending.query.is_incomplete:
+            remark = f"not found so far: the key index is {index.behind} entries behind the log, ask again"
+        pending.answers.add(pending.command, ResponseCode.QUERY_NOT_FOUND, remark)

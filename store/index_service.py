@@ -1,0 +1,200 @@
+"""Keeps the key index behind the dispatch, and answers queries by key.
+
+Keys cost as much as the rest of the dispatch, so they have no part in it: a few messages per tick are read again, most
+of them from memory. Under load the index falls behind; it catches up when there is less to do. A query waits for what
+was visible when it came.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from disk.disk import DiskError
+from disk.mapped_file import DescriptorCache
+from dledger.entry import ENTRY_HEADER_SIZE, EntryKind, Index
+from dledger.log.errors import LedgerError
+from dledger.log.jobs import DiskJob
+from dledger.log.recent_batches import RecentBatch
+from message.dispatch_columns import scan_records
+from message.errors import MessageDecodeError
+from message.key_columns import key_hash, scan_keys
+from store.errors import StoreDamagedError
+from store.key_index import KeyIndex, KeyIndexJob
+from store.key_index_flush import Pause
+from store.key_index_query import KeyIndexQuery
+from store.replicated_log import Ledger
+from store.reput import KIND_LOW_BYTE_AT, Reput
+from store.store_config import StoreConfig
+
+log = logging.getLogger(__name__)
+
+# At 10 us each these are 6 % of the time between two ticks, and a quarter of it where nothing else was dispatched.
+ENTRIES_PER_TICK: Final = 64
+ENTRIES_PER_IDLE_TICK: Final = 256
+ENTRIES_PER_STOP: Final = 50_000
+SIZE_PER_TICK: Final = 1 << 18  # bytes
+
+
+class IndexService:
+    """Invariant: the index covers the entries before `next_index`, which are applied ones."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        descriptors: DescriptorCache,
+        ledger: Ledger,
+        reput: Reput,
+        submit: Callable[[DiskJob], None],
+        pause: Pause,
+    ) -> None:
+        self._ledger = ledger
+        self._reput = reput
+        self._submit = submit
+        self._key_index = KeyIndex(
+            descriptors,
+            f"{config.store_path_root_dir}/index",
+            f"{config.ledger_directory}/pydledger/key-index-mark",
+            config.index_file_shape,
+            pause=pause,
+        )
+        self._job: KeyIndexJob | None = None
+        self._next_index = Index(0)
+        self._dispatched_index = Index(-1)  # as of the last tick
+        self._begin_pos = 0  # of the log, likewise
+
+    def open(self, *, stopped_cleanly: bool) -> None:
+        """Blocks. Raises DiskError."""
+        self._key_index.open(stopped_cleanly=stopped_cleanly)
+        if self._key_index.covered_pos > self._ledger.ledger_end_pos:
+            log.warning(
+                "key index is of another log, it is built anew covered_pos=%d", self._key_index.covered_pos
+            )
+            self._key_index.delete_all()
+        self._next_index = self._first_at(self._key_index.covered_pos)
+
+    def catch_up(self, now_ms: int) -> None:
+        """As far as does not take seconds: should Java open this store, it adds nothing to the index of what is there.
+        With no job under way; blocks. Raises StoreDamagedError, DiskError.
+        """
+        last_index = self._next_index + ENTRIES_PER_STOP
+        while self.behind > 0 and self._next_index < last_index:
+            if self._key_index.is_full:
+                self.flush(now_ms)
+            self._advance(ENTRIES_PER_IDLE_TICK)
+
+    def flush(self, now_ms: int) -> None:
+        """What waits in memory goes to the files. With no job under way; blocks. Raises DiskError."""
+        job = self._key_index.flush(now_ms)
+        if job is None:
+            return
+        succeeded = False
+        try:
+            job.run()
+            succeeded = True
+        finally:
+            self._key_index.job_done(job, succeeded=succeeded)
+
+    def close(self) -> None:
+        """With no job running."""
+        self._key_index.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job is under way."""
+        return self._job is not None
+
+    @property
+    def behind(self) -> int:
+        """Entries that are dispatched and not yet indexed."""
+        return self._reput.applied_index + 1 - self._next_index
+
+    def covers(self, index: Index) -> bool:
+        return index < self._next_index
+
+    @property
+    def end_phy_offset(self) -> int:
+        """Of the newest message with a key; 0: there is none."""
+        return self._key_index.end_phy_offset
+
+    @property
+    def end_timestamp(self) -> int:
+        """Store time of that message, ms."""
+        return self._key_index.end_timestamp
+
+    def tick(self, now_ms: int) -> None:
+        """Indexes some more, and submits a job that is due. Raises StoreDamagedError, DiskError."""
+        applied_index = self._reput.applied_index
+        is_idle = applied_index == self._dispatched_index
+        self._dispatched_index = applied_index
+        if self.behind > 0 and not self._key_index.is_full:
+            self._advance(ENTRIES_PER_IDLE_TICK if is_idle else ENTRIES_PER_TICK)
+        if self._job is not None:
+            return
+        if self._key_index.is_flush_due:
+            self._job = self._key_index.flush(now_ms)
+        elif self._ledger.ledger_begin_pos != self._begin_pos:
+            self._begin_pos = self._ledger.ledger_begin_pos
+            self._job = self._key_index.delete_before(self._begin_pos)
+        if self._job is not None:
+            self._submit(self._job)
+
+    def job_done(self, job: DiskJob, error: Exception | None) -> bool:
+        """Whether it was one of the index's. A DiskError is tried again later. Raises any other error."""
+        if job is not self._job:
+            return False
+        mine, self._job = self._job, None
+        assert mine is not None
+        self._key_index.job_done(mine, succeeded=error is None)
+        if error is not None:
+            log.warning("job failed, will be tried again job=%s error=%s", job.kind, error)
+            if not isinstance(error, DiskError):
+                raise error
+        return True
+
+    def begin_anew(self) -> None:
+        """The log has; with no job under way. Blocks. Raises DiskError."""
+        self._key_index.delete_all()
+        self._next_index = self._ledger.ledger_begin_index
+
+    def query(self, topic: bytes, key: bytes, begin_ms: int, end_ms: int) -> KeyIndexQuery:
+        """Of what is indexed so far. Other keys with the same hash are among what it finds."""
+        return self._key_index.query(key_hash(topic, key), begin_ms, end_ms)
+
+    def _first_at(self, pos: int) -> Index:
+        """The first entry that begins at `pos` or behind."""
+        low, high = self._ledger.ledger_begin_index, self._ledger.ledger_end_index + 1
+        while low < high:
+            middle = Index((low + high) // 2)
+            if self._ledger.pos_at(middle) < pos:
+                low = Index(middle + 1)
+            else:
+                high = middle
+        return low
+
+    def _advance(self, count: int) -> None:
+        # Retention may have taken what was not indexed yet.
+        first_index = self._next_index = max(self._next_index, self._ledger.ledger_begin_index)
+        last_index = min(Index(first_index + count - 1), self._reput.applied_index)
+        size = 0
+        try:
+            for batch in self._ledger.batches_from(first_index, last_index, SIZE_PER_TICK):
+                self._index(batch)
+                size += len(batch.buffer)
+                if size >= SIZE_PER_TICK:
+                    return
+        except LedgerError as error:
+            raise StoreDamagedError(f"the log cannot be indexed: {error}") from error
+
+    def _index(self, batch: RecentBatch) -> None:
+        buffer = batch.buffer
+        messages = [
+            offset for offset in batch.offsets if buffer[offset + KIND_LOW_BYTE_AT] == EntryKind.MESSAGE
+        ]
+        try:
+            keys = scan_keys(scan_records(buffer, messages, shift=ENTRY_HEADER_SIZE))
+        except MessageDecodeError as error:
+            raise StoreDamagedError(
+                f"entries from {batch.first_index} hold no sound message: {error}"
+            ) from error
+        self._key_index.put(keys.key_hashes, keys.phy_offsets, keys.store_timestamps, batch.end_pos)
+        self._next_index = Index(batch.last_index + 1)

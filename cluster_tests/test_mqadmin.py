@@ -88,9 +88,7 @@ def test_operators_see_topics_groups_and_clients(
     assert sum(int(line.split()[3]) for line in status.splitlines() if line.startswith(GROUP_NAME)) == 40
     assert "TRUE" in mqadmin.run("clusterList").upper()
     [row] = [
-        row
-        for row in mqadmin.run("queryMsgByKey", "-t", TOPIC, "-k", "a7").splitlines()
-        if len(row.split()) == 3
+        row for row in mqadmin.run("queryMsgByKey", "-t", TOPIC, "-k", "a7").splitlines() if "@a7@" in row
     ]
     unique_key = row.split()[0]
     assert "[a7]" in mqadmin.run("queryMsgByUniqueKey", "-t", TOPIC, "-i", unique_key)

@@ -14,8 +14,9 @@ from message.tags import java_hash
 _MASK: Final = 0xFFFF_FFFF
 _POWERS_COUNT: Final = 256
 _POWERS: Final = [pow(31, exponent, 1 << 32) for exponent in range(_POWERS_COUNT - 1, -1, -1)]
-# A client's unique key is 20 digits that name its process and 12 that change from message to message.
-_PROCESS_DIGITS: Final = 20
+# A client's unique key is 20 digits that name its process, 44 with IPv6, and 12 that change from message to message.
+_UNIQUE_KEY_LENGTH_MIN: Final = 32
+_CHANGING_DIGITS: Final = 12
 
 
 @dataclass(slots=True)
@@ -37,9 +38,9 @@ def key_hash(topic: bytes, key: bytes) -> int:
     length = len(key)
     if length >= _POWERS_COUNT or not key.isascii():
         value = java_hash(f"{topic.decode('utf-8', 'replace')}#{key.decode('utf-8', 'replace')}") & _MASK
-    elif length > _PROCESS_DIGITS:
-        begin = _begin_hash(topic, key[:_PROCESS_DIGITS]) * _POWERS[_PROCESS_DIGITS - length - 1]
-        value = begin + sum(map(mul, key[_PROCESS_DIGITS:], _POWERS[_PROCESS_DIGITS - length :])) & _MASK
+    elif length >= _UNIQUE_KEY_LENGTH_MIN:
+        begin = _begin_hash(topic, key[:-_CHANGING_DIGITS]) * _POWERS[-_CHANGING_DIGITS - 1]
+        value = begin + sum(map(mul, key[-_CHANGING_DIGITS:], _POWERS[-_CHANGING_DIGITS:])) & _MASK
     else:
         begin = _begin_hash(topic, b"") * _POWERS[-length - 1]
         value = begin + sum(map(mul, key, _POWERS[-length:])) & _MASK if length else begin & _MASK

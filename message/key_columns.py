@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from operator import mul
 from typing import Final
 
 from message.dispatch_columns import DispatchColumns
@@ -12,8 +11,6 @@ from message.sys_flag import TRANSACTION_ROLLBACK_TYPE
 from message.tags import java_hash
 
 _MASK: Final = 0xFFFF_FFFF
-_POWERS_COUNT: Final = 256
-_POWERS: Final = [pow(31, exponent, 1 << 32) for exponent in range(_POWERS_COUNT - 1, -1, -1)]
 # A client's unique key is 20 digits that name its process, 44 with IPv6, and 12 that change from message to message.
 _UNIQUE_KEY_LENGTH_MIN: Final = 32
 _CHANGING_DIGITS: Final = 12
@@ -35,15 +32,17 @@ def key_hash(topic: bytes, key: bytes) -> int:
     """Where RocketMQ's IndexFile has a key of a topic: abs(Java's hashCode of `topic#key`); the one hash that has no
     absolute value counts as 0.
     """
-    length = len(key)
-    if length >= _POWERS_COUNT or not key.isascii():
-        value = java_hash(f"{topic.decode('utf-8', 'replace')}#{key.decode('utf-8', 'replace')}") & _MASK
-    elif length >= _UNIQUE_KEY_LENGTH_MIN:
-        begin = _begin_hash(topic, key[:-_CHANGING_DIGITS]) * _POWERS[-_CHANGING_DIGITS - 1]
-        value = begin + sum(map(mul, key[-_CHANGING_DIGITS:], _POWERS[-_CHANGING_DIGITS:])) & _MASK
+    if not key.isascii():
+        value = java_hash(f"{topic.decode('utf-8', 'replace')}#{key.decode('utf-8', 'replace')}")
     else:
-        begin = _begin_hash(topic, b"") * _POWERS[-length - 1]
-        value = begin + sum(map(mul, key, _POWERS[-length:])) & _MASK if length else begin & _MASK
+        if len(key) >= _UNIQUE_KEY_LENGTH_MIN:
+            value = _begin_hash(topic, key[:-_CHANGING_DIGITS])
+            key = key[-_CHANGING_DIGITS:]
+        else:
+            value = _begin_hash(topic, b"")
+        for unit in key:
+            value = value * 31 + unit  # cut to 32 bits only below: a larger number costs less than a cut
+    value &= _MASK
     if value & 0x8000_0000:
         return 0x1_0000_0000 - value & 0x7FFF_FFFF
     return value
@@ -84,7 +83,15 @@ def scan_keys(columns: DispatchColumns) -> KeyColumns:
 
 def keys_of(properties: bytes) -> Sequence[bytes]:
     """The unique key and the words of KEYS of encoded properties."""
-    unique_key = find_property(properties, b"UNIQ_KEY")
-    words = find_property(properties, b"KEYS")
-    found = [] if words is None else [word for word in words.split(b" ") if word]
-    return found if unique_key is None else [unique_key, *found]
+    unique_key = _value_of(properties, b"\x02UNIQ_KEY\x01")
+    words = _value_of(properties, b"\x02KEYS\x01")
+    keys = [word for word in words.split(b" ") if word] if words else []
+    return [unique_key, *keys] if unique_key else keys
+
+
+def _value_of(properties: bytes, begin: bytes) -> bytes | None:
+    """As find_property() finds it, in a third of the time where there is one pair at most."""
+    _, found, value = (b"\x02" + properties).rpartition(begin)
+    if not found:
+        return None
+    return value.partition(b"\x02")[0] or find_property(properties, begin[1:-1])

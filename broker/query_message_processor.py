@@ -27,6 +27,10 @@ COUNT_MAX: Final = 64
 TAG_INDEX_TYPE: Final = "T"
 # For the index to cover what was visible when the query came; clients wait for 5 to 15 s.
 WAIT_MS_MAX: Final = 2000
+# Each may hold 4 MB of what it found.
+PENDING_MAX: Final = 64
+# A step may take some milliseconds, and there are 10 between two ticks.
+STEPS_PER_TICK: Final = 4
 
 
 @dataclass(slots=True)
@@ -36,6 +40,9 @@ class _Pending:
     command: RemotingCommand
     query: MessageQuery
     until_ms: int
+
+    def is_waiting(self, now_ms: int) -> bool:
+        return self.query.is_waiting and now_ms < self.until_ms
 
 
 class QueryMessageProcessor:
@@ -48,10 +55,21 @@ class QueryMessageProcessor:
         }
 
     def tick(self, now_ms: int) -> None:
-        """Every 10 ms or so: one step of each query, so that a long one does not hold up the others."""
+        """Every 10 ms or so: one step of a few queries in turn, so that long ones hold up neither the others nor the
+        member.
+        """
+        steps = 0
         for _ in range(len(self._pending)):
+            if steps == STEPS_PER_TICK:
+                return
             pending = self._pending.popleft()
-            if pending.channel.is_open and not self._is_answered(pending, now_ms):
+            if not pending.channel.is_open:
+                continue
+            if pending.is_waiting(now_ms):
+                self._pending.append(pending)
+                continue
+            steps += 1
+            if not self._is_answered(pending):
                 self._pending.append(pending)
 
     def _view_message(
@@ -86,14 +104,15 @@ class QueryMessageProcessor:
             header.end_timestamp,
         )
         pending = _Pending(answers, channel, command, query, now_ms + WAIT_MS_MAX)
-        if not self._is_answered(pending, now_ms):
+        if len(self._pending) >= PENDING_MAX:
+            remark = f"{len(self._pending)} queries by key are under way, {PENDING_MAX} are allowed: ask again later"
+            answers.add(command, ResponseCode.SYSTEM_BUSY, remark)
+        elif pending.is_waiting(now_ms) or not self._is_answered(pending):
             self._pending.append(pending)
 
-    def _is_answered(self, pending: _Pending, now_ms: int) -> bool:
+    def _is_answered(self, pending: _Pending) -> bool:
         query = pending.query
         try:
-            if query.is_waiting and now_ms < pending.until_ms:
-                return False
             query.look()
         except (RemotingError, StoreError, DiskError) as error:
             answer_error(pending.answers, pending.channel, pending.command, error)

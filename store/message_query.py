@@ -5,7 +5,9 @@ from typing import Final
 
 from dledger.entry import Index
 from message.dispatch_columns import scan_records
+from message.errors import MessageDecodeError
 from message.key_columns import keys_of
+from store.errors import StoreDamagedError
 from store.index_service import IndexService
 from store.key_index_query import KeyIndexQuery
 
@@ -75,7 +77,10 @@ class MessageQuery:
 
     def _is_wanted(self, record: bytes) -> bool:
         """Other keys have the same hash, and the index knows times by the second."""
-        columns = scan_records(record, [0])
+        try:
+            columns = scan_records(record, [0])
+        except MessageDecodeError as error:
+            raise StoreDamagedError(f"an entry of the log holds no sound message: {error}") from error
         return (
             columns.topics[0] == self._topic
             and self._begin_ms <= columns.store_timestamps[0] <= self._end_ms

@@ -5,11 +5,18 @@ from __future__ import annotations
 import pytest
 from one_broker import OneBroker, RecordingChannel, send_fields
 
-from broker.query_message_processor import COUNT_MAX, NOT_FOUND_REMARK, UNIQUE_KEY_COUNT_MAX, WAIT_MS_MAX
+from broker.query_message_processor import (
+    COUNT_MAX,
+    NOT_FOUND_REMARK,
+    PENDING_MAX,
+    STEPS_PER_TICK,
+    UNIQUE_KEY_COUNT_MAX,
+    WAIT_MS_MAX,
+)
 from message.decoder import MessageExt, decode_messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from store.message_query import RECORDS_PER_STEP
+from store.message_query import RECORDS_PER_STEP, MessageQuery
 
 FOREVER = {"beginTimestamp": "0", "endTimestamp": str(2**63 - 1)}
 
@@ -169,3 +176,52 @@ def test_a_message_that_retention_took_is_not_found(
     send(broker, b"1", "k")
     monkeypatch.setattr(type(broker.store), "look_message_by_offset", lambda self, offset: None)
     assert query(broker, "k").code == ResponseCode.QUERY_NOT_FOUND
+
+
+def test_a_record_that_is_damaged_is_answered_with_an_error(
+    broker: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(broker, b"1", "k")
+    monkeypatch.setattr(type(broker.store), "look_message_by_offset", lambda self, offset: b"\0" * 100)
+    answer = query(broker, "k")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark is not None
+    assert "no sound message" in answer.remark
+
+
+def test_queries_that_wait_are_limited_in_number(broker: OneBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("store.index_service.ENTRIES_PER_TICK", 0)
+    monkeypatch.setattr("store.index_service.ENTRIES_PER_IDLE_TICK", 0)
+    send(broker, b"1", "k")
+    asked = [broker.new_request(RequestCode.QUERY_MESSAGE, query_fields("k")) for _ in range(PENDING_MAX + 1)]
+    broker.receive(asked)
+    refused = broker.channel.response_to(asked[-1].opaque)
+    assert refused is not None
+    assert refused.code == ResponseCode.SYSTEM_BUSY
+    assert broker.channel.response_to(asked[-2].opaque) is None
+    broker.run_for(WAIT_MS_MAX)
+    broker.run_until(lambda: all(broker.channel.response_to(command.opaque) for command in asked))
+    monkeypatch.undo()
+    assert bodies(query(broker, "k")) == [b"1"]
+
+
+def test_a_tick_looks_for_a_few_queries_and_the_others_have_their_turn(
+    broker: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(broker, b"wanted", "Aa")
+    for number in range(2 * RECORDS_PER_STEP):
+        send(broker, b"%d" % number, "BB")
+    broker.run_until(lambda: broker.store.index.behind == 0)
+    asked = [broker.new_request(RequestCode.QUERY_MESSAGE, query_fields("Aa")) for _ in range(PENDING_MAX)]
+    broker.receive(asked)
+    steps: list[MessageQuery] = []
+    look = MessageQuery.look
+
+    def counted(query: MessageQuery) -> None:
+        steps.append(query)
+        look(query)
+
+    monkeypatch.setattr(MessageQuery, "look", counted)
+    broker.tick()
+    assert 0 < len(steps) <= STEPS_PER_TICK
+    broker.run_until(lambda: all(broker.channel.response_to(command.opaque) for command in asked))

@@ -89,8 +89,9 @@ class MappedFile:
 
     def hold(self) -> File:
         """The open file, kept open until as many release() calls. Called by the owning thread only."""
+        file = self.file()  # first, for it may fail
         self._holds += 1
-        return self.file()
+        return file
 
     def release(self) -> None:
         assert self._holds > 0, f"{self.path} is not held"

@@ -20,6 +20,7 @@ from message.errors import MessageDecodeError
 from message.key_columns import key_hash, scan_keys
 from store.errors import StoreDamagedError
 from store.key_index import KeyIndex, KeyIndexJob
+from store.key_index_file import IndexFileDamagedError
 from store.key_index_flush import Pause
 from store.key_index_query import KeyIndexQuery
 from store.replicated_log import Ledger
@@ -33,6 +34,7 @@ ENTRIES_PER_TICK: Final = 64
 ENTRIES_PER_IDLE_TICK: Final = 256
 ENTRIES_PER_STOP: Final = 50_000
 SIZE_PER_TICK: Final = 1 << 18  # bytes
+RETRY_MS: Final = 1000  # after a job that failed
 
 
 class IndexService:
@@ -60,7 +62,9 @@ class IndexService:
         self._job: KeyIndexJob | None = None
         self._next_index = Index(0)
         self._dispatched_index = Index(-1)  # as of the last tick
-        self._begin_pos = 0  # of the log, likewise
+        self._begin_pos = 0  # of the log, up to which files are deleted
+        self._now_ms = 0  # as of the last tick
+        self._next_job_ms = 0
 
     def open(self, *, stopped_cleanly: bool) -> None:
         """Blocks. Raises DiskError."""
@@ -74,12 +78,17 @@ class IndexService:
 
     def catch_up(self, now_ms: int) -> None:
         """As far as does not take seconds: should Java open this store, it adds nothing to the index of what is there.
-        With no job under way; blocks. Raises StoreDamagedError, DiskError.
+        With no job under way; blocks. A disk that takes no more of the index ends it: the log is still to be closed.
+        Raises StoreDamagedError, DiskError when the log cannot be read.
         """
         last_index = self._next_index + ENTRIES_PER_STOP
         while self.behind > 0 and self._next_index < last_index:
             if self._key_index.is_full:
-                self.flush(now_ms)
+                try:
+                    self.flush(now_ms)
+                except DiskError as error:
+                    log.warning("key index cannot be written, it stays behind the log error=%s", error)
+                    return
             self._advance(ENTRIES_PER_IDLE_TICK)
 
     def flush(self, now_ms: int) -> None:
@@ -122,19 +131,23 @@ class IndexService:
         return self._key_index.end_timestamp
 
     def tick(self, now_ms: int) -> None:
-        """Indexes some more, and submits a job that is due. Raises StoreDamagedError, DiskError."""
+        """Indexes some more, and submits a job that is due. Raises StoreDamagedError, DiskError: of the log alone."""
+        self._now_ms = now_ms
         applied_index = self._reput.applied_index
         is_idle = applied_index == self._dispatched_index
         self._dispatched_index = applied_index
         if self.behind > 0 and not self._key_index.is_full:
             self._advance(ENTRIES_PER_IDLE_TICK if is_idle else ENTRIES_PER_TICK)
-        if self._job is not None:
+        if self._job is not None or now_ms < self._next_job_ms:
             return
-        if self._key_index.is_flush_due:
-            self._job = self._key_index.flush(now_ms)
-        elif self._ledger.ledger_begin_pos != self._begin_pos:
-            self._begin_pos = self._ledger.ledger_begin_pos
-            self._job = self._key_index.delete_before(self._begin_pos)
+        try:
+            if self._key_index.is_flush_due:
+                self._job = self._key_index.flush(now_ms)
+            elif self._ledger.ledger_begin_pos != self._begin_pos:
+                self._job = self._key_index.delete_before(self._ledger.ledger_begin_pos)
+                self._begin_pos = self._ledger.ledger_begin_pos
+        except DiskError as error:
+            self._failed("key-index", error)
         if self._job is not None:
             self._submit(self._job)
 
@@ -146,15 +159,28 @@ class IndexService:
         assert mine is not None
         self._key_index.job_done(mine, succeeded=error is None)
         if error is not None:
-            log.warning("job failed, will be tried again job=%s error=%s", job.kind, error)
             if not isinstance(error, DiskError):
                 raise error
+            self._failed(job.kind, error)
         return True
+
+    def _failed(self, kind: str, error: DiskError) -> None:
+        self._next_job_ms = self._now_ms + RETRY_MS
+        self._begin_pos = -1  # what was to be deleted is looked for again
+        if not isinstance(error, IndexFileDamagedError):
+            log.warning("job failed, will be tried again job=%s error=%s", kind, error)
+            return
+        # What is damaged, or was taken away, would fail each time.
+        log.warning("key index is damaged, it is built anew from the log job=%s error=%s", kind, error)
+        try:
+            self.begin_anew()
+        except DiskError as failure:
+            log.warning("files of the key index stay until its next flush error=%s", failure)
 
     def begin_anew(self) -> None:
         """The log has; with no job under way. Blocks. Raises DiskError."""
-        self._key_index.delete_all()
         self._next_index = self._ledger.ledger_begin_index
+        self._key_index.delete_all()
 
     def query(self, topic: bytes, key: bytes, begin_ms: int, end_ms: int) -> KeyIndexQuery:
         """Of what is indexed so far. Other keys with the same hash are among what it finds."""

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from disk.disk import Disk
+from disk.disk import Disk, DiskError
 from disk.mapped_file import DescriptorCache
 from store.key_index_file import (
     IndexFile,
@@ -48,8 +48,15 @@ class KeyIndexDeleteJob:
         self.index_files = index_files  # held, for a query may be on its way through them
         self.unlinked: list[IndexFile] = []
         self._disk = disk
-        for index_file in index_files:
-            index_file.mapped_file.hold()
+        held: list[IndexFile] = []
+        try:
+            for index_file in index_files:
+                index_file.hold()
+                held.append(index_file)
+        except DiskError:
+            for index_file in held:
+                index_file.mapped_file.release()
+            raise
 
     def run(self) -> None:
         for index_file in self.index_files:
@@ -203,7 +210,7 @@ class KeyIndex:
 
     def flush(self, now_ms: int) -> KeyIndexFlushJob | None:
         """A job that brings to disk what is here now; None: nothing is new, or a job is under way. Its keys are found
-        by queries all the while.
+        by queries all the while. Raises DiskError when the newest file cannot be opened; then nothing has changed.
         """
         if self._job is not None or (not self._pending and self.covered_pos == self.flushed_pos):
             return None
@@ -211,26 +218,28 @@ class KeyIndex:
         new_name = self._file_name_at(now_ms)
         if newest is not None:
             new_name = max(new_name, next_file_name(newest.name))
-        self._flushing, self._pending = self._pending, PendingKeys()
-        job = self._job = KeyIndexFlushJob(
+        job = KeyIndexFlushJob(
             self._disk,
             self._directory,
             self._shape,
             self._mark_file,
             self._mark,
             newest,
-            self._flushing,
+            self._pending,
             self.covered_pos,
             self._last_phy_offset,
             first_new_name=new_name,
             leftovers=self._has_leftovers,
             pause=self._pause,
         )
+        self._flushing, self._pending = self._pending, PendingKeys()
+        self._job = job
         return job
 
     def delete_before(self, min_phy_offset: int) -> KeyIndexDeleteJob | None:
         """A job that deletes files all of whose messages lie before, but for the newest: in it Java finds how far the
-        index has come. None: there is nothing to delete, or a job is under way.
+        index has come. None: there is nothing to delete, or a job is under way. Raises DiskError; then nothing has
+        changed.
         """
         count = 0
         for index_file in self._index_files[:-1]:

@@ -4,6 +4,7 @@ import errno
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final
 
@@ -30,7 +31,7 @@ _NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
 
 
 class IndexFileDamagedError(DiskError):
-    """Slots and entries contradict each other. A start that finds this builds the file anew from the log."""
+    """Slots and entries contradict each other, or the file is gone. The index is built anew from the log."""
 
 
 def index_file_names(disk: Disk, directory: str) -> list[str]:
@@ -86,15 +87,33 @@ class IndexFile:
         between two steps. Raises DiskError.
         """
         slot_count = self.shape.slot_count
-        data = self.mapped_file.file().pread(HASH_SLOT_SIZE, slot_offset(key_hash, slot_count))
+        data = self._file().pread(HASH_SLOT_SIZE, slot_offset(key_hash, slot_count))
         number: int = HASH_SLOT.unpack(data)[0] if len(data) == HASH_SLOT_SIZE else 0
         below = self.shape.index_count_max
         while 0 < number < below and not self.is_deleted:
-            entry = read_entry(self.mapped_file.file(), number, slot_count)
+            entry = read_entry(self._file(), number, slot_count)
             if entry is None:
                 return
             yield entry
             below, number = number, entry.previous
+
+    def hold(self) -> File:
+        """Until as many calls of mapped_file.release(). Raises DiskError."""
+        with self._there():
+            return self.mapped_file.hold()
+
+    def _file(self) -> File:
+        with self._there():
+            return self.mapped_file.file()
+
+    @contextmanager
+    def _there(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise IndexFileDamagedError(
+                errno.ENOENT, "the file was taken away", self.mapped_file.path
+            ) from error
 
     def delete(self) -> None:
         """The name is gone already; the descriptor goes when nobody holds it."""

@@ -120,7 +120,7 @@ class KeyIndexFlushJob:
         self._shape = shape
         self._mark_file = mark_file
         self._newest = newest
-        self._newest_file = newest.mapped_file.hold() if newest is not None else None
+        self._newest_file = newest.hold() if newest is not None else None
         self._keys = keys
         self._covered_pos = covered_pos
         self._last_phy_offset = last_phy_offset

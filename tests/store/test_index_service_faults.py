@@ -1,0 +1,129 @@
+"""What goes wrong with the key index's files while the broker runs: it is derived, so nobody else suffers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from store_group import StoreGroup
+from test_index_service import assert_all_found, found, keyed, put
+
+from disk.disk import DiskError
+from dledger.entry import Index
+from store.key_index_flush import KeyIndexFlushJob
+from store.layout.index_file import IndexFileShape
+
+SHAPE = IndexFileShape(13, 100)
+
+
+@pytest.fixture(autouse=True)
+def small_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("store.key_index.KEYS_PER_FLUSH", 20)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[StoreGroup]:
+    made = StoreGroup(tmp_path, index_file_shape=SHAPE)
+    made.start()
+    yield made
+    for member in list(made.members.values()):
+        member.crash()
+
+
+def evict(group: StoreGroup) -> None:
+    """Descriptors of the index are closed, as when ConsumeQueues need them."""
+    for index_file in group.lead().store.index._key_index._index_files:
+        for _ in range(2):
+            if index_file.mapped_file.is_open and index_file.mapped_file.evict():
+                index_file.mapped_file._descriptors.forget(index_file.mapped_file)
+
+
+def test_index_files_that_somebody_removes_are_built_anew(group: StoreGroup) -> None:
+    put(group, range(150))
+    leader = group.lead()
+    group.run_until(lambda: leader.store.index.behind == 0 and not leader.store.is_busy)
+    evict(group)
+    for path in (group.root() / "index").iterdir():
+        path.unlink()
+    put(group, range(150, 250))
+    group.run_for(5000)
+    assert_all_found(group, leader, range(250))
+
+
+def test_a_file_that_is_cut_off_while_the_broker_runs_is_built_anew(group: StoreGroup) -> None:
+    put(group, range(150))
+    leader = group.lead()
+    group.run_until(lambda: leader.store.index.behind == 0 and not leader.store.is_busy)
+    newest = max((group.root() / "index").iterdir())
+    with newest.open("r+b") as file:
+        file.truncate(50)
+    put(group, range(150, 250))
+    group.run_for(5000)
+    assert_all_found(group, leader, range(250))
+
+
+def test_a_disk_that_takes_nothing_is_not_asked_at_each_tick(
+    group: StoreGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[KeyIndexFlushJob] = []
+
+    def run(self: KeyIndexFlushJob) -> None:
+        runs.append(self)
+        raise DiskError(28, "No space left on device", "index")
+
+    group.lead()
+    with monkeypatch.context() as patch:
+        patch.setattr(KeyIndexFlushJob, "run", run)
+        put(group, range(60))
+        group.run_for(3000)
+        assert 1 < len(runs) < 6
+    group.run_for(3000)
+    assert_all_found(group, group.lead(), range(60))
+
+
+def test_a_stop_with_an_index_that_cannot_be_written_still_closes_the_log(
+    group: StoreGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(self: KeyIndexFlushJob) -> None:
+        raise DiskError(28, "No space left on device", "index")
+
+    leader = group.lead()
+    with monkeypatch.context() as patch:
+        patch.setattr(KeyIndexFlushJob, "run", run)
+        put(group, range(60))
+        leader.replica.stop(group.now_ms)
+        group.run_until(lambda: leader.replica.idle and not leader.store.is_busy)
+        leader.up = False
+        leader.store.stop()
+        leader.replica.close(clean=True)
+        with pytest.raises(DiskError):
+            leader.store.close(clean=True)
+    del group.members[leader.id]
+    group.start()
+    assert_all_found(group, group.lead(), range(60))
+
+
+def test_when_the_log_begins_anew_while_a_flush_runs_the_index_follows_it(group: StoreGroup) -> None:
+    leader = group.lead()
+    put(group, range(60))
+    group.run_until(lambda: leader.store.index.behind == 0 and not leader.store.is_busy)
+    leader.put(*(keyed(n) for n in range(60, 90)))
+    group.run_until(lambda: leader.store.index.is_busy)
+    leader.store.log_began_anew(Index(leader.replica.log.ledger_begin_index - 1))
+    assert leader.store.index.is_busy
+    leader.store.committed(leader.replica.log.ledger_end_index)
+    group.run_until(lambda: not leader.store.index.is_busy)
+    group.run_until(lambda: leader.store.reput_behind == 0 and leader.store.index.behind == 0)
+    group.run_for(1000)
+    assert found(group, leader, "k5") == [b"5"]
+    assert found(group, leader, "all", 200) == [b"%d" % n for n in range(90)]
+
+
+def test_a_query_of_a_file_that_was_taken_away_ends_with_an_error(group: StoreGroup) -> None:
+    put(group, range(150))
+    leader = group.lead()
+    group.run_until(lambda: leader.store.index.behind == 0 and not leader.store.is_busy)
+    evict(group)
+    for path in (group.root() / "index").iterdir():
+        path.unlink()
+    with pytest.raises(DiskError, match="taken away"):
+        found(group, leader, "k5")

@@ -47,6 +47,7 @@ from store.layout.index_file import (
 # Java's files have four entries per slot unless somebody changed one of the two settings.
 _ENTRIES_PER_SLOT: Final = 4
 _CHUNK_ENTRIES: Final = 65536
+_NO_HEADER: Final = IndexHeader(0, 0, 0, 0, 0, 0)  # before a file's first flush has ended
 # Stands in front of the tags of a message, which Java 5.5 indexes behind its keys; 4.9 does not.
 _TAG_TYPE: Final = "T#"
 # How far apart entries and keys may be before they are taken for wrong: more than what a damaged block holds.
@@ -105,6 +106,9 @@ def plan_key_index(
         elif not _is_fresh(found):
             files.append(found)
     is_settled = replica.stopped_cleanly and not replica.is_live and not is_ours(replica)
+    may_be_under_way = replica.is_live or not replica.stopped_cleanly
+    if files and may_be_under_way and files[-1].header == _NO_HEADER:
+        files.pop()  # entries come first: nothing says yet that they count
     units = []
     for number, file in enumerate(files):
         following = files[number + 1].header.begin_phy_offset if number + 1 < len(files) else -1

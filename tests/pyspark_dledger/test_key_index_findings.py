@@ -307,6 +307,17 @@ def test_a_header_of_zeros_does_not_hide_the_entries(store: IndexedStore) -> Non
     assert store.wrong() == (1, "the header says 0 entries, there is room for 20000")
 
 
+def test_a_new_file_whose_first_flush_is_under_way_or_was_cut_off_is_not_judged(store: IndexedStore) -> None:
+    (store.root / "abort").touch()
+    keys, times = store.keys(), store.times()
+    half = next(at for at in range(len(keys) // 2, len(keys)) if keys[at][1] != keys[at - 1][1])
+    newer = made_file(keys[half:], times)
+    newer[:INDEX_HEADER_SIZE] = bytes(INDEX_HEADER_SIZE)
+    store.path.with_name(str(int(store.path.name) + 1)).write_bytes(newer)
+    store.content = made_file(keys[:half], times)
+    assert store.findings() == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_any_flipped_bit_is_found(store: IndexedStore, seed: int) -> None:

@@ -22,6 +22,7 @@ from store.errors import StoreDamagedError
 from store.key_index import KeyIndex, KeyIndexJob
 from store.key_index_file import IndexFileDamagedError
 from store.key_index_flush import Pause
+from store.key_index_mark import MARK_FILE_NAME
 from store.key_index_query import KeyIndexQuery
 from store.replicated_log import Ledger
 from store.reput import KIND_LOW_BYTE_AT, Reput
@@ -55,7 +56,7 @@ class IndexService:
         self._key_index = KeyIndex(
             descriptors,
             f"{config.store_path_root_dir}/index",
-            f"{config.ledger_directory}/pydledger/key-index-mark",
+            f"{config.ledger_directory}/pydledger/{MARK_FILE_NAME}",
             config.index_file_shape,
             pause=pause,
         )

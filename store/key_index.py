@@ -90,7 +90,7 @@ class KeyIndex:
         self._disk = descriptors.disk
         self._directory = directory
         self._mark_file = KeyIndexMarkFile(self._disk, mark_path)
-        self._mark = KeyIndexMark()  # what is durably true
+        self._mark = KeyIndexMark(shape=shape)  # what is durably true
         self._shape = shape
         self._file_name_at = file_name_at
         self._pause = pause
@@ -121,7 +121,7 @@ class KeyIndex:
         mark = self._mark = recovered.mark
         self.covered_pos = mark.covered_pos
         self._last_phy_offset = mark.last_phy_offset
-        if mark != (self._mark_file.mark or KeyIndexMark()):
+        if mark != (self._mark_file.mark or KeyIndexMark(shape=self._shape)):
             # Files of other hands may have been copied here a moment ago.
             for index_file in self._index_files:
                 index_file.mapped_file.file().fdatasync()
@@ -273,7 +273,7 @@ class KeyIndex:
         self._index_files = []
         self._pending = PendingKeys()
         self.covered_pos = 0
-        self._mark = KeyIndexMark()
+        self._mark = KeyIndexMark(shape=self._shape)
         self._last_phy_offset = -1
         self._has_leftovers = True  # until the next flush, should one of these calls fail
         self._mark_file.delete()

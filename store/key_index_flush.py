@@ -143,7 +143,7 @@ class KeyIndexFlushJob:
             name, header = list(self.written.items())[-1]
         if name != self.mark.file_name:
             self._disk.sync_directory(self._directory)
-        mark = KeyIndexMark(name, header, self._covered_pos, self._last_phy_offset)
+        mark = KeyIndexMark(name, header, self._covered_pos, self._last_phy_offset, self._shape)
         self._mark_file.write(mark)
         self.mark = mark
 

@@ -3,13 +3,16 @@
 Their headers cannot say it: a crash may leave a header of after a flush with slots of before, or the other way round.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Final
 
 import orjson
 
 from disk.disk import Disk
 from disk.slots import Slots, SlotsUnreadableError
-from store.layout.index_file import EMPTY_INDEX_HEADER, IndexHeader
+from store.layout.index_file import EMPTY_INDEX_HEADER, IndexFileShape, IndexHeader
+
+MARK_FILE_NAME: Final = "key-index-mark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,8 @@ class KeyIndexMark:
     covered_pos: int = 0  # all keys of records before this position of the log are in the files
     # Keys of the record at this physical offset, and of all before it, are in the files: once is enough.
     last_phy_offset: int = -1
+    # Of all files; two shapes may have one size.
+    shape: IndexFileShape = field(default_factory=IndexFileShape)
 
     def pack(self) -> bytes:
         return orjson.dumps(asdict(self))
@@ -29,8 +34,9 @@ class KeyIndexMark:
 def unpack_key_index_mark(payload: bytes) -> KeyIndexMark:
     """Of a slot's payload."""
     fields = orjson.loads(payload)
-    header = fields.pop("header")
-    return KeyIndexMark(**fields, header=IndexHeader(**header))
+    header = IndexHeader(**fields.pop("header"))
+    shape = IndexFileShape(**fields.pop("shape"))
+    return KeyIndexMark(**fields, header=header, shape=shape)
 
 
 class KeyIndexMarkFile:

@@ -53,12 +53,19 @@ def recover_key_index(
                 "the broker did not stop cleanly and no mark says what is in the key index: built anew"
             )
             delete_index_files(disk, directory, names)
-        return RecoveredKeyIndex([], KeyIndexMark())
+        return RecoveredKeyIndex([], KeyIndexMark(shape=shape))
     newest = names[-1] if names else ""
     if mark is not None and stopped_cleanly and (newest, headers.get(newest)) != _place_of(mark):
         # A broker of Java's has run since, and says in the files how far it came.
         log.info("IndexFiles were written by another broker since the last stop of this one")
         mark = None
+    if mark is not None and mark.shape != shape:
+        log.warning(
+            "IndexFiles have maxHashSlotNum=%d maxIndexNum=%d, the conf says %d and %d: all are built anew",
+            mark.shape.slot_count, mark.shape.index_count_max, shape.slot_count, shape.index_count_max,
+        )  # fmt: skip
+        delete_index_files(disk, directory, names)
+        return RecoveredKeyIndex([], KeyIndexMark(shape=shape))
     if mark is not None:
         delete_index_files(disk, directory, [name for name in names if name > mark.file_name])
         names = [name for name in names if name <= mark.file_name]
@@ -87,15 +94,15 @@ def recover_key_index(
     found = index_files[-1] if index_files else None
     if mark is not None and mark.file_name == (found.name if found is not None else ""):
         return RecoveredKeyIndex(index_files, mark)
-    return RecoveredKeyIndex(index_files, _mark_of(found, is_whole=is_whole and mark is None))
+    return RecoveredKeyIndex(index_files, _mark_of(found, shape, is_whole=is_whole and mark is None))
 
 
-def _mark_of(newest: IndexFile | None, *, is_whole: bool) -> KeyIndexMark:
+def _mark_of(newest: IndexFile | None, shape: IndexFileShape, *, is_whole: bool) -> KeyIndexMark:
     if newest is None:
-        return KeyIndexMark()
+        return KeyIndexMark(shape=shape)
     end = newest.header.end_phy_offset
     # The last message's keys may go on in the next file, which is gone.
-    return KeyIndexMark(newest.name, newest.header, end, end if is_whole else end - 1)
+    return KeyIndexMark(newest.name, newest.header, end, end if is_whole else end - 1, shape)
 
 
 def _place_of(mark: KeyIndexMark) -> tuple[str, IndexHeader | None]:

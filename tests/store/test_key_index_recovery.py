@@ -320,6 +320,27 @@ def test_another_shape_in_the_conf_has_all_files_built_anew(caplog: pytest.LogCa
     log.shape = IndexFileShape(9, 50)
     index: KeyIndex = open_index(log.disk, log.shape)
     assert (index.covered_pos, log.disk.list_directory(DIRECTORY)) == (0, [])
+    said = "IndexFiles have maxHashSlotNum=7 maxIndexNum=50, the conf says 9 and 50: all are built anew"
+    assert said in caplog.text
+
+
+def test_another_shape_of_the_same_size_has_all_files_built_anew_too() -> None:
+    log = three_files()
+    log.shape = IndexFileShape(12, 49)
+    assert log.shape.file_size == SHAPE.file_size
+    log.index = open_index(log.disk, log.shape, stopped_cleanly=False)
+    assert (log.index.covered_pos, log.disk.list_directory(DIRECTORY)) == (0, [])
+    log.feed(100)
+    assert log.flush()
+    log.check_files()
+    log.check_queries()
+
+
+def test_java_s_files_of_another_shape_are_built_anew(caplog: pytest.LogCaptureFixture) -> None:
+    log = three_files()
+    as_java_leaves_it(log, 60, 62)
+    index: KeyIndex = open_index(log.disk, IndexFileShape(9, 50))
+    assert (index.covered_pos, log.disk.list_directory(DIRECTORY)) == (0, [])
     assert "were others configured before?" in caplog.text
 
 

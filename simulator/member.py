@@ -27,6 +27,7 @@ from simulator.event_loop import EventLoop
 from simulator.network import Connection, SimNetwork
 from simulator.options import DELAY_LEVELS, Options
 from simulator.trace import Trace
+from store.layout.index_file import IndexFileShape
 from store.message_store import MessageStore
 from store.store_config import StoreConfig
 
@@ -262,6 +263,7 @@ class SimMember:
             mapped_file_size_commit_log=options.data_file_size,
             mapped_file_size_consume_queue=options.consume_queue_file_size,
             max_message_size=4096,
+            index_file_shape=IndexFileShape(97, 300),  # a simulated disk has no holes
             checkpoint_entries_max=options.checkpoint_entries_max,
             consume_queue_cache_size=0,
             delay_levels=DELAY_LEVELS,

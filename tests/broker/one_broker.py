@@ -35,6 +35,8 @@ brokerName=golden-a
 brokerIP1=127.0.0.1
 listenPort=17911
 mapedFileSizeCommitLog=33554432
+maxHashSlotNum=97
+maxIndexNum=300
 """
 # For any header field: most fields cannot be most of them.
 HOSTILE_VALUES = (

@@ -44,6 +44,8 @@ namesrvAddr=127.0.0.1:{namesrv_port}
 storePathRootDir={directory}
 pyDLedgerHttpPort={http_port}
 mapedFileSizeCommitLog=1048576
+maxHashSlotNum=97
+maxIndexNum=300
 """
     return read_broker_config(parse_properties(text, "broker.conf"), "broker.conf")[0]
 

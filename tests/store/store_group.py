@@ -17,12 +17,15 @@ from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
 from message.properties import encode_properties
 from message.tags import tags_code
+from store.layout.index_file import IndexFileShape
 from store.message_store import MessageStore
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.store_config import StoreConfig
 
 DATA_FILE_SIZE = 64 * 1024
 CQ_FILE_UNITS = 50
+# Files of a few KiB, which are full after some hundred keys; their size alone does not tell how many slots they have.
+INDEX_FILE_SHAPE = IndexFileShape(97, 300)
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 START_MS = 1_700_000_000_000
 
@@ -170,6 +173,7 @@ class StoreGroup:
         cq_file_units: int = CQ_FILE_UNITS,
         thorough_interval_ms: int = 60_000,
         checkpoint_entries_max: int = 131_072,
+        index_file_shape: IndexFileShape = INDEX_FILE_SHAPE,
         **retention: Any,
     ) -> None:
         """`retention`: further settings of a StoreConfig."""
@@ -178,6 +182,7 @@ class StoreGroup:
         self.cq_file_units = cq_file_units
         self.thorough_interval_ms = thorough_interval_ms
         self.checkpoint_entries_max = checkpoint_entries_max
+        self.index_file_shape = index_file_shape
         self.retention = retention
         self.random = Random(1)
         self.peers = {f"n{number}": PeerAddress("127.0.0.1", 1 + number) for number in range(size)}
@@ -212,6 +217,7 @@ class StoreGroup:
             checkpoint_entries_max=self.checkpoint_entries_max,
             flush_consumer_offset_interval_ms=500,
             consume_queue_cache_size=64 * 20,
+            index_file_shape=self.index_file_shape,
             **self.retention,
         )
 

@@ -30,12 +30,14 @@ from pyspark_dledger.entry_scan import Run, scan
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.replica import EVERYTHING, Replica
 from pyspark_dledger.work import DataRange
+from store.errors import StoreConfigError
 from store.layout.index_file import (
     HASH_SLOT_SIZE,
     INDEX_ENTRY,
     INDEX_ENTRY_SIZE,
     INDEX_HEADER_SIZE,
     IndexEntry,
+    IndexFileShape,
     IndexHeader,
     entry_offset,
     index_key,
@@ -57,21 +59,8 @@ _WINDOW: Final = 4096
 @dataclass(frozen=True, slots=True)
 class IndexFileOnDisk:
     path: str
-    size: int
     header: IndexHeader
-
-    @property
-    def slot_count(self) -> int:
-        return (self.size - INDEX_HEADER_SIZE) // (HASH_SLOT_SIZE + _ENTRIES_PER_SLOT * INDEX_ENTRY_SIZE)
-
-    @property
-    def is_usual(self) -> bool:
-        """Whether the size tells how many slots there are."""
-        return (self.size - INDEX_HEADER_SIZE) % (HASH_SLOT_SIZE + _ENTRIES_PER_SLOT * INDEX_ENTRY_SIZE) == 0
-
-    @property
-    def count_max(self) -> int:
-        return self.slot_count * _ENTRIES_PER_SLOT
+    shape: IndexFileShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +86,8 @@ def plan_key_index(
     notes: list[str] = []
     files: list[IndexFileOnDisk] = []
     for path in _paths(replica):
-        found = _open(path)
-        if found is None or not found.is_usual:
+        found = _open(path, replica.index_file_shape)
+        if found is None:
             name = replica.relative(path)
             notes.append(
                 f"{replica.name}: {name} was not looked at: its size does not tell how many slots it has"
@@ -135,13 +124,26 @@ def _paths(replica: Replica) -> list[str]:
     return sorted(str(path) for path in directory.glob("[0-9]*") if path.name.isdigit() and path.is_file())
 
 
-def _open(path: str) -> IndexFileOnDisk | None:
+def _open(path: str, ours: IndexFileShape | None) -> IndexFileOnDisk | None:
+    """None if nothing tells how many slots the file has."""
     with open(path, "rb") as file:
         try:
             header = parse_index_header(file.read(INDEX_HEADER_SIZE))
         except struct.error:
             return None
-        return IndexFileOnDisk(path, os.fstat(file.fileno()).st_size, header)
+        shape = _shape_of(os.fstat(file.fileno()).st_size, ours)
+        return IndexFileOnDisk(path, header, shape) if shape is not None else None
+
+
+def _shape_of(size: int, ours: IndexFileShape | None) -> IndexFileShape | None:
+    """`ours` if it can be: a broker of Java's may have made the files anew since."""
+    if ours is not None and ours.file_size == size:
+        return ours
+    slot_count, rest = divmod(size - INDEX_HEADER_SIZE, HASH_SLOT_SIZE + _ENTRIES_PER_SLOT * INDEX_ENTRY_SIZE)
+    try:
+        return IndexFileShape(slot_count, _ENTRIES_PER_SLOT * slot_count) if not rest else None
+    except StoreConfigError:
+        return None
 
 
 def _is_fresh(file: IndexFileOnDisk) -> bool:
@@ -149,7 +151,7 @@ def _is_fresh(file: IndexFileOnDisk) -> bool:
     if file.header.index_count > 1 or file.header.begin_phy_offset:
         return False
     with open(file.path, "rb") as opened:
-        opened.seek(entry_offset(1, file.slot_count))
+        opened.seek(entry_offset(1, file.shape.slot_count))
         return not any(opened.read(INDEX_ENTRY_SIZE))
 
 
@@ -196,8 +198,8 @@ def check_key_index(unit: KeyIndexFile) -> Iterator[Finding]:
 
 def _faults(unit: KeyIndexFile) -> Iterator[str]:
     header = unit.file.header
-    if not 1 <= header.index_count <= unit.file.count_max:
-        yield f"the header says {header.index_count} entries, there is room for {unit.file.count_max}"
+    if not 1 <= header.index_count <= unit.file.shape.index_count_max:
+        yield f"the header says {header.index_count} entries, there is room for {unit.file.shape.index_count_max}"
         return
     chains = _Chains(unit)
     first: _Key | None = None
@@ -330,7 +332,7 @@ class _Chains:
 
     def __init__(self, unit: KeyIndexFile) -> None:
         self._file = unit.file
-        self._newest = array("i", bytes(HASH_SLOT_SIZE * unit.file.slot_count))  # entry by slot
+        self._newest = array("i", bytes(HASH_SLOT_SIZE * unit.file.shape.slot_count))  # entry by slot
 
     def fault_of(self, place: _Place) -> str:
         expected = self._newest[self._slot(place)]
@@ -345,7 +347,7 @@ class _Chains:
         with open(self._file.path, "rb") as file:
             file.seek(INDEX_HEADER_SIZE)
             slots = array("i")
-            slots.frombytes(file.read(HASH_SLOT_SIZE * self._file.slot_count))
+            slots.frombytes(file.read(HASH_SLOT_SIZE * self._file.shape.slot_count))
         if sys.byteorder == "little":
             slots.byteswap()
         if slots != self._newest:
@@ -358,7 +360,7 @@ class _Chains:
 
     def _slot(self, place: _Place) -> int:
         key_hash = place.key.key_hash if place.key is not None else place.entry.key_hash
-        return key_hash % self._file.slot_count
+        return key_hash % self._file.shape.slot_count
 
 
 def _place_of(key: _Key) -> tuple[int, int]:
@@ -383,7 +385,7 @@ def _is_judged(unit: KeyIndexFile, entry: IndexEntry) -> bool:
 
 def _entries(file: IndexFileOnDisk) -> Iterator[tuple[int, IndexEntry]]:
     with open(file.path, "rb") as opened:
-        opened.seek(entry_offset(1, file.slot_count))
+        opened.seek(entry_offset(1, file.shape.slot_count))
         for first in range(1, file.header.index_count, _CHUNK_ENTRIES):
             count = min(_CHUNK_ENTRIES, file.header.index_count - first)
             data = opened.read(count * INDEX_ENTRY_SIZE)

@@ -22,6 +22,9 @@ from dledger.entry import ENTRY_HEADER_SIZE
 from dledger.log.quorum_state import QUORUM_STATE_FILE_NAME, unpack_identity
 from dledger.log.synced_mark import MARK_FILE_NAME, SyncedMark, unpack_mark
 from store.checkpoint_file import CHECKPOINT_NAMES, unpack_checkpoint
+from store.key_index_mark import MARK_FILE_NAME as KEY_INDEX_MARK_FILE_NAME
+from store.key_index_mark import unpack_key_index_mark
+from store.layout.index_file import IndexFileShape
 
 EVERYTHING: Final = 2**63 - 1  # behind all positions, offsets, indexes and times
 _NAME_DIGITS = 20
@@ -73,6 +76,8 @@ class Replica:
     # What Java's dledger-<id>/checkpoint says; -1: no such file.
     java_end_index: int = -1
     java_committed_index: int = -1
+    # Of the IndexFiles, as our own key index remembers it; None: no file says.
+    index_file_shape: IndexFileShape | None = None
 
     @property
     def begin_pos(self) -> int:
@@ -130,6 +135,8 @@ def _dledger_replica(root: Path, member: Path) -> Replica:
         for name in CHECKPOINT_NAMES
         if (checkpoint := unpack_checkpoint(_content(own / name))) is not None
     ]
+    key_index_payload = _slots(own / KEY_INDEX_MARK_FILE_NAME)
+    key_index_mark = unpack_key_index_mark(key_index_payload) if key_index_payload is not None else None
     java = _properties(member / "checkpoint")
     size = mark.data_file_size if mark is not None else _usual_size(files)
     files, strays = _without_strays(files, size)
@@ -148,6 +155,7 @@ def _dledger_replica(root: Path, member: Path) -> Replica:
         applied_index=max(applied, default=-1),
         java_end_index=java.get("endIndex", -1),
         java_committed_index=java.get("committedIndex", -1),
+        index_file_shape=key_index_mark.shape if key_index_mark is not None else None,
     )
 
 

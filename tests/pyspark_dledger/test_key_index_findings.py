@@ -7,7 +7,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from derived_store import cut_out, derived_findings, entries_of, facts_of
+from derived_store import Stores, cut_out, derived_findings, entries_of, facts_of, made_once
+from store_group import INDEX_FILE_SHAPE
 
 from disk.mapped_file import DescriptorCache
 from disk.real_disk import RealDisk
@@ -300,6 +301,48 @@ def test_a_file_of_unusual_size_is_a_note(store: IndexedStore) -> None:
     assert notes == [f"{name} was not looked at: its size does not tell how many slots it has"]
     store.path.write_bytes(b"short")
     assert plan_key_index(store.replica, 0, 1 << 40, [])[1] == notes
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_once(tmp_path_factory)
+
+
+class TestOurOwnShape:
+    """What the conf says of slots is nowhere in an IndexFile: the mark of our key index says it."""
+
+    @pytest.fixture
+    def stores(self, template: Path, tmp_path: Path) -> Stores:
+        return Stores(template, tmp_path)
+
+    def test_files_are_looked_at_and_sound(self, stores: Stores) -> None:
+        replica = stores.replicas()[0]
+        units, notes = plan_key_index(replica, 0, 1 << 40, [])
+        assert (notes, {unit.file.shape for unit in units}) == ([], {INDEX_FILE_SHAPE})
+        assert len(units) > 1, "files are full in this store"
+        assert derived_findings([replica]) == []
+
+    def test_a_wrong_chain_is_found(self, stores: Stores) -> None:
+        path = sorted((stores.roots[0] / "index").iterdir())[0]
+        content = bytearray(path.read_bytes())
+        at = entry_offset(200, INDEX_FILE_SHAPE.slot_count)
+        *kept, previous = INDEX_ENTRY.unpack_from(content, at)
+        INDEX_ENTRY.pack_into(content, at, *kept, previous + 1)
+        path.write_bytes(content)
+        [finding] = stores.findings()
+        assert (finding.kind, finding.count) == (Kind.KEY_INDEX_WRONG, 1)
+        assert finding.sentence.startswith(f"entry 200 is chained to entry {previous + 1}")
+
+    def test_without_the_mark_each_file_is_a_note(self, stores: Stores) -> None:
+        root = stores.roots[0]
+        (root / "dledger-n0" / "pydledger" / "key-index-mark").unlink()
+        units, notes = plan_key_index(open_replica(root), 0, 1 << 40, [])
+        assert (units, len(notes)) == ([], len(list((root / "index").iterdir())))
+
+    def test_files_of_java_s_shape_are_java_s(self, store: IndexedStore) -> None:
+        replica = replace(store.replica, index_file_shape=INDEX_FILE_SHAPE)
+        [unit], notes = plan_key_index(replica, 0, 1 << 40, [])
+        assert (unit.file.shape, notes) == (IndexFileShape(SLOTS, 4 * SLOTS), [])
 
 
 def test_a_header_of_zeros_does_not_hide_the_entries(store: IndexedStore) -> None:

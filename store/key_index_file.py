@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Final
 
 from disk.disk import Disk, DiskError, File
@@ -27,6 +28,7 @@ from store.layout.index_file import (
 # Of the slot table, read and written in one go: large enough that calls cost nothing, small enough for the memory that
 # the key index may take (twice that, for a moment).
 SLOT_RUN_SIZE: Final = 128 * 1024
+PAGE_SIZE: Final = 4096
 _NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
 
 
@@ -161,13 +163,21 @@ def roll_back(file: File, shape: IndexFileShape, header: IndexHeader) -> None:
         if max(slots) < count:
             continue
         first_slot = (start - INDEX_HEADER_SIZE) // HASH_SLOT_SIZE
-        for at, number in enumerate(slots):
-            if number >= count:
-                slots[at] = _led_back(file, shape, header, first_slot + at, number)
-        write_slots(file, start, slots)
+        ahead = [at for at, number in enumerate(slots) if number >= count]
+        for at in ahead:
+            slots[at] = _led_back(file, shape, header, first_slot + at, slots[at])
+        _write_changed(file, start, slots, ahead)
     file.pwrite(header.pack(), 0)
     # New entries go where the chains went that have just been left.
     file.fdatasync()
+
+
+def _write_changed(file: File, start: int, slots: "array[int]", changed: Sequence[int]) -> None:
+    """Page by page: a page of none but empty slots takes no room on the disk until it is written."""
+    for _, places in groupby(changed, lambda at: (start + HASH_SLOT_SIZE * at) // PAGE_SIZE):
+        first, *more = places
+        end = (more[-1] if more else first) + 1
+        write_slots(file, start + HASH_SLOT_SIZE * first, slots[first:end])
 
 
 def fault_of_file(file: File, shape: IndexFileShape, header: IndexHeader) -> str | None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from disk.disk import Disk, File
 from store.key_index_file import (
+    PAGE_SIZE,
     SLOT_RUN_SIZE,
     IndexFile,
     delete_index_files,
@@ -33,7 +34,6 @@ from store.layout.index_file import (
     time_diff,
 )
 
-_PAGE_SIZE: Final = 4096
 # Between two pauses, too: about 0.5 ms for which the event loop's thread does not get the interpreter.
 _ENTRIES_PER_WRITE: Final = 1024
 
@@ -237,7 +237,7 @@ class _WantedSlots:
         slot_count = shape.slot_count
         self._slots_end = shape.slots_end
         self._pause = pause
-        self._run_size = _PAGE_SIZE if count < shape.slots_end // _PAGE_SIZE else SLOT_RUN_SIZE
+        self._run_size = PAGE_SIZE if count < shape.slots_end // PAGE_SIZE else SLOT_RUN_SIZE
         self._offsets = array("i")  # in the file
         self._runs: dict[int, array[int]] = {}  # number of the run -> places in `hashes`, in order
         for place, key_hash in enumerate(hashes):

@@ -1,5 +1,6 @@
 """What a start makes of IndexFiles that Java wrote, and of those that cannot be right."""
 
+import errno
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,9 +24,12 @@ from key_index_model import (
     sim_disk,
 )
 
-from disk.disk import Disk
+from disk.disk import Disk, DiskError
+from disk.mapped_file import DescriptorCache
+from disk.real_disk import RealDisk
 from simulator.disk import SimDisk
 from store.key_index import KeyIndex
+from store.key_index_mark import KeyIndexMark, KeyIndexMarkFile
 from store.layout.index_file import (
     EMPTY_INDEX_HEADER,
     HASH_SLOT,
@@ -313,6 +317,34 @@ def test_what_java_wrote_after_us_and_was_killed_is_led_back_to_our_mark(end: in
     assert log.flush()
     log.check_files()
     log.check_queries()
+
+
+def test_slots_are_led_back_without_filling_the_holes_between_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = IndexFileShape(1_000_000, 1000)
+    mark_path = str(tmp_path / "mark")
+
+    def opened(*, stopped_cleanly: bool) -> KeyIndex:
+        index = KeyIndex(DescriptorCache(RealDisk()), str(tmp_path / "index"), mark_path, shape)
+        index.open(stopped_cleanly=stopped_cleanly)
+        return index
+
+    def fail(mark_file: KeyIndexMarkFile, mark: KeyIndexMark) -> None:
+        raise DiskError(errno.EIO, "no mark", mark_path)
+
+    index = opened(stopped_cleanly=True)
+    put_messages(index, [Message(48, START_MS, (1, 2, 400_000))])
+    assert run_job(index, index.flush(START_MS))
+    put_messages(index, [Message(148, START_MS, (1, 200_000, 400_000, 600_000))])
+    with monkeypatch.context() as patched:
+        patched.setattr(KeyIndexMarkFile, "write", fail)
+        assert not run_job(index, index.flush(START_MS))
+    [path] = (tmp_path / "index").iterdir()
+    blocks = path.stat().st_blocks
+    index = opened(stopped_cleanly=False)
+    assert path.stat().st_blocks == blocks
+    assert [found_by(index, key_hash) for key_hash in (1, 200_000, 400_000)] == [[48], [], [48]]
 
 
 def test_another_shape_in_the_conf_has_all_files_built_anew(caplog: pytest.LogCaptureFixture) -> None:

@@ -219,7 +219,9 @@ class Broker:
             self._store.job_done(job, error, self._clock())
         except (StoreError, DiskError) as failure:
             self._fail(f"a job of the store failed: {failure}")
-        self._jobs_done.set()
+        finally:
+            # Whatever it was: a stop waits for this.
+            self._jobs_done.set()
 
     # -- time and trouble ------------------------------------------------------------------------------------
 

@@ -282,6 +282,7 @@ def test_what_a_clean_stop_left_uncommitted_has_no_units(stores: Stores) -> None
     headers = places(root, "Orders", 0)
     committed = headers[-3].index
     write_units(root, "Orders", 0, len(headers) - 2, 2 * ZERO)
+    shutil.rmtree(root / "index")  # in it, too, nothing would be of what is not committed
     replica = replace(open_replica(root), applied_index=committed, java_committed_index=committed)
     assert derived_findings([replica]) == []
 
@@ -466,7 +467,12 @@ def test_units_of_work_and_their_results_can_be_sent(stores: Stores) -> None:
             for part in listener.finish():
                 checks.take(pickle.loads(pickle.dumps(part)))
     units = pickle.loads(pickle.dumps(checks.units(logs)))
-    assert {type(unit).__name__ for unit in units} == {"QueueExtras", "StateReplay", "ConfigFiles"}
+    assert {type(unit).__name__ for unit in units} == {
+        "QueueExtras",
+        "KeyIndexFile",
+        "StateReplay",
+        "ConfigFiles",
+    }
     assert [finding for unit in units for finding in check(unit)] == []
 
 

@@ -112,6 +112,7 @@ def test_a_record_comes_back_as_it_went_in(
         tags_codes=[java_hash(properties.get("TAGS", ""))],
         store_timestamps=[1_700_000_000_456],
         sys_flags=[sys_flag],
+        properties=[encode_properties(properties)],
     )
 
 

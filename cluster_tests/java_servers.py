@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from java_client import class_path
+from java_client import QUICK_START, class_path
 
 VERSION = "5.5.0"
 # What RocketMQ reaches into on Java 9 and later.
@@ -31,8 +31,7 @@ class _JavaServer:
     def start(self) -> None:
         home = self._work / "home"
         options = [
-            # As the client's: what these short runs compile well and collect in parallel, they do not earn back.
-            *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            *QUICK_START,
             *("-Xms256m", "-Xmx512m", "-XX:MaxDirectMemorySize=1g"),
             f"-Duser.home={self._work}",
         ]

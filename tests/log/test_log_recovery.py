@@ -2,13 +2,13 @@
 
 import logging
 import shutil
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
 from crash_disk import CrashDisk
+from golden_store import DLEDGER_STORE, NODES, unpack_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_model import LedgerModel, play
@@ -363,11 +363,9 @@ def test_long_histories_keep_it_too_and_meet_every_fault() -> None:
 
 @pytest.mark.slow
 def test_the_recorded_store_of_javas_broker_opens(tmp_path: Path) -> None:
-    archive = Path(__file__).parents[1] / "golden/store/dledger-5.5.0-3nodes.tar.xz"
-    with tarfile.open(archive) as tar:
-        tar.extractall(tmp_path, filter="data")
-    for node in ("n0", "n1", "n2"):
-        directory = tmp_path / f"dledger-5.5.0-3nodes/{node}/dledger-{node}"
+    root = unpack_store(DLEDGER_STORE, tmp_path)
+    for node in NODES:
+        directory = root / node / f"dledger-{node}"
         settings_of_java = LogConfig(directory=str(directory), data_file_size=1 << 20, accept_zero_crc=True)
         log = LogStore.open(RealDisk(), settings_of_java)
         assert (log.ledger_begin_index, log.ledger_end_index, log.ledger_end_term) == (0, 2110, 3)

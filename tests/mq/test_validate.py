@@ -7,28 +7,24 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
+from golden_store import DLEDGER_STORE, NODES, unpack_store
 from typer.testing import CliRunner, Result
 
 from mq import validate as command
 from mq.__main__ import make_app
 
-TAR = Path(__file__).resolve().parent.parent / "golden" / "store" / "dledger-5.5.0-3nodes.tar.xz"
-NODES = ("n0", "n1", "n2")
 END_INDEX = 2110
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("recorded")
-    with tarfile.open(TAR) as tar:
-        # Index files are sparse and large, and nothing is judged by them.
-        wanted = [member for member in tar if "/index/" not in member.name]
-        tar.extractall(directory, wanted, filter="data")
-    return directory / TAR.name.removesuffix(".tar.xz")
+    # Index files are sparse and large, and nothing is judged by them.
+    return unpack_store(
+        DLEDGER_STORE, tmp_path_factory.mktemp("recorded"), lambda path: "/index/" not in path
+    )
 
 
 @pytest.fixture

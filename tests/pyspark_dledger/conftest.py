@@ -1,17 +1,13 @@
 """One Spark session for all tests that want one, and the recorded stores as directories."""
 
-import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from golden_store import unpack_store
 from pyspark.sql import SparkSession
 
 from pyspark_dledger.spark_session import spark_session
-
-GOLDEN = Path(__file__).parent.parent / "golden"
-sys.path.append(str(GOLDEN))
 
 
 @pytest.fixture(scope="session")
@@ -39,10 +35,7 @@ def golden_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str]
 
     def unpacked(name: str) -> Path:
         if not (root / name).exists():
-            with tarfile.open(GOLDEN / "store" / f"{name}.tar.xz") as tar:
-                # Of 38 MB of timers nothing is read.
-                members = [member for member in tar if not member.name.endswith("/timerwheel")]
-                tar.extractall(root, members, filter="data")
+            unpack_store(name, root)
         return root / name
 
     return unpacked

@@ -4,14 +4,14 @@ And the derived checks as a validation runs them: pass 1 over ranges, then the u
 """
 
 import shutil
-import sys
-import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+from golden_store import unpack_store
+from store_group import CQ_FILE_UNITS, HOST, START_MS, StoreGroup, StoreMember, message
 
 from dledger.entry import EntryHeader, parse_header, seal_entries
 from message.sys_flag import TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
@@ -23,6 +23,7 @@ from pyspark_dledger.replica import Replica, open_replica, open_replicas
 from pyspark_dledger.work import plan
 from store.delayed_message import delayed
 from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
+from store.put_message import PutMessage
 from store.state.state_record import (
     CommitOffset,
     DeleteTopic,
@@ -31,14 +32,6 @@ from store.state.state_record import (
     StateChange,
 )
 from store.state.table_configs import SubscriptionGroupConfig, TopicConfig
-
-TESTS = Path(__file__).parent.parent
-GOLDEN = TESTS / "golden" / "store"
-sys.path.append(str(TESTS / "store"))
-
-from store_group import CQ_FILE_UNITS, HOST, START_MS, StoreGroup, StoreMember, message  # noqa: E402
-
-from store.put_message import PutMessage  # noqa: E402
 
 TOPICS = ("Orders", "Payments", "Audit")
 QUEUE_COUNT = 2
@@ -116,17 +109,13 @@ class Stores:
 
 
 def cut_out(name: str, directory: Path, *, root: str = "") -> Path:
-    """A recorded store of Java, with all its files but the two that are huge."""
+    """A recorded store of Java, with all its files but those that are huge."""
     top = f"{name}/{root}".rstrip("/")
-    with tarfile.open(GOLDEN / f"{name}.tar.xz") as tar:
-        members = [
-            member
-            for member in tar
-            if member.name.startswith(f"{top}/")
-            and not member.name.endswith("/timerwheel")
-            and not (member.isfile() and "/dledger-" in member.name and "/index/" in member.name)
-        ]
-        tar.extractall(directory, members, filter="data")
+
+    def wanted(path: str) -> bool:
+        return path.startswith(f"{top}/") and not ("/dledger-" in path and "/index/" in path)
+
+    unpack_store(name, directory, wanted)
     return directory / top
 
 

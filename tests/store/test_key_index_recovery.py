@@ -1,12 +1,12 @@
 """What a start makes of IndexFiles that Java wrote, and of those that cannot be right."""
 
 import errno
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from golden_store import DLEDGER_STORE, expected, store_files
 from key_index_model import (
     DIRECTORY,
     MARK,
@@ -42,10 +42,6 @@ from store.layout.index_file import (
     parse_index_header,
     slot_offset,
 )
-
-sys.path.append(str(Path(__file__).parent.parent / "golden"))
-
-from golden_store import DLEDGER_STORE, expected, store_files
 
 JAVA_SHAPE = IndexFileShape(5000, 20_000)
 SHAPE = IndexFileShape(7, 50)

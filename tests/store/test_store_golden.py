@@ -2,12 +2,12 @@
 
 import gzip
 import json
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_store import DLEDGER_STORE, GOLDEN, unpack_store
 
 from disk.real_disk import RealDisk
 from dledger.core.output import AppendRefusal, Batch
@@ -19,9 +19,6 @@ from store.get_message import BoundaryType
 from store.message_store import MessageStore
 from store.replicated_log import OnAppended
 from store.store_config import StoreConfig
-
-GOLDEN = Path(__file__).parent.parent / "golden" / "store"
-NAME = "dledger-5.5.0-3nodes"
 
 
 class ReadOnlyReplica:
@@ -59,17 +56,16 @@ class NoRuntime:
 
 @pytest.fixture(scope="module")
 def expected() -> list[dict[str, Any]]:
-    with gzip.open(GOLDEN / f"{NAME}.broker-view.expected.jsonl.gz", "rt", encoding="utf-8") as lines:
+    with gzip.open(
+        GOLDEN / "store" / f"{DLEDGER_STORE}.broker-view.expected.jsonl.gz", "rt", encoding="utf-8"
+    ) as lines:
         return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> MessageStore:
     directory = tmp_path_factory.mktemp("golden")
-    with tarfile.open(GOLDEN / f"{NAME}.tar.xz") as tar:
-        members = [item for item in tar.getmembers() if item.name.startswith(f"{NAME}/n0/")]
-        tar.extractall(directory, members=members, filter="data")
-    root = directory / NAME / "n0"
+    root = unpack_store(DLEDGER_STORE, directory, lambda path: path.startswith(f"{DLEDGER_STORE}/n0/")) / "n0"
     disk = RealDisk()
     ledger = LogStore.open(
         disk,
@@ -130,12 +126,10 @@ def test_offsets_by_time_are_java_s(store: MessageStore, expected: list[dict[str
 
 def test_the_files_are_the_ones_that_java_wrote(store: MessageStore, tmp_path: Path) -> None:
     """Byte for byte, with its file size; a queue of files that Java opens."""
-    with tarfile.open(GOLDEN / f"{NAME}.tar.xz") as tar:
-        members = [item for item in tar.getmembers() if item.name.startswith(f"{NAME}/n0/consumequeue/")]
-        tar.extractall(tmp_path, members=members, filter="data")
+    unpack_store(DLEDGER_STORE, tmp_path, lambda path: path.startswith(f"{DLEDGER_STORE}/n0/consumequeue/"))
     java = {
-        path.relative_to(tmp_path / NAME / "n0"): path.read_bytes()
-        for path in (tmp_path / NAME).rglob("*")
+        path.relative_to(tmp_path / DLEDGER_STORE / "n0"): path.read_bytes()
+        for path in (tmp_path / DLEDGER_STORE).rglob("*")
         if path.is_file()
     }
     store.stop()

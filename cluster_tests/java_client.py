@@ -57,12 +57,15 @@ def _fetch(version: str, jars: Path, profile: list[str]) -> None:
 
 
 def _compile(source: Path, jars: Path, classes: Path) -> None:
-    compiled = classes / f"{source.stem}.class"
-    if compiled.exists() and compiled.stat().st_mtime >= source.stat().st_mtime:
+    # By content: in a checkout or a copy of .build, times say nothing.
+    stamp = classes / ".source"
+    content = source.read_bytes()
+    if stamp.exists() and stamp.read_bytes() == content:
         return
     classes.mkdir(exist_ok=True)
     command = ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(classes), str(source)]
     subprocess.run(command, check=True, timeout=120, capture_output=True)
+    stamp.write_bytes(content)
 
 
 @dataclass(frozen=True)

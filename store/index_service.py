@@ -58,6 +58,7 @@ class IndexService:
             f"{config.store_path_root_dir}/index",
             f"{config.ledger_directory}/pydledger/{MARK_FILE_NAME}",
             config.index_file_shape,
+            config.index_keys_per_flush,
             pause=pause,
         )
         self._job: KeyIndexJob | None = None

@@ -8,7 +8,6 @@ damaged is built anew from the log. Time, disk and threads are the caller's.
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from disk.disk import Disk, DiskError
 from disk.mapped_file import DescriptorCache
@@ -28,10 +27,6 @@ from store.layout.index_file import IndexFileShape
 log = logging.getLogger(__name__)
 
 FileNameAt = Callable[[int], str]  # ms since the epoch -> yyyyMMddHHmmssSSS
-
-# A flush of so many keys touches nearly every page of the slot table (20 MB, 5,000 pages): fewer keys would write as
-# much for less, more would take more memory. 20 bytes each wait here, and as much again while a flush runs.
-KEYS_PER_FLUSH: Final = 32_768
 
 
 def no_pause() -> None:
@@ -79,6 +74,7 @@ class KeyIndex:
         directory: str,
         mark_path: str,
         shape: IndexFileShape,
+        keys_per_flush: int,
         file_name_at: FileNameAt = utc_file_name,
         pause: Pause = no_pause,
     ) -> None:
@@ -92,6 +88,7 @@ class KeyIndex:
         self._mark_file = KeyIndexMarkFile(self._disk, mark_path)
         self._mark = KeyIndexMark(shape=shape)  # what is durably true
         self._shape = shape
+        self._keys_per_flush = keys_per_flush
         self._file_name_at = file_name_at
         self._pause = pause
         self._index_files: list[IndexFile] = []  # oldest first; none is empty
@@ -151,12 +148,12 @@ class KeyIndex:
 
     @property
     def is_flush_due(self) -> bool:
-        return self._job is None and len(self._pending) >= KEYS_PER_FLUSH
+        return self._job is None and len(self._pending) >= self._keys_per_flush
 
     @property
     def is_full(self) -> bool:
         """Put no more until a flush has taken what is pending: the disk is behind."""
-        return len(self._pending) >= KEYS_PER_FLUSH
+        return len(self._pending) >= self._keys_per_flush
 
     @property
     def end_phy_offset(self) -> int:

@@ -56,6 +56,9 @@ class StoreConfig:
     max_message_size: int = 4 << 20  # of a body
     # Another one than that of the files that are there has all of them built anew.
     index_file_shape: IndexFileShape = field(default_factory=IndexFileShape)
+    # So many touch nearly every page of the slot table (20 MB, 5,000 pages): fewer keys would write as much for less,
+    # more would take more memory. 20 bytes each wait, and as much again while a flush runs.
+    index_keys_per_flush: int = 32_768
 
     flush_interval_consume_queue_ms: int = 1000
     flush_consume_queue_least_pages: int = 2

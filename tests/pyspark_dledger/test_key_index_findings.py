@@ -120,7 +120,9 @@ def test_a_file_of_ours_is_as_sound_as_java_s(store: IndexedStore, tmp_path: Pat
     java_s = bytes(store.content)
     store.path.unlink()
     shape = IndexFileShape(SLOTS, 4 * SLOTS)
-    index = KeyIndex(DescriptorCache(RealDisk()), str(store.path.parent), str(tmp_path / "mark"), shape)
+    index = KeyIndex(
+        DescriptorCache(RealDisk()), str(store.path.parent), str(tmp_path / "mark"), shape, 1 << 15
+    )
     index.open(stopped_cleanly=True)
     last = 0
     for end in range(1, len(keys) + 1):

@@ -57,10 +57,13 @@ def sim_disk(seed: int = 0) -> FailingDisk:
     return FailingDisk(Random(seed), lambda: 0, lambda: 0)
 
 
+KEYS_PER_FLUSH = 1000  # due by itself in no test but its own
+
+
 def open_index(
     disk: Disk, shape: IndexFileShape, *, stopped_cleanly: bool = True, directory: str = DIRECTORY
 ) -> KeyIndex:
-    index = KeyIndex(DescriptorCache(disk, open_max=2), directory, MARK, shape)
+    index = KeyIndex(DescriptorCache(disk, open_max=2), directory, MARK, shape, KEYS_PER_FLUSH)
     index.open(stopped_cleanly=stopped_cleanly)
     return index
 

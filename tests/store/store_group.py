@@ -174,16 +174,16 @@ class StoreGroup:
         thorough_interval_ms: int = 60_000,
         checkpoint_entries_max: int = 131_072,
         index_file_shape: IndexFileShape = INDEX_FILE_SHAPE,
-        **retention: Any,
+        **settings: Any,
     ) -> None:
-        """`retention`: further settings of a StoreConfig."""
+        """`settings`: further settings of a StoreConfig."""
         self.directory = directory
         self.disk_of = disk_of
         self.cq_file_units = cq_file_units
         self.thorough_interval_ms = thorough_interval_ms
         self.checkpoint_entries_max = checkpoint_entries_max
         self.index_file_shape = index_file_shape
-        self.retention = retention
+        self.settings = settings
         self.random = Random(1)
         self.peers = {f"n{number}": PeerAddress("127.0.0.1", 1 + number) for number in range(size)}
         self.now_ms = START_MS
@@ -218,7 +218,7 @@ class StoreGroup:
             flush_consumer_offset_interval_ms=500,
             consume_queue_cache_size=64 * 20,
             index_file_shape=self.index_file_shape,
-            **self.retention,
+            **self.settings,
         )
 
     def start(self, *peer_ids: PeerId) -> None:

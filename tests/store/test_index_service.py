@@ -18,14 +18,9 @@ KEYS_PER_FLUSH = 20
 SHAPE = IndexFileShape(13, 100)
 
 
-@pytest.fixture(autouse=True)
-def small_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.key_index.KEYS_PER_FLUSH", KEYS_PER_FLUSH)
-
-
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[StoreGroup]:
-    made = StoreGroup(tmp_path, index_file_shape=SHAPE)
+    made = StoreGroup(tmp_path, index_file_shape=SHAPE, index_keys_per_flush=KEYS_PER_FLUSH)
     made.start()
     yield made
     for member in list(made.members.values()):
@@ -78,7 +73,7 @@ def test_keys_are_found_in_memory_and_in_several_files(group: StoreGroup) -> Non
 
 
 def test_every_member_of_a_group_has_its_own(tmp_path: Path) -> None:
-    group = StoreGroup(tmp_path, 3, index_file_shape=SHAPE)
+    group = StoreGroup(tmp_path, 3, index_file_shape=SHAPE, index_keys_per_flush=KEYS_PER_FLUSH)
     group.start()
     put(group, range(60))
     for member in group.members.values():
@@ -112,7 +107,7 @@ def test_a_store_without_an_index_gets_one(group: StoreGroup) -> None:
 def test_an_index_of_another_log_is_built_anew(group: StoreGroup, tmp_path: Path) -> None:
     put(group, range(120))
     group.lead().stop()
-    other = StoreGroup(tmp_path / "other", index_file_shape=SHAPE)
+    other = StoreGroup(tmp_path / "other", index_file_shape=SHAPE, index_keys_per_flush=KEYS_PER_FLUSH)
     other.start()
     put(other, range(10))
     other.lead().stop()
@@ -146,6 +141,7 @@ def test_files_before_the_begin_of_the_log_go(tmp_path: Path) -> None:
     group = StoreGroup(
         tmp_path,
         index_file_shape=SHAPE,
+        index_keys_per_flush=KEYS_PER_FLUSH,
         file_reserved_time_ms=1000,
         delete_when=frozenset(range(24)),
         clean_resource_interval_ms=100,

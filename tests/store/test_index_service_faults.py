@@ -15,14 +15,9 @@ from store.layout.index_file import IndexFileShape
 SHAPE = IndexFileShape(13, 100)
 
 
-@pytest.fixture(autouse=True)
-def small_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.key_index.KEYS_PER_FLUSH", 20)
-
-
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[StoreGroup]:
-    made = StoreGroup(tmp_path, index_file_shape=SHAPE)
+    made = StoreGroup(tmp_path, index_file_shape=SHAPE, index_keys_per_flush=20)
     made.start()
     yield made
     for member in list(made.members.values()):

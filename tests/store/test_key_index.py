@@ -4,6 +4,7 @@ import pytest
 from key_index_model import (
     DIRECTORY,
     FOREVER,
+    KEYS_PER_FLUSH,
     START_MS,
     FailingDisk,
     IndexedLog,
@@ -22,7 +23,7 @@ from key_index_model import (
 from disk.disk import Disk
 from simulator.disk import CrashPointReached, SimDisk
 from store.errors import StoreConfigError
-from store.key_index import KEYS_PER_FLUSH, KeyIndex
+from store.key_index import KeyIndex
 from store.key_index_file import utc_file_name
 from store.layout.index_file import IndexFileShape, index_key, index_key_hash, walk_chain
 

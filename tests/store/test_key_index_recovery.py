@@ -9,6 +9,7 @@ import pytest
 from golden_store import DLEDGER_STORE, expected, store_files
 from key_index_model import (
     DIRECTORY,
+    KEYS_PER_FLUSH,
     MARK,
     START_MS,
     IndexedLog,
@@ -322,7 +323,9 @@ def test_slots_are_led_back_without_filling_the_holes_between_them(
     mark_path = str(tmp_path / "mark")
 
     def opened(*, stopped_cleanly: bool) -> KeyIndex:
-        index = KeyIndex(DescriptorCache(RealDisk()), str(tmp_path / "index"), mark_path, shape)
+        index = KeyIndex(
+            DescriptorCache(RealDisk()), str(tmp_path / "index"), mark_path, shape, KEYS_PER_FLUSH
+        )
         index.open(stopped_cleanly=stopped_cleanly)
         return index
 

@@ -48,6 +48,7 @@ class Counts:
     unknown: int = 0
     refused: int = 0
     read: int = 0
+    found_by_key: int = 0
     delivered: int = 0  # delayed messages
     sent: int = 0  # messages between members
     lost: int = 0
@@ -92,6 +93,7 @@ class Cluster:
             options,
             Random(f"{seed}/workload"),
             Random(f"{seed}/delays"),
+            Random(f"{seed}/queries"),
         )
         self.faults = Faults(
             self.loop,
@@ -146,6 +148,7 @@ class Cluster:
         counts.crashes_with_loss, counts.bytes_lost = faults.crashes_with_loss, faults.bytes_lost
         counts.acknowledged, counts.unknown = outcomes.acknowledged, outcomes.unknown
         counts.refused, counts.read = outcomes.refused, outcomes.read
+        counts.found_by_key = outcomes.found_by_key
         counts.delivered = self.oracle.delivered_count
         counts.sent, counts.lost = self.network.sent, self.network.lost
         counts.virtual_ms = self.loop.now_us // 1_000

@@ -10,8 +10,8 @@ from dledger.entry import Index
 from simulator.event_loop import EventLoop
 from simulator.invariants.invariant import ViolationError
 from simulator.member import Process, SimMember
-from simulator.oracle import Oracle
-from simulator.workload import Workload, read_and_compare
+from simulator.oracle import Oracle, uids_with_key_of
+from simulator.workload import Workload, query_and_compare, read_and_compare
 
 _NAME = "convergence"
 # Longer than a disk that hung when the faults ended, a silence, an election and a transfer take together.
@@ -70,6 +70,8 @@ class Convergence:
         for process in processes:
             self._compare_log(processes[0], process)
             self._compare_queues(process)
+            if process.host.options.has_keys:
+                self._compare_keys(process)
             if _tables(process) != _tables(processes[0]):
                 self._fail(
                     process, f"has tables {_tables(process)}, {_id(processes[0])} {_tables(processes[0])}"
@@ -115,6 +117,12 @@ class Convergence:
                     self._fail(process, f"gives out nothing at offset {offset} of {key}")
                 offset += count
 
+    def _compare_keys(self, process: Process) -> None:
+        topics = {topic for topic, _ in self._oracle.queues}
+        for uid in {uids_with_key_of(uid).start for uid in self._oracle.messages_of_uid}:
+            for topic in topics:
+                query_and_compare(process, self._oracle, topic, uid)
+
     def _fail(self, process: Process, text: str) -> None:
         raise ViolationError(_NAME, f"{_id(process)} {text}")
 
@@ -127,6 +135,7 @@ def _is_at(process: Process, end_index: Index) -> bool:
         == process.replica.member.committed_index
         == process.store.applied_index
         == end_index
+        and process.store.index.behind == 0
     )
 
 

@@ -264,6 +264,7 @@ class SimMember:
             mapped_file_size_consume_queue=options.consume_queue_file_size,
             max_message_size=4096,
             index_file_shape=IndexFileShape(97, 300),  # a simulated disk has no holes
+            index_keys_per_flush=options.index_keys_per_flush,
             checkpoint_entries_max=options.checkpoint_entries_max,
             consume_queue_cache_size=0,
             delay_levels=DELAY_LEVELS,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from dledger.core.entry_dispatcher import EntryDispatcher
@@ -17,6 +17,7 @@ from dledger.entry import Index, VerifiedRange
 from dledger.log.jobs import MoveBeginJob
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
+from store import key_index_recovery
 from store.dledger_commit_log import DLedgerCommitLog
 from store.message_store import MessageStore
 from store.state.delay_offset_table import DelayOffsetTable
@@ -24,7 +25,7 @@ from store.state.state_machine import StateMachine
 
 
 @contextmanager
-def _patched(owner: type, name: str, new: Any) -> Iterator[None]:
+def _patched(owner: type | ModuleType, name: str, new: Any) -> Iterator[None]:
     old = owner.__dict__[name]
     setattr(owner, name, new)
     try:
@@ -198,6 +199,17 @@ def any_full_state_taken() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def key_index_not_rolled_back() -> Iterator[None]:
+    """After a crash the slots of an IndexFile go on pointing at entries behind the mark, which others overwrite."""
+
+    def roll_back(*arguments: Any) -> None:
+        return
+
+    with _patched(key_index_recovery, "roll_back", roll_back):
+        yield
+
+
 MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
     {
         mutant.__name__: mutant
@@ -214,6 +226,7 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             delivery_counted_by_its_record,
             files_gone_before_the_mark,
             any_full_state_taken,
+            key_index_not_rolled_back,
         )
     }
 )

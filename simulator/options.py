@@ -46,6 +46,7 @@ class Options:
     push_size_max: int
     push_window_size: int
     checkpoint_entries_max: int
+    index_keys_per_flush: int
     clock_skew_ms_max: int
     # network
     delay_us_min: int
@@ -63,6 +64,7 @@ class Options:
     body_size_max: int
     queue_count: int
     delayed: float  # how many batches are delayed messages
+    has_keys: bool  # messages have keys, and are asked for by them
     # faults
     fault_interval_ms: int
     fault_duration_ms_max: int
@@ -120,6 +122,7 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         push_size_max=512 if is_stormy else random.choice((512, 4_096, 65_536)),
         push_window_size=random.choice((65_536, 262_144)),
         checkpoint_entries_max=random.choice((20, 100, 1_000)),
+        index_keys_per_flush=Random(f"{seed}/index").choice((1, 10, 50, 200)),
         clock_skew_ms_max=random.choice((0, 5, 10_000)),
         delay_us_min=random.randint(20, delay_us_max // 2),
         delay_us_max=delay_us_max,
@@ -134,6 +137,7 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         body_size_max=random.choice((60, 300, 2_000)),
         queue_count=random.randint(1, 6),
         delayed=Random(f"{seed}/delayed").choice((0.0, 0.0, 0.3)),
+        has_keys=Random(f"{seed}/indexed").choice((False, False, True)),
         fault_interval_ms=2_000 if is_stormy else random.choice((300, 800, 2_000)),
         fault_duration_ms_max=random.choice((200, 1_000) if is_stormy else (200, 1_000, 4_000)),
         leader_falls=0.8 if is_stormy else random.choice((0.0, 0.3)),

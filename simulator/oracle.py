@@ -56,6 +56,7 @@ class Oracle:
             int
         ] = []  # by index: number in `messages` of the first at or behind the entry
         self.index_of_uid: dict[int, Index] = {}  # of the message as its client put it
+        self.messages_of_uid: dict[int, list[CommittedMessage]] = {}  # as put, and as delivered
         # In the schedule topic, delivered since or not; by uid.
         self.waiting: dict[int, CommittedMessage] = {}
         self.delivered_count = 0
@@ -109,6 +110,7 @@ class Oracle:
             return f"entry {header.index} at pos {header.pos} says phy_offset {record.phy_offset}"
         self.messages.append(message)
         self.queues.setdefault((message.topic, message.queue_id), []).append(message)
+        self.messages_of_uid.setdefault(message.uid, []).append(message)
         if message.is_delivery:
             self.delivered_count += 1
             return None
@@ -139,6 +141,7 @@ class Oracle:
 
 
 _UID_DIGITS = 12
+_UIDS_PER_KEY = 3
 
 
 def body_with(uid: int, size: int) -> bytes:
@@ -148,3 +151,13 @@ def body_with(uid: int, size: int) -> bytes:
 
 def uid_of(body: bytes) -> int:
     return int(body[:_UID_DIGITS])
+
+
+def key_of(uid: int) -> str:
+    """The key that a message is put with; neighbours share one."""
+    return f"key{uid // _UIDS_PER_KEY}"
+
+
+def uids_with_key_of(uid: int) -> range:
+    first_uid = uid - uid % _UIDS_PER_KEY
+    return range(first_uid, first_uid + _UIDS_PER_KEY)

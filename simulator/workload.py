@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 from random import Random
 
-from message.const import TAGS
+from message.const import KEYS, TAGS
 from message.decoder import decode_message
 from message.properties import encode_properties
 from message.tags import tags_code
@@ -15,7 +15,7 @@ from simulator.event_loop import EventLoop
 from simulator.invariants.invariant import ViolationError
 from simulator.member import Process, SimMember
 from simulator.options import DELAY_LEVELS, Options
-from simulator.oracle import Acknowledged, Oracle, body_with, uid_of
+from simulator.oracle import Acknowledged, Oracle, body_with, key_of, uid_of, uids_with_key_of
 from store.delayed_message import delayed
 from store.get_message import GetMessageStatus
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
@@ -29,6 +29,8 @@ _GROUPS = ("billing", "audit")
 _BORN_HOST = struct.pack(">4BI", 127, 0, 0, 1, 40_000)
 _UID_SIZE = 12
 _READ_COUNT = 8
+_QUERY_COUNT = 64
+_LATE_MS = 1 << 62
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class Outcomes:
     unknown: int = 0
     refused: int = 0
     read: int = 0
+    found_by_key: int = 0
     proposals_applied: int = 0
 
 
@@ -55,8 +58,9 @@ class Workload:
         options: Options,
         random: Random,
         delays: Random,
+        queries: Random,
     ) -> None:
-        """`delays` decides which messages are delayed, so that runs without them stay what they were."""
+        """`delays` says what is delayed, `queries` which keys are asked for: runs without stay what they were."""
         self.outcomes = Outcomes()
         self.last_acknowledged_put_us = -1  # when the newest batch that is acknowledged was put
         self.is_running = True
@@ -66,6 +70,7 @@ class Workload:
         self._options = options
         self._random = random
         self._delays = delays
+        self._queries = queries
         self._next_uid = 0
 
     def start(self) -> None:
@@ -113,11 +118,12 @@ class Workload:
     def _message(self, member: SimMember, uid: int) -> PutMessage:
         random, options = self._random, self._options
         tag = random.choice(_TAGS)
+        properties = {TAGS: tag, KEYS: key_of(uid)} if options.has_keys else {TAGS: tag}
         return PutMessage(
             random.choice(_TOPICS),
             random.randrange(options.queue_count),
             body_with(uid, random.randint(_UID_SIZE, options.body_size_max)),
-            encode_properties({TAGS: tag}),
+            encode_properties(properties),
             tags_code(tag),
             member.now_ms(),
             _BORN_HOST,
@@ -166,6 +172,9 @@ class Workload:
         store = process.store
         offset = random.randint(0, max(store.max_offset(topic.decode(), queue_id), 0))
         self.outcomes.read += read_and_compare(process, self._oracle, (topic, queue_id), offset)
+        if self._options.has_keys and self._next_uid:
+            uid = self._queries.randrange(self._next_uid)
+            self.outcomes.found_by_key += query_and_compare(process, self._oracle, topic, uid)
 
     # -- proposing ---------------------------------------------------------------------------------------------
 
@@ -228,3 +237,28 @@ def read_and_compare(process: Process, oracle: Oracle, key: tuple[bytes, int], o
                 f"{member_id} gives out {record} at offset {number} of {key}, committed is {wanted}",
             )
     return len(result.buffers)
+
+
+def query_and_compare(process: Process, oracle: Oracle, topic: bytes, uid: int) -> int:
+    """Asks for the messages with that message's key. Returns how many came, which are those that the oracle has, as far
+    as this member shows them. Raises ViolationError.
+    """
+    store = process.store
+    begin_index, applied_index = process.replica.log.ledger_begin_index, store.applied_index
+    query = store.query_message(topic.decode(), key_of(uid), _QUERY_COUNT, 0, _LATE_MS)
+    while not query.is_done:
+        query.look()
+    found = {decode_message(record).phy_offset for record in query.records}
+    wanted = {
+        message.phy_offset
+        for other in uids_with_key_of(uid)
+        for message in oracle.messages_of_uid.get(other, ())
+        if message.topic == topic and begin_index <= message.index <= applied_index
+    }
+    if not found <= wanted if query.is_incomplete else found != wanted:
+        raise ViolationError(
+            "found_by_key",
+            f"{process.host.member_id} finds {sorted(found)} of {topic.decode()} with {key_of(uid)}, there are "
+            f"{sorted(wanted)} from entry {begin_index} to {applied_index}",
+        )
+    return len(found)

@@ -25,6 +25,7 @@ CAUGHT_BY = {
     "delivery_counted_by_its_record": 45,
     "files_gone_before_the_mark": 22,
     "any_full_state_taken": 129,
+    "key_index_not_rolled_back": 20,
 }
 
 

@@ -132,6 +132,11 @@ class IndexService:
         """Store time of that message, ms."""
         return self._key_index.end_timestamp
 
+    @property
+    def flushed_timestamp(self) -> int:
+        """Store time of the newest message in the files, ms."""
+        return self._key_index.flushed_timestamp
+
     def tick(self, now_ms: int) -> None:
         """Indexes some more, and submits a job that is due. Raises StoreDamagedError, DiskError: of the log alone."""
         self._now_ms = now_ms

@@ -173,7 +173,7 @@ class KeyIndex:
 
     @property
     def flushed_timestamp(self) -> int:
-        """Store time of the newest message in the files, ms: indexMsgTimestamp of RocketMQ's checkpoint file."""
+        """Store time of the newest message in the files, ms."""
         return self._index_files[-1].header.end_timestamp if self._index_files else 0
 
     # -- keys --------------------------------------------------------------------------------------------------

@@ -130,6 +130,7 @@ class MessageStore:
             self._queues,
             self._state,
             self._capture,
+            lambda: self._index.flushed_timestamp,
             self._runtime.submit,
             self._reput.applied_index,
         )
@@ -161,8 +162,8 @@ class MessageStore:
         """
         if clean:
             applied_index = self._reput.applied_index
+            self._index.flush(self._now_ms)  # the checkpoint tells of it
             self._flusher.flush_all(applied_index, self._last_checkpoint)
-            self._index.flush(self._now_ms)
             # Java dispatches what lies behind this index; were it too far, those messages never got units.
             end_index = self._replica.log.ledger_end_index
             checkpoint_job(self._disk, self.config.ledger_directory, end_index, applied_index).run()

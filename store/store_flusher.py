@@ -48,17 +48,19 @@ class StoreFlusher:
         queues: ConsumeQueueStore,
         state: StateMachine,
         capture: Capture,
+        index_msg_timestamp: Callable[[], int],
         submit: Callable[[DiskJob], None],
         checkpoint_index: Index,
     ) -> None:
-        """`capture` gives the state as it is now, None if it is not fit for a checkpoint. `checkpoint_index`: applied
-        index of the newest checkpoint on disk.
+        """`capture` gives the state as it is now, None if it is not fit for a checkpoint. `index_msg_timestamp`: up to
+        which store time, ms, IndexFiles are on disk. `checkpoint_index`: applied index of the newest checkpoint there.
         """
         self._config = config
         self._disk = disk
         self._queues = queues
         self._state = state
         self._capture = capture
+        self._index_msg_timestamp = index_msg_timestamp
         self._submit = submit
         self._job: DiskJob | None = None
         self._checkpoint: _CheckpointUnderWay | None = None
@@ -145,6 +147,8 @@ class StoreFlusher:
         java_checkpoint = StoreCheckpoint(
             physic_msg_timestamp=captured.store_timestamp,
             logics_msg_timestamp=captured.store_timestamp,
+            # After a crash Java deletes IndexFiles that end later than that.
+            index_msg_timestamp=self._index_msg_timestamp(),
             confirm_phy_offset=captured.confirm_offset,
         )
         self._checkpoint = _CheckpointUnderWay(

@@ -9,7 +9,8 @@ from store_group import START_MS, StoreGroup, StoreMember, message
 
 from message.properties import encode_properties
 from store.index_service import ENTRIES_PER_IDLE_TICK, ENTRIES_PER_TICK
-from store.layout.index_file import IndexFileShape
+from store.layout.checkpoint import parse_checkpoint
+from store.layout.index_file import INDEX_HEADER_SIZE, IndexFileShape, parse_index_header
 from store.message_query import MessageQuery
 from store.put_message import PutMessage
 
@@ -70,6 +71,15 @@ def test_keys_are_found_in_memory_and_in_several_files(group: StoreGroup) -> Non
     leader = group.lead()
     assert_all_found(group, leader, range(250))
     assert len(list((group.root() / "index").iterdir())) > 3
+
+
+def test_the_checkpoint_says_up_to_when_keys_are_in_the_files(group: StoreGroup) -> None:
+    put(group, range(250))
+    group.lead().stop()
+    checkpoint = parse_checkpoint((group.root() / "checkpoint").read_bytes())
+    newest = max((group.root() / "index").iterdir())
+    header = parse_index_header(newest.read_bytes()[:INDEX_HEADER_SIZE])
+    assert checkpoint.index_msg_timestamp == header.end_timestamp > 0
 
 
 def test_every_member_of_a_group_has_its_own(tmp_path: Path) -> None:

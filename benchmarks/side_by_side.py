@@ -15,13 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from running import ROOT, LocalCluster, idle, local_cluster
+
 LOADS = (("64x1K", 64, 1024), ("1x1K", 1, 1024), ("64x128", 64, 128), ("1x128", 1, 128))
 
 
@@ -79,64 +78,7 @@ class Bench:
         self.load(server, "read 1K", "read", "-topic", "T64x1024", "-group", "bench_reader")
 
     def idle(self, server: Server, measure: str, seconds: float) -> None:
-        """CPU in % of one core over `seconds` without requests, and the sum of Pss in MiB."""
-        before = sum(map(cpu_seconds, server.pids))
-        began = time.monotonic()
-        time.sleep(seconds)
-        spent = sum(map(cpu_seconds, server.pids)) - before
-        percent = round(100 * spent / (time.monotonic() - began), 1)
-        self.write(
-            server.name, measure, {"cpu_pct": percent, "pss_mib": round(sum(map(pss_mib, server.pids)), 1)}
-        )
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def pss_mib(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
-
-
-def cluster(*arguments: str) -> str:
-    done = subprocess.run(
-        [str(ROOT / "scripts" / "cluster"), *arguments], capture_output=True, text=True, check=True
-    )
-    return done.stdout
-
-
-def status(directory: Path) -> dict[str, Any]:
-    return dict(json.loads(cluster("status", "--json", "--dir", str(directory))))
-
-
-def leader_of(directory: Path) -> str | None:
-    return next((str(n["id"]) for n in status(directory)["nodes"] if n.get("serving")), None)
-
-
-@contextmanager
-def ours(base_port: int, flush: str) -> Iterator[tuple[Server, Path, float]]:
-    """A fresh cluster in a temporary directory; yields it, its directory and the seconds until it served."""
-    work = Path(tempfile.mkdtemp(prefix="pydledger-bench-"))
-    directory = work / "cluster"
-    began = time.monotonic()
-    try:
-        cluster(
-            "up", "--dir", str(directory), "--base-port", str(base_port), "--conf", f"flushDiskType={flush}"
-        )
-        took = time.monotonic() - began
-        pids = tuple(int(node["pid"]) for node in status(directory)["nodes"])
-        name = "ours " + ("sync" if flush == "SYNC_FLUSH" else "async")
-        yield Server(name, f"127.0.0.1:{base_port}", pids), directory, took
-    finally:
-        subprocess.run([str(ROOT / "scripts" / "cluster"), "down", "--dir", str(directory)], check=False)
-        shutil.rmtree(work)
-
-
-def namesrv_pid(directory: Path) -> int:
-    """The NameServer's process counts in the memory figure as it does in a user's `ps`."""
-    return int(status(directory)["namesrv_pid"])
+        self.write(server.name, measure, idle(server.pids, seconds))
 
 
 def official_benchmark(bench: Bench, oracle: Path, server: Server) -> None:
@@ -162,9 +104,11 @@ def official_benchmark(bench: Bench, oracle: Path, server: Server) -> None:
 def measure_ours(
     bench: Bench, oracle: Path | None, base_port: int, flush: str, kills: int, idle_seconds: float
 ) -> None:
-    with ours(base_port, flush) as (server, directory, took):
-        bench.write(server.name, "start to serving", {"seconds": round(took, 2)})
-        everything = Server(server.name, server.namesrv, (namesrv_pid(directory), *server.pids))
+    name = "ours " + ("sync" if flush == "SYNC_FLUSH" else "async")
+    with local_cluster(base_port, {"flushDiskType": flush}) as cluster:
+        bench.write(name, "start to serving", {"seconds": round(cluster.up(), 2)})
+        server = Server(name, cluster.namesrv, cluster.pids())
+        everything = Server(name, cluster.namesrv, cluster.all_pids())
         bench.idle(everything, "idle", idle_seconds)
         bench.produce(server, warm_up=3)
         bench.read_back(server)
@@ -172,17 +116,13 @@ def measure_ours(
             official_benchmark(bench, oracle, server)
         bench.idle(everything, "after load", 5)
         for number in range(kills):
-            failover(bench, server.name, server.namesrv, directory, number)
+            failover(bench, name, cluster, number)
 
 
-def failover(bench: Bench, name: str, namesrv: str, directory: Path, number: int) -> None:
-    leader = leader_of(directory)
-    while leader is None:
-        time.sleep(0.05)
-        leader = leader_of(directory)
-    pid = next(int(n["pid"]) for n in status(directory)["nodes"] if n["id"] == leader)
-    server = Server(name, namesrv, ())
-    history = directory.parent / f"failover-{number}.tsv"
+def failover(bench: Bench, name: str, cluster: LocalCluster, number: int) -> None:
+    leader = cluster.leader()
+    server = Server(name, cluster.namesrv, ())
+    history = cluster.directory.parent / f"failover-{number}.tsv"
     options = [
         "-topic",
         f"Failover{number}",
@@ -191,10 +131,10 @@ def failover(bench: Bench, name: str, namesrv: str, directory: Path, number: int
         "-history",
         str(history),
         "-kill-cmd",
-        f"kill -9 {pid}",
+        f"kill -9 {leader['pid']}",
     ]
     bench.load(server, f"failover {number}", "failover", *options)
-    cluster("start", leader, "--dir", str(directory))
+    cluster.call("start", leader["id"])
     bench.load(
         server,
         f"failover {number} verify",

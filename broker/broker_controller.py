@@ -63,8 +63,8 @@ class BrokerController:
         self.consumers = ConsumerManager(self._notifier, config.channel_expired_timeout_ms)
         self.producers = ProducerManager(config.channel_expired_timeout_ms)
         self.registration = Registration(config, store, self.topics)
-        locks = RebalanceLockManager()
-        self.sends = SendMessageProcessor(config, store, self.topics, self.groups, locks, clock, rng)
+        self.locks = RebalanceLockManager()
+        self.sends = SendMessageProcessor(config, store, self.topics, self.groups, self.locks, clock, rng)
         self._send_backs = SendMessageBackProcessor(config, store, self.topics, self.groups, clock, rng)
         self.stats = BrokerStats(lambda: store.queues)
         self.pulls = PullMessageProcessor(config, store, self.topics, self.groups, self.consumers, self.stats)
@@ -72,7 +72,7 @@ class BrokerController:
         clients = ClientManageProcessor(
             self.consumers, self.producers, self.groups, self.topics, lambda: store.serving
         )
-        consumer_manage = ConsumerManageProcessor(store, self.topics, self.groups, self.consumers, locks)
+        consumer_manage = ConsumerManageProcessor(store, self.topics, self.groups, self.consumers, self.locks)
         admin = AdminBrokerProcessor(config, store, self.topics, self.groups, self.stats)
         client_admin = ClientAdminProcessor(store, self.consumers, self.producers, self.client_requests)
         self._consume_stats = ConsumeStatsProcessor(config, store, self.topics, self.consumers, self.stats)
@@ -125,6 +125,7 @@ class BrokerController:
         if now_ms < self._next_scan_ms:
             return []
         self._next_scan_ms = now_ms + EXPIRY_SCAN_INTERVAL_MS
+        self.locks.expire(now_ms)
         expired = self.consumers.expire(now_ms) + self.producers.expire(now_ms)
         return [info.channel for info in expired]
 

@@ -37,10 +37,19 @@ class RebalanceLockManager:
         """Releases what the client holds; the locks of others stay."""
         held = self.locks.get(group, {})
         for queue in queues:
-            if held.get(queue, ("", 0))[0] == client_id:
+            owner = held.get(queue)
+            if owner is not None and owner[0] == client_id:
                 del held[queue]
         if not held:
             self.locks.pop(group, None)
+
+    def expire(self, now_ms: int) -> None:
+        """Forgets locks that count no more: their clients went without a word."""
+        for group, held in list(self.locks.items()):
+            for queue in [q for q, (_, locked) in held.items() if locked + LOCK_MAX_LIVE_MS < now_ms]:
+                del held[queue]
+            if not held:
+                del self.locks[group]
 
     def is_locked(self, group: str, now_ms: int) -> bool:
         """Whether any client holds an unexpired lock of the group."""

@@ -242,6 +242,12 @@ def test_a_queue_has_one_owner_until_it_lets_go_or_a_minute_is_over(broker: OneB
     assert lock(broker, "c2", (1,)) == [1]
 
 
+def test_locks_of_clients_that_went_without_a_word_are_forgotten(broker: OneBroker) -> None:
+    assert lock(broker, "c1") == [0]
+    broker.run_for(75_000)
+    assert not broker.controller.locks.locks
+
+
 def test_a_member_that_does_not_serve_grants_no_lock(tmp_path: Path) -> None:
     broker = OneBroker(tmp_path, elect=False)
     body = LockBatchRequestBody(consumer_group="g", client_id="c1", mq_set=[])

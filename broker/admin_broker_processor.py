@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from store.message_store import MessageStore
 
 QUERY_UNITS_MAX = 1000  # of one ConsumeQueue look-up
+PERM_MAX = 15
+TOPIC_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 TOPIC_ATTRIBUTES = frozenset({"queue.type", "cleanup.policy", "message.type", "reserve.time"})
 
 
@@ -136,7 +138,7 @@ class AdminBrokerProcessor:
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
         header = headers.decode(headers.CreateTopicRequestHeader, command.ext_fields)
-        fault = self._topic_fault(header.topic, header.read_queue_nums, header.write_queue_nums)
+        fault = self._topic_fault(header.topic, header)
         if fault is not None:
             answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
             return
@@ -160,7 +162,7 @@ class AdminBrokerProcessor:
         changes: list[StateChange] = []
         for topic in body.topic_config_list:
             name = topic.topic_name
-            fault = self._topic_fault(name, topic.read_queue_nums, topic.write_queue_nums)
+            fault = self._topic_fault(name, topic)
             if fault is not None:
                 answers.add(command, ResponseCode.INVALID_PARAMETER, f"topic {name}: {fault}")
                 return
@@ -172,13 +174,22 @@ class AdminBrokerProcessor:
             changes.append(PutTopicConfig(config))
         propose_all(self._store, changes, answers, command, now_ms)
 
-    def _topic_fault(self, topic: str, read_queue_nums: int, write_queue_nums: int) -> str | None:
-        return (
+    def _topic_fault(
+        self, topic: str, wanted: headers.CreateTopicRequestHeader | topic_bodies.TopicConfig
+    ) -> str | None:
+        fault = (
             names.topic_fault(topic)
             or self._system_fault(topic)
-            or _queue_nums_fault("readQueueNums", read_queue_nums)
-            or _queue_nums_fault("writeQueueNums", write_queue_nums)
+            or _queue_nums_fault("readQueueNums", wanted.read_queue_nums)
+            or _queue_nums_fault("writeQueueNums", wanted.write_queue_nums)
         )
+        if fault is None and not 0 <= wanted.perm <= PERM_MAX:
+            fault = f"perm {wanted.perm}: a sum of 1 (inherit), 2 (write), 4 (read), 8 (priority) is allowed"
+        if fault is None and wanted.topic_filter_type not in TOPIC_FILTER_TYPES:
+            fault = (
+                f"topicFilterType {wanted.topic_filter_type}: {' or '.join(TOPIC_FILTER_TYPES)} is allowed"
+            )
+        return fault
 
     def _delete_topic(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int

@@ -109,6 +109,10 @@ class ConsumerManageProcessor:
             # Queues that the topic does not have now count: it may have had them, and what is left there is consumed.
             remark = f"Topic {topic} cannot have a queue {header.queue_id}; nothing was committed"
             answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
+        elif header.commit_offset < 0:
+            # Kept, it would read as if the group had committed none.
+            remark = f"offset {header.commit_offset} of topic {topic}: it cannot be negative; nothing was committed"
+            answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
         elif self._store.consumer_offset_table.reset_offset(group, topic, header.queue_id) is not None:
             # From a consumer that has not heard of it yet.
             answers.add(command, remark="Offset has been previously reset")

@@ -355,6 +355,7 @@ class SendMessageProcessor:
             raise _Refused(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}"
             )
+        self._check_before_creation(channel, command, fields, config)
 
         def on_created(is_created: bool) -> None:
             if is_created:
@@ -369,6 +370,24 @@ class SendMessageProcessor:
 
         self._topics.create(config, on_created, now_ms)
         return None
+
+    def _check_before_creation(
+        self, channel: ClientChannel, command: RemotingCommand, fields: dict[str, str], config: TopicConfig
+    ) -> None:
+        """A send that will be refused once its topic exists must not leave the topic behind."""
+        entry = TopicEntry(config, config.topic_name.encode(), config.write_queue_nums)
+        queue_id = int(fields["e"])
+        if not 0 <= queue_id < entry.queue_limit:
+            self._queue_id(channel, entry, queue_id)
+        int(fields["f"])
+        for number, bits in ((fields["g"], 64), (fields["h"], 32), (fields.get("j", 0), 32)):
+            if not -(1 << bits - 1) <= int(number) < 1 << bits - 1:
+                raise _Refused(ResponseCode.MESSAGE_ILLEGAL, f"{number} is no number of {bits} bits")
+        self._check_properties(fields.get("i", ""), fields)
+        if command.code == RequestCode.SEND_BATCH_MESSAGE:
+            self._add_batch([], command, fields, entry, 0, b"", 0)
+        elif not 0 < len(command.body) <= self._max_message_size:
+            raise _Refused(ResponseCode.MESSAGE_ILLEGAL, self._illegal)
 
     def _retry_fields(self, topic: str, fields: dict[str, str], now_ms: int) -> dict[str, str]:
         """The header of a consumer's send to its retry topic: changed if it has tried often enough."""

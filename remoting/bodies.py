@@ -17,6 +17,7 @@ from msgspec import field
 from remoting.errors import RemotingBodyError
 from remoting.fastjson import dumps_fastjson
 from remoting.fastjson import loads_fastjson as loads_fastjson
+from remoting.headers import Int32, Int64
 
 BodyT = TypeVar("BodyT", bound="RemotingBody")
 
@@ -179,7 +180,7 @@ class MessageQueue(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
     topic: str
     broker_name: str
-    queue_id: int
+    queue_id: Int32
 
 
 class LockBatchRequestBody(RemotingBody):
@@ -221,13 +222,13 @@ class SubscriptionGroupConfig(RemotingBody):
     consume_from_min_enable: bool = True
     consume_broadcast_enable: bool = True
     consume_message_orderly: bool | None = None
-    retry_queue_nums: int = 1
-    retry_max_times: int = 16
+    retry_queue_nums: Int32 = 1
+    retry_max_times: Int32 = 16
     group_retry_policy: dict[str, object] | None = None
-    broker_id: int = 0
-    which_broker_when_consume_slowly: int = 1
+    broker_id: Int64 = 0
+    which_broker_when_consume_slowly: Int64 = 1
     notify_consumer_ids_changed_enable: bool = True
-    group_sys_flag: int | None = None
-    consume_timeout_minute: int | None = None
+    group_sys_flag: Int32 | None = None
+    consume_timeout_minute: Int32 | None = None
     subscription_data_set: list[object] | None = None
     attributes: dict[str, str] | None = None

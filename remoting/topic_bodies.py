@@ -16,6 +16,7 @@ from remoting.bodies import DataVersion, RemotingBody, from_json_value, to_json_
 from remoting.codes import MQ_VERSION, V5_0_0
 from remoting.errors import RemotingBodyError
 from remoting.fastjson import dumps_fastjson, loads_fastjson
+from remoting.headers import Int32
 
 INFLATED_SIZE_MAX = 64 * 1024 * 1024  # some 500,000 topics
 
@@ -26,11 +27,11 @@ class TopicConfig(RemotingBody):
     """Config of one topic on one broker. `perm`: 4 read, 2 write, 1 inherit, 8 priority."""
 
     topic_name: str
-    read_queue_nums: int = 16
-    write_queue_nums: int = 16
-    perm: int = 6
+    read_queue_nums: Int32 = 16
+    write_queue_nums: Int32 = 16
+    perm: Int32 = 6
     topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
+    topic_sys_flag: Int32 = 0
     order: bool = False
     attributes: dict[str, str] | None = None
 

@@ -38,21 +38,6 @@ mapedFileSizeCommitLog=33554432
 maxHashSlotNum=97
 maxIndexNum=300
 """
-# For any header field: most fields cannot be most of them.
-HOSTILE_VALUES = (
-    "",
-    "x",
-    "-1",
-    str(1 << 31),
-    str(-(1 << 63)),
-    str(1 << 70),
-    "9" * 400,
-    "Ü→\u2028",
-    "a/b",
-    "%",
-    "true",
-    "\0",
-)
 
 
 class RecordingChannel:

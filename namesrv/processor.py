@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 # Of a topic's sysFlag.
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
+PERM_MAX = 15  # read, write, inherit and priority
 BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath"})  # RocketMQ's
 
 
@@ -105,9 +106,11 @@ class NamesrvProcessor:
         header = headers.decode(headers.RegisterBrokerRequestHeader, command.ext_fields)
         if header.body_crc32 and header.body_crc32 != body_crc32(command.body):
             return response(command, ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        result = self._routes.register_broker(
-            _registration(header, self._topics_of(command, header.compressed)), channel.id, now_ms
-        )
+        registration = _registration(header, self._topics_of(command, header.compressed))
+        fault = _registration_fault(registration)
+        if fault is not None:
+            return response(command, ResponseCode.INVALID_PARAMETER, f"register broker failed: {fault}")
+        result = self._routes.register_broker(registration, channel.id, now_ms)
         if result is None:
             return response(command, ResponseCode.SYSTEM_ERROR, "register broker failed")
         order_topics = self._kv.config_table.get(NAMESPACE_ORDER_TOPIC_CONFIG)
@@ -325,6 +328,24 @@ class NamesrvProcessor:
 
     def _get_config(self, channel: BrokerChannel, command: RemotingCommand, now_ms: int) -> RemotingCommand:
         return response(command, body=format_properties(self._settings.items()).encode())
+
+
+def _registration_fault(registration: Registration) -> str | None:
+    """What clients could not do with, or would take for something else. No more: brokers of all versions come here."""
+    for name in ("cluster", "broker_name", "broker_addr"):
+        if not getattr(registration, name).strip():
+            return f"its {name} is blank"
+    if registration.broker_id < 0:
+        return f"broker id {registration.broker_id} is negative"
+    for topic, queue in registration.topics.items():
+        if not topic.strip():
+            return "a topic's name is blank"
+        if min(queue.read_queue_nums, queue.write_queue_nums) < 0 or not 0 <= queue.perm <= PERM_MAX:
+            return (
+                f"topic {topic} has {queue.read_queue_nums} read and {queue.write_queue_nums} write queues and "
+                f"permission {queue.perm}"
+            )
+    return None
 
 
 def _registration(

@@ -175,6 +175,7 @@ def test_the_table_has_every_code_that_is_served(hostile: Hostile) -> None:
     assert served == {code for code, _, _ in SOUND}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "fields", "body"), SOUND, ids=[row[0].name for row in SOUND])
 def test_a_spoiled_request_is_answered_and_what_is_refused_changes_nothing(
     hostile: Hostile, code: int, fields: dict[str, str], body: bytes

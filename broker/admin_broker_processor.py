@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from broker.answers import Answers, RequestHandler, answer_applied, propose_all
 from broker.broker_config import TOPIC_QUEUE_NUMS_MAX, BrokerConfig
 from broker.broker_stats import BrokerStats
+from broker.client_admin_processor import shown_subscription
 from broker.client_channel import ClientChannel
+from broker.consumer_manager import ConsumerManager
 from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.topic_config_manager import TopicConfigManager
 from message import names
@@ -41,12 +43,14 @@ class AdminBrokerProcessor:
         store: MessageStore,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
         stats: BrokerStats,
     ) -> None:
         self._broker_name = config.broker_name
         self._store = store
         self._topics = topics
         self._groups = groups
+        self._consumers = consumers
         self._stats = stats
         self.handlers: dict[int, RequestHandler] = {
             RequestCode.GET_MAX_OFFSET: self._get_max_offset,
@@ -122,13 +126,22 @@ class AdminBrokerProcessor:
             return
         first = max(header.index, queue.min_offset)
         units = queue.units(first, min(header.count, QUERY_UNITS_MAX))
+        group = header.consumer_group
+        subscription = self._consumers.subscriptions(group).get(header.topic) if group else None
         body = admin_bodies.QueryConsumeQueueResponseBody(
             min_queue_index=queue.min_offset,
             max_queue_index=queue.max_offset,
             queue_data=[
-                admin_bodies.ConsumeQueueData(physic_offset=phy_offset, physic_size=size, tags_code=tags_code)
+                admin_bodies.ConsumeQueueData(
+                    physic_offset=phy_offset,
+                    physic_size=size,
+                    tags_code=tags_code,
+                    eval=subscription is not None and subscription.matches(tags_code),
+                )
                 for phy_offset, size, tags_code in CQ_UNIT.iter_unpack(units)
             ],
+            subscription_data=shown_subscription(subscription) if subscription is not None else None,
+            filter_data=f"{group}@{header.topic} is not online!" if group and subscription is None else None,
         )
         answers.add(command, body=body.encode())
 

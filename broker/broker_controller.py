@@ -73,7 +73,7 @@ class BrokerController:
             self.consumers, self.producers, self.groups, self.topics, lambda: store.serving
         )
         consumer_manage = ConsumerManageProcessor(store, self.topics, self.groups, self.consumers, self.locks)
-        admin = AdminBrokerProcessor(config, store, self.topics, self.groups, self.stats)
+        admin = AdminBrokerProcessor(config, store, self.topics, self.groups, self.consumers, self.stats)
         client_admin = ClientAdminProcessor(store, self.consumers, self.producers, self.client_requests)
         self._consume_stats = ConsumeStatsProcessor(config, store, self.topics, self.consumers, self.stats)
         self._queries = QueryMessageProcessor(store)

@@ -67,7 +67,9 @@ class ClientAdminProcessor:
             return
         body = admin_bodies.ConsumerConnection(
             connection_set=_connections(group.channels.values()),
-            subscription_table={topic: _shown(data) for topic, data in group.subscriptions.items()},
+            subscription_table={
+                topic: shown_subscription(data) for topic, data in group.subscriptions.items()
+            },
             consume_type=group.consume_type,
             message_model=group.message_model,
             consume_from_where=group.consume_from_where,
@@ -114,7 +116,7 @@ class ClientAdminProcessor:
         body = admin_bodies.QuerySubscriptionResponseBody(
             group=header.group,
             topic=header.topic,
-            subscription_data=_shown(data) if data is not None else None,
+            subscription_data=shown_subscription(data) if data is not None else None,
         )
         answers.add(command, body=body.encode())
 
@@ -227,7 +229,7 @@ class _StatusRound:
             except RemotingBodyError as error:
                 log.warning("status that cannot be read client=%s: %s", client_id, error)
         if self._left_count == 0:
-            body = admin_bodies.GetConsumerStatusBody(consumer_table=self._table)
+            body = admin_bodies.GetConsumerStatusBody(consumer_table=self._table, message_queue_table={})
             self._answers.add(self._command, body=body.encode())
 
 
@@ -243,7 +245,8 @@ def _connections(infos: Iterable[ClientChannelInfo]) -> list[admin_bodies.Connec
     ]
 
 
-def _shown(data: SubscriptionData) -> bodies.SubscriptionData:
+def shown_subscription(data: SubscriptionData) -> bodies.SubscriptionData:
+    """As tools get it."""
     return bodies.SubscriptionData(
         topic=data.topic,
         sub_string=data.sub_string,

@@ -123,15 +123,15 @@ class QueryMessageProcessor:
 
     def _answer(self, pending: _Pending) -> None:
         index = self._store.index
+        fields = {
+            "indexLastUpdateTimestamp": str(index.end_timestamp),
+            "indexLastUpdatePhyoffset": str(index.end_phy_offset),
+        }
         records = pending.query.records
         if records:
-            fields = {
-                "indexLastUpdateTimestamp": str(index.end_timestamp),
-                "indexLastUpdatePhyoffset": str(index.end_phy_offset),
-            }
             pending.answers.add(pending.command, ext_fields=fields, body=b"".join(records))
             return
         remark = NOT_FOUND_REMARK
         if pending.query.is_incomplete:
             remark = f"not found so far: the key index is {index.behind} entries behind the log, ask again"
-        pending.answers.add(pending.command, ResponseCode.QUERY_NOT_FOUND, remark)
+        pending.answers.add(pending.command, ResponseCode.QUERY_NOT_FOUND, remark, fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from one_broker import OneBroker, send_fields
+from one_broker import OneBroker, heart_beat, send_fields
 
 from message.decoder import decode_message
 from message.message_id import decode_offset_message_id
@@ -252,6 +252,14 @@ def test_units_of_a_consume_queue_are_shown(broker: OneBroker) -> None:
     assert shown.queue_data == []
     answer = broker.ask(ask, {**fields, "queueId": "7"})
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "7@T is not exist!")
+    fields["consumerGroup"] = "g"
+    shown = QueryConsumeQueueResponseBody.decode(broker.ask(ask, fields).body)
+    assert (shown.filter_data, shown.subscription_data) == ("g@T is not online!", None)
+    broker.ask(RequestCode.HEART_BEAT, {}, heart_beat("c1"))
+    shown = QueryConsumeQueueResponseBody.decode(broker.ask(ask, fields).body)
+    assert (shown.filter_data, [unit.eval for unit in shown.queue_data]) == (None, [True])
+    assert shown.subscription_data is not None
+    assert shown.subscription_data.sub_string == "*"
 
 
 def test_changes_are_refused_by_a_member_that_does_not_serve(tmp_path: Path) -> None:

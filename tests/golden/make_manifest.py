@@ -14,10 +14,12 @@ from collections import Counter
 from pathlib import Path
 
 from wire_frames import (
+    ANSWERED_CODES,
     BODIES,
     DLEDGER_NOT_YET,
     HEADERS,
     NOT_YET,
+    TEXT_CODES,
     TYPED_CODES,
     RecordedFrame,
     recorded_files,
@@ -26,12 +28,17 @@ from wire_frames import (
 
 MANIFEST = Path(__file__).parent / "manifest.json"
 COVERED_BY = "covered: test_golden_wire.py"
+ANSWERED_BY = "covered: tests/broker/test_recorded_answers.py"
 
 
 def values_coverage(frame: RecordedFrame) -> str:
     """Raises KeyError for a code that nobody claims."""
     if frame.is_dledger:
         return f"not yet, belongs to {DLEDGER_NOT_YET}"
+    if frame.code in TEXT_CODES:
+        return f"{COVERED_BY} (properties text)"
+    if frame.code in ANSWERED_CODES:
+        return ANSWERED_BY
     if frame.code not in TYPED_CODES:
         for owner, codes in NOT_YET.items():
             if frame.code in codes:

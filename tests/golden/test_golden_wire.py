@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from make_manifest import MANIFEST, build_manifest, render
-from wire_frames import BODIES, HEADERS, RecordedFrame, recorded_files, recorded_frames
+from wire_frames import BODIES, HEADERS, TEXT_CODES, RecordedFrame, recorded_files, recorded_frames
 
 from remoting import headers
 from remoting.bodies import TopicRouteData
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, encode_header
+from remoting.configuration import format_properties, parse_properties
 from remoting.connection import RemotingConnection
 from remoting.errors import RemotingHeaderError
 from remoting.fastjson import dumps_fastjson, loads_fastjson
@@ -103,6 +104,17 @@ def test_recorded_bodies_pass_through_their_classes_unchanged() -> None:
         else:
             assert value.encode() == body, (frame.file, frame.seq)
     assert seen == BODIES.keys()
+
+
+@pytest.mark.slow
+def test_recorded_settings_are_written_back_to_their_lines() -> None:
+    texts = {bytes(decode_frame(frame.frame).body) for frame in all_frames() if frame.code in TEXT_CODES} - {
+        b""
+    }
+    assert len(texts) > 6
+    for text in texts:
+        pairs = [(item.key, item.value) for item in parse_properties(text.decode(), "recorded")]
+        assert format_properties(pairs).splitlines() == sorted(text.decode().splitlines())
 
 
 @cache

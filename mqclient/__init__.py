@@ -11,15 +11,18 @@ from mqclient.allocate import (
     by_machine_room,
     by_machine_room_nearby,
 )
-from mqclient.consumer import PushConsumer
 from mqclient.consumer_config import ConsumeFromWhere, ConsumerConfig, MessageModel
 from mqclient.errors import (
+    BadAnswerError,
     BrokerResponseError,
     ClientClosedError,
     LocalOffsetsError,
     MessageIllegalError,
     MQClientError,
+    NoAnswerError,
     NoMasterError,
+    OffsetIllegalError,
+    QueueNotAssignedError,
     RouteNotFoundError,
     SendError,
 )
@@ -27,6 +30,7 @@ from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
 from mqclient.process_queue import ConsumeBatch
 from mqclient.producer import Producer, ProducerConfig
+from mqclient.push_consumer import PushConsumer
 from mqclient.send_pipeline import SendPipeline
 from mqclient.send_result import SendResult, SendStatus
 
@@ -35,6 +39,7 @@ __all__ = [
     "AVG_BY_CIRCLE",
     "CONSISTENT_HASH",
     "AllocateStrategy",
+    "BadAnswerError",
     "BrokerResponseError",
     "ClientClosedError",
     "ConsumeBatch",
@@ -47,10 +52,13 @@ __all__ = [
     "MessageIllegalError",
     "MessageModel",
     "MessageQueue",
+    "NoAnswerError",
     "NoMasterError",
+    "OffsetIllegalError",
     "Producer",
     "ProducerConfig",
     "PushConsumer",
+    "QueueNotAssignedError",
     "RouteNotFoundError",
     "SendError",
     "SendPipeline",

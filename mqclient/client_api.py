@@ -1,24 +1,31 @@
 """The requests a client makes, as calls with values (Java: MQClientAPIImpl).
 
 Each call names its address; which broker is the right one is the caller's knowledge. Anything but success raises
-BrokerResponseError with the broker's own words; transport trouble arrives as the RemotingError it is.
+BrokerResponseError with the broker's own words, trouble on the way NoAnswerError, an answer that cannot be read
+BadAnswerError.
 """
 
 from __future__ import annotations
 
-from mqclient.errors import BrokerResponseError
+from typing import TypeVar
+
+from mqclient.errors import BadAnswerError, BrokerResponseError, NoAnswerError
 from mqclient.message_queue import MessageQueue
 from mqclient.topic_route import TopicRoute, topic_route_of
 from remoting.bodies import (
     ClusterInfo,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
+    RemotingBody,
     TopicList,
     TopicRouteData,
 )
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, request
+from remoting.errors import RemotingBodyError, RemotingError
+
+Body = TypeVar("Body", bound=RemotingBody)
 
 # Short: a NameServer answers from memory, and the next one may be well.
 ROUTE_TIMEOUT_S = 1.0
@@ -57,7 +64,10 @@ class ClientApi:
     ) -> RemotingCommand:
         """Any request, for callers to whom several codes are an answer."""
         command = request(code, ext_fields, body, opaque=0)
-        return await self.remoting.invoke(address, command, timeout_s or self._timeout_s)
+        try:
+            return await self.remoting.invoke(address, command, timeout_s or self._timeout_s)
+        except RemotingError as error:
+            raise NoAnswerError(error) from error
 
     async def topic_route(self, namesrv: str, topic: str) -> TopicRoute | None:
         """None: the NameServer does not know the topic."""
@@ -68,14 +78,15 @@ class ClientApi:
             return None
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerResponseError(answer.code, answer.remark or "", namesrv)
-        return topic_route_of(topic, TopicRouteData.decode(answer.body))
+        return topic_route_of(topic, _body(TopicRouteData, answer, namesrv))
 
     async def cluster_info(self, namesrv: str) -> ClusterInfo:
-        return ClusterInfo.decode((await self.call(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+        answer = await self.call(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)
+        return _body(ClusterInfo, answer, namesrv)
 
     async def topic_list(self, namesrv: str) -> list[str]:
         answer = await self.call(namesrv, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        return sorted(TopicList.decode(answer.body).topic_list)
+        return sorted(_body(TopicList, answer, namesrv).topic_list)
 
     async def create_topic(
         self,
@@ -117,7 +128,7 @@ class ClientApi:
         answer = await self.ask(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
         if answer.code != ResponseCode.SUCCESS:
             return []
-        client_ids = GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list
+        client_ids = _body(GetConsumerListByGroupResponseBody, answer, address).consumer_id_list
         # By UTF-16 units, which differ from characters beyond the 16th bit: members must agree on the order.
         return sorted(client_ids, key=lambda client_id: client_id.encode("utf-16-be", "surrogatepass"))
 
@@ -140,7 +151,7 @@ class ClientApi:
             return None
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerResponseError(answer.code, answer.remark or "", address)
-        return int(answer.ext_fields["offset"])
+        return number_field(answer, "offset", address)
 
     async def update_consumer_offset(
         self, address: str, group: str, queue: MessageQueue, offset: int
@@ -173,7 +184,24 @@ class ClientApi:
         await self.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
 
     async def _offset(self, address: str, code: RequestCode, fields: dict[str, str]) -> int:
-        return int((await self.call(address, code, fields)).ext_fields["offset"])
+        return number_field(await self.call(address, code, fields), "offset", address)
+
+
+def number_field(answer: RemotingCommand, name: str, address: str) -> int:
+    """Raises BadAnswerError."""
+    try:
+        return int(answer.ext_fields[name])
+    except (KeyError, ValueError):
+        raise BadAnswerError(
+            f"{address} answered without a number {name}: {answer.ext_fields.get(name, '')!r}"
+        ) from None
+
+
+def _body(kind: type[Body], answer: RemotingCommand, address: str) -> Body:
+    try:
+        return kind.decode(answer.body)
+    except RemotingBodyError as error:
+        raise BadAnswerError(f"{address} answered with a body that is no {kind.__name__}: {error}") from error
 
 
 def _queue_fields(queue: MessageQueue) -> dict[str, str]:

@@ -25,7 +25,6 @@ from remoting.bodies import HeartbeatData
 from remoting.channel import Channel
 from remoting.client import Connect, RemotingClient
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +118,7 @@ class ClientInstance:
         """Tells every known broker that we leave. One that does not answer in time finds out by the connection."""
 
         async def tell(address: str) -> None:
-            with suppress(RemotingError, MQClientError):
+            with suppress(MQClientError):
                 await self.api.unregister(
                     address, self.client_id, producer_group=producer_group, consumer_group=consumer_group
                 )
@@ -131,7 +130,7 @@ class ClientInstance:
     async def _heartbeat_to(self, address: str, body: HeartbeatData) -> None:
         try:
             await self.api.heartbeat(address, body)
-        except (RemotingError, MQClientError) as error:
+        except MQClientError as error:
             log.info("heartbeat failed to=%s reason=%s", address, error)
 
     async def _heartbeats(self) -> None:

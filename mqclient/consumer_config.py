@@ -40,6 +40,7 @@ class ConsumerConfig:
     pull_timeout_s: float = 30.0
     cached_count_max: int = 1000  # messages of one queue that were pulled and are not done
     cached_bytes_max: int = 100 * 1024 * 1024
+    cached_span_max: int = 2000  # offsets from the oldest message that is not done to the newest
     persist_interval_s: float = 5.0
     rebalance_interval_s: float = 20.0
     retry_pause_s: float = 0.05  # first pause after trouble; doubles

@@ -6,6 +6,16 @@ stored or not. `retriable`: another attempt may succeed without the caller chang
 
 from __future__ import annotations
 
+from remoting.codes import ResponseCode
+from remoting.errors import RemotingError
+
+# Refused before anything was done; another broker, or this one a moment later, may do it.
+NOT_NOW_CODES = frozenset(
+    {ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY, ResponseCode.TOPIC_NOT_EXIST}
+)
+# Not refused by rule but failed on the way: it may be done all the same.
+UNKNOWN_CODES = frozenset({ResponseCode.SYSTEM_ERROR, ResponseCode.GO_AWAY})
+
 
 class MQClientError(Exception):
     """Base of all errors of this room."""
@@ -44,14 +54,41 @@ class LocalOffsetsError(MQClientError):
     """The offsets file of a broadcasting consumer cannot be read or written, or another consumer uses it."""
 
 
+class NoAnswerError(MQClientError):
+    """A broker or NameServer could not be asked, or did not answer in time."""
+
+    def __init__(self, error: RemotingError) -> None:
+        super().__init__(str(error) or type(error).__name__)
+        self.definite = error.definite
+        self.retriable = error.retriable
+
+
+class BadAnswerError(MQClientError):
+    """A broker or NameServer answered something that cannot be read."""
+
+
 class BrokerResponseError(MQClientError):
-    """A broker or NameServer answered a query with another code than success."""
+    """A broker or NameServer answered with another code than success."""
 
     def __init__(self, code: int, remark: str, address: str) -> None:
         super().__init__(f"{address} answered {code}: {remark}")
         self.code = code
         self.remark = remark
         self.address = address
+        self.definite = code not in UNKNOWN_CODES
+        self.retriable = code in NOT_NOW_CODES or code in UNKNOWN_CODES
+
+
+class QueueNotAssignedError(MQClientError):
+    """The queue is not one that this consumer reads now: never, or not since the last rebalance."""
+
+    definite = True
+
+
+class OffsetIllegalError(MQClientError):
+    """The offset lies outside of what the queue holds."""
+
+    definite = True
 
 
 class SendError(MQClientError):

@@ -10,7 +10,6 @@ from typing import Protocol
 from mqclient.client_instance import ClientInstance
 from mqclient.errors import MQClientError
 from mqclient.message_queue import MessageQueue
-from remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +19,7 @@ class OffsetStore(Protocol):
         """Once, before anything else. Raises MQClientError."""
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """None: no offset is kept for this queue. Raises MQClientError or RemotingError where that is not known."""
+        """None: no offset is kept for this queue. Raises MQClientError where that is not known."""
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> Collection[MessageQueue]:
         """Keeps these; returns the queues for which that worked."""
@@ -51,7 +50,7 @@ class RemoteBrokerOffsetStore:
         try:
             address = await self._instance.master_address(queue)
             await self._instance.api.update_consumer_offset(address, self._group, queue, offset)
-        except (RemotingError, MQClientError) as error:
+        except MQClientError as error:
             log.info("commit failed queue=%s offset=%d reason=%s", queue, offset, error)
             return False
         return True

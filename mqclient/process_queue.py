@@ -12,13 +12,14 @@ from mqclient.message_queue import MessageQueue
 class ConsumeBatch:
     """Messages of one queue, in its order. Whoever takes a batch ends it with `done`, else its offset never moves."""
 
-    __slots__ = ("_process_queue", "begin_offset", "is_done", "messages", "next_offset", "size")
+    __slots__ = ("begin_offset", "count", "is_done", "messages", "next_offset", "process_queue", "size")
 
     def __init__(
         self, process_queue: ProcessQueue, messages: list[MessageExt], begin_offset: int, next_offset: int
     ) -> None:
-        self._process_queue = process_queue
+        self.process_queue = process_queue
         self.messages = messages
+        self.count = len(messages)
         self.begin_offset = begin_offset
         self.next_offset = next_offset
         self.size = sum(message.store_size for message in messages)
@@ -26,73 +27,113 @@ class ConsumeBatch:
 
     @property
     def queue(self) -> MessageQueue:
-        return self._process_queue.queue
+        return self.process_queue.queue
 
     @property
     def is_dropped(self) -> bool:
         """The queue went to another member of the group meanwhile: it gets these messages, too."""
-        return self._process_queue.is_dropped
+        return self.process_queue.is_dropped
 
     def done(self, count: int | None = None) -> None:
         """`count`: only the first so many messages are; for a reader that stops there and takes no further batch."""
-        if count is not None and count < len(self.messages):
+        if count is not None and count < self.count:
             self.next_offset = self.messages[count].queue_offset
         self.is_done = True
-        self._process_queue.batch_done()
+        self.process_queue.batch_done()
 
 
 class ProcessQueue:
     """Invariant: `consume_offset` never covers a message whose batch is not done.
 
-    Offsets are queue offsets. `pull_offset`: the next one to ask the broker for.
+    Offsets are queue offsets. `pull_offset`: the next one to ask the broker for. `room` is set while another pull may
+    begin; the limits are those of RocketMQ's flow control.
     """
 
-    def __init__(self, queue: MessageQueue, offset: int, *, count_max: int, bytes_max: int) -> None:
+    def __init__(
+        self, queue: MessageQueue, offset: int, *, count_max: int, bytes_max: int, span_max: int
+    ) -> None:
         self.queue = queue
         self.pull_offset = offset
         self.consume_offset = offset
         self.committed_offset = -1
         self.is_dropped = False
+        self.is_paused = False
         self.room = asyncio.Event()
         self.room.set()
-        self._batches: deque[ConsumeBatch] = deque()
+        self._batches: deque[ConsumeBatch] = deque()  # not done
+        self._ready: deque[ConsumeBatch] = deque()  # of these, the ones that nobody has taken
         self._count_max = count_max
         self._bytes_max = bytes_max
+        self._span_max = span_max
         self._count = 0
         self._bytes = 0
+        self._newest_offset = offset
 
-    def pulled(self, messages: list[MessageExt], next_offset: int) -> ConsumeBatch | None:
-        """Takes a pull's messages (those that match) and where the next pull begins; None when none matched."""
+    def pulled(self, messages: list[MessageExt], next_offset: int) -> None:
+        """Takes a pull's messages (those that match) and where the next pull begins."""
         batch = ConsumeBatch(self, messages, self.pull_offset, next_offset)
         self.pull_offset = next_offset
         self._batches.append(batch)
         if not messages:
             # It still keeps its place: the offset may move over it only behind the batches before it.
             batch.done()
-            return None
-        self._count += len(messages)
+            return
+        self._count += batch.count
         self._bytes += batch.size
-        if self._count >= self._count_max or self._bytes >= self._bytes_max:
-            self.room.clear()
-        return batch
+        self._newest_offset = messages[-1].queue_offset
+        self._ready.append(batch)
+        self._update_room()
+
+    @property
+    def ready_count(self) -> int:
+        return len(self._ready)
+
+    def take(self) -> ConsumeBatch | None:
+        """The oldest batch that nobody has taken; None also while the queue is paused, and once it is dropped."""
+        return None if self.is_dropped or self.is_paused or not self._ready else self._ready.popleft()
+
+    def give_back(self, batch: ConsumeBatch) -> None:
+        """The batch was taken and is to be taken once more."""
+        self._ready.append(batch)
 
     def batch_done(self) -> None:
         batches = self._batches
         while batches and batches[0].is_done:
             batch = batches.popleft()
             self.consume_offset = batch.next_offset
-            self._count -= len(batch.messages)
+            self._count -= batch.count
             self._bytes -= batch.size
-        if self._count < self._count_max and self._bytes < self._bytes_max:
-            self.room.set()
+        self._update_room()
 
     def reset(self, offset: int) -> None:
         """The broker says that this is where the queue goes on (its begin moved, or an operator reset it)."""
         self._batches.clear()
         self._count = self._bytes = 0
-        self.room.set()
         self.pull_offset = self.consume_offset = offset
+        self._update_room()
+
+    def pause(self) -> None:
+        self.is_paused = True
+        self._update_room()
+
+    def resume(self) -> None:
+        self.is_paused = False
+        self._update_room()
 
     def drop(self) -> None:
         self.is_dropped = True
-        self.room.set()
+        self._update_room()
+
+    def _update_room(self) -> None:
+        is_full = (
+            self._count >= self._count_max or self._bytes >= self._bytes_max or self._span() > self._span_max
+        )
+        # A puller that waits here has to hear of the end.
+        if self.is_dropped or not (self.is_paused or is_full):
+            self.room.set()
+        else:
+            self.room.clear()
+
+    def _span(self) -> int:
+        """From the oldest message that is not done to the newest: many done ones may be between them."""
+        return self._newest_offset - self._batches[0].messages[0].queue_offset if self._batches else 0

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC, group_fault
 from message.tags import java_hash
 from mqclient.client_instance import ClientInstance, local_ip
-from mqclient.errors import NoMasterError, RouteNotFoundError, SendError
+from mqclient.errors import NOT_NOW_CODES, UNKNOWN_CODES, NoMasterError, RouteNotFoundError, SendError
 from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
 from mqclient.pending_send import PendingSend
@@ -28,17 +28,11 @@ from mqclient.topic_route import TopicRoute
 from mqclient.uniq_key import UniqKeyGenerator
 from remoting.bodies import HeartbeatData, ProducerData
 from remoting.client import Connect
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, request
 from remoting.errors import RemotingError
 
 STORED_CODES = frozenset(SendStatus)
-# Refused before anything was appended; another broker, or this one a moment later, may take it.
-NOT_NOW_CODES = frozenset(
-    {ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY, ResponseCode.TOPIC_NOT_EXIST}
-)
-# Not refused by rule but failed on the way: the message may be stored all the same.
-UNKNOWN_CODES = frozenset({ResponseCode.SYSTEM_ERROR, ResponseCode.GO_AWAY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

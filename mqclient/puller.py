@@ -11,13 +11,13 @@ from message.errors import MessageError
 from message.names import RETRY_GROUP_TOPIC_PREFIX
 from message.sys_flag import pull_sys_flag
 from message.tags import SubscriptionData
+from mqclient.client_api import number_field
 from mqclient.client_instance import ClientInstance
-from mqclient.consumer_config import ConsumerConfig, MessageModel
-from mqclient.errors import MQClientError
-from mqclient.process_queue import ConsumeBatch, ProcessQueue
+from mqclient.consumer_config import ConsumerConfig
+from mqclient.errors import BrokerResponseError, MQClientError
+from mqclient.process_queue import ProcessQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,8 @@ GROUP_UNKNOWN_CODES = frozenset(
 class Puller:
     """Runs until its queue is dropped.
 
-    `on_group_unknown` is told when the broker does not know the group, or knows an older subscription of it.
+    `deliver` is told of each batch that can be taken, `on_group_unknown` when the broker does not know the group, or
+    knows an older subscription of it.
     """
 
     def __init__(
@@ -45,7 +46,10 @@ class Puller:
         process_queue: ProcessQueue,
         subscription: SubscriptionData,
         config: ConsumerConfig,
-        deliver: Callable[[ConsumeBatch], None],
+        *,
+        is_lite: bool,
+        sends_subscription: bool,
+        deliver: Callable[[], None],
         on_group_unknown: Callable[[], None],
     ) -> None:
         self._instance = instance
@@ -55,13 +59,13 @@ class Puller:
         self._deliver = deliver
         self._on_group_unknown = on_group_unknown
         queue = process_queue.queue
-        # A subscription in the request itself: a broker that has just begun to lead needs no heartbeat first. Without
-        # one it goes by what the group registered, and only then asks whether the group may broadcast.
+        self._code = RequestCode.LITE_PULL_MESSAGE if is_lite else RequestCode.PULL_MESSAGE
         flags = pull_sys_flag(
             commit_offset=False,
             suspend=True,
-            subscription=config.message_model is MessageModel.CLUSTERING,
+            subscription=sends_subscription,
             class_filter=False,
+            lite_pull=is_lite,
         )
         self._fields = {
             "consumerGroup": group,
@@ -90,7 +94,7 @@ class Puller:
             try:
                 await self._pull()
                 pause_s = self._config.retry_pause_s
-            except (RemotingError, MQClientError, MessageError) as error:
+            except (MQClientError, MessageError) as error:
                 log.info("pull failed queue=%s broker=%s reason=%s", process_queue.queue, self.address, error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, self._config.retry_pause_max_s)
@@ -102,7 +106,7 @@ class Puller:
         self.address = address = await self._instance.master_address(queue)
         fields = self._fields | {"queueOffset": str(offset)}
         answer = await self._instance.api.ask(
-            address, RequestCode.PULL_MESSAGE, fields, timeout_s=self._config.pull_timeout_s
+            address, self._code, fields, timeout_s=self._config.pull_timeout_s
         )
         if process_queue.is_dropped or process_queue.pull_offset != offset:
             return  # dropped or reset while this pull was held
@@ -118,13 +122,13 @@ class Puller:
                 messages = [message for message in messages if message.tags in wanted]
             if process_queue.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
                 _show_origin(messages)
-            batch = process_queue.pulled(messages, int(answer.ext_fields["nextBeginOffset"]))
-            if batch is not None:
-                self._deliver(batch)
+            process_queue.pulled(messages, number_field(answer, "nextBeginOffset", self.address))
+            if messages:
+                self._deliver()
         elif code in NOTHING_NEW_CODES:
-            process_queue.pulled([], int(answer.ext_fields["nextBeginOffset"]))
+            process_queue.pulled([], number_field(answer, "nextBeginOffset", self.address))
         elif code == ResponseCode.PULL_OFFSET_MOVED:
-            offset = int(answer.ext_fields["nextBeginOffset"])
+            offset = number_field(answer, "nextBeginOffset", self.address)
             log.warning(
                 "offset moved queue=%s from=%d to=%d reason=%s",
                 process_queue.queue, process_queue.pull_offset, offset, answer.remark,
@@ -133,7 +137,7 @@ class Puller:
         else:
             if code in GROUP_UNKNOWN_CODES:
                 self._on_group_unknown()
-            raise MQClientError(f"{self.address} answered {code}: {answer.remark}")
+            raise BrokerResponseError(code, answer.remark or "", self.address)
 
     async def _look_for_leader(self) -> None:
         try:

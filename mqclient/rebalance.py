@@ -10,7 +10,6 @@ from mqclient.client_instance import ClientInstance
 from mqclient.errors import MQClientError
 from mqclient.message_queue import MessageQueue
 from mqclient.topic_route import MASTER_ID, TopicRoute
-from remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +36,7 @@ async def assigned_queues(
     for address in _addresses(route):
         try:
             client_ids = await instance.api.consumer_ids(address, group)
-        except (RemotingError, MQClientError) as error:
+        except MQClientError as error:
             log.info("consumer list failed broker=%s reason=%s", address, error)
             continue
         if instance.client_id in client_ids:

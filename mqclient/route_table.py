@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from mqclient.errors import MQClientError, RouteNotFoundError
 from mqclient.topic_route import TopicRoute
-from remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +83,7 @@ class RouteTable:
             address = self._namesrv_addresses[0]
             try:
                 route = await self._fetch(address, topic)
-            except (MQClientError, RemotingError) as error:
+            except MQClientError as error:
                 trouble = f"{address}: {error}"
                 self._namesrv_addresses.append(self._namesrv_addresses.pop(0))
                 continue

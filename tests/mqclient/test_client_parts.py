@@ -8,7 +8,7 @@ from message.decoder import MessageExt
 from message.message_id import decode_uniq_key
 from mqclient.client_instance import parse_namesrv
 from mqclient.message_queue import MessageQueue
-from mqclient.process_queue import ProcessQueue
+from mqclient.process_queue import ConsumeBatch, ProcessQueue
 from mqclient.uniq_key import UniqKeyGenerator
 
 
@@ -37,13 +37,27 @@ def message(queue_offset: int) -> MessageExt:
     return MessageExt("T", 0, queue_offset, 0, 0, 0, 0, "h:1", 0, "h:1", 0, 0, b"x", 0, {}, 100)
 
 
+def process_queue(
+    offset: int, *, count_max: int = 100, bytes_max: int = 10_000, span_max: int = 2000
+) -> ProcessQueue:
+    return ProcessQueue(
+        MessageQueue("T", "b", 0), offset, count_max=count_max, bytes_max=bytes_max, span_max=span_max
+    )
+
+
+def taken(queue: ProcessQueue) -> ConsumeBatch:
+    batch = queue.take()
+    assert batch is not None
+    return batch
+
+
 def test_the_offset_of_a_queue_moves_over_the_oldest_batch_that_is_done() -> None:
-    queue = ProcessQueue(MessageQueue("T", "b", 0), 10, count_max=100, bytes_max=10_000)
-    first = queue.pulled([message(10), message(11)], 12)
-    assert queue.pulled([], 15) is None
-    second = queue.pulled([message(15)], 16)
-    assert first is not None
-    assert second is not None
+    queue = process_queue(10)
+    queue.pulled([message(10), message(11)], 12)
+    queue.pulled([], 15)
+    queue.pulled([message(15)], 16)
+    first, second = taken(queue), taken(queue)
+    assert queue.take() is None
     assert (queue.pull_offset, queue.consume_offset) == (16, 10)
     second.done()
     assert queue.consume_offset == 10
@@ -52,35 +66,61 @@ def test_the_offset_of_a_queue_moves_over_the_oldest_batch_that_is_done() -> Non
 
 
 def test_pulling_pauses_while_too_much_waits_to_be_consumed() -> None:
-    queue = ProcessQueue(MessageQueue("T", "b", 0), 0, count_max=3, bytes_max=10_000)
-    first = queue.pulled([message(0), message(1)], 2)
+    queue = process_queue(0, count_max=3)
+    queue.pulled([message(0), message(1)], 2)
     assert queue.room.is_set()
-    second = queue.pulled([message(2)], 3)
+    queue.pulled([message(2)], 3)
     assert not queue.room.is_set()
-    assert first is not None
-    first.done()
+    taken(queue).done()
     assert queue.room.is_set()
-    assert second is not None
-    heavy = ProcessQueue(MessageQueue("T", "b", 0), 0, count_max=100, bytes_max=100)
+    heavy = process_queue(0, bytes_max=100)
     heavy.pulled([message(0)], 1)
     assert not heavy.room.is_set()
 
 
+def test_pulling_pauses_while_the_oldest_message_that_is_not_done_lies_too_far_back() -> None:
+    queue = process_queue(0, span_max=10)
+    queue.pulled([message(0)], 1)
+    queue.pulled([message(11)], 12)
+    assert not queue.room.is_set()
+    oldest, newest = taken(queue), taken(queue)
+    newest.done()
+    assert not queue.room.is_set()
+    oldest.done()
+    assert queue.room.is_set()
+
+
+def test_a_paused_queue_keeps_what_it_has_and_pulls_no_more() -> None:
+    queue = process_queue(0)
+    queue.pulled([message(0)], 1)
+    queue.pause()
+    assert queue.take() is None
+    assert not queue.room.is_set()
+    queue.resume()
+    assert queue.room.is_set()
+    assert taken(queue).messages == [message(0)]
+
+
+def test_a_puller_hears_of_the_end_of_a_queue_that_is_paused() -> None:
+    queue = process_queue(0)
+    queue.pause()
+    queue.drop()
+    assert queue.room.is_set()
+
+
 def test_a_reset_forgets_what_was_pulled_before_it() -> None:
-    queue = ProcessQueue(MessageQueue("T", "b", 0), 0, count_max=1, bytes_max=10_000)
-    old = queue.pulled([message(0)], 1)
-    assert old is not None
+    queue = process_queue(0, count_max=1)
+    queue.pulled([message(0)], 1)
     queue.reset(500)
-    old.done()
+    taken(queue).done()
     assert (queue.pull_offset, queue.consume_offset) == (500, 500)
     assert queue.room.is_set()
 
 
 def test_a_reader_that_stops_within_a_batch_leaves_the_offset_there() -> None:
-    queue = ProcessQueue(MessageQueue("T", "b", 0), 0, count_max=10, bytes_max=10_000)
-    batch = queue.pulled([message(0), message(1), message(4)], 5)
-    assert batch is not None
-    batch.done(2)
+    queue = process_queue(0)
+    queue.pulled([message(0), message(1), message(4)], 5)
+    taken(queue).done(2)
     assert queue.consume_offset == 4
 
 

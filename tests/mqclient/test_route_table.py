@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from mqclient.errors import RouteNotFoundError
+from mqclient.errors import NoAnswerError, RouteNotFoundError
 from mqclient.message_queue import MessageQueue
 from mqclient.route_table import RouteTable
 from mqclient.topic_route import TopicRoute, topic_route_of
@@ -43,7 +43,7 @@ class Namesrvs:
 
 def test_a_namesrv_that_is_down_or_knows_less_is_passed_over_and_asked_last_from_then_on() -> None:
     async def story() -> None:
-        namesrvs = Namesrvs(one=RemotingConnectError("refused"), two=None, three=route("T"))
+        namesrvs = Namesrvs(one=NoAnswerError(RemotingConnectError("refused")), two=None, three=route("T"))
         table = RouteTable(["one", "two", "three"], namesrvs.fetch)
         assert (await table.route("T")).master_address("b") == "m:1"
         await table.refresh("T")

@@ -1,0 +1,162 @@
+"""The consumer that hands out messages as they come, to be counted as done one batch at a time.
+
+At least once: an offset is committed only behind messages whose batch is done, so a member that ends in between has
+its messages delivered again, to itself or, when clustering, to another one. Order holds within a queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+
+from message.decoder import MessageExt
+from message.names import retry_topic
+from message.tags import SUB_ALL
+from mqclient.consumer_config import ConsumerConfig, MessageModel
+from mqclient.errors import MQClientError
+from mqclient.group_member import GroupMember, OnAssignment
+from mqclient.message_queue import MessageQueue
+from mqclient.process_queue import ConsumeBatch
+from remoting.client import Connect
+
+log = logging.getLogger(__name__)
+
+
+class PushConsumer:
+    """Use it as `async with PushConsumer(namesrv, group, {"T": "*"}) as consumer: async for message in consumer: …`.
+
+    "Push" is RocketMQ's word for it: the client pulls with long polls and the application only sees messages come.
+    """
+
+    def __init__(
+        self,
+        namesrv: str,
+        group: str,
+        subscriptions: Mapping[str, str],
+        *,
+        config: ConsumerConfig | None = None,
+        instance_name: str = "",
+        on_assignment: OnAssignment | None = None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        connect: Connect | None = None,
+    ) -> None:
+        """`subscriptions`: topic to expression, `*` or `TagA || TagB`; every member of a group must have the same.
+
+        `instance_name` tells apart the broadcasting members of a group on one machine, whose offsets go by it from run
+        to run. `on_assignment` is called with this member's queues when they have changed. Raises ValueError for a
+        name or an expression that is none, LocalOffsetsError for a broadcasting member without a home directory and
+        without `local_offset_store_dir`.
+        """
+        self.group = group
+        self._config = config or ConsumerConfig()
+        retry = (
+            {} if self._config.message_model is MessageModel.BROADCASTING else {retry_topic(group): SUB_ALL}
+        )
+        self._member = GroupMember(
+            namesrv,
+            group,
+            dict(subscriptions) | retry,
+            self._config,
+            is_lite=False,
+            auto_commit=True,
+            instance_name=instance_name,
+            now_ms=now_ms,
+            connect=connect,
+            on_assignment=on_assignment,
+        )
+
+    @property
+    def client_id(self) -> str:
+        return self._member.instance.client_id
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues this member reads now."""
+        return self._member.queues
+
+    @property
+    def topics_without_route(self) -> list[str]:
+        """Subscribed topics that no NameServer has known so far, or that none could be asked for."""
+        return self._member.topics_without_route
+
+    async def start(self) -> None:
+        """Joins the group. Topics that do not exist yet are looked for again with each rebalance.
+
+        Raises LocalOffsetsError if a broadcasting member's offsets cannot be read, or could not be kept.
+        """
+        await self._member.start()
+
+    async def close(self) -> None:
+        """Leaves the group: commits what is done, tells the brokers, ends `async for`.
+
+        Cancelled, it leaves out what it was at, and still ends all that this consumer holds.
+        """
+        await self._member.close()
+
+    async def __aenter__(self) -> PushConsumer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def take(self) -> ConsumeBatch | None:
+        """The next batch of any queue, to be ended with `done` (or `send_back`); None once the consumer is closed.
+
+        Several tasks may take at a time; offsets then move over the oldest batch that is done.
+        """
+        return await self._member.take()
+
+    async def batches(self) -> AsyncIterator[ConsumeBatch]:
+        """Batches, each counted as done when the next one is asked for."""
+        while (batch := await self.take()) is not None:
+            yield batch
+            batch.done()
+
+    async def __aiter__(self) -> AsyncIterator[MessageExt]:
+        async for batch in self.batches():
+            for message in batch.messages:
+                yield message
+
+    async def send_back(self, batch: ConsumeBatch) -> None:
+        """The batch could not be processed: has it delivered again later, and ends it.
+
+        The broker keeps count of the attempts and gives up into the dead letter queue. A broker that does not take it
+        back leaves it to us: the batch is delivered again here, and meanwhile its queue's offset stands still.
+        A broadcasting group has no such topics: the batch is given up, with a line in the log.
+        """
+        if self._member.is_broadcasting:
+            log.warning(
+                "given up, the group is broadcasting queue=%s offsets=%d to %d",
+                batch.queue, batch.messages[0].queue_offset, batch.messages[-1].queue_offset,
+            )  # fmt: skip
+            batch.done()
+            return
+        try:
+            for message in batch.messages:
+                await self._send_back_message(batch.queue, message)
+        except MQClientError as error:
+            log.warning("not taken back queue=%s reason=%s", batch.queue, error)
+            asyncio.get_running_loop().call_later(
+                self._config.redeliver_after_s, self._member.give_back, batch
+            )
+            return
+        batch.done()
+
+    async def commit(self) -> None:
+        """Commits the offset of every queue that moved. Those that fail are tried again with the next commit."""
+        await self._member.commit()
+
+    async def _send_back_message(self, queue: MessageQueue, message: MessageExt) -> None:
+        instance = self._member.instance
+        await instance.api.send_back(
+            await instance.master_address(queue),
+            self.group,
+            topic=message.topic,
+            msg_id=message.msg_id,
+            phy_offset=message.phy_offset,
+            delay_level=0,
+            max_times=self._config.max_reconsume_times,
+        )

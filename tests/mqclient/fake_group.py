@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 
 from message.encoder import encode_record
@@ -52,6 +53,7 @@ class FakeNamesrv:
             else:
                 answer = response(command, ResponseCode.TOPIC_NOT_EXIST, "no route")
             channel.write(answer.encode())
+        self.group.changed()
 
 
 class FakeBroker:
@@ -77,6 +79,7 @@ class FakeBroker:
         for client_id, one in list(self.channels.items()):
             if one is channel:
                 del self.channels[client_id]
+        self.group.changed()
 
     def commands_received(self, channel: Channel, commands: list[RemotingCommand]) -> None:
         if self.is_mute:
@@ -84,6 +87,7 @@ class FakeBroker:
         handlers = {
             RequestCode.SEND_MESSAGE_V2: self.send_message,
             RequestCode.PULL_MESSAGE: self.pull_message,
+            RequestCode.LITE_PULL_MESSAGE: self.pull_message,
             RequestCode.HEART_BEAT: self.heart_beat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
@@ -96,6 +100,7 @@ class FakeBroker:
             answer = handlers[RequestCode(command.code)](channel, command)
             if answer is not None:
                 channel.write(answer.encode())
+        self.group.changed()
 
     def send_message(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         self.sends.append(command)
@@ -209,6 +214,7 @@ class FakeGroup:
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.min_offset = 0
         self._phy_offset = 0
+        self._changed = asyncio.Event()
 
     @property
     def address(self) -> str:
@@ -217,6 +223,19 @@ class FakeGroup:
     @property
     def records(self) -> int:
         return sum(map(len, self.queues.values()))
+
+    def changed(self, *_: object) -> None:
+        """Something happened that a condition may speak of. What only the client knows reports here, too."""
+        self._changed.set()
+
+    async def until(self, condition: Callable[[], object], limit_s: float = 20.0) -> None:
+        """Waits for a condition, which is looked at when a request came, a connection ended or `changed` was called."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                while not condition():
+                    self._changed.clear()
+                    await self._changed.wait()
+        assert condition(), "not reached in time"
 
     async def __aenter__(self) -> FakeGroup:
         for member in (self.namesrv, *self.brokers):
@@ -265,13 +284,3 @@ class FakeGroup:
         if self.leader is not None:
             asyncio.get_running_loop().call_soon(self.leader.wake)
         return len(records) - 1, phy_offset
-
-
-async def until(condition: object, limit_s: float = 20.0) -> None:
-    """Waits for a condition (a function without arguments), turn by turn of the loop."""
-    assert callable(condition)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(limit_s):
-            while not condition():  # noqa: ASYNC110, the condition is any
-                await asyncio.sleep(0.001)
-    assert condition(), "not reached in time"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_group import FakeGroup, until
+from fake_group import FakeGroup
 
 from message.sys_flag import PULL_SUBSCRIPTION
 from mqclient import (
@@ -35,7 +35,14 @@ def member(group: FakeGroup, directory: Path, instance_name: str = "") -> PushCo
         retry_pause_max_s=0.01,
         poll_name_server_interval_s=0.02,
     )
-    return PushConsumer(group.address, "g", {"T": "*"}, config=config, instance_name=instance_name)
+    return PushConsumer(
+        group.address,
+        "g",
+        {"T": "*"},
+        config=config,
+        instance_name=instance_name,
+        on_assignment=group.changed,
+    )
 
 
 async def read(consumer: PushConsumer, count: int) -> list[str]:
@@ -112,7 +119,7 @@ def test_the_group_registers_as_broadcasting_without_a_retry_topic_and_pulls_by_
 ) -> None:
     async def story() -> None:
         async with FakeGroup() as group, member(group, tmp_path) as consumer:
-            await until(lambda: len(group.brokers[0].held) == 4)
+            await group.until(lambda: len(group.brokers[0].held) == 4)
             (data,) = group.brokers[0].heartbeats[0].consumer_data_set
             assert data.message_model == "BROADCASTING"
             assert [subscription.topic for subscription in data.subscription_data_set] == ["T"]
@@ -161,7 +168,7 @@ def test_a_start_that_is_given_up_leaves_its_name_and_its_offsets_to_the_next_me
         async with FakeGroup() as group:
             group.namesrv.is_mute = True
             starting = asyncio.create_task(member(group, tmp_path).start())
-            await until(lambda: bool(group.namesrv.unanswered))
+            await group.until(lambda: bool(group.namesrv.unanswered))
             starting.cancel()
             with suppress(asyncio.CancelledError):
                 await starting
@@ -178,7 +185,7 @@ def test_a_close_that_is_cut_short_leaves_no_task_and_no_lock_behind(tmp_path: P
         async with FakeGroup() as group:
             consumer = member(group, tmp_path)
             await consumer.start()
-            await until(lambda: len(group.brokers[0].held) == 4)
+            await group.until(lambda: len(group.brokers[0].held) == 4)
             closing = asyncio.create_task(consumer.close())
             await asyncio.sleep(0)
             closing.cancel()
@@ -187,7 +194,7 @@ def test_a_close_that_is_cut_short_leaves_no_task_and_no_lock_behind(tmp_path: P
             async with asyncio.timeout(20):
                 assert await consumer.take() is None
             async with member(group, tmp_path) as next_one:
-                await until(lambda: len(next_one.queues) == 4)
+                await group.until(lambda: len(next_one.queues) == 4)
 
     run(story())
 
@@ -197,7 +204,7 @@ def test_offsets_are_kept_while_it_reads(tmp_path: Path) -> None:
         async with FakeGroup() as group, member(group, tmp_path) as consumer:
             await send(group, "a")
             assert await read(consumer, 1) == ["a"]
-            await until(lambda: len(consumer.queues) == 4)
+            await group.until(lambda: len(consumer.queues) == 4)
             await consumer.commit()
             text = file_text(tmp_path)
             assert (text.count("}:1"), text.count("}:0")) == (1, 3)

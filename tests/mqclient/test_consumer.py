@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from fake_group import FakeGroup, until
+from fake_group import FakeGroup
 
 from mqclient import (
     AVG_BY_CIRCLE,
@@ -33,6 +33,23 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
     uvloop.run(coroutine)
 
 
+def member(
+    group: FakeGroup,
+    subscriptions: dict[str, str],
+    *,
+    config: ConsumerConfig | None = None,
+    instance_name: str = "",
+) -> PushConsumer:
+    return PushConsumer(
+        group.address,
+        "g",
+        subscriptions,
+        config=config,
+        instance_name=instance_name,
+        on_assignment=group.changed,
+    )
+
+
 async def read(consumer: PushConsumer, count: int) -> list[str]:
     bodies: list[str] = []
     async with asyncio.timeout(20):
@@ -52,7 +69,7 @@ def test_a_new_group_reads_from_the_first_message_on_and_later_ones_as_they_come
     async def story() -> None:
         async with FakeGroup() as group:
             await send(group, ["a", "b", "c"])
-            async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer:
+            async with member(group, {"T": "*"}, config=FIRST) as consumer:
                 assert sorted(await read(consumer, 3)) == ["a", "b", "c"]
                 await send(group, ["d"])
                 assert await read(consumer, 1) == ["d"]
@@ -64,8 +81,8 @@ def test_a_new_group_that_begins_at_the_end_sees_only_what_comes_after() -> None
     async def story() -> None:
         async with FakeGroup() as group:
             await send(group, ["old"])
-            async with PushConsumer(group.address, "g", {"T": "*"}) as consumer:
-                await until(lambda: len(consumer.queues) == 4)
+            async with member(group, {"T": "*"}) as consumer:
+                await group.until(lambda: len(consumer.queues) == 4)
                 await send(group, ["new"])
                 assert await read(consumer, 1) == ["new"]
 
@@ -76,14 +93,14 @@ def test_offsets_go_on_where_the_last_member_was_done() -> None:
     async def story() -> None:
         async with FakeGroup() as group:
             await send(group, [f"{i}" for i in range(8)])
-            async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer:
+            async with member(group, {"T": "*"}, config=FIRST) as consumer:
                 for _ in range(4):
                     batch = await consumer.take()
                     assert batch is not None
                     batch.done()
             assert sum(group.offsets.values()) == 8
             await send(group, ["next"])
-            async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer:
+            async with member(group, {"T": "*"}, config=FIRST) as consumer:
                 assert await read(consumer, 1) == ["next"]
 
     run(story())
@@ -93,9 +110,9 @@ def test_a_batch_that_is_not_done_is_delivered_again_to_the_next_member() -> Non
     async def story() -> None:
         async with FakeGroup() as group:
             await send(group, ["x"])
-            async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer:
+            async with member(group, {"T": "*"}, config=FIRST) as consumer:
                 assert await consumer.take() is not None
-            async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer:
+            async with member(group, {"T": "*"}, config=FIRST) as consumer:
                 assert await read(consumer, 1) == ["x"]
 
     run(story())
@@ -103,12 +120,12 @@ def test_a_batch_that_is_not_done_is_delivered_again_to_the_next_member() -> Non
 
 def test_two_members_share_the_queues_and_one_takes_over_when_the_other_leaves() -> None:
     async def story() -> None:
-        async with FakeGroup() as group, PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as one:
-            await until(lambda: len(one.queues) == 4)
-            async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as two:
-                await until(lambda: len(one.queues) == 2 and len(two.queues) == 2)
+        async with FakeGroup() as group, member(group, {"T": "*"}, config=FIRST) as one:
+            await group.until(lambda: len(one.queues) == 4)
+            async with member(group, {"T": "*"}, config=FIRST) as two:
+                await group.until(lambda: len(one.queues) == 2 and len(two.queues) == 2)
                 assert sorted(one.queues + two.queues) == [MessageQueue("T", "G", i) for i in range(4)]
-            await until(lambda: len(one.queues) == 4)
+            await group.until(lambda: len(one.queues) == 4)
 
     run(story())
 
@@ -118,10 +135,10 @@ def test_the_configured_strategy_shares_the_queues_out() -> None:
         config = replace(FIRST, allocate_strategy=AVG_BY_CIRCLE)
         async with (
             FakeGroup() as group,
-            PushConsumer(group.address, "g", {"T": "*"}, config=config, instance_name="1") as one,
-            PushConsumer(group.address, "g", {"T": "*"}, config=config, instance_name="2") as two,
+            member(group, {"T": "*"}, config=config, instance_name="1") as one,
+            member(group, {"T": "*"}, config=config, instance_name="2") as two,
         ):
-            await until(lambda: len(one.queues) == 2 and len(two.queues) == 2)
+            await group.until(lambda: len(one.queues) == 2 and len(two.queues) == 2)
             assert [queue.queue_id for queue in one.queues] == [0, 2]
             assert [queue.queue_id for queue in two.queues] == [1, 3]
 
@@ -134,10 +151,10 @@ def test_members_are_put_in_javas_order_whatever_their_names_are() -> None:
     async def story() -> None:
         async with (
             FakeGroup() as group,
-            PushConsumer(group.address, "g", {"T": "*"}, config=FIRST, instance_name="\uff5e") as one,
-            PushConsumer(group.address, "g", {"T": "*"}, config=FIRST, instance_name="\U0001f600") as two,
+            member(group, {"T": "*"}, config=FIRST, instance_name="\uff5e") as one,
+            member(group, {"T": "*"}, config=FIRST, instance_name="\U0001f600") as two,
         ):
-            await until(lambda: len(one.queues) == 2 and len(two.queues) == 2)
+            await group.until(lambda: len(one.queues) == 2 and len(two.queues) == 2)
             assert [queue.queue_id for queue in two.queues] == [0, 1]
 
     run(story())
@@ -149,9 +166,9 @@ def test_queues_from_a_list_are_read_with_their_own_topic() -> None:
         config = replace(FIRST, allocate_strategy=by_config([MessageQueue("other", "G", 0), *queues]))
         async with (
             FakeGroup(topics=("T", "U", "other")) as group,
-            PushConsumer(group.address, "g", {"T": "*", "U": "*"}, config=config) as consumer,
+            member(group, {"T": "*", "U": "*"}, config=config) as consumer,
         ):
-            await until(lambda: len(group.brokers[0].held) == 2)
+            await group.until(lambda: len(group.brokers[0].held) == 2)
             assert consumer.queues == queues
 
     run(story())
@@ -159,24 +176,29 @@ def test_queues_from_a_list_are_read_with_their_own_topic() -> None:
 
 def test_a_strategy_that_fails_leaves_the_queues_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
-        faults: list[str] = []
+        faults = 0
+        is_broken = False
 
         def allocate(
             client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
         ) -> list[MessageQueue]:
-            if faults:
-                raise KeyError(faults[0])
+            nonlocal faults
+            if is_broken:
+                faults += 1
+                group.changed()
+                raise KeyError("no such room")
             return list(queues)
 
         config = replace(FIRST, allocate_strategy=AllocateStrategy("OURS", allocate))
         async with (
             FakeGroup() as group,
-            PushConsumer(group.address, "g", {"T": "*"}, config=config) as consumer,
+            member(group, {"T": "*"}, config=config) as consumer,
         ):
-            await until(lambda: len(consumer.queues) == 4)
-            faults.append("no such room")
-            group.leader.notify() if group.leader else None
-            await until(lambda: "strategy failed, queues stay as they are name=OURS topic=T" in caplog.text)
+            await group.until(lambda: len(consumer.queues) == 4)
+            is_broken = True
+            group.brokers[0].notify()
+            await group.until(lambda: faults > 1)
+            assert "strategy failed, queues stay as they are name=OURS topic=T" in caplog.text
             await send(group, ["x"])
             assert await read(consumer, 1) == ["x"]
             assert len(consumer.queues) == 4
@@ -190,7 +212,7 @@ def test_messages_with_another_tag_of_the_same_hash_are_not_shown() -> None:
         async with FakeGroup() as group:
             await send(group, ["no"], tags="BB")
             await send(group, ["yes"], tags="Aa")
-            async with PushConsumer(group.address, "g", {"T": "Aa"}, config=FIRST) as consumer:
+            async with member(group, {"T": "Aa"}, config=FIRST) as consumer:
                 assert await read(consumer, 1) == ["yes"]
 
     run(story())
@@ -200,8 +222,8 @@ def test_the_offset_moves_over_messages_that_do_not_match() -> None:
     async def story() -> None:
         async with FakeGroup() as group:
             await send(group, ["no"] * 4, tags="B")
-            async with PushConsumer(group.address, "g", {"T": "A"}, config=FIRST):
-                await until(lambda: len(group.brokers[0].held) == 4)
+            async with member(group, {"T": "A"}, config=FIRST):
+                await group.until(lambda: len(group.brokers[0].held) == 4)
             assert sum(group.offsets.values()) == 4
 
     run(story())
@@ -211,11 +233,11 @@ def test_pulls_follow_the_leader() -> None:
     async def story() -> None:
         async with (
             FakeGroup() as group,
-            PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer,
+            member(group, {"T": "*"}, config=FIRST) as consumer,
         ):
-            await until(lambda: len(group.brokers[0].held) == 4)
+            await group.until(lambda: len(group.brokers[0].held) == 4)
             group.lead(group.brokers[2])
-            await until(lambda: len(group.brokers[2].held) == 4)
+            await group.until(lambda: len(group.brokers[2].held) == 4)
             await send(group, ["after"])
             assert await read(consumer, 1) == ["after"]
 
@@ -224,8 +246,8 @@ def test_pulls_follow_the_leader() -> None:
 
 def test_every_member_of_the_group_of_brokers_hears_the_heartbeat() -> None:
     async def story() -> None:
-        async with FakeGroup() as group, PushConsumer(group.address, "g", {"T": "A || B"}) as consumer:
-            await until(lambda: all(consumer.client_id in broker.channels for broker in group.brokers))
+        async with FakeGroup() as group, member(group, {"T": "A || B"}) as consumer:
+            await group.until(lambda: all(consumer.client_id in broker.channels for broker in group.brokers))
             (data,) = group.brokers[1].heartbeats[0].consumer_data_set
             assert (data.group_name, data.consume_type, data.message_model) == (
                 "g",
@@ -246,7 +268,7 @@ def test_a_broker_that_moved_the_offset_is_obeyed() -> None:
             await send(group, [f"{i}" for i in range(12)])
             group.offsets = {("g", "T", i): 0 for i in range(4)}
             group.min_offset = 2
-            async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer:
+            async with member(group, {"T": "*"}, config=FIRST) as consumer:
                 assert len(await read(consumer, 4)) == 4
 
     run(story())
@@ -256,7 +278,7 @@ def test_a_batch_that_cannot_be_sent_back_comes_again_here_and_holds_its_offset(
     async def story() -> None:
         async with FakeGroup() as group:
             await send(group, ["x"])
-            async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer:
+            async with member(group, {"T": "*"}, config=FIRST) as consumer:
                 first = await consumer.take()
                 assert first is not None
                 group.lead(None)  # nobody to take it back
@@ -273,14 +295,14 @@ def test_a_batch_that_cannot_be_sent_back_comes_again_here_and_holds_its_offset(
 def test_closing_ends_the_readers_that_wait() -> None:
     async def story() -> None:
         async with FakeGroup() as group:
-            consumer = PushConsumer(group.address, "g", {"T": "*"}, config=FIRST)
+            consumer = member(group, {"T": "*"}, config=FIRST)
             await consumer.start()
 
             async def wait() -> ConsumeBatch | None:
                 return await consumer.take()
 
             waiting = [asyncio.create_task(wait()), asyncio.create_task(wait())]
-            await until(lambda: len(consumer.queues) == 4)
+            await group.until(lambda: len(consumer.queues) == 4)
             await consumer.close()
             assert await asyncio.gather(*waiting) == [None, None]
             assert all(broker.unregistered[0]["consumerGroup"] == "g" for broker in group.brokers)
@@ -292,11 +314,11 @@ def test_a_topic_that_comes_later_is_found(caplog: pytest.LogCaptureFixture) -> 
     async def story() -> None:
         async with (
             FakeGroup(topics=()) as group,
-            PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer,
+            member(group, {"T": "*"}, config=FIRST) as consumer,
         ):
-            await until(lambda: len(group.namesrv.requests) > 3)
+            await group.until(lambda: len(group.namesrv.requests) > 3)
             group.topics.add("T")
-            await until(lambda: len(consumer.queues) == 4)
+            await group.until(lambda: len(consumer.queues) == 4)
             assert [record.levelname for record in caplog.records] == ["WARNING"]
             assert "no route yet, looking on topic=T reason=topic T is not known" in caplog.text
 
@@ -308,11 +330,11 @@ def test_a_retry_topic_that_comes_later_is_found_without_a_rebalance() -> None:
         config = replace(FIRST, rebalance_interval_s=3600.0)
         async with (
             FakeGroup() as group,
-            PushConsumer(group.address, "g", {"T": "*"}, config=config) as consumer,
+            member(group, {"T": "*"}, config=config) as consumer,
         ):
-            await until(lambda: len(consumer.queues) == 4)
+            await group.until(lambda: len(consumer.queues) == 4)
             group.topics.add("%RETRY%g")
-            await until(lambda: MessageQueue("%RETRY%g", "G", 0) in consumer.queues)
+            await group.until(lambda: MessageQueue("%RETRY%g", "G", 0) in consumer.queues)
 
     run(story())
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from fake_group import FakeGroup, until
+from fake_group import FakeGroup
 
 from message.decoder import decode_message
 from mqclient import (
@@ -218,7 +218,7 @@ def test_answers_that_come_late_are_not_kept_waiting_by_a_namesrv_that_says_noth
             group.namesrv.is_mute = True
             group.brokers[0].steps = ["late"]
             send = asyncio.create_task(producer.send(Message("T", b"2")))
-            await until(lambda: group.brokers[0].late and group.namesrv.unanswered)
+            await group.until(lambda: group.brokers[0].late and group.namesrv.unanswered)
             group.brokers[0].release()
             async with asyncio.timeout(10):
                 assert (await send).attempts == 1

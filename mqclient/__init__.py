@@ -1,4 +1,5 @@
-"""An asyncio client of RocketMQ brokers, ours and Java's: a producer and a consumer."""
+"""An asyncio client of RocketMQ brokers, ours and Java's: a producer, a consumer that is handed messages, and one that
+polls for them."""
 
 from message.decoder import MessageExt
 from mqclient.allocate import (
@@ -16,6 +17,7 @@ from mqclient.errors import (
     BadAnswerError,
     BrokerResponseError,
     ClientClosedError,
+    CommitError,
     LocalOffsetsError,
     MessageIllegalError,
     MQClientError,
@@ -26,6 +28,7 @@ from mqclient.errors import (
     RouteNotFoundError,
     SendError,
 )
+from mqclient.lite_pull_consumer import LitePullConsumer
 from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
 from mqclient.process_queue import ConsumeBatch
@@ -42,9 +45,11 @@ __all__ = [
     "BadAnswerError",
     "BrokerResponseError",
     "ClientClosedError",
+    "CommitError",
     "ConsumeBatch",
     "ConsumeFromWhere",
     "ConsumerConfig",
+    "LitePullConsumer",
     "LocalOffsetsError",
     "MQClientError",
     "Message",

@@ -6,6 +6,9 @@ stored or not. `retriable`: another attempt may succeed without the caller chang
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from mqclient.message_queue import MessageQueue
 from remoting.codes import ResponseCode
 from remoting.errors import RemotingError
 
@@ -77,6 +80,23 @@ class BrokerResponseError(MQClientError):
         self.address = address
         self.definite = code not in UNKNOWN_CODES
         self.retriable = code in NOT_NOW_CODES or code in UNKNOWN_CODES
+
+
+class CommitError(MQClientError):
+    """Offsets of some queues were not committed, or their brokers did not say so; those of the others were.
+
+    `failed`: queue to what went wrong. It is safe to commit once more.
+    """
+
+    def __init__(self, failed: Mapping[MessageQueue, MQClientError]) -> None:
+        queue, error = next(iter(failed.items()))
+        super().__init__(
+            f"offsets of {len(failed)} queues not committed; queue {queue.queue_id} of {queue.topic} "
+            f"on {queue.broker_name}: {error}"
+        )
+        self.failed = failed
+        self.definite = all(error.definite for error in failed.values())
+        self.retriable = all(error.retriable for error in failed.values())
 
 
 class QueueNotAssignedError(MQClientError):

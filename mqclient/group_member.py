@@ -82,6 +82,7 @@ class GroupMember:
         self._subscriptions = self._built(subscriptions)
         self._filters = self._subscriptions or self._built(assign_expressions or {})
         self._named: set[MessageQueue] = set()  # by the application
+        self._paused: set[MessageQueue] = set()
         self.instance = ClientInstance(
             namesrv,
             heartbeat_body=self._heartbeat_body,
@@ -165,24 +166,40 @@ class GroupMember:
         batch.process_queue.give_back(batch)
         self._ready.put_nowait(batch.process_queue)
 
-    def resume(self, process_queue: ProcessQueue) -> None:
-        process_queue.resume()
-        for _ in range(process_queue.ready_count):
-            self._ready.put_nowait(process_queue)
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        for queue in queues:
+            self._paused.add(queue)
+            if (process_queue := self.process_queues.get(queue)) is not None:
+                process_queue.pause()
 
-    async def commit(self, process_queues: Iterable[ProcessQueue] | None = None) -> None:
-        """Commits the offset of each of these that moved, or of all. What fails is tried with the next commit."""
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        for queue in queues:
+            self._paused.discard(queue)
+            if (process_queue := self.process_queues.get(queue)) is not None:
+                process_queue.resume()
+                for _ in range(process_queue.ready_count):
+                    self._ready.put_nowait(process_queue)
+
+    async def commit(
+        self, process_queues: Iterable[ProcessQueue] | None = None
+    ) -> Mapping[MessageQueue, MQClientError]:
+        """Commits the offset of each of these that moved, or of all; the next commit tries what failed once more.
+
+        Returns what failed, and why.
+        """
         of_all = self.process_queues.values() if process_queues is None else process_queues
         moved = {pq.queue: pq for pq in of_all if pq.consume_offset != pq.committed_offset}
-        await self.commit_offsets({queue: pq.consume_offset for queue, pq in moved.items()})
+        return await self.commit_offsets({queue: pq.consume_offset for queue, pq in moved.items()})
 
-    async def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> Collection[MessageQueue]:
-        """The queues for which that worked."""
-        kept = await self._offset_store.commit(offsets)
-        for queue in kept:
-            if (process_queue := self.process_queues.get(queue)) is not None:
-                process_queue.committed_offset = offsets[queue]
-        return kept
+    async def commit_offsets(
+        self, offsets: Mapping[MessageQueue, int]
+    ) -> Mapping[MessageQueue, MQClientError]:
+        """Returns what failed, and why."""
+        failed = await self._offset_store.commit(offsets)
+        for queue, offset in offsets.items():
+            if queue not in failed and (process_queue := self.process_queues.get(queue)) is not None:
+                process_queue.committed_offset = offset
+        return failed
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """What the group (broadcasting: this member) has kept for a queue. Raises MQClientError."""
@@ -195,16 +212,15 @@ class GroupMember:
         """Reads these and no others. Those of which it is not known yet where to begin are begun later."""
         for topic in sorted({queue.topic for queue in queues}):
             await self.instance.routes.route(topic)
-        await self.instance.heartbeat()
+        # Known to the brokers, so that tools show it; nothing here waits for that.
+        self.instance.spawn(self.instance.heartbeat())
         self._named = set(queues)
         if not await self._assign(sorted(self._named)):
             self._rebalance_now.set()
 
     def read_from(self, queue: MessageQueue, offset: int) -> None:
         """Reads a queue on from here, whatever was pulled of it before."""
-        is_paused = False
         if (before := self.process_queues.pop(queue, None)) is not None:
-            is_paused = before.is_paused
             before.drop()
             self._pullers.pop(queue)[1].cancel()
         config = self._config
@@ -215,7 +231,7 @@ class GroupMember:
             bytes_max=config.cached_bytes_max,
             span_max=config.cached_span_max,
         )
-        if is_paused:
+        if queue in self._paused:
             process_queue.pause()
         puller = Puller(
             self.instance,
@@ -337,6 +353,7 @@ class GroupMember:
         return await api.max_offset(address, queue)
 
     async def _drop(self, queue: MessageQueue) -> None:
+        self._paused.discard(queue)
         process_queue = self.process_queues.pop(queue)
         _, task = self._pullers.pop(queue)
         process_queue.drop()

@@ -12,14 +12,14 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import orjson
 
-from mqclient.errors import LocalOffsetsError
+from mqclient.errors import LocalOffsetsError, MQClientError
 from mqclient.message_queue import MessageQueue
 from remoting.bodies import MessageQueue as MessageQueueBean
 from remoting.bodies import RemotingBody, from_json_value
@@ -72,17 +72,17 @@ class LocalFileOffsetStore:
     async def read(self, queue: MessageQueue) -> int | None:
         return self._table.get(queue)
 
-    async def commit(self, offsets: Mapping[MessageQueue, int]) -> Collection[MessageQueue]:
+    async def commit(self, offsets: Mapping[MessageQueue, int]) -> Mapping[MessageQueue, MQClientError]:
         if not offsets:
-            return ()
+            return {}
         # Queues that are not read now keep their offsets: a topic may come back.
         self._table.update(offsets)
         try:
             await asyncio.to_thread(self._write)
         except OSError as error:
             log.warning("offsets not kept file=%s reason=%s", self.path, error)
-            return ()
-        return offsets.keys()
+            return dict.fromkeys(offsets, LocalOffsetsError(f"{self.path}: {error}"))
+        return {}
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)

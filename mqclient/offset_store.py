@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from mqclient.client_instance import ClientInstance
@@ -21,8 +21,8 @@ class OffsetStore(Protocol):
     async def read(self, queue: MessageQueue) -> int | None:
         """None: no offset is kept for this queue. Raises MQClientError where that is not known."""
 
-    async def commit(self, offsets: Mapping[MessageQueue, int]) -> Collection[MessageQueue]:
-        """Keeps these; returns the queues for which that worked."""
+    async def commit(self, offsets: Mapping[MessageQueue, int]) -> Mapping[MessageQueue, MQClientError]:
+        """Keeps these; returns what failed, and why."""
 
     async def close(self) -> None: ...
 
@@ -40,17 +40,17 @@ class RemoteBrokerOffsetStore:
         address = await self._instance.master_address(queue)
         return await self._instance.api.query_consumer_offset(address, self._group, queue)
 
-    async def commit(self, offsets: Mapping[MessageQueue, int]) -> Collection[MessageQueue]:
-        done = await asyncio.gather(*(self._commit(queue, offset) for queue, offset in offsets.items()))
-        return [queue for queue, is_done in zip(offsets, done, strict=True) if is_done]
+    async def commit(self, offsets: Mapping[MessageQueue, int]) -> Mapping[MessageQueue, MQClientError]:
+        ends = await asyncio.gather(*(self._commit(queue, offset) for queue, offset in offsets.items()))
+        return {queue: error for queue, error in zip(offsets, ends, strict=True) if error is not None}
 
     async def close(self) -> None: ...
 
-    async def _commit(self, queue: MessageQueue, offset: int) -> bool:
+    async def _commit(self, queue: MessageQueue, offset: int) -> MQClientError | None:
         try:
             address = await self._instance.master_address(queue)
             await self._instance.api.update_consumer_offset(address, self._group, queue, offset)
         except MQClientError as error:
             log.info("commit failed queue=%s offset=%d reason=%s", queue, offset, error)
-            return False
-        return True
+            return error
+        return None

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 
+from message.decoder import decode_message
 from message.encoder import encode_record
 from message.message_id import offset_message_id, pack_host
 from remoting.bodies import (
@@ -68,6 +69,7 @@ class FakeBroker:
         self.held: list[tuple[Channel, RemotingCommand]] = []
         self.late: list[tuple[Channel, RemotingCommand]] = []
         self.is_mute = False
+        self.refuses_offsets = False
 
     @property
     def address(self) -> str:
@@ -95,6 +97,7 @@ class FakeBroker:
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update_offset,
             RequestCode.GET_MAX_OFFSET: self.max_offset,
             RequestCode.GET_MIN_OFFSET: self.min_offset,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
         }
         for command in commands:
             answer = handlers[RequestCode(command.code)](channel, command)
@@ -189,6 +192,8 @@ class FakeBroker:
 
     def update_offset(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         fields = command.ext_fields
+        if self.refuses_offsets:
+            return response(command, ResponseCode.SERVICE_NOT_AVAILABLE, "told to refuse")
         key = (fields["consumerGroup"], fields["topic"], int(fields["queueId"]))
         self.group.offsets[key] = int(fields["commitOffset"])
         return response(command)
@@ -200,6 +205,13 @@ class FakeBroker:
     def min_offset(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         return response(command, ext_fields={"offset": str(self.group.min_offset)})
 
+    def search_offset(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        fields = command.ext_fields
+        records = self.group.queues[fields["topic"], int(fields["queueId"])]
+        times = [decode_message(record).store_timestamp for record in records]
+        offset = sum(time < int(fields["timestamp"]) for time in times)
+        return response(command, ext_fields={"offset": str(offset)})
+
 
 class FakeGroup:
     """Use it as `async with FakeGroup() as group`; topics get 4 queues."""
@@ -210,6 +222,7 @@ class FakeGroup:
         self.leader: FakeBroker | None = self.brokers[0]
         self.registered: FakeBroker | None = self.leader
         self.topics = set(topics)
+        self.queue_count = 4
         self.queues: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.min_offset = 0
@@ -256,7 +269,14 @@ class FakeGroup:
         if self.registered is not None:
             addresses[0] = self.registered.address
         return TopicRouteData(
-            queue_datas=[QueueData(broker_name="G", read_queue_nums=4, write_queue_nums=4, perm=6)],
+            queue_datas=[
+                QueueData(
+                    broker_name="G",
+                    read_queue_nums=self.queue_count,
+                    write_queue_nums=self.queue_count,
+                    perm=6,
+                )
+            ],
             broker_datas=[BrokerData(cluster="C", broker_name="G", broker_addrs=addresses)],
         )
 

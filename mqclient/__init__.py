@@ -34,6 +34,7 @@ from mqclient.message_queue import MessageQueue
 from mqclient.process_queue import ConsumeBatch
 from mqclient.producer import Producer, ProducerConfig
 from mqclient.push_consumer import PushConsumer
+from mqclient.queue_selector import QueueSelector, by_sharding_key
 from mqclient.send_pipeline import SendPipeline
 from mqclient.send_result import SendResult, SendStatus
 
@@ -64,6 +65,7 @@ __all__ = [
     "ProducerConfig",
     "PushConsumer",
     "QueueNotAssignedError",
+    "QueueSelector",
     "RouteNotFoundError",
     "SendError",
     "SendPipeline",
@@ -73,4 +75,5 @@ __all__ = [
     "by_consistent_hash",
     "by_machine_room",
     "by_machine_room_nearby",
+    "by_sharding_key",
 ]

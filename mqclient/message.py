@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 class Message:
     """`keys` are for look-ups (joined with blanks on the wire; a string is taken as it is), `tags` for filters of
     consumers, `properties` are the application's own. `sharding_key`: messages with an equal one go to the same queue,
-    in the order sent."""
+    in the order sent. `delay_level`: consumers get it when the level's time has passed, 1 s for level 1 to 2 h for
+    level 18 (the broker's messageDelayLevel); 0: at once."""
 
     topic: str
     body: bytes
@@ -19,3 +20,4 @@ class Message:
     properties: Mapping[str, str] = field(default_factory=dict)
     flag: int = 0
     sharding_key: str = ""
+    delay_level: int = 0

@@ -6,16 +6,24 @@ from functools import lru_cache
 
 from message import const
 from message.compression import compress
-from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC, topic_fault
+from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC, NOT_ALLOWED_SEND_TOPICS, topic_fault
 from message.properties import PROPERTIES_LENGTH_MAX
 from message.sys_flag import CompressionType, compressed_by
 from mqclient.errors import MessageIllegalError, SendError
 from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
+from mqclient.queue_selector import QueueSelector, by_sharding_key
 from mqclient.send_result import SendResult
 
 RESERVED = frozenset(
-    {const.KEYS, const.TAGS, const.UNIQ_CLIENT_MESSAGE_ID_KEYIDX, const.WAIT_STORE_MSG_OK, const.SHARDING_KEY}
+    {
+        const.KEYS,
+        const.TAGS,
+        const.UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+        const.WAIT_STORE_MSG_OK,
+        const.SHARDING_KEY,
+        const.DELAY_TIME_LEVEL,
+    }
 )
 ZLIB_FLAGS = compressed_by(CompressionType.ZLIB)
 
@@ -28,13 +36,13 @@ class PendingSend:
         "body",
         "born_timestamp",
         "definite",
-        "fixed_queue",
         "message",
         "outcome",
         "properties",
         "queue",
         "refusal",
         "refusal_code",
+        "selector",
         "sys_flag",
         "uniq_key",
         "unknown_ends",
@@ -46,7 +54,7 @@ class PendingSend:
         uniq_key: str,
         now_ms: int,
         *,
-        fixed_queue: MessageQueue | None,
+        selector: QueueSelector | None,
         compress_over: int,
         body_size_max: int,
     ) -> None:
@@ -57,8 +65,8 @@ class PendingSend:
         self.body = message.body
         self.sys_flag = "0"
         self.properties = _properties_text(message, uniq_key)
-        self.fixed_queue = fixed_queue
-        self.queue = fixed_queue
+        self.selector = selector or (by_sharding_key if message.sharding_key else None)
+        self.queue: MessageQueue | None = None
         self.attempts = 0
         self.unknown_ends = 0
         self.definite = True
@@ -68,6 +76,8 @@ class PendingSend:
         fault = _topic_fault(message.topic)
         if fault is not None:
             raise MessageIllegalError(fault)
+        if not isinstance(self.body, bytes):
+            raise MessageIllegalError(f"the body is a {type(self.body).__name__}: encode it to bytes")
         if not 0 < len(self.body) <= body_size_max:
             raise MessageIllegalError(
                 f"the body has {len(self.body)} bytes, allowed are 1 to {body_size_max}"
@@ -99,7 +109,10 @@ class PendingSend:
 
 @lru_cache(maxsize=1024)
 def _topic_fault(topic: str) -> str | None:
-    return topic_fault(topic)
+    fault = topic_fault(topic)
+    if fault is None and topic in NOT_ALLOWED_SEND_TOPICS:
+        fault = f"topic {topic} is the broker's own: nothing can be sent to it"
+    return fault
 
 
 def _properties_text(message: Message, uniq_key: str) -> str:
@@ -112,6 +125,12 @@ def _properties_text(message: Message, uniq_key: str) -> str:
     pairs.append((const.WAIT_STORE_MSG_OK, "true"))
     if message.tags:
         pairs.append((const.TAGS, message.tags))
+    if message.delay_level:
+        if message.delay_level < 0:
+            raise MessageIllegalError(
+                f"delay_level {message.delay_level}: levels are 1, 2, 3 …, and 0 is none"
+            )
+        pairs.append((const.DELAY_TIME_LEVEL, str(message.delay_level)))
     if message.sharding_key:
         pairs.append((const.SHARDING_KEY, message.sharding_key))
     if message.properties:

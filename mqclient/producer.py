@@ -15,14 +15,23 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC, group_fault
-from message.tags import java_hash
+from mqclient.broker_faults import BrokerFaults
 from mqclient.client_instance import ClientInstance, local_ip
-from mqclient.errors import NOT_NOW_CODES, UNKNOWN_CODES, NoMasterError, RouteNotFoundError, SendError
+from mqclient.errors import (
+    NOT_NOW_CODES,
+    UNKNOWN_CODES,
+    MQClientError,
+    NoMasterError,
+    RouteNotFoundError,
+    SendError,
+)
 from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
 from mqclient.pending_send import PendingSend
+from mqclient.queue_selector import QueueSelector
 from mqclient.send_result import SendResult, SendStatus
 from mqclient.topic_route import TopicRoute
 from mqclient.uniq_key import UniqKeyGenerator
@@ -33,6 +42,7 @@ from remoting.command import RemotingCommand, request
 from remoting.errors import RemotingError
 
 STORED_CODES = frozenset(SendStatus)
+TROUBLE_CODES = NOT_NOW_CODES | UNKNOWN_CODES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +54,7 @@ class ProducerConfig:
     retry_times: int = 2
     compress_over: int = 4096  # bytes of a body
     body_size_max: int = 4 * 1024 * 1024  # bytes; the broker's default limit
+    write_size_max: int = 4 * 1024 * 1024  # bytes of bodies that `send_batch` has under way at a time
     default_topic_queue_nums: int = 4  # queues of a topic that a send creates
     retry_pause_s: float = 0.02  # first pause while a group elects; doubles
     retry_pause_max_s: float = 0.1
@@ -75,6 +86,7 @@ class Producer:
             namesrv, heartbeat_body=self._heartbeat_body, instance_name=instance_name, connect=connect
         )
         self._keys = UniqKeyGenerator(socket.inet_aton(local_ip()), os.getpid(), dice.getrandbits(31))
+        self._faults = BrokerFaults()
         self._next_queue = dice.getrandbits(16)
         self._queue_nums = str(self._config.default_topic_queue_nums)
 
@@ -94,40 +106,55 @@ class Producer:
         await self.close()
 
     async def send(
-        self, message: Message, *, queue: MessageQueue | None = None, timeout_s: float | None = None
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout_s: float | None = None,
     ) -> SendResult:
-        """Raises SendError (whose `definite` says whether it is surely not stored) and MessageIllegalError."""
-        outcome = (await self.send_batch([message], queue=queue, timeout_s=timeout_s))[0]
+        """Sends one message, to `queue`, or the one that `selector` chooses, or by its sharding key, or to any.
+
+        Raises SendError (whose `definite` says whether it is surely not stored) and MessageIllegalError.
+        """
+        outcome = (await self.send_batch([message], queue=queue, selector=selector, timeout_s=timeout_s))[0]
         if isinstance(outcome, SendError):
             raise outcome
         return outcome
+
+    async def send_oneway(
+        self, message: Message, *, queue: MessageQueue | None = None, selector: QueueSelector | None = None
+    ) -> None:
+        """Sends a message once, and asks for no answer: nobody hears whether it was stored.
+
+        Raises MessageIllegalError, and SendError where it surely did not leave.
+        """
+        (send,) = self._pending([message], queue, selector)
+        try:
+            route = await self._publish_route(message.topic, refresh=False)
+            target = self._choose_queue(route, send)
+            address = route.master_address(target.broker_name)
+            if address is None:
+                raise NoMasterError(f"broker {target.broker_name} has no leader now")
+            await self._instance.remoting.invoke_oneway(address, self._command(send, target))
+        except (MQClientError, RemotingError) as error:
+            raise SendError(str(error), definite=True, retriable=True, attempts=0) from error
 
     async def send_batch(
         self,
         messages: Sequence[Message],
         *,
         queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
         timeout_s: float | None = None,
     ) -> list[SendResult | SendError]:
         """Each message's own outcome, in the order given; they are independent requests that share writes.
 
-        Raises MessageIllegalError before anything is sent if one of them breaks a rule.
+        All of them have `timeout_s` together; SendPipeline is for streams of messages. Raises MessageIllegalError
+        before anything is sent if one of them breaks a rule.
         """
-        self._instance.check_open()
-        config = self._config
-        now_ms = self._now_ms()
-        sends = [
-            PendingSend(
-                message,
-                self._keys.next_key(now_ms),
-                now_ms,
-                fixed_queue=queue,
-                compress_over=config.compress_over,
-                body_size_max=config.body_size_max,
-            )
-            for message in messages
-        ]
-        deadline = asyncio.get_running_loop().time() + (timeout_s or config.send_timeout_s)
+        sends = self._pending(messages, queue, selector)
+        deadline = asyncio.get_running_loop().time() + (timeout_s or self._config.send_timeout_s)
         by_topic: dict[str, list[PendingSend]] = {}
         for send in sends:
             by_topic.setdefault(send.message.topic, []).append(send)
@@ -136,6 +163,29 @@ class Producer:
         else:
             await asyncio.gather(*(self._send_all(topic, some, deadline) for topic, some in by_topic.items()))
         return [send.outcome for send in sends if send.outcome is not None]
+
+    def _pending(
+        self, messages: Sequence[Message], queue: MessageQueue | None, selector: QueueSelector | None
+    ) -> list[PendingSend]:
+        """Raises ClientClosedError, MessageIllegalError."""
+        self._instance.check_open()
+        config = self._config
+        now_ms = self._now_ms()
+        if queue is not None:
+            if selector is not None:
+                raise ValueError("a queue and a selector contradict each other")
+            selector = partial(_fixed, queue)
+        return [
+            PendingSend(
+                message,
+                self._keys.next_key(now_ms),
+                now_ms,
+                selector=selector,
+                compress_over=config.compress_over,
+                body_size_max=config.body_size_max,
+            )
+            for message in messages
+        ]
 
     async def _send_all(self, topic: str, sends: list[PendingSend], deadline: float) -> None:
         """Rounds of attempts, until each send has an outcome or the time is up."""
@@ -148,7 +198,8 @@ class Producer:
                 break
             try:
                 route = await self._publish_route(topic, refresh=probing)
-                now, later = (todo[:1], todo[1:]) if probing else (todo, [])
+                count = 1 if probing else self._count_of_one_write(todo)
+                now, later = todo[:count], todo[count:]
                 failed = await self._round(route, now, remaining_s)
             except (NoMasterError, RouteNotFoundError) as error:
                 trouble, failed, later = str(error), todo, []
@@ -159,6 +210,15 @@ class Producer:
                 pause_s = min(pause_s * 2, self._config.retry_pause_max_s)
         for send in todo:
             self._fail(send, f"no acknowledgement in time; last trouble: {send.refusal or trouble or 'none'}")
+
+    def _count_of_one_write(self, sends: Sequence[PendingSend]) -> int:
+        """At least one. A large batch goes in parts, so that its frames are not all in memory at a time."""
+        left = self._config.write_size_max
+        for count, send in enumerate(sends):
+            left -= len(send.body)
+            if left < 0:
+                return max(count, 1)
+        return len(sends)
 
     async def _publish_route(self, topic: str, *, refresh: bool) -> TopicRoute:
         """A route with at least one writable queue whose group has a leader."""
@@ -203,12 +263,14 @@ class Producer:
             )
         return [send for send in sends if send.outcome is None]
 
+    def _command(self, send: PendingSend, queue: MessageQueue) -> RemotingCommand:
+        fields = send.ext_fields(self.group, queue, self._queue_nums)
+        return request(RequestCode.SEND_MESSAGE_V2, fields, send.body, opaque=0)
+
     def _choose_queue(self, route: TopicRoute, send: PendingSend) -> MessageQueue:
-        if send.fixed_queue is not None:
-            return send.fixed_queue
-        queues = route.publish_queues
-        if send.message.sharding_key:
-            return queues[java_hash(send.message.sharding_key) % len(queues)]
+        if send.selector is not None:
+            return send.selector(route.publish_queues, send.message)
+        queues = self._faults.usable(route.publish_queues, asyncio.get_running_loop().time())
         self._next_queue += 1
         return queues[self._next_queue % len(queues)]
 
@@ -217,21 +279,26 @@ class Producer:
     ) -> None:
         address = route.master_address(broker_name)
         if address is None:
+            self._faults.failed(broker_name, asyncio.get_running_loop().time())
             for send in sends:
                 send.refusal = f"broker {broker_name} has no leader now"
             return
-        group, queue_nums = self.group, self._queue_nums
         commands = []
         for send in sends:
             assert send.queue is not None, "the round chose it"
-            fields = send.ext_fields(group, send.queue, queue_nums)
-            commands.append(request(RequestCode.SEND_MESSAGE_V2, fields, send.body, opaque=0))
+            commands.append(self._command(send, send.queue))
         answers = await self._invoke_watching(route, broker_name, address, commands, timeout_s)
         for send, answer in zip(sends, answers, strict=True):
             if isinstance(answer, RemotingError):
                 self._end_without_answer(send, answer)
             else:
                 self._end_with_answer(send, answer, address)
+        if any(
+            isinstance(answer, RemotingCommand) and answer.code not in TROUBLE_CODES for answer in answers
+        ):
+            self._faults.answered(broker_name)
+        else:
+            self._faults.failed(broker_name, asyncio.get_running_loop().time())
 
     async def _invoke_watching(
         self,
@@ -249,6 +316,8 @@ class Producer:
         answers = asyncio.ensure_future(remoting.invoke_many(address, commands, timeout_s))
         try:
             while not (await asyncio.wait({answers}, timeout=self._config.stalled_after_s))[0]:
+                # Others need not wait for it, too.
+                self._faults.failed(broker_name, asyncio.get_running_loop().time())
                 asking = asyncio.ensure_future(self._master_now(route.topic, broker_name))
                 await asyncio.wait({answers, asking}, return_when=asyncio.FIRST_COMPLETED)
                 if not asking.done():
@@ -320,3 +389,7 @@ class Producer:
             heartbeat_fingerprint=0,
             without_sub=False,
         )
+
+
+def _fixed(queue: MessageQueue, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+    return queue

@@ -83,6 +83,7 @@ class Puller:
             "bname": queue.broker_name,
         }
         self.address = ""  # the broker that was asked last
+        self._unreadable_offset = -1  # has been told
 
     async def run(self) -> None:
         process_queue = self._process_queue
@@ -95,10 +96,24 @@ class Puller:
                 await self._pull()
                 pause_s = self._config.retry_pause_s
             except (MQClientError, MessageError) as error:
-                log.info("pull failed queue=%s broker=%s reason=%s", process_queue.queue, self.address, error)
+                self._tell(error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, self._config.retry_pause_max_s)
                 await self._look_for_leader()
+
+    def _tell(self, error: MQClientError | MessageError) -> None:
+        queue, offset = self._process_queue.queue, self._process_queue.pull_offset
+        if isinstance(error, MQClientError):
+            log.info("pull failed queue=%s broker=%s reason=%s", queue, self.address, error)
+        elif offset != self._unreadable_offset:
+            # To go on would be to lose it; a package that is missing can be installed.
+            self._unreadable_offset = offset
+            log.error(
+                "no message can be read, the queue stands still queue=%s from=%d reason=%s",
+                queue,
+                offset,
+                error,
+            )
 
     async def _pull(self) -> None:
         process_queue = self._process_queue

@@ -216,7 +216,17 @@ class FakeBroker:
 class FakeGroup:
     """Use it as `async with FakeGroup() as group`; topics get 4 queues."""
 
-    def __init__(self, members: int = 3, topics: tuple[str, ...] = ("T",)) -> None:
+    def __init__(
+        self,
+        members: int = 3,
+        topics: tuple[str, ...] = ("T",),
+        *,
+        name: str = "G",
+        neighbours: tuple[FakeGroup, ...] = (),
+    ) -> None:
+        """`neighbours`: groups that share the topics, and that this one's NameServer knows, too."""
+        self.name = name
+        self.neighbours = neighbours
         self.namesrv = FakeNamesrv(self)
         self.brokers = [FakeBroker(self) for _ in range(members)]
         self.leader: FakeBroker | None = self.brokers[0]
@@ -268,17 +278,22 @@ class FakeGroup:
         addresses = {i + 1: b.address for i, b in enumerate(self.brokers) if b is not self.registered}
         if self.registered is not None:
             addresses[0] = self.registered.address
-        return TopicRouteData(
+        data = TopicRouteData(
             queue_datas=[
                 QueueData(
-                    broker_name="G",
+                    broker_name=self.name,
                     read_queue_nums=self.queue_count,
                     write_queue_nums=self.queue_count,
                     perm=6,
                 )
             ],
-            broker_datas=[BrokerData(cluster="C", broker_name="G", broker_addrs=addresses)],
+            broker_datas=[BrokerData(cluster="C", broker_name=self.name, broker_addrs=addresses)],
         )
+        for neighbour in self.neighbours:
+            theirs = neighbour.route(topic)
+            data.queue_datas += theirs.queue_datas
+            data.broker_datas += theirs.broker_datas
+        return data
 
     def store(self, queue: tuple[str, int], command: RemotingCommand) -> tuple[int, int]:
         fields, records = command.ext_fields, self.queues[queue]

@@ -1,6 +1,6 @@
 import asyncio
 import zlib
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -12,12 +12,14 @@ from mqclient import (
     ClientClosedError,
     Message,
     MessageIllegalError,
+    MessageQueue,
     Producer,
     ProducerConfig,
     SendError,
     SendPipeline,
     SendResult,
     SendStatus,
+    by_sharding_key,
 )
 
 QUICK = ProducerConfig(send_timeout_s=20, retry_pause_s=0.001, retry_pause_max_s=0.002, stalled_after_s=0.01)
@@ -236,6 +238,111 @@ def test_a_topic_that_nobody_knows_is_made_by_the_first_send() -> None:
     run(story())
 
 
+def test_sends_go_to_another_group_when_one_refuses_and_come_back_when_it_answers() -> None:
+    async def story() -> None:
+        async with (
+            FakeGroup(name="H") as other,
+            FakeGroup(neighbours=(other,)) as group,
+            Producer(group.address, "g", config=QUICK) as producer,
+        ):
+            group.lead(None, registered=False)  # its leader lost the others and is still registered
+            for i in range(16):
+                result = await producer.send(Message("T", b"%d" % i))
+                assert result.message_queue.broker_name == "H"
+            assert other.records == 16
+            assert len(group.brokers[0].sends) < 8  # now and then one of them looks whether it can
+            group.lead(group.brokers[0])
+            while not group.records:
+                await producer.send(Message("T", b"x"))
+
+    run(story())
+
+
+def test_a_group_that_answers_nothing_is_left_alone_while_another_one_works() -> None:
+    async def story() -> None:
+        config = ProducerConfig(send_timeout_s=20, stalled_after_s=0.001)
+        async with (
+            FakeGroup(name="H") as other,
+            FakeGroup(neighbours=(other,)) as group,
+            Producer(group.address, "g", config=config) as producer,
+        ):
+            group.brokers[0].is_mute = True
+            sends = [asyncio.create_task(producer.send(Message("T", b"x"))) for _ in range(2)]
+            await group.until(lambda: len(group.namesrv.requests) > 2)  # it stalls, which has been looked at
+            for _ in range(4):
+                assert (await producer.send(Message("T", b"x"))).message_queue.broker_name == "H"
+            for send in sends:
+                send.cancel()
+            await asyncio.gather(*sends, return_exceptions=True)
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("key", "queue_id"), [("polygenelubricants", 0), ("a", 1), ("key-1", 3), ("Bestellung-7", 1)]
+)
+def test_a_sharding_key_chooses_the_queue_that_java_chooses(key: str, queue_id: int) -> None:
+    """The first hash is the least int there is, the last one is negative, too; Java drops the remainder's sign."""
+    queues = [MessageQueue("T", "G", i) for i in range(4)]
+    assert by_sharding_key(queues, Message("T", b"x", sharding_key=key)) == queues[queue_id]
+    assert by_sharding_key(queues[:3], Message("T", b"x", sharding_key="polygenelubricants")) == queues[2]
+
+
+def test_a_selector_of_the_application_sees_the_queues_and_the_message() -> None:
+    async def story() -> None:
+        def select(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+            return queues[int(message.tags)]
+
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            for number in (3, 1):
+                result = await producer.send(Message("T", b"x", tags=str(number)), selector=select)
+                assert result.message_queue == MessageQueue("T", "G", number)
+            with pytest.raises(ValueError, match="contradict"):
+                await producer.send(Message("T", b"x"), selector=select, queue=result.message_queue)
+
+    run(story())
+
+
+def test_a_message_without_an_answer_is_sent_once() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g", config=QUICK) as producer:
+            await producer.send_oneway(Message("T", b"x", sharding_key="a"))
+            await group.until(lambda: group.brokers[0].sends)
+            assert group.brokers[0].sends[0].is_oneway
+            assert len(group.queues["T", 1]) == 1
+            with pytest.raises(SendError) as caught:
+                await producer.send_oneway(Message("Nowhere", b"y"))
+            assert (caught.value.definite, caught.value.attempts) == (True, 0)
+
+    run(story())
+
+
+def test_a_delay_level_goes_along_as_the_property_that_brokers_know() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            result = await producer.send(Message("T", b"x", delay_level=3))
+            record = group.queues["T", result.message_queue.queue_id][0]
+            assert decode_message(record).properties["DELAY"] == "3"
+
+    run(story())
+
+
+def test_a_large_batch_goes_in_parts() -> None:
+    async def story() -> None:
+        config = ProducerConfig(write_size_max=100)
+        async with FakeGroup() as group, Producer(group.address, "g", config=config) as producer:
+            group.brokers[0].steps = ["late"]
+            bodies = [bytes(40), bytes(40), bytes(40), bytes(200), b"x"]
+            sending = asyncio.create_task(producer.send_batch([Message("T", body) for body in bodies]))
+            await group.until(lambda: len(group.brokers[0].sends) == 2)
+            group.brokers[0].release()
+            outcomes = await sending
+            assert all(isinstance(outcome, SendResult) for outcome in outcomes)
+            assert [len(command.body) for command in group.brokers[0].sends] == [40, 40, 40, 200, 1]
+
+    run(story())
+
+
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
@@ -244,6 +351,10 @@ def test_a_topic_that_nobody_knows_is_made_by_the_first_send() -> None:
         (Message("a b", b"x"), "illegal characters"),
         (Message("T", b"x", keys=("a\x01",)), "end names and values"),
         (Message("T", b"x", properties={"TAGS": "x"}), "fields of their own"),
+        (Message("T", b"x", properties={"DELAY": "1"}), "fields of their own"),
+        (Message("T", b"x", delay_level=-1), "delay_level -1"),
+        (Message("T", "x"), "encode it to bytes"),  # type: ignore[arg-type]
+        (Message("SCHEDULE_TOPIC_XXXX", b"x"), "nothing can be sent to it"),
         (Message("T", b"x", properties={"p": "v" * 40_000}), "more than 32767"),
     ],
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from message.decoder import MessageExt
 from message.names import retry_topic
@@ -120,25 +120,30 @@ class PushConsumer:
             for message in batch.messages:
                 yield message
 
-    async def send_back(self, batch: ConsumeBatch) -> None:
-        """The batch could not be processed: has it delivered again later, and ends it.
+    async def send_back(
+        self, batch: ConsumeBatch, messages: Sequence[MessageExt] | None = None, *, delay_level: int = 0
+    ) -> None:
+        """The batch, or these messages of it, could not be processed: has them delivered again later, and ends it.
 
-        The broker keeps count of the attempts and gives up into the dead letter queue. A broker that does not take it
-        back leaves it to us: the batch is delivered again here, and meanwhile its queue's offset stands still.
-        A broadcasting group has no such topics: the batch is given up, with a line in the log.
+        The broker keeps count of the attempts (`reconsume_times`), waits longer each time, or as `delay_level` says,
+        and after `max_reconsume_times`, or with level -1 at once, moves them to the topic `%DLQ%<group>`. What a broker
+        does not take back is left to us: it is delivered again here, and meanwhile its queue's offset stands still.
+        A broadcasting group has no such topics: its members give up, with a line in the log.
         """
-        if self._member.is_broadcasting:
+        left = list(batch.messages if messages is None else messages)
+        if self._member.is_broadcasting and left:
             log.warning(
                 "given up, the group is broadcasting queue=%s offsets=%d to %d",
-                batch.queue, batch.messages[0].queue_offset, batch.messages[-1].queue_offset,
+                batch.queue, left[0].queue_offset, left[-1].queue_offset,
             )  # fmt: skip
-            batch.done()
-            return
+            left.clear()
         try:
-            for message in batch.messages:
-                await self._send_back_message(batch.queue, message)
+            while left:
+                await self._send_back_message(batch.queue, left[0], delay_level)
+                del left[0]
         except MQClientError as error:
             log.warning("not taken back queue=%s reason=%s", batch.queue, error)
+            batch.messages = left
             asyncio.get_running_loop().call_later(
                 self._config.redeliver_after_s, self._member.give_back, batch
             )
@@ -149,7 +154,7 @@ class PushConsumer:
         """Commits the offset of every queue that moved. Those that fail are tried again with the next commit."""
         await self._member.commit()
 
-    async def _send_back_message(self, queue: MessageQueue, message: MessageExt) -> None:
+    async def _send_back_message(self, queue: MessageQueue, message: MessageExt, delay_level: int) -> None:
         instance = self._member.instance
         await instance.api.send_back(
             await instance.master_address(queue),
@@ -157,6 +162,6 @@ class PushConsumer:
             topic=message.topic,
             msg_id=message.msg_id,
             phy_offset=message.phy_offset,
-            delay_level=0,
+            delay_level=delay_level,
             max_times=self._config.max_reconsume_times,
         )

@@ -68,6 +68,8 @@ class FakeBroker:
         self.channels: dict[str, Channel] = {}
         self.held: list[tuple[Channel, RemotingCommand]] = []
         self.late: list[tuple[Channel, RemotingCommand]] = []
+        self.sent_back: list[dict[str, str]] = []
+        self.takes_back = 1_000_000  # so many messages
         self.is_mute = False
         self.refuses_offsets = False
 
@@ -95,6 +97,7 @@ class FakeBroker:
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
             RequestCode.QUERY_CONSUMER_OFFSET: self.query_offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update_offset,
+            RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back,
             RequestCode.GET_MAX_OFFSET: self.max_offset,
             RequestCode.GET_MIN_OFFSET: self.min_offset,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
@@ -196,6 +199,12 @@ class FakeBroker:
             return response(command, ResponseCode.SERVICE_NOT_AVAILABLE, "told to refuse")
         key = (fields["consumerGroup"], fields["topic"], int(fields["queueId"]))
         self.group.offsets[key] = int(fields["commitOffset"])
+        return response(command)
+
+    def send_back(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        if self.group.leader is not self or len(self.sent_back) >= self.takes_back:
+            return response(command, ResponseCode.SYSTEM_BUSY, "takes nothing back")
+        self.sent_back.append(command.ext_fields)
         return response(command)
 
     def max_offset(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:

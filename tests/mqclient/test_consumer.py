@@ -19,6 +19,8 @@ from mqclient import (
     PushConsumer,
     by_config,
 )
+from remoting.channel import Channel
+from remoting.command import RemotingCommand
 
 FIRST = ConsumerConfig(
     consume_from=ConsumeFromWhere.FIRST,
@@ -288,6 +290,60 @@ def test_a_batch_that_cannot_be_sent_back_comes_again_here_and_holds_its_offset(
                     assert await consumer.take() is first
                 await consumer.commit()
                 assert all(offset == 0 for offset in group.offsets.values())
+
+    run(story())
+
+
+def test_of_a_batch_only_what_failed_is_sent_back_and_only_what_is_left_comes_again_here() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            async with Producer(group.address, "p") as producer:
+                messages = [Message("T", body) for body in (b"a", b"b", b"c")]
+                await producer.send_batch(messages, queue=MessageQueue("T", "G", 0))
+            group.brokers[0].takes_back = 1
+            async with member(group, {"T": "*"}, config=replace(FIRST, max_reconsume_times=3)) as consumer:
+                batch = await consumer.take()
+                assert batch is not None
+                await consumer.send_back(batch, batch.messages[1:], delay_level=5)
+                (fields,) = group.brokers[0].sent_back
+                assert (fields["delayLevel"], fields["maxReconsumeTimes"]) == ("5", "3")
+                async with asyncio.timeout(20):
+                    again = await consumer.take()
+                assert again is not None
+                assert [message.body for message in again.messages] == [b"c"]
+                group.brokers[0].takes_back = 2
+                await consumer.send_back(again)
+                assert len(group.brokers[0].sent_back) == 2
+            assert group.offsets["g", "T", 0] == 3
+
+    run(story())
+
+
+def test_a_message_that_cannot_be_read_stops_its_queue_with_one_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            await send(group, ["x"])
+            ((queue, records),) = group.queues.items()
+            whole = records[0]
+            records[0] = whole.replace(
+                b"\0\0\0\x01x", b"\0\0\0\x01y"
+            )  # the body behind its length, whose CRC stays
+            pulls = 0
+            async with member(group, {"T": "*"}, config=FIRST) as consumer:
+                ask = group.brokers[0].pull_message
+
+                def pull(channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
+                    nonlocal pulls
+                    pulls += int(command.ext_fields["queueId"]) == queue[1]
+                    return ask(channel, command)
+
+                group.brokers[0].pull_message = pull  # type: ignore[method-assign]
+                await group.until(lambda: pulls > 3)
+                assert caplog.text.count("no message can be read, the queue stands still") == 1
+                records[0] = whole
+                assert await read(consumer, 1) == ["x"]
 
     run(story())
 

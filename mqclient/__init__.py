@@ -28,7 +28,8 @@ from mqclient.errors import (
     RouteNotFoundError,
     SendError,
 )
-from mqclient.lite_pull_consumer import LitePullConsumer
+from mqclient.group_member import OnAssignment
+from mqclient.lite_pull_consumer import LitePullConsumer, OnTopicQueues
 from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
 from mqclient.process_queue import ConsumeBatch
@@ -61,6 +62,8 @@ __all__ = [
     "NoAnswerError",
     "NoMasterError",
     "OffsetIllegalError",
+    "OnAssignment",
+    "OnTopicQueues",
     "Producer",
     "ProducerConfig",
     "PushConsumer",

@@ -140,8 +140,11 @@ def allocate_by_consistent_hash(
 
 
 AVG = AllocateStrategy("AVG", allocate_averagely)
+"""Each member has a run of neighbouring queues; the default, here and in Java."""
 AVG_BY_CIRCLE = AllocateStrategy("AVG_BY_CIRCLE", allocate_averagely_by_circle)
+"""Queues are dealt out to the members one by one."""
 CONSISTENT_HASH = AllocateStrategy("CONSISTENT_HASH", allocate_by_consistent_hash)
+"""Members stand on a ring with 10 points each: one that comes or goes moves few queues of the others."""
 
 
 def by_config(message_queues: Iterable[MessageQueue]) -> AllocateStrategy:

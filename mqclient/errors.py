@@ -21,7 +21,7 @@ UNKNOWN_CODES = frozenset({ResponseCode.SYSTEM_ERROR, ResponseCode.GO_AWAY})
 
 
 class MQClientError(Exception):
-    """Base of all errors of this room."""
+    """Base of all errors that a request of this client can end in."""
 
     definite = False
     retriable = False
@@ -58,7 +58,10 @@ class LocalOffsetsError(MQClientError):
 
 
 class NoAnswerError(MQClientError):
-    """A broker or NameServer could not be asked, or did not answer in time."""
+    """A broker or NameServer could not be asked, or did not answer in time.
+
+    `definite`: the request surely did not leave. `retriable` holds for all but requests that do not fit into a frame.
+    """
 
     def __init__(self, error: RemotingError) -> None:
         super().__init__(str(error) or type(error).__name__)
@@ -67,11 +70,15 @@ class NoAnswerError(MQClientError):
 
 
 class BadAnswerError(MQClientError):
-    """A broker or NameServer answered something that cannot be read."""
+    """A broker or NameServer answered something that cannot be read: what was asked for may be done all the same."""
 
 
 class BrokerResponseError(MQClientError):
-    """A broker or NameServer answered with another code than success."""
+    """A broker or NameServer answered with another code than success: `code`, `remark`, `address`.
+
+    Not `definite` are SYSTEM_ERROR and GO_AWAY, which tell of failures on the way. `retriable` are these, and the
+    refusals of a server that is busy or does not serve (yet).
+    """
 
     def __init__(self, code: int, remark: str, address: str) -> None:
         super().__init__(f"{address} answered {code}: {remark}")

@@ -10,7 +10,7 @@ from mqclient.message_queue import MessageQueue
 
 
 class ConsumeBatch:
-    """Messages of one queue, in its order. Whoever takes a batch ends it with `done`, else its offset never moves."""
+    """`messages` of one queue, in its order. Whoever takes a batch ends it with `done`, else its offset never moves."""
 
     __slots__ = ("begin_offset", "count", "is_done", "messages", "next_offset", "process_queue", "size")
 
@@ -35,7 +35,8 @@ class ConsumeBatch:
         return self.process_queue.is_dropped
 
     def done(self, count: int | None = None) -> None:
-        """`count`: only the first so many messages are; for a reader that stops there and takes no further batch."""
+        """The batch is processed. `count`: only its first so many messages are; for a reader that stops there and takes
+        no further batch."""
         if count is not None and count < self.count:
             self.next_offset = self.messages[count].queue_offset
         self.is_done = True

@@ -31,7 +31,7 @@ from mqclient.producer import ProducerConfig
 from mqclient.queue_selector import QueueSelector
 from mqclient.send_result import SendResult
 
-__all__ = ["LitePullConsumer", "Producer", "PushConsumer"]
+__all__ = ["LitePullConsumer", "MessageListener", "Producer", "PushConsumer"]
 
 log = logging.getLogger(__name__)
 

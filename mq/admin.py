@@ -12,13 +12,12 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from mq.console import print_json, print_table, user_errors
-from mqclient import MessageQueue, MQClientError, RouteNotFoundError
+from mqclient import MessageQueue, MQClientError, NoAnswerError, RouteNotFoundError
 from mqclient.client_api import ClientApi
 from mqclient.client_instance import parse_namesrv
 from mqclient.topic_route import MASTER_ID, TopicRoute
 from remoting.bodies import ClusterInfo
 from remoting.client import RemotingClient
-from remoting.errors import RemotingConnectError
 
 app = typer.Typer(no_args_is_help=True, help="Look at a cluster and change its topics (names are mqadmin's).")
 
@@ -159,7 +158,9 @@ def _run(namesrv: str, ask: Callable[[ClientApi, str], Awaitable[T]]) -> T:
             for address in parse_namesrv(namesrv):
                 try:
                     return await ask(ClientApi(remoting), address)
-                except RemotingConnectError as error:
+                except NoAnswerError as error:
+                    if not error.definite:
+                        raise
                     trouble = error
         finally:
             await remoting.close()

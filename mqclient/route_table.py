@@ -84,7 +84,7 @@ class RouteTable:
             try:
                 route = await self._fetch(address, topic)
             except MQClientError as error:
-                trouble = f"{address}: {error}"
+                trouble = str(error)  # which names the address
                 self._namesrv_addresses.append(self._namesrv_addresses.pop(0))
                 continue
             if route is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -219,8 +220,17 @@ class RemotingClient:
                     int(port),
                 )
         except (OSError, TimeoutError, ValueError, OverflowError) as error:
-            raise RemotingConnectError(f"{address}: {error or 'connect timed out'}") from error
+            raise RemotingConnectError(f"{address}: {_reason(error)}") from error
         return connection
+
+
+def _reason(error: Exception) -> str:
+    """Without the address, which asyncio repeats in its own words."""
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror  # a name that cannot be resolved has numbers of its own
+    return str(error) or "connect timed out"
 
 
 class _Call:

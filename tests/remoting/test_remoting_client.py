@@ -93,11 +93,14 @@ def test_a_refused_connection_is_surely_nothing_sent() -> None:
         await server.start()
         await server.close()
         client = RemotingClient()
-        for address in (f"127.0.0.1:{server.port}", "no-port", "127.0.0.1:99999999"):
+        refused = f"127.0.0.1:{server.port}"
+        for address in (refused, "no-port", "127.0.0.1:99999999"):
             with pytest.raises(RemotingConnectError) as caught:
                 await client.invoke(address, asked(), TIMEOUT_S)
             assert caught.value.definite
             assert caught.value.retriable
+            if address == refused:
+                assert str(caught.value) == f"{refused}: Connection refused", "the address is named once"
         await client.close()
 
     asyncio.run(main())

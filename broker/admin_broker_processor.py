@@ -24,10 +24,12 @@ from remoting.command import RemotingCommand
 from remoting.fastjson import dumps_fastjson
 from store.get_message import BoundaryType
 from store.layout.consume_queue_unit import CQ_UNIT
+from store.retention import has_expired
 from store.state.state_record import PutForbidden, PutSubscriptionGroup, PutTopicConfig, StateChange
 from store.state.table_configs import PERM_READ, DataVersion, SubscriptionGroupConfig, TopicConfig
 
 if TYPE_CHECKING:
+    from store.consume_queue import ConsumeQueue
     from store.message_store import MessageStore
 
 QUERY_UNITS_MAX = 1000  # of one ConsumeQueue look-up
@@ -58,6 +60,8 @@ class AdminBrokerProcessor:
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search_offset,
             RequestCode.GET_EARLIEST_MSG_STORETIME: self._get_earliest_store_time,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self._delete_expired_commit_log,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self._clean_expired_consume_queue,
+            RequestCode.CLEAN_UNUSED_TOPIC: self._clean_unused_topic,
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._update_topic,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._update_topic_list,
             RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
@@ -81,8 +85,26 @@ class AdminBrokerProcessor:
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
         """Of this member alone; the answer comes before anything is deleted."""
-        self._store.delete_expired_files()
+        self._store.retention.log.delete_expired()
         answers.add(command)
+
+    def _clean_expired_consume_queue(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        """As _delete_expired_commit_log."""
+        self._store.retention.queues.let_go(has_expired)
+        answers.add(command)
+
+    def _clean_unused_topic(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        """As _delete_expired_commit_log. The messages stay in the log, and found by their keys."""
+        self._store.retention.queues.let_go(self._is_unused)
+        answers.add(command)
+
+    def _is_unused(self, queue: ConsumeQueue) -> bool:
+        topic = queue.topic_name
+        return self._topics.select(topic) is None and not names.is_system_topic(topic)
 
     def _get_max_offset(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int

@@ -10,7 +10,7 @@ recovery dispatches them again.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -331,10 +331,12 @@ def is_ours(replica: Replica) -> bool:
     return replica.mark is not None or replica.applied_index >= 0
 
 
-def queue_findings(replica: Replica, parts: Iterable[QueuePart], deleted: Set[bytes]) -> Iterator[Finding]:
+def queue_findings(
+    replica: Replica, parts: Iterable[QueuePart], deleted: Set[bytes], min_offsets: Mapping[QueueKey, int]
+) -> Iterator[Finding]:
     """The findings of pass 1 of one replica, from all its parts in any order: the same however the log was cut.
 
-    `deleted`: topics whose queues nobody misses.
+    `deleted`: topics whose queues nobody misses. `min_offsets`: units before these nobody reads.
     """
     faults: list[QueueFault] = []
     record_faults: list[RecordFault] = []
@@ -343,7 +345,8 @@ def queue_findings(replica: Replica, parts: Iterable[QueuePart], deleted: Set[by
         faults += [
             fault
             for fault in part.faults
-            if fault.kind is not Kind.CONSUME_QUEUE_MISSING or fault.topic not in deleted
+            if fault.last_offset >= min_offsets.get((fault.topic, fault.queue_id), 0)
+            and (fault.kind is not Kind.CONSUME_QUEUE_MISSING or fault.topic not in deleted)
         ]
         record_faults += part.record_faults
         unreadable.update(part.unreadable)

@@ -23,7 +23,7 @@ from pyspark_dledger.group_offsets import QueueEnds
 from pyspark_dledger.key_index_check import KeyIndexFile, check_key_index, plan_key_index
 from pyspark_dledger.queue_extras import QueueExtras, Ranges, find_extras, names_of_directories, plan_extras
 from pyspark_dledger.queue_files import topic_directory
-from pyspark_dledger.replica import Layout, Replica
+from pyspark_dledger.replica import Layout, Replica, min_offsets_of
 from pyspark_dledger.state_check import StateEntries, StatePlaces, StateReplay, plan_replay, replay
 from pyspark_dledger.work import DataRange
 
@@ -130,7 +130,7 @@ class DerivedChecks:
         """Of pass 1; after units()."""
         for replica in self._replicas:
             parts, deleted = self._queue_parts[replica.name], self._deleted[replica.name]
-            yield from queue_findings(replica, parts, deleted)
+            yield from queue_findings(replica, parts, deleted, min_offsets_of(replica))
 
     def _queue_ends(
         self, logs: Mapping[str, LogFacts], explained: Mapping[str, Mapping[tuple[bytes, int], Ranges]]

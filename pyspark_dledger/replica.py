@@ -21,7 +21,7 @@ from disk.slots import newest_payload
 from dledger.entry import ENTRY_HEADER_SIZE
 from dledger.log.quorum_state import QUORUM_STATE_FILE_NAME, unpack_identity
 from dledger.log.synced_mark import MARK_FILE_NAME, SyncedMark, unpack_mark
-from store.checkpoint_file import CHECKPOINT_NAMES, unpack_checkpoint
+from store.checkpoint_file import CHECKPOINT_NAMES, Checkpoint, unpack_checkpoint
 from store.key_index_mark import MARK_FILE_NAME as KEY_INDEX_MARK_FILE_NAME
 from store.key_index_mark import unpack_key_index_mark
 from store.layout.index_file import IndexFileShape
@@ -130,11 +130,7 @@ def _dledger_replica(root: Path, member: Path) -> Replica:
     mark = unpack_mark(mark_payload) if mark_payload is not None else None
     identity_payload = _slots(own / QUORUM_STATE_FILE_NAME)
     identity = unpack_identity(identity_payload) if identity_payload is not None else None
-    applied = [
-        checkpoint.applied_index
-        for name in CHECKPOINT_NAMES
-        if (checkpoint := unpack_checkpoint(_content(own / name))) is not None
-    ]
+    applied = [checkpoint.applied_index for checkpoint in _checkpoints(member)]
     key_index_payload = _slots(own / KEY_INDEX_MARK_FILE_NAME)
     key_index_mark = unpack_key_index_mark(key_index_payload) if key_index_payload is not None else None
     java = _properties(member / "checkpoint")
@@ -157,6 +153,25 @@ def _dledger_replica(root: Path, member: Path) -> Replica:
         java_committed_index=java.get("committedIndex", -1),
         index_file_shape=key_index_mark.shape if key_index_mark is not None else None,
     )
+
+
+def min_offsets_of(replica: Replica) -> dict[tuple[bytes, int], int]:
+    """By topic and queue id, as the newest checkpoint of a member of ours has them: units before are not read. An
+    operator may have had them go while the log still has the messages (cleanUnusedTopic).
+    """
+    checkpoints = _checkpoints(Path(replica.data_directory).parent)
+    newest = max((checkpoint.applied_index for checkpoint in checkpoints), default=-1)
+    found: dict[tuple[bytes, int], int] = {}
+    for checkpoint in checkpoints:
+        if checkpoint.applied_index == newest:  # an idle member may have two of one index
+            for topic, queue_id, min_offset, _ in checkpoint.queues:
+                found[topic, queue_id] = max(min_offset, found.get((topic, queue_id), 0))
+    return found
+
+
+def _checkpoints(member: Path) -> list[Checkpoint]:
+    contents = (_content(member / "pydledger" / name) for name in CHECKPOINT_NAMES)
+    return [checkpoint for content in contents if (checkpoint := unpack_checkpoint(content)) is not None]
 
 
 def _commit_log_replica(root: Path) -> Replica:

@@ -47,6 +47,10 @@ class ConsumeQueue:
         self._tail_from = 0
 
     @property
+    def topic_name(self) -> str:
+        return self.topic.decode("utf-8", "surrogateescape")
+
+    @property
     def unflushed_count(self) -> int:
         return self.max_offset - self.flushed_offset
 
@@ -158,6 +162,11 @@ class ConsumeQueue:
                 low = middle + 1
         self.min_offset = low
 
+    @property
+    def has_units(self) -> bool:
+        """In files or in memory, whether they still point to something or not."""
+        return bool(self.files.mapped_files or self.unflushed_count)
+
     def has_files_before(self, offset: int) -> bool:
         """Whether delete_files_before() would delete any."""
         files = self.files.mapped_files
@@ -168,6 +177,19 @@ class ConsumeQueue:
         if self.has_files_before(offset):
             last = self.files.mapped_files[-1].file_from_offset
             self.files.delete_before(min(offset * CQ_UNIT_SIZE, last))
+
+    def let_go(self) -> None:
+        """None of its messages is to be read any more. The next one's offset stays, and so do the files."""
+        self.min_offset = self.max_offset
+
+    def delete_files_if_empty(self) -> bool:
+        """The last one, too: nothing may be left to be read, nor to be flushed."""
+        if self.min_offset != self.max_offset or self.unflushed_count:
+            return False
+        self.files.delete_from(0)
+        self._tail.clear()
+        self._tail_from = self.max_offset
+        return True
 
     def _begin_again(self) -> None:
         """A unit comes to a queue of which none was left."""

@@ -352,9 +352,10 @@ class MessageStore:
         pending = self._proposals.pending_offset(group, topic, queue_id)
         return pending if pending is not None else self.consumer_offset_table.query(group, topic, queue_id)
 
-    def delete_expired_files(self) -> None:
-        """Data files past their time go now, whatever the hour."""
-        self._retention.log.delete_expired()
+    @property
+    def retention(self) -> Retention:
+        """For what is asked of it by hand."""
+        return self._retention
 
     def propose(self, change: StateChange, on_done: OnProposed | None, now_ms: int) -> None:
         """Changes the tables through the log. `on_done` comes once, when this member has applied it or it has failed;

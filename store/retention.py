@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from disk.disk import Disk
 from dledger.entry import ENTRY_HEADER_SIZE, Index
 from dledger.log.errors import LedgerError
+from message.names import is_system_topic
 from message.record_layout import RECORD_SIZE_MIN
 from store.consume_queue import ConsumeQueue
 from store.consume_queue_store import ConsumeQueueStore
@@ -24,6 +25,7 @@ from store.store_config import StoreConfig
 
 log = logging.getLogger(__name__)
 
+WhichQueues = Callable[[ConsumeQueue], bool]
 HourOf = Callable[[int], int]  # ms since the epoch -> hour of the day
 FirstWaitingPos = Callable[[], int | None]  # of delayed messages that are not delivered yet
 
@@ -35,6 +37,11 @@ FULL_RATIO: Final = 90
 _MS_PER_HOUR: Final = 3_600_000
 # Of one tick: thousands of queues must not keep the event loop from its sockets.
 _QUEUES_PER_TICK: Final = 100
+
+
+def has_expired(queue: ConsumeQueue) -> bool:
+    """Of all of its messages none is left. For let_go()."""
+    return queue.min_offset == queue.max_offset and not is_system_topic(queue.topic_name)
 
 
 def utc_hour(now_ms: int) -> int:
@@ -154,13 +161,13 @@ class Retention:
         hour_of: HourOf,
     ) -> None:
         self.log = LogRetention(config, disk, replica, first_waiting_pos, hour_of)
+        self.queues = QueueRetention(queues, checkpoints)
         self._replica = replica
         self._checkpoints = checkpoints
-        self._queues = QueueRetention(queues, checkpoints)
 
     def begin_anew(self) -> None:
         """All queues are gone."""
-        self._queues.begin_anew()
+        self.queues.begin_anew()
 
     def tick(self, full_state_index: Index, now_ms: int) -> None:
         """`full_state_index`: that the newest complete full-state record speaks of.
@@ -173,12 +180,13 @@ class Retention:
             self.log.tick(Index(last_index + 1), now_ms)
         except LedgerError as error:
             raise StoreDamagedError(f"retention cannot read the log: {error}") from error
-        self._queues.tick(self._replica.log.ledger_begin_pos)
+        self.queues.tick(self._replica.log.ledger_begin_pos)
 
 
 class QueueRetention:
-    """Follows the begin of the log. A queue's file goes when a checkpoint is on disk that does not count its units: a
-    start that found fewer files than its checkpoint speaks of would have to build all queues anew.
+    """Follows the begin of the log, and lets whole queues go when somebody asks for it. A queue's file goes when a
+    checkpoint is on disk that does not count its units: a start that found fewer files than its checkpoint speaks of
+    would have to build all queues anew.
     """
 
     def __init__(self, queues: ConsumeQueueStore, checkpoints: Checkpoints) -> None:
@@ -187,6 +195,9 @@ class QueueRetention:
         self._begin_pos = 0  # as it was when the queues were looked at last
         self._to_correct: deque[ConsumeQueue] = deque()
         self._corrected: list[tuple[ConsumeQueue, int]] = []  # with their min offsets
+        self._asked: list[WhichQueues] = []
+        self._asked_before: list[WhichQueues] = []  # of the queues that are looked at now
+        self._let_go: set[ConsumeQueue] = set()  # their last files go, too
         self._awaited_number: int | None = None  # of a capture that has all of these
         self._to_clean: deque[tuple[ConsumeQueue, int]] = deque()
 
@@ -194,13 +205,23 @@ class QueueRetention:
         """All queues are gone."""
         self._to_correct.clear()
         self._corrected.clear()
+        self._let_go.clear()
         self._to_clean.clear()
         self._awaited_number = None
+
+    def let_go(self, which: WhichQueues) -> None:
+        """By hand: no message of these is to be read any more, and all of their files go. What comes later stays."""
+        if which not in self._asked:
+            self._asked.append(which)
 
     def tick(self, begin_pos: int) -> None:
         """Raises DiskError."""
         for _ in range(min(_QUEUES_PER_TICK, len(self._to_clean))):
             queue, min_offset = self._to_clean.popleft()
+            if queue in self._let_go:
+                self._let_go.discard(queue)
+                if queue.delete_files_if_empty():
+                    continue  # else there are messages again
             queue.delete_files_before(min_offset)
         if self._to_correct:
             self._correct()
@@ -209,15 +230,19 @@ class QueueRetention:
                 self._awaited_number = None
                 self._to_clean.extend(self._corrected)
                 self._corrected.clear()
-        elif begin_pos != self._begin_pos:
+        elif begin_pos != self._begin_pos or self._asked:
             self._begin_pos = begin_pos
+            self._asked_before, self._asked = self._asked, []
             self._to_correct.extend(self._queues)
 
     def _correct(self) -> None:
         for _ in range(min(_QUEUES_PER_TICK, len(self._to_correct))):
             queue = self._to_correct.popleft()
             queue.correct_min_offset(self._begin_pos + ENTRY_HEADER_SIZE)
-            if queue.has_files_before(queue.min_offset):
+            if queue.has_units and any(which(queue) for which in self._asked_before):
+                queue.let_go()
+                self._let_go.add(queue)
+            if queue in self._let_go or queue.has_files_before(queue.min_offset):
                 self._corrected.append((queue, queue.min_offset))
         if not self._to_correct and self._corrected:
             self._awaited_number = self._checkpoints.capture_number + 1

@@ -282,6 +282,26 @@ def test_a_change_under_way_when_the_member_steps_down_has_an_unknown_outcome(br
 
 def test_expired_files_are_deleted_by_hand(broker: OneBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(broker.store, "delete_expired_files", lambda: asked.append(True))
+    monkeypatch.setattr(broker.store.retention.log, "delete_expired", lambda: asked.append(True))
     assert broker.ask(RequestCode.DELETE_EXPIRED_COMMITLOG, {}).code == ResponseCode.SUCCESS
     assert asked == [True]
+
+
+def test_the_queue_files_of_deleted_topics_go_by_hand_and_those_of_others_stay(
+    broker: OneBroker, tmp_path: Path
+) -> None:
+    def files() -> set[str]:
+        return {path.parent.parent.name for path in tmp_path.glob("consumequeue/*/*/*")}
+
+    for topic in ("Gone", "Kept"):
+        broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, CREATE | {"topic": topic})
+        assert broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields(topic), b"m").code == ResponseCode.SUCCESS
+    broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Gone"})
+    for code in (RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.CLEAN_UNUSED_TOPIC):
+        broker.run_for(70_000)
+        assert files() == {"Gone", "Kept"}
+        assert broker.ask(code).code == ResponseCode.SUCCESS
+    broker.run_until(lambda: files() == {"Kept"}, 2_000)
+    broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, CREATE | {"topic": "Gone"})
+    assert broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("Gone"), b"m").ext_fields["queueOffset"] == "1"
+    assert (broker.store.min_offset("Gone", 0), broker.store.max_offset("Gone", 0)) == (1, 2)

@@ -8,10 +8,11 @@ from store_group import CQ_FILE_UNITS, DATA_FILE_SIZE, HOST, START_MS, StoreGrou
 
 from dledger.entry import ENTRY_HEADER_SIZE, Index
 from message.encoder import encode_record
+from store.consume_queue import ConsumeQueue
 from store.errors import StoreDamagedError
 from store.get_message import GetMessageStatus
 from store.put_message import PutStatus
-from store.retention import FORCE_RATIO, MANUAL_CHECKS, LogRetention, utc_hour
+from store.retention import FORCE_RATIO, MANUAL_CHECKS, LogRetention, has_expired, utc_hour
 from store.state.state_record import CommitOffset, PutTopicConfig
 from store.state.table_configs import TopicConfig
 from store.store_config import StoreConfig
@@ -362,3 +363,75 @@ def test_sends_are_refused_on_a_nearly_full_disk_with_cause_value_and_limit(tmp_
     put = leader.put(message())
     assert put.refusal is PutStatus.SERVICE_NOT_AVAILABLE
     assert "91.0 % full, the limit is 90 %" in put.result.text  # type: ignore[union-attr]
+
+
+def cq_files(group: StoreGroup, topic: str) -> list[str]:
+    return sorted(path.name for path in (group.root() / "consumequeue" / topic / "0").glob("*"))
+
+
+def is_of_t(queue: ConsumeQueue) -> bool:
+    return queue.topic == b"T"
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_queue_that_is_let_go_loses_its_files_and_keeps_its_next_offset(
+    tmp_path: Path, flushed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = StoreGroup(tmp_path, thorough_interval_ms=2_000)
+    group.start()
+    leader = group.lead()
+    fill(group, leader, CQ_FILE_UNITS + 3, size=10)
+    leader.put(message("Other"))
+    group.run_for(3_000 if flushed else 1)
+    leader.store.retention.queues.let_go(is_of_t)
+    group.run_until(lambda: cq_files(group, "Other") and not cq_files(group, "T"))
+    assert cq_files(group, "Other")
+    end = leader.store.max_offset("T", 0)
+    assert leader.store.min_offset("T", 0) == end > CQ_FILE_UNITS
+    leader.crash()
+    group.start()
+    leader = group.lead()
+    assert leader.store.min_offset("T", 0) == leader.store.max_offset("T", 0) == end
+    assert leader.put(message()).queue_offsets == [end]
+    group.run_for(5_000)
+    assert cq_files(group, "T") == [f"{end // CQ_FILE_UNITS * CQ_FILE_UNITS * 20:020d}"]
+    leader.stop()
+    group.start()
+    found = group.lead().store.get_message("T", 0, end, 1, 1000)
+    assert found.status is GetMessageStatus.FOUND
+    assert "damaged" not in caplog.text
+
+
+def test_messages_that_come_while_a_queue_is_let_go_stay(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path, thorough_interval_ms=2_000)
+    group.start()
+    leader = group.lead()
+    fill(group, leader, 5, size=10)
+    group.run_for(3_000)
+    leader.store.retention.queues.let_go(is_of_t)
+    group.run_until(lambda: leader.store.min_offset("T", 0) == 5)
+    assert leader.put(message()).queue_offsets == [5]
+    group.run_for(10_000)
+    assert len(cq_files(group, "T")) == 1
+    assert leader.store.get_message("T", 0, 5, 1, 1000).status is GetMessageStatus.FOUND
+    leader.crash()
+    group.start()
+    assert group.lead().store.get_message("T", 0, 5, 1, 1000).status is GetMessageStatus.FOUND
+
+
+def test_a_queue_without_messages_is_let_go_when_asked_and_not_before(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path, thorough_interval_ms=2_000)
+    group.start()
+    leader = group.lead()
+    leader.put(message("Old"))
+    fill(group, leader, 2 * DATA_FILE_SIZE // 3000 + 5)
+    group.run_for(5_000)
+    group.run_until(lambda: leader.replica.delete_first_file(group.now_ms))
+    group.run_until(lambda: leader.replica.idle)
+    group.run_for(5_000)
+    assert leader.store.min_offset("Old", 0) == leader.store.max_offset("Old", 0) == 1
+    assert cq_files(group, "Old")
+    leader.store.retention.queues.let_go(has_expired)
+    group.run_until(lambda: not cq_files(group, "Old"))
+    assert cq_files(group, "T")
+    assert leader.store.max_offset("Old", 0) == 1

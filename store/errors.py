@@ -15,3 +15,7 @@ class StateRecordError(StoreError):
 
 class StoreConfigError(StoreError):
     """A setting is out of its range; the text names it and what is allowed."""
+
+
+class ConfigFilesDamagedError(StoreError):
+    """Tables under config/ that are the only ones there are cannot be read; the text says what to do."""

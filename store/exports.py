@@ -9,14 +9,17 @@ from typing import Final
 from disk.disk import Disk
 from dledger.entry import Index
 from store.checkpoint_file import replace_file
-from store.layout.config_json import data_version, render_config
+from store.layout.config_json import (
+    BACKUP,
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    SUBSCRIPTION_GROUPS,
+    TOPICS,
+    data_version,
+    render_config,
+)
 from store.state.state_tables import StateTables
 from store.state.table_configs import DataVersion, SubscriptionGroupConfig, TopicConfig
-
-TOPICS: Final = "topics.json"
-SUBSCRIPTION_GROUPS: Final = "subscriptionGroup.json"
-CONSUMER_OFFSETS: Final = "consumerOffset.json"
-DELAY_OFFSETS: Final = "delayOffset.json"
 
 # A field of our own in each file. Java's reader skips what it does not know.
 _APPLIED_INDEX: Final = "pydledgerAppliedIndex"
@@ -105,4 +108,4 @@ class ExportJob:
             _APPLIED_INDEX: self._applied_index,
         }
         path = f"{self._directory}/{name}"
-        replace_file(self._disk, path, render_config(content).encode(), backup=f"{path}.bak")
+        replace_file(self._disk, path, render_config(content).encode(), backup=path + BACKUP)

@@ -7,7 +7,14 @@ which is no JSON: `{0:12}`. Here such keys are ints, in both directions.
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+TOPICS: Final = "topics.json"
+SUBSCRIPTION_GROUPS: Final = "subscriptionGroup.json"
+CONSUMER_OFFSETS: Final = "consumerOffset.json"
+DELAY_OFFSETS: Final = "delayOffset.json"
+# The file before the newest one, for when that one is empty or damaged.
+BACKUP: Final = ".bak"
 
 # A string, to be stepped over, or a bare number in a key's place.
 _BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|(-?\d+)(\s*:)')

@@ -1,8 +1,8 @@
 """What the tables hold of a topic and of a consumer group: RocketMQ's TopicConfig and SubscriptionGroupConfig."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Final, TypeVar
 
 from store.layout.config_json import topic_config as topic_config_json
 
@@ -43,6 +43,11 @@ class TopicConfig:
             attributes=self.attributes,
         )
 
+    @classmethod
+    def from_json(cls, values: object) -> "TopicConfig":
+        """Of topics.json; fields that an older release did not know get their defaults. Raises ValueError."""
+        return _from_json(cls, values)
+
     def pack(self) -> list[Any]:
         return _values(self)
 
@@ -73,6 +78,11 @@ class SubscriptionGroupConfig:
         values["groupRetryPolicy"] = {"type": "CUSTOMIZED"}
         return dict(sorted(values.items()))
 
+    @classmethod
+    def from_json(cls, values: object) -> "SubscriptionGroupConfig":
+        """Of subscriptionGroup.json; as TopicConfig's."""
+        return _from_json(cls, values)
+
     def pack(self) -> list[Any]:
         return _values(self)
 
@@ -92,6 +102,34 @@ class DataVersion:
 
     def next(self, timestamp: int) -> "DataVersion":
         return DataVersion(self.counter + 1, timestamp)
+
+
+_Config = TypeVar("_Config", TopicConfig, SubscriptionGroupConfig)
+
+
+def _from_json(kind: type[_Config], values: object) -> _Config:
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{values!r:.80} is no {kind.__name__}")
+    taken: dict[str, Any] = {}
+    for item in fields(kind):
+        name = _camel(item.name)
+        if name not in values:
+            continue
+        value = values[name]
+        wanted = (
+            dict
+            if item.default_factory is not MISSING
+            else str
+            if item.default is MISSING
+            else type(item.default)
+        )
+        if type(value) is not wanted:
+            raise ValueError(f"{name} of a {kind.__name__} is {value!r:.80}")
+        taken[item.name] = value
+    try:
+        return kind(**taken)
+    except TypeError:
+        raise ValueError(f"a {kind.__name__} without a name") from None
 
 
 def _values(config: TopicConfig | SubscriptionGroupConfig) -> list[Any]:

@@ -86,10 +86,11 @@ class MicroBroker:
         disk = RealDisk()
         ledger_config = dledger_config(config)
         self.store = MessageStore(store_config(config), disk, self)
+        quorum_state = QuorumState.load(disk, ledger_config.directory)
         self.replica = Replica(
             ledger_config,
-            LogStore.open(disk, ledger_config.log_config),
-            QuorumState.load(disk, ledger_config.directory),
+            LogStore.open(disk, ledger_config.log_config, self.store.is_sound_body),
+            quorum_state,
             self.store,
             _ReplicaRuntime(self),
             Random(self_id),

@@ -98,7 +98,6 @@ class DLedgerConfig:
     index_file_size: int = 5 * 1024 * 1024 * 32  # bytes, DLedger's default: 5 Mi units
     # An entry must fit into a data file with room to spare; RocketMQ's message limit is 4 MiB.
     entry_size_max: int = 8 << 20
-    accept_zero_crc: bool = False  # for stores that Java wrote: its CRC fields are 0
 
     # The core's own settings where its defaults will not do; must name the same members.
     member: MemberConfig | None = None
@@ -140,7 +139,6 @@ class DLedgerConfig:
             directory=self.directory,
             data_file_size=self.data_file_size,
             index_file_size=self.index_file_size,
-            accept_zero_crc=self.accept_zero_crc,
         )
 
     @property

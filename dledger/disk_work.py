@@ -12,10 +12,9 @@ import msgspec
 
 from disk.disk import NoSpaceError
 from dledger.config import DLedgerConfig, FlushMode
-from dledger.core.messages import PeerId
 from dledger.core.output import BeginAnew, Cut, HardState
 from dledger.entry import Index, Pos, Term
-from dledger.log.java_exports import curr_term_job
+from dledger.log.java_files import curr_term_job
 from dledger.log.jobs import CutJob, DiskJob, MarkJob, MoveBeginJob, PrepareFileJob, SyncJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
@@ -70,7 +69,7 @@ class DiskWork:
         self._prepare: PrepareFileJob | None = None
         self._hard_state: tuple[DiskJob, HardState] | None = None
         self._export: DiskJob | None = None
-        self._exported: tuple[Term, PeerId | None] | None = None
+        self._exported: Term | None = None
         self._flushed_ms = now_ms
         self._thorough_ms = now_ms
         self._prepare_not_before_ms = now_ms
@@ -185,11 +184,10 @@ class DiskWork:
         return HardStateSaved(saved.sequence)
 
     def _export_curr_term(self) -> None:
-        hard_state = self._quorum_state.hard_state
-        wanted = hard_state.curr_term, hard_state.curr_vote_for
+        wanted = self._quorum_state.hard_state.curr_term
         if self._export is None and self._exported != wanted:
             self._exported = wanted
-            self._export = curr_term_job(self._log.disk, self._config.directory, *wanted)
+            self._export = curr_term_job(self._log.disk, self._config.directory, wanted)
             self._submit(self._export)
 
     def _flush(self, now_ms: int) -> None:

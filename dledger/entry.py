@@ -13,7 +13,7 @@ CRC values are signed 32-bit ints everywhere in this package's interface, as the
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import NewType
 
@@ -51,6 +51,7 @@ _SEALED_HEADER = struct.Struct(">iiqqqiIIi")
 _CHAIN_COVER = struct.Struct(">iiqqqiIi")
 _CHAIN_CRC_AT = 36
 _BODY_CRC_AT = 40
+_CRC = struct.Struct(">I")
 
 
 class EntryKind(IntEnum):
@@ -184,10 +185,10 @@ def verify_entries(
     """One pass over a buffer that must hold whole entries and nothing else, `first_index` at `first_pos`
     first.
 
-    `accept_zero_crc`: an entry whose two CRC fields are both 0 was written by Java; they are not
-    compared, and the chain goes on over the values they would have. Raises RangeCorruptError, an
-    EntryCorruptError with the sound entries in front of the fault: a reader of a torn tail learns in the
-    same pass where it ends.
+    `accept_zero_crc`: of entries that Java wrote, each byte of the two CRC fields is 0, or right where
+    fill_crcs() had been at work when the power failed; the chain goes on over the right ones. Raises
+    RangeCorruptError, an EntryCorruptError with the sound entries in front of the fault: a reader of a torn
+    tail learns in the same pass where it ends.
     """
     view = memoryview(buffer)
     end = len(view)
@@ -218,7 +219,7 @@ def verify_entries(
         body_crc_seen = crc(view[offset + 48 : next_offset])
         next_chain = crc(cover(1, size, index, term, pos, kind, body_crc_seen, length), chain)
         if (body_crc_seen != body_crc or next_chain != chain_crc) and not (
-            accept_zero_crc and body_crc == 0 and chain_crc == 0
+            accept_zero_crc and _is_part_of(chain_crc, next_chain) and _is_part_of(body_crc, body_crc_seen)
         ):
             if body_crc_seen != body_crc:
                 fault = EntryFault.BODY_CRC, f"{body_crc:#010x} stored, {body_crc_seen:#010x} computed"
@@ -245,6 +246,25 @@ def verify_entries(
     if fault is not None:
         raise RangeCorruptError(fault[0], index, pos, fault[1], verified)
     return verified
+
+
+def fill_crcs(verified: VerifiedRange, prev_chain: int) -> VerifiedRange:
+    """A range that was accepted with zeros in its CRC fields, as it would be had we written it; a copy."""
+    buffer = bytearray(memoryview(verified.buffer)[: verified.size])
+    chain = prev_chain & 0xFFFFFFFF
+    for start, end in zip(verified.offsets, [*verified.offsets[1:], verified.size], strict=True):
+        body_crc = crc32(memoryview(buffer)[start + ENTRY_HEADER_SIZE : end])
+        _CRC.pack_into(buffer, start + _BODY_CRC_AT, body_crc)
+        chain = chain_after(memoryview(buffer)[start : start + ENTRY_HEADER_SIZE], chain) & 0xFFFFFFFF
+        _CRC.pack_into(buffer, start + _CHAIN_CRC_AT, chain)
+    assert _signed(chain) == verified.chain, "the same chain as when it was verified"
+    return replace(verified, buffer=bytes(buffer))
+
+
+def _is_part_of(stored: int, right: int) -> bool:
+    """Whether each byte of a CRC is 0 or the right one: a sector may end within a field."""
+    stored_bytes, right_bytes = _CRC.pack(stored), _CRC.pack(right)
+    return all(byte in (0, right_byte) for byte, right_byte in zip(stored_bytes, right_bytes, strict=True))
 
 
 def _header_fault(

@@ -8,7 +8,7 @@ class PushNotSoundError(Exception):
     """What was pushed is not what it says it is; the text tells the difference."""
 
 
-def verify_own(message: PushRequest, payload: bytes, *, accept_zero_crc: bool) -> VerifiedRange:
+def verify_own(message: PushRequest, payload: bytes) -> VerifiedRange:
     """Raises EntryCorruptError."""
     entries = message.entries
     assert entries is not None, "an APPEND has entries"
@@ -18,16 +18,15 @@ def verify_own(message: PushRequest, payload: bytes, *, accept_zero_crc: bool) -
         first_pos=entries.pos,
         prev_chain=message.previous_chain,
         prev_term=message.previous_term,
-        accept_zero_crc=accept_zero_crc,
     )
 
 
-def verify_pushed(message: PushRequest, payload: bytes, *, accept_zero_crc: bool) -> VerifiedRange:
+def verify_pushed(message: PushRequest, payload: bytes) -> VerifiedRange:
     """Raises PushNotSoundError."""
     entries = message.entries
     assert entries is not None, "an APPEND has entries"
     try:
-        verified = verify_own(message, payload, accept_zero_crc=accept_zero_crc)
+        verified = verify_own(message, payload)
     except EntryCorruptError as error:
         raise PushNotSoundError(f"pushed entries are not sound: {error}") from error
     seen = (verified.last_index, verified.last_term, verified.chain)

@@ -34,7 +34,7 @@ from dledger.entry import EntryCorruptError, EntryKind, Index, Pos
 from dledger.errors import HandshakeRefusedError
 from dledger.formation import Formation, Formed, GroupIdentity
 from dledger.log.errors import LedgerDamagedError, LedgerError, what_to_do
-from dledger.log.java_exports import curr_term_job
+from dledger.log.java_files import curr_term_job
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
@@ -107,7 +107,7 @@ class Replica:
             return
         if type(message) is PushRequest and message.entries is not None:
             try:
-                verified = verify_pushed(message, payload, accept_zero_crc=self.config.accept_zero_crc)
+                verified = verify_pushed(message, payload)
             except PushNotSoundError as error:
                 self._drop(message.leader_id, str(error))
                 return
@@ -180,9 +180,7 @@ class Replica:
         """
         self.log.close(clean=clean)
         if clean:
-            hard_state = self._quorum_state.hard_state
-            term, vote = hard_state.curr_term, hard_state.curr_vote_for
-            curr_term_job(self.log.disk, self.config.directory, term, vote).run()
+            curr_term_job(self.log.disk, self.config.directory, self._quorum_state.hard_state.curr_term).run()
             end_run(self._quorum_state)
         self._quorum_state.close()
 
@@ -446,7 +444,7 @@ class Replica:
         Raises LedgerDamagedError.
         """
         try:
-            verify_own(message, payload, accept_zero_crc=self.config.accept_zero_crc)
+            verify_own(message, payload)
         except EntryCorruptError as error:
             raise LedgerDamagedError(
                 f"own entries are damaged: {error}. {what_to_do(self.config.directory)}"

@@ -51,6 +51,10 @@ class Embedder(Protocol):
     inside append(); it may append from within.
     """
 
+    def is_sound_body(self, body: memoryview) -> bool:
+        """Of an entry that Java wrote: whether it is whole. Asked before anything else."""
+        ...
+
     def no_op(self, term: Term) -> SystemEntry: ...
 
     def committed(self, committed_index: Index) -> None: ...

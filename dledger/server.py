@@ -87,8 +87,8 @@ class DLedgerServer:
         self.now_ms = clock or make_clock()
         self._random = random or Random()
         self._on_failure = on_failure
-        log_store = LogStore.open(disk, config.log_config)
         quorum_state = QuorumState.load(disk, config.directory)
+        log_store = LogStore.open(disk, config.log_config, embedder.is_sound_body)
         self.replica = Replica(
             config, log_store, quorum_state, embedder, self, self._random, self.now_ms(), boot_id=_boot_id()
         )

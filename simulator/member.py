@@ -76,10 +76,11 @@ class Process:
         self._network = host.network
         self.store = MessageStore(host.store_config, host.disk, _StoreRuntime(self))
         log_config = replace(host.config.log_config, recent_bytes_max=host.options.recent_bytes_max)
+        quorum_state = QuorumState.load(host.disk, host.config.directory)
         self.replica = Replica(
             host.config,
-            LogStore.open(host.disk, log_config),
-            QuorumState.load(host.disk, host.config.directory),
+            LogStore.open(host.disk, log_config, self.store.is_sound_body),
+            quorum_state,
             self.store,
             self,
             Random(f"{host.seed}/{host.member_id}/{life}"),

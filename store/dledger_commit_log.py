@@ -211,10 +211,8 @@ class DLedgerCommitLog:
     def append_state(
         self, records: Sequence[bytes], on_done: Callable[[AppendStatus], None], now_ms: int
     ) -> Batch | PutRefusal:
-        """Appends state records, all or none."""
+        """Appends state records, all or none; a leader may before it serves."""
         replica = self._replica
-        if self.serving_term is None:
-            return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "this member does not serve as leader now")
         entries = [self._state_message(record) for record in records]
         sizes = [entry.size for entry in entries]
         refusal = replica.check_append(sum(sizes) + ENTRY_HEADER_SIZE * len(sizes), len(sizes))

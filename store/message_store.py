@@ -12,7 +12,7 @@ from disk.disk import Disk
 from disk.mapped_file import DescriptorCache
 from dledger.core.output import AppendStatus, Role, RoleChange
 from dledger.entry import GENESIS_CHAIN, Index, Term
-from dledger.log.java_exports import checkpoint_job
+from dledger.log.java_files import checkpoint_job
 from dledger.log.jobs import DiskJob
 from store.abort_file import mark_running, mark_stopped
 from store.checkpoint_file import Checkpoint, load_checkpoint
@@ -22,6 +22,7 @@ from store.dledger_commit_log import DLedgerCommitLog, OnPut
 from store.errors import StateRecordError, StoreDamagedError
 from store.get_message import BoundaryType, GetMessageResult
 from store.index_service import IndexService
+from store.java_import import JavaImport, is_sound_record
 from store.key_index import no_pause
 from store.key_index_flush import Pause
 from store.message_query import MessageQuery
@@ -87,6 +88,8 @@ class MessageStore:
         self._no_op_term = Term(-1)  # of the newest no-op applied
         self._last_checkpoint: Checkpoint | None = None  # taken by stop()
         self._damage: StoreDamagedError | None = None  # found by a reader
+        self._java_import = JavaImport(disk, config)
+        self._is_importing = False  # this member leads, and what Java left is on its way into the log
         self._is_clearing = False  # the log began anew; ConsumeQueue files of before are to go first
         # Made by start().
         self._replica: ReplicatedLog
@@ -122,6 +125,7 @@ class MessageStore:
             self._queues, self._reader, self._commit_log, self._state.tables
         )
         self.stopped_cleanly = mark_running(self._disk, config)
+        self._java_import.keep_queues()
         self._recover()
         self._index.open(stopped_cleanly=self.stopped_cleanly)
         self._flusher = StoreFlusher(
@@ -134,6 +138,7 @@ class MessageStore:
             self._runtime.submit,
             self._reput.applied_index,
         )
+        self._flusher.export_from_index = replica.log.ledger_end_index
         self._retention = Retention(
             config,
             self._disk,
@@ -190,6 +195,7 @@ class MessageStore:
         if self.serving:
             self._proposals.flush(now_ms)
             self._schedule.tick(now_ms)
+        if self.serving or self._is_importing:
             self._write_full_state(now_ms)
         self._flusher.tick(self._reput.applied_index, now_ms)
         if not self._is_clearing:
@@ -395,6 +401,9 @@ class MessageStore:
 
     # -- Embedder of the replica -------------------------------------------------------------------------------
 
+    def is_sound_body(self, body: memoryview) -> bool:
+        return is_sound_record(body)
+
     def no_op(self, term: Term) -> SystemMessage:
         return self._commit_log.no_op(term)
 
@@ -408,12 +417,13 @@ class MessageStore:
         if change.role is not Role.LEADER or self._commit_log.serving_term != change.term:
             self._stop_serving()
             if change.role is Role.LEADER and self._no_op_term == change.term:
-                self._start_serving()
+                self._begin_term()
         for listener in self._role_listeners:
             listener(change)
 
     def log_cut(self, from_index: Index) -> None:
         self._commit_log.log_cut(from_index)
+        self._flusher.export_from_index = min(self._flusher.export_from_index, Index(from_index - 1))
 
     def log_began_anew(self, before_begin_index: Index) -> None:
         """What was derived is void. A full-state record in the log makes it whole again."""
@@ -440,7 +450,11 @@ class MessageStore:
         self._state.term_began(index)
         log.info("no-op applied term=%d index=%d", term, index)
         if self.role is Role.LEADER and self.term == term:
-            self._start_serving()
+            self._begin_term()
+
+    def java_term_began(self, index: Index) -> None:
+        log.info("entries of Java begin index=%d", index)
+        self._state.java_term_began(index)
 
     def state_applied(self, body: bytes, term: Term, index: Index, pos: int, store_timestamp: int) -> None:
         try:
@@ -451,6 +465,8 @@ class MessageStore:
             self._queues.set_empty_queues(queues)
         self._proposals.applied(index, self._now_ms)
         self._state.part_applied(index)
+        if self._is_importing and self._state.is_whole:
+            self._start_serving()
 
     # -- inside ------------------------------------------------------------------------------------------------
 
@@ -500,7 +516,17 @@ class MessageStore:
             self._queues.rows(),
         )
 
+    def _begin_term(self) -> None:
+        """This member leads, and its no-op is applied."""
+        if self._state.needs_import:
+            self._state.stop_writing()
+            self._java_import.begin(self._state, self._queues, self.term, self.applied_index)
+            self._is_importing = True
+        else:
+            self._start_serving()
+
     def _start_serving(self) -> None:
+        self._is_importing = False
         self._commit_log.start_serving(self.term)
         self._schedule.stop()
         self._state.stop_writing()
@@ -509,6 +535,7 @@ class MessageStore:
 
     def _stop_serving(self) -> None:
         was_serving = self.serving
+        self._is_importing = False
         self._commit_log.stop_serving()
         self._proposals.stop()
         self._schedule.stop()

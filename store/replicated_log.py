@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from dledger.core.output import AppendRefusal, AppendStatus, Batch
-from dledger.entry import EntryKind, Index, Pos
+from dledger.entry import EntryKind, Index, Pos, Term
 from dledger.log.recent_batches import RecentBatch
 
 OnAppended = Callable[[AppendStatus], None]
@@ -32,6 +32,10 @@ class Ledger(Protocol):
 
     def chain_at(self, index: Index) -> int | None:
         """None outside begin - 1 .. end."""
+        ...
+
+    def term_at(self, index: Index) -> Term | None:
+        """-1 before the first entry ever; None outside begin - 1 .. end."""
         ...
 
     def pos_at(self, index: Index) -> Pos:

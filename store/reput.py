@@ -31,6 +31,10 @@ class AppliedEntries(Protocol):
 
     def no_op_applied(self, term: Term, index: Index) -> None: ...
 
+    def java_term_began(self, index: Index) -> None:
+        """Before what follows from the entry. Each term of ours begins with a no-op; this one does not."""
+        ...
+
     def state_applied(
         self, body: bytes, term: Term, index: Index, pos: int, store_timestamp: int
     ) -> None: ...
@@ -57,6 +61,7 @@ class Reput:
         self.applied_index = Index(-1)
         self.confirm_offset = 0  # bytes
         self.committed_index = Index(-1)
+        self._term: Term | None = None  # of the entry applied last; None: to be looked up
 
     @property
     def is_behind(self) -> bool:
@@ -66,6 +71,7 @@ class Reput:
     def start_from(self, applied_index: Index, confirm_offset: int) -> None:
         self.applied_index = applied_index
         self.confirm_offset = confirm_offset
+        self._term = None
 
     def step(self) -> int:
         """Dispatches about `reput_step_size_max` bytes of entries. Returns how many entries that were.
@@ -101,6 +107,7 @@ class Reput:
             Index(self.applied_index + 1), last_index, self._config.reput_step_size_max
         ):
             offsets, buffer = batch.offsets, batch.buffer
+            self._look_for_java(batch)
             kinds = [buffer[offset + KIND_LOW_BYTE_AT] for offset in offsets]
             start = 0
             if any(kinds):
@@ -112,6 +119,17 @@ class Reput:
             self._dispatch_messages(batch, start, len(kinds), arrivals)
             if self.confirm_offset >= offset_max:
                 return
+
+    def _look_for_java(self, batch: RecentBatch) -> None:
+        if self._term is None:
+            self._term = self._ledger.term_at(self.applied_index)
+        if _term_at(batch.buffer, batch.offsets[-1]) == self._term:
+            return
+        for index, offset in enumerate(batch.offsets, batch.first_index):
+            term = _term_at(batch.buffer, offset)
+            if term != self._term and batch.buffer[offset + KIND_LOW_BYTE_AT] == EntryKind.MESSAGE:
+                self._applied.java_term_began(Index(index))
+            self._term = term
 
     def _dispatch_messages(
         self, batch: RecentBatch, start: int, end: int, arrivals: list[DispatchRequest]
@@ -154,3 +172,8 @@ class Reput:
         self.applied_index = Index(batch.first_index + number)
         self.confirm_offset = batch.pos + batch.end_offset_of(self.applied_index)
         self._commit_log.last_store_timestamp = max(self._commit_log.last_store_timestamp, store_timestamp)
+
+
+def _term_at(buffer: bytes, offset: int) -> Term:
+    """Of the entry whose header lies at `offset`."""
+    return Term(ENTRY_HEADER.unpack_from(buffer, offset)[3])

@@ -66,6 +66,9 @@ class StoreFlusher:
         self._checkpoint: _CheckpointUnderWay | None = None
         self._to_flush: list[ConsumeQueue] = []
         self._exported: Versions | None = None
+        # Nothing is exported before this is applied: Java may have written what lies in config/ now, and the log's end
+        # as it was found tells whether it did.
+        self.export_from_index = Index(-1)
         self._started_ms: int | None = None  # when the first tick came; all intervals count from there
         self._checkpoint_ms = self._flush_ms = self._export_ms = 0
         self.checkpoint_index = checkpoint_index
@@ -116,6 +119,7 @@ class StoreFlusher:
         self._checkpoint = None
         self._to_flush = []
         self._exported = None
+        self.export_from_index = Index(-1)
 
     def job_done(self, job: DiskJob, error: Exception | None) -> None:
         """A DiskError is tried again later, for all of this can be made again. Raises any other error."""
@@ -170,7 +174,9 @@ class StoreFlusher:
 
     def _export_job(self, applied_index: Index) -> ExportJob | None:
         tables = self._state.tables
-        if not self._state.is_whole or self._exported == versions_of(tables):
+        if applied_index < self.export_from_index or not self._state.is_whole:
+            return None
+        if self._exported == versions_of(tables):
             return None
         directory = f"{self._config.store_path_root_dir}/config"
         return ExportJob(self._disk, directory, tables, applied_index, self._exported)

@@ -35,7 +35,6 @@ class BelowMark:
         mark: SyncedMark,
         *,
         directory: str,
-        accept_zero_crc: bool,
     ) -> None:
         """`directory` is the member's `dledger-<id>`, for what errors say."""
         self._what_to_do = f"although it was durable. Nothing was changed. {what_to_do(directory)}"
@@ -43,7 +42,6 @@ class BelowMark:
         self._data = data
         self._index = index
         self._mark = mark
-        self._accept_zero_crc = accept_zero_crc
 
     def check(self) -> None:
         """Raises LedgerDamagedError."""
@@ -69,7 +67,7 @@ class BelowMark:
 
     def _sound(self, mapped_file: MappedFile, pos: int, prev_chain: int | None) -> VerifiedRange:
         try:
-            return entry_alone(self._data, pos, prev_chain, accept_zero_crc=self._accept_zero_crc)
+            return entry_alone(self._data, pos, prev_chain)
         except EntryCorruptError as error:
             raise LedgerDamagedError(f"{mapped_file.path}: {error}, {self._what_to_do}") from error
 
@@ -97,9 +95,7 @@ class BelowMark:
 
     def _rebuild_index(self, mapped_file: MappedFile, first: VerifiedRange, last_index: Index) -> None:
         log.warning("index rebuilt from=%s", mapped_file.path)
-        reader = EntryReader(
-            self._data, first.last_index, first.last_term, first.next_pos, first.chain, self._accept_zero_crc
-        )
+        reader = EntryReader(self._data, first.last_index, first.last_term, first.next_pos, first.chain)
         self._write_units(first, last_index)
         if last_index > first.last_index:
             for verified in reader.ranges():
@@ -130,8 +126,7 @@ class BelowMark:
         mark = self._mark
         seen = (last.last_term, last.next_pos, last.chain)
         wanted = (mark.term, mark.end_pos, mark.chain_crc)
-        # What Java wrote has no chain in it; the mark has the one that was computed.
-        if seen != wanted and not (self._accept_zero_crc and seen[:2] == wanted[:2]):
+        if seen != wanted:
             raise LedgerDamagedError(
                 f"{mapped_file.path}: entry {mark.index} has (term, end, chain) {seen}, remembered are {wanted}, "
                 + self._what_to_do

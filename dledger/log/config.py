@@ -18,8 +18,6 @@ class LogConfig:
     allocate_step: int = 64 * 1024 * 1024
     # Memory for entries that need no disk read. Enough for a follower that is a second behind, and for pulls that wait.
     recent_bytes_max: int = 16 * 1024 * 1024
-    # For stores that Java wrote: its CRC fields are 0.
-    accept_zero_crc: bool = False
 
     def __post_init__(self) -> None:
         if self.data_file_size <= ENTRY_HEADER_SIZE + BLANK_HEADER_SIZE:

@@ -1,7 +1,7 @@
 """Reads entries of the data files in order and proves each of them, from a known one on or from the start of a file."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from dledger.entry import (
     BLANK_HEADER,
@@ -18,6 +18,7 @@ from dledger.entry import (
     RangeCorruptError,
     Term,
     VerifiedRange,
+    fill_crcs,
     is_exact_blank,
     parse_header,
     verify_entries,
@@ -25,6 +26,9 @@ from dledger.entry import (
 from dledger.log.data_files import DataFiles
 
 _CHUNK_SIZE = 4 * 1024 * 1024
+
+# Whether a body is whole, by its own word: the headers that Java writes have no CRC of it.
+IsSoundBody = Callable[[memoryview], bool]
 
 
 @dataclass(slots=True)
@@ -36,7 +40,8 @@ class EntryReader:
     term: Term
     end_pos: Pos  # behind the entry
     chain: int
-    accept_zero_crc: bool = False
+    # Given for entries that Java may have written: their CRCs are filled in the ranges.
+    is_sound_body: IsSoundBody | None = None
     # The fault at which ranges() ended; None when it ended at zeros or at the end of the files.
     stopped_by: str | None = None
     blanks: list[tuple[int, int]] = field(default_factory=list)  # (position, size) of those passed
@@ -82,6 +87,7 @@ class EntryReader:
         )
 
     def _verify(self, entries: memoryview, pos: int) -> VerifiedRange:
+        chain_before, is_java = self.chain, self.is_sound_body is not None
         try:
             verified = verify_entries(
                 entries,
@@ -89,15 +95,32 @@ class EntryReader:
                 first_pos=pos,
                 prev_chain=self.chain,
                 prev_term=self.term,
-                accept_zero_crc=self.accept_zero_crc,
+                accept_zero_crc=is_java,
             )
         except RangeCorruptError as error:
             self.stopped_by = str(error)
             verified = error.verified
+        if self.is_sound_body is not None and (bad := self._first_bad_body(verified)) is not None:
+            if not bad:
+                return replace(verified, count=0)
+            return self._verify(entries[: verified.offsets[bad]], pos)
         if verified.count:
+            if is_java:
+                verified = fill_crcs(verified, chain_before)
             self.index, self.term = verified.last_index, verified.last_term
             self.end_pos, self.chain = verified.next_pos, verified.chain
         return verified
+
+    def _first_bad_body(self, verified: VerifiedRange) -> int | None:
+        assert self.is_sound_body is not None
+        view = memoryview(verified.buffer)
+        ends = [*verified.offsets[1:], verified.size]
+        for number, (start, end) in enumerate(zip(verified.offsets, ends, strict=True)):
+            if not self.is_sound_body(view[start + ENTRY_HEADER_SIZE : end]):
+                index = verified.first_index + number
+                self.stopped_by = f"entry {index} at pos {verified.first_pos + start}: its body is not whole"
+                return number
+        return None
 
 
 def header_at(data: DataFiles, pos: int) -> EntryHeader:
@@ -105,9 +128,7 @@ def header_at(data: DataFiles, pos: int) -> EntryHeader:
     return parse_header(data.read(pos, ENTRY_HEADER_SIZE).ljust(ENTRY_HEADER_SIZE, b"\0"))
 
 
-def entry_alone(
-    data: DataFiles, pos: int, prev_chain: int | None, *, accept_zero_crc: bool = False
-) -> VerifiedRange:
+def entry_alone(data: DataFiles, pos: int, prev_chain: int | None) -> VerifiedRange:
     """The entry at `pos`, with the index it claims. Raises EntryCorruptError.
 
     Without `prev_chain` the chain is taken as it stands, as for the first entry that retention has left; for index 0
@@ -124,7 +145,6 @@ def entry_alone(
             first_index=header.index,
             first_pos=pos,
             prev_chain=GENESIS_CHAIN if prev_chain is None else prev_chain,
-            accept_zero_crc=accept_zero_crc,
         )
     except RangeCorruptError as error:
         if error.kind is not EntryFault.CHAIN or prev_chain is not None or header.index == 0:

@@ -28,7 +28,9 @@ from dledger.entry import (
 )
 from dledger.log.config import LogConfig
 from dledger.log.data_files import DataFiles
+from dledger.log.entry_reader import IsSoundBody
 from dledger.log.index_files import IndexFiles
+from dledger.log.java_files import find_java_run
 from dledger.log.jobs import CutJob, MarkJob, PrepareFileJob, SyncJob
 from dledger.log.log_begin import LogBegin
 from dledger.log.log_reader import chain_crc_at
@@ -72,8 +74,11 @@ class LogStore(LogBegin):
         ] = []  # (queue, offset) of files made ahead, not in use yet
 
     @classmethod
-    def open(cls, disk: Disk, config: LogConfig) -> "LogStore":
-        """Recovers what the directory holds; an empty or missing one becomes an empty ledger. Blocks.
+    def open(
+        cls, disk: Disk, config: LogConfig, is_sound_body: IsSoundBody = lambda body: True
+    ) -> "LogStore":
+        """Recovers what the directory holds; an empty or missing one becomes an empty ledger. Blocks. `is_sound_body`
+        judges entries that Java wrote since we were here last; the quorum state has been loaded by then.
 
         Raises LedgerDamagedError when something durable is not readable, LedgerConfigError when the directory was made
         with another data file size, DiskError.
@@ -85,7 +90,9 @@ class LogStore(LogBegin):
         index = IndexFiles(descriptors, config.index_directory, config.index_file_size)
         mark_file = SyncedMarkFile(disk, config.own_directory)
         try:
-            recovered = Recovery(disk, config, data, index, mark_file).run()
+            recovered = Recovery(
+                disk, config, data, index, mark_file, find_java_run(disk, config.directory), is_sound_body
+            ).run()
             data.allocated_to = recovered.mark.end_pos
             # So that the first append waits for no directory.
             data.ensure_file(recovered.mark.end_pos)

@@ -4,6 +4,7 @@ DLedger keeps term and vote in a properties file that it neither syncs nor misse
 starts at term 0 and may vote twice. Here an unreadable state is an error, and the member does not vote.
 """
 
+import logging
 from dataclasses import asdict, dataclass, replace
 
 import orjson
@@ -14,7 +15,10 @@ from dledger.core.messages import PeerId
 from dledger.core.output import HardState
 from dledger.entry import Term
 from dledger.log.errors import QuorumStateUnreadableError, what_to_do
+from dledger.log.java_files import find_java_run
 from dledger.log.synced_mark import MARK_FILE_NAME
+
+log = logging.getLogger(__name__)
 
 QUORUM_STATE_FILE_NAME = "quorum-state"
 
@@ -66,8 +70,11 @@ class QuorumState:
     def load(cls, disk: Disk, directory: str) -> "QuorumState":
         """`directory` is the `dledger-<id>` directory. Blocks: what was read is on disk for sure when this returns.
 
-        No file is a first start: term 0, no vote, no identity. Raises QuorumStateUnreadableError when the file is
-        damaged, or missing although the ledger has entries; DiskError.
+        No file is a first start: term 0, no vote, no identity. Terms that Java's DLedger has used here since are left
+        behind. To be called before the log is opened, for a log without a quorum state is one that has lost it.
+
+        Raises QuorumStateUnreadableError when the file is damaged, or missing although the ledger has entries;
+        DiskError.
         """
         own_directory = f"{directory}/pydledger"
         disk.make_directory(own_directory)
@@ -84,10 +91,15 @@ class QuorumState:
                     f"{path}: missing, although the ledger beside it has entries. {what_to_do(directory)}"
                 )
             fresh = HardState(sequence=0, curr_term=Term(0), curr_vote_for=None, doubted=False)
-            return cls(_StateFile(slots, 0), _State(0, fresh, None))
-        slots.make_durable()
-        state = _unpack(slots.payload)
-        return cls(_StateFile(slots, state.revision), state)
+            loaded = cls(_StateFile(slots, 0), _State(0, fresh, None))
+        else:
+            slots.make_durable()
+            state = _unpack(slots.payload)
+            loaded = cls(_StateFile(slots, state.revision), state)
+        java_run = find_java_run(disk, directory)
+        if java_run is not None:
+            loaded._leave_behind(java_run.term)
+        return loaded
 
     @property
     def hard_state(self) -> HardState:
@@ -107,6 +119,14 @@ class QuorumState:
     def close(self) -> None:
         """No job may be under way."""
         self._file.slots.close()
+
+    def _leave_behind(self, term: Term) -> None:
+        """Nobody votes or leads in that term, or one before it, with this member. Blocks."""
+        state = self.hard_state
+        if state.curr_term <= term:
+            log.info("term raised from=%d above=%d, which Java's DLedger has used", state.curr_term, term)
+            raised = HardState(state.sequence + 1, Term(term + 1), None, state.doubted)
+            self.store_job(raised).run()
 
     def _job(self, state: _State) -> StoreQuorumStateJob:
         self._state = replace(state, revision=self._state.revision + 1)

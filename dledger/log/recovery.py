@@ -4,6 +4,10 @@ Below the synced mark everything was durable: it is looked at lightly, and damag
 nothing changed. Above the mark each entry is verified; the log ends at the first one that is not sound. What is sound
 is written and synced once more before it counts: after a failed write-back the page cache shows bytes that the disk
 never got. What lies behind the end is cut.
+
+Where Java's DLedger was the last to run, its entries are sealed first: it leaves both CRC fields of a header 0 and
+never looks at them, so each gets the values that it would have from us, in its place. A crash at any point leaves
+bytes that are 0 or right, and the next start does it again; afterwards nothing tells the entries from ours.
 """
 
 import logging
@@ -29,9 +33,10 @@ from dledger.entry import (
 from dledger.log.below_mark import BelowMark
 from dledger.log.config import LogConfig
 from dledger.log.data_files import DataFiles
-from dledger.log.entry_reader import EntryReader, entry_alone, header_at
+from dledger.log.entry_reader import EntryReader, IsSoundBody, entry_alone, header_at
 from dledger.log.errors import LedgerConfigError, LedgerDamagedError, what_to_do
 from dledger.log.index_files import IndexFiles
+from dledger.log.java_files import JavaRun
 from dledger.log.jobs import CutJob, MoveBeginJob
 from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile
 
@@ -62,12 +67,17 @@ class Recovery:
         data: DataFiles,
         index: IndexFiles,
         mark_file: SyncedMarkFile,
+        java_run: JavaRun | None,
+        is_sound_body: IsSoundBody,
     ) -> None:
+        """`java_run`: Java was the last to run here. `is_sound_body` judges the bodies of its entries."""
         self._disk = disk
         self._config = config
         self._data = data
         self._index = index
         self._mark_file = mark_file
+        self._java_run = java_run
+        self._is_sound_body = is_sound_body if java_run is not None else None
         self._touched: list[MappedFile] = []
 
     def run(self) -> Recovered:
@@ -92,7 +102,6 @@ class Recovery:
                 self._index,
                 mark,
                 directory=self._config.directory,
-                accept_zero_crc=self._config.accept_zero_crc,
             )
             below.check()
             self._touch(below.repaired)
@@ -100,9 +109,14 @@ class Recovery:
         start_index = reader.index
         term_runs: list[tuple[Index, Term]] = []
         for verified in reader.ranges():
+            if self._java_run is not None and verified.first_pos % self._data.file_size == 0:
+                log.info("entries that Java may have written are sealed pos=%d", verified.first_pos)
             self._rewrite(verified)
             _add_runs(term_runs, verified)
-        self._refuse_java_tail(reader)
+        if self._java_run is None:
+            self._refuse_java_tail(reader)
+        else:
+            self._check_java_end(self._java_run, reader)
         return self._finish(mark, begin_index, start_index, reader, term_runs)
 
     # -- files -------------------------------------------------------------------------------------------------
@@ -156,6 +170,11 @@ class Recovery:
         try:
             queue.load()
         except MappedFileQueueError as error:
+            if self._java_run is not None:
+                raise LedgerConfigError(
+                    f"{error} Nothing was changed. Configure the size that Java's broker had "
+                    "(mappedFileSizeCommitLog); if it is that one, take the files from another member"
+                ) from error
             raise LedgerDamagedError(
                 f"{error} Nothing was changed. {what_to_do(self._config.directory)}"
             ) from error
@@ -195,6 +214,8 @@ class Recovery:
                     + what_to_do(self._config.directory)
                 )
             return empty_begin
+        if mark is None and self._java_run is not None:
+            return self._java_begin_index()
         try:
             begin_index = self._first_entry().first_index
         except EntryCorruptError as error:
@@ -212,23 +233,38 @@ class Recovery:
             )
         return begin_index
 
+    def _java_begin_index(self) -> Index:
+        """Of files of which nothing is known yet."""
+        first_file = self._data.queue.mapped_files[0]
+        header = header_at(self._data, first_file.file_from_offset)
+        is_entry = header.magic == ENTRY_MAGIC and header.pos == first_file.file_from_offset
+        if first_file.file_from_offset > 0 and not (is_entry and header.index > 0):
+            if is_entry:
+                raise LedgerConfigError(
+                    f"{first_file.path}: begins with entry 0 at pos {header.pos}: a plain commitlog comes before "
+                    "it, which cannot be taken over. Let Java's broker run on until its retention has deleted that, "
+                    "and some of these files as well"
+                )
+            raise LedgerDamagedError(
+                f"{first_file.path}: begins with no entry (magic {header.magic}, index {header.index}, pos "
+                f"{header.pos}). Nothing was changed. {what_to_do(self._config.directory)}"
+            )
+        return Index(max(header.index, 0)) if is_entry else Index(0)
+
     def _first_entry(self) -> VerifiedRange:
-        zero_crc = self._config.accept_zero_crc
-        return entry_alone(self._data, self._data.queue.min_offset, None, accept_zero_crc=zero_crc)
+        return entry_alone(self._data, self._data.queue.min_offset, None)
 
     def _reader(self, mark: SyncedMark | None, begin_index: Index) -> EntryReader:
-        zero_crc = self._config.accept_zero_crc
+        is_sound_body = self._is_sound_body
         if mark is not None:
-            return EntryReader(self._data, mark.index, mark.term, mark.end_pos, mark.chain_crc, zero_crc)
-        if begin_index > 0:
+            return EntryReader(self._data, mark.index, mark.term, mark.end_pos, mark.chain_crc, is_sound_body)
+        if begin_index > 0 and is_sound_body is None:
             # Its chain is the anchor of all others, so it is taken as it is and written again by itself.
             first = self._first_entry()
             self._rewrite(first)
-            return EntryReader(
-                self._data, first.last_index, first.last_term, first.next_pos, first.chain, zero_crc
-            )
+            return EntryReader(self._data, first.last_index, first.last_term, first.next_pos, first.chain)
         start = Pos(self._data.queue.min_offset)
-        return EntryReader(self._data, Index(-1), Term(-1), start, GENESIS_CHAIN, zero_crc)
+        return EntryReader(self._data, Index(begin_index - 1), Term(-1), start, GENESIS_CHAIN, is_sound_body)
 
     # -- above the mark ----------------------------------------------------------------------------------------
 
@@ -253,9 +289,25 @@ class Recovery:
             and header.chain_crc == header.body_crc == 0
         ):
             raise LedgerConfigError(
-                f"{self._config.data_directory}: entries from {header.index} on at pos {header.pos} have no CRCs: "
-                "Java's DLedger wrote them. They must be imported before this member may run here; nothing was cut"
+                f"{self._config.data_directory}: entries from {header.index} on at pos {header.pos} have no CRCs, as "
+                f"if Java's DLedger wrote them, but {self._config.directory}/currterm does not say that it ran here. "
+                "Put back the currterm that it left there; nothing was cut"
             )
+
+    def _check_java_end(self, java_run: JavaRun, reader: EntryReader) -> None:
+        """What Java knows to be committed must be there. It would itself have cut the rest at its next start."""
+        if reader.index < java_run.committed_index:
+            raise LedgerDamagedError(
+                f"{self._config.data_directory}: readable up to entry {reader.index} at pos {reader.end_pos} "
+                f"({reader.stopped_by or 'nothing follows'}), but Java's checkpoint says that entries up to "
+                f"{java_run.committed_index} are committed. Nothing was cut. {what_to_do(self._config.directory)}"
+            )
+        log.info(
+            "entries of Java sealed end=%d/%d committed_by_java=%d",
+            reader.term,
+            reader.index,
+            java_run.committed_index,
+        )
 
     def _finish(
         self,
@@ -279,6 +331,8 @@ class Recovery:
         # Files may have been made just before a crash, and their names not be on disk yet.
         self._disk.sync_directory(self._config.data_directory)
         self._disk.sync_directory(self._config.index_directory)
+        # Java keeps none.
+        is_mark_lost = mark is None and (self._java_run is None or self._mark_file.unreadable is not None)
         before = mark or SyncedMark(
             Index(-1), Term(-1), Pos(0), GENESIS_CHAIN, self._config.data_file_size,
             before_begin_index=Index(begin_index - 1),
@@ -290,7 +344,7 @@ class Recovery:
             end_pos=reader.end_pos,
             chain_crc=reader.chain,
             begin_pos=Pos(max(before.begin_pos, self._data.queue.min_offset)),
-            doubted=before.doubted or torn or (mark is None and reader.index >= begin_index),
+            doubted=before.doubted or torn or (is_mark_lost and reader.index >= begin_index),
         )
         if junk_end > reader.end_pos:
             cut = CutRecord(reader.end_pos, Pos(junk_end))

@@ -2,6 +2,10 @@
 
 A member whose log does not reach back to the first entry has no whole state at first. It keeps the changes that it
 meets until a full-state record completes, takes that, and applies what came after the record's index.
+
+Entries that Java's broker wrote say nothing of the tables, which it changed in its config/*.json. So behind them the
+state is unknown in the same way, until a leader has put into the log what it found in its files: that, too, is a
+full-state record.
 """
 
 from collections import deque
@@ -32,6 +36,7 @@ class StateMachine:
         self.tables = StateTables()
         self.full_state_log = FullStateLog()
         self.is_whole = is_whole
+        self.needs_import = False  # Java's entries were applied, and no state was written behind them
         self._before_begin_index = before_begin_index
         # Index, timestamp, changes; None for changes: the no-op of a new term.
         self._kept: list[tuple[Index, int, list[StateChange] | None]] = []
@@ -42,17 +47,22 @@ class StateMachine:
         """From a checkpoint. Raises StateRecordError."""
         self.tables.unpack(tables)
         self.full_state_log.unpack(full_state_log)
-        self.is_whole = True
+        self.is_whole, self.needs_import = True, False
 
     def begin_anew(self, before_begin_index: Index) -> None:
         """The log begins with a later entry than before. The tables stay as they were, to be looked at, until a
         full-state record takes their place.
         """
         self.full_state_log = FullStateLog()
-        self.is_whole = False
+        self.is_whole = self.needs_import = False
         self._before_begin_index = before_begin_index
         self._kept.clear()
         self.stop_writing()
+
+    def java_term_began(self, index: Index) -> None:
+        """The entries from `index` on, up to the next no-op, are Java's."""
+        self.begin_anew(index)
+        self.needs_import = True
 
     def apply(self, body: bytes, index: Index, pos: int, timestamp: int) -> list[QueueRow]:
         """One state entry: its message's body and storeTimestamp (ms), its index and position. Returns queues to be
@@ -101,10 +111,31 @@ class StateMachine:
         if self._to_write or self._part_index is not None or not self.is_whole:
             return
         if self.full_state_log.is_due(end_pos, data_file_size):
-            data = msgpack.packb([self.tables.pack(), rows()], unicode_errors="surrogateescape")
-            self._to_write.extend(
-                split_full_state(data, term, applied_index, record_size_max - _PART_OVERHEAD)
-            )
+            self._freeze(self.tables, rows(), record_size_max, term, applied_index)
+
+    def begin_import(
+        self,
+        tables: StateTables,
+        rows: list[QueueRow],
+        record_size_max: int,
+        term: Term,
+        applied_index: Index,
+    ) -> None:
+        """As begin_full_state(), of tables that Java left."""
+        assert self.needs_import, "Java's entries are in the log"
+        assert not self._to_write, "one full state at a time"
+        self._freeze(tables, rows, record_size_max, term, applied_index)
+
+    def _freeze(
+        self,
+        tables: StateTables,
+        rows: list[QueueRow],
+        record_size_max: int,
+        term: Term,
+        applied_index: Index,
+    ) -> None:
+        data = msgpack.packb([tables.pack(), rows], unicode_errors="surrogateescape")
+        self._to_write.extend(split_full_state(data, term, applied_index, record_size_max - _PART_OVERHEAD))
 
     def next_part(self) -> bytes | None:
         """The body of the next part to append, None while one is under way or none is left."""
@@ -133,7 +164,7 @@ class StateMachine:
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise StateRecordError(f"a full state that cannot be read: {error!r}") from error
         self.tables.unpack(tables)
-        self.is_whole = True
+        self.is_whole, self.needs_import = True, False
         for index, timestamp, changes in self._kept:
             if index <= full_state.applied_index:
                 continue

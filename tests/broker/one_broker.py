@@ -78,10 +78,11 @@ class OneBroker:
         disk = RealDisk()
         config = dledger_config(self.config)
         self.store = MessageStore(store_config(self.config), disk, self)
+        quorum_state = QuorumState.load(disk, config.directory)
         self.replica = Replica(
             config,
-            LogStore.open(disk, config.log_config),
-            QuorumState.load(disk, config.directory),
+            LogStore.open(disk, config.log_config, self.store.is_sound_body),
+            quorum_state,
             self.store,
             _ReplicaRuntime(self),
             Random(1),

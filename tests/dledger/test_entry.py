@@ -23,6 +23,7 @@ from dledger.entry import (
     VerifiedRange,
     blank,
     chain_after,
+    fill_crcs,
     index_units_of,
     is_exact_blank,
     pack_index_units,
@@ -212,8 +213,26 @@ def test_where_zero_crcs_are_accepted_others_are_still_compared() -> None:
     buffer, _ = sealed()
     with pytest.raises(RangeCorruptError):
         verify(changed(buffer, ">B", 48, 99), accept_zero_crc=True)
-    with pytest.raises(RangeCorruptError):
-        verify(changed(buffer, ">i", 36, 0), accept_zero_crc=True)
+    for at in (36, 40):
+        with pytest.raises(RangeCorruptError):
+            verify(changed(buffer, ">i", at, 0x5A5A5A5A), accept_zero_crc=True)
+
+
+def test_crcs_are_filled_to_the_bytes_that_we_would_have_written() -> None:
+    buffer, _ = sealed()
+    assert fill_crcs(verify(without_crcs(buffer), accept_zero_crc=True), 12345).buffer == buffer
+
+
+def test_crcs_of_which_a_power_loss_left_some_bytes_are_filled_as_well() -> None:
+    buffer, _ = sealed()
+    java = without_crcs(buffer)
+    starts = [header.pos - 1000 for header, _ in walk(buffer, 1000)]
+    for written in range(9):
+        for cut in (java, buffer):  # what came before that byte is new, or what comes from it on
+            torn = bytearray(java if cut is buffer else buffer)
+            for start in starts:
+                torn[start + 36 + written : start + 44] = cut[start + 36 + written : start + 44]
+            assert fill_crcs(verify(bytes(torn), accept_zero_crc=True), 12345).buffer == buffer
 
 
 bodies = st.lists(st.binary(max_size=40), min_size=1, max_size=5)

@@ -13,7 +13,7 @@ from disk.real_disk import RealDisk
 from dledger.core.output import HardState
 from dledger.entry import Index, Term
 from dledger.log.errors import QuorumStateUnreadableError
-from dledger.log.java_exports import checkpoint_job, curr_term_job
+from dledger.log.java_files import checkpoint_job, curr_term_job
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import MemberIdentity, QuorumState
 
@@ -121,13 +121,13 @@ def test_a_missing_state_beside_a_ledger_with_entries_is_an_error() -> None:
         QuorumState.load(disk, DIRECTORY)
 
 
-def test_java_finds_term_vote_and_checkpoint(tmp_path: Path) -> None:
+def test_java_finds_the_next_term_and_the_checkpoint(tmp_path: Path) -> None:
     directory = f"{tmp_path}/dledger-n0"
     QuorumState.load(RealDisk(), directory)
-    for term, vote in ((7, "n2"), (1234, None)):
-        curr_term_job(RealDisk(), directory, Term(term), vote).run()
+    for term in (7, 1234):
+        curr_term_job(RealDisk(), directory, Term(term)).run()
         text = (tmp_path / "dledger-n0/currterm").read_text()
-        assert text == f"voteLeader={vote or ''}\ncurrTerm={term}\n"
+        assert text == f"voteLeader=\ncurrTerm={term + 1}\nwrittenBy=pydledger\n"
     checkpoint_job(RealDisk(), directory, Index(99), Index(98)).run()
     assert (tmp_path / "dledger-n0/checkpoint").read_text() == "committedIndex=98\nendIndex=99\n"
     assert sorted(path.name for path in (tmp_path / "dledger-n0").iterdir()) == [

@@ -45,6 +45,9 @@ class Journal:
     cuts: list[Index] = field(default_factory=list)
     begun_behind: list[Index] = field(default_factory=list)
 
+    def is_sound_body(self, body: memoryview) -> bool:
+        return True
+
     def no_op(self, term: Term) -> NoOp:
         return NoOp(term)
 
@@ -73,8 +76,8 @@ class VirtualMember:
         self.sent = 0
         self.journal = Journal()
         config = group.config(peer_id)
-        log_store = LogStore.open(disk, config.log_config)
         quorum_state = QuorumState.load(disk, config.directory)
+        log_store = LogStore.open(disk, config.log_config, self.journal.is_sound_body)
         self.replica = Replica(
             config,
             log_store,

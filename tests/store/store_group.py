@@ -59,10 +59,11 @@ class StoreMember:
         disk = group.disk_of(peer_id)
         config = group.replica_config(peer_id)
         self.store = MessageStore(group.store_config(peer_id), disk, self)
+        quorum_state = QuorumState.load(disk, config.directory)
         self.replica = Replica(
             config,
-            LogStore.open(disk, config.log_config),
-            QuorumState.load(disk, config.directory),
+            LogStore.open(disk, config.log_config, self.store.is_sound_body),
+            quorum_state,
             self.store,
             self,
             group.random,
@@ -174,6 +175,7 @@ class StoreGroup:
         thorough_interval_ms: int = 60_000,
         checkpoint_entries_max: int = 131_072,
         index_file_shape: IndexFileShape = INDEX_FILE_SHAPE,
+        data_file_size: int = DATA_FILE_SIZE,
         **settings: Any,
     ) -> None:
         """`settings`: further settings of a StoreConfig."""
@@ -183,6 +185,7 @@ class StoreGroup:
         self.thorough_interval_ms = thorough_interval_ms
         self.checkpoint_entries_max = checkpoint_entries_max
         self.index_file_shape = index_file_shape
+        self.data_file_size = data_file_size
         self.settings = settings
         self.random = Random(1)
         self.peers = {f"n{number}": PeerAddress("127.0.0.1", 1 + number) for number in range(size)}
@@ -201,7 +204,7 @@ class StoreGroup:
             self_id=peer_id,
             peers=self.peers,
             directory=str(self.root(peer_id) / f"dledger-{peer_id}"),
-            data_file_size=DATA_FILE_SIZE,
+            data_file_size=self.data_file_size,
             index_file_size=32 * 4096,
         )
 
@@ -210,7 +213,7 @@ class StoreGroup:
             store_path_root_dir=str(self.root(peer_id)),
             ledger_directory=str(self.root(peer_id) / f"dledger-{peer_id}"),
             store_host=HOST,
-            mapped_file_size_commit_log=DATA_FILE_SIZE,
+            mapped_file_size_commit_log=self.data_file_size,
             mapped_file_size_consume_queue=20 * self.cq_file_units,
             max_message_size=16 * 1024,
             flush_consume_queue_thorough_interval_ms=self.thorough_interval_ms,

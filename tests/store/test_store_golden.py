@@ -69,7 +69,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> MessageStore:
     disk = RealDisk()
     ledger = LogStore.open(
         disk,
-        LogConfig(directory=str(root / "dledger-n0"), data_file_size=1 << 20, accept_zero_crc=True),
+        LogConfig(directory=str(root / "dledger-n0"), data_file_size=1 << 20),
     )
     config = StoreConfig(
         store_path_root_dir=str(root),

@@ -1,0 +1,124 @@
+"""What Java's broker left beside the log, taken over once: the tables of config/, and how far queues had come.
+
+The log's entries say where each queue stands, unless all its messages have expired: that is in Java's ConsumeQueues
+alone. They are read at the first start, before ours take their place, and kept in a file until a leader has put them
+into the log together with the tables. Each member keeps its own; that of the first leader counts.
+"""
+
+import logging
+from collections.abc import Iterator
+
+import msgpack
+
+from disk.disk import Disk, File
+from dledger.entry import Index, Term
+from dledger.log.java_files import find_java_run
+from message.decoder import decode_message
+from message.errors import MessageDecodeError
+from store.checkpoint_file import replace_file
+from store.consume_queue_store import ConsumeQueueStore, QueueRow
+from store.errors import StoreDamagedError
+from store.layout.config_json import BACKUP, TOPICS
+from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
+from store.state.config_files import read_config_files
+from store.state.state_machine import StateMachine
+from store.store_config import StoreConfig
+
+log = logging.getLogger(__name__)
+
+
+class JavaImport:
+    """For one run of a member."""
+
+    def __init__(self, disk: Disk, config: StoreConfig) -> None:
+        self._disk = disk
+        self._config = config
+        self._path = f"{config.ledger_directory}/pydledger/java-queues"
+
+    def keep_queues(self) -> None:
+        """At a start, before any ConsumeQueue is changed. Blocks. Raises DiskError."""
+        java_run = find_java_run(self._disk, self._config.ledger_directory)
+        if java_run is None or self._kept_term() == java_run.term:
+            return
+        rows = [(topic, queue_id, 0, offset) for topic, queue_id, offset in self._java_queues() if offset]
+        log.info("queues of Java kept count=%d term=%d", len(rows), java_run.term)
+        replace_file(self._disk, self._path, msgpack.packb([java_run.term, rows]))
+
+    def begin(self, state: StateMachine, queues: ConsumeQueueStore, term: Term, applied_index: Index) -> None:
+        """As leader, with all entries of Java's applied: has `state` write what was found.
+
+        Raises StoreDamagedError when there is nothing to be found, ConfigFilesDamagedError, DiskError.
+        """
+        directory = f"{self._config.store_path_root_dir}/config"
+        if not any(self._disk.exists(f"{directory}/{name}") for name in (TOPICS, TOPICS + BACKUP)):
+            raise StoreDamagedError(
+                f"{directory}: no {TOPICS}, so this member cannot say which topics, groups and offsets Java's broker "
+                "had. Copy config/ of a member that it ran on, best of its last master, and start this one again"
+            )
+        tables = read_config_files(self._disk, directory)
+        rows = queues.rows()
+        known = {(topic, queue_id) for topic, queue_id, _, _ in rows}
+        rows += [row for row in self._kept_rows() if (row[0], row[1]) not in known]
+        log.info(
+            "tables of Java go into the log directory=%s topics=%d groups=%d offsets=%d queues=%d",
+            directory,
+            len(tables.topic_config_table.configs),
+            len(tables.subscription_group_table.configs),
+            len(tables.consumer_offset_table.offsets),
+            len(rows),
+        )
+        state.begin_import(tables, rows, self._config.state_record_size_max, term, applied_index)
+
+    def _kept_term(self) -> int:
+        return self._kept()[0]
+
+    def _kept_rows(self) -> list[QueueRow]:
+        return [(topic, queue_id, low, high) for topic, queue_id, low, high in self._kept()[1]]
+
+    def _kept(self) -> tuple[int, list[QueueRow]]:
+        if not self._disk.exists(self._path):
+            return -1, []
+        term, rows = msgpack.unpackb(self._disk.read_file(self._path))
+        return term, rows
+
+    def _java_queues(self) -> Iterator[tuple[bytes, int, int]]:
+        """Topic, queue id, next offset."""
+        root = f"{self._config.store_path_root_dir}/consumequeue"
+        for topic in self._disk.list_directory(root):
+            for queue_id in self._disk.list_directory(f"{root}/{topic}"):
+                if queue_id.isascii() and queue_id.isdigit():
+                    yield topic.encode(), int(queue_id), self._next_offset(f"{root}/{topic}/{queue_id}")
+
+    def _next_offset(self, directory: str) -> int:
+        names = [name for name in self._disk.list_directory(directory) if name.isascii() and name.isdigit()]
+        for name in reversed(names):
+            file = self._disk.open(f"{directory}/{name}", read_only=True)
+            try:
+                count = _unit_count(file)
+            finally:
+                file.close()
+            # Java makes the next file before there is a unit in it.
+            if count:
+                return int(name) // CQ_UNIT_SIZE + count
+        return int(names[0]) // CQ_UNIT_SIZE if names else 0
+
+
+def is_sound_record(body: memoryview) -> bool:
+    """Whether an entry's body is a whole record, as far as it can tell itself: by its sizes and its body's CRC."""
+    try:
+        return decode_message(body).store_size == len(body)
+    except MessageDecodeError:
+        return False
+
+
+def _unit_count(file: File) -> int:
+    """Units lie one behind the other from the start of a file, fillers among them; what was never written is 0."""
+    low, high = 0, file.size() // CQ_UNIT_SIZE
+    while low < high:
+        middle = (low + high) // 2
+        _, size, _ = CQ_UNIT.unpack(file.pread(CQ_UNIT_SIZE, middle * CQ_UNIT_SIZE))
+        if size:
+            low = middle + 1
+        else:
+            high = middle
+    return low

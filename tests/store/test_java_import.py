@@ -1,0 +1,283 @@
+"""A group of ours goes on, in place, where a DLedger group of Java's broker was stopped."""
+
+import gzip
+import json
+import shutil
+import tarfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_group import StoreGroup, StoreMember, message
+
+from disk.real_disk import RealDisk
+from dledger.entry import EntryKind, Index, Term, walk
+from dledger.log.config import LogConfig
+from dledger.log.log_store import LogStore
+from message.encoder import encode_record
+from store.errors import StoreDamagedError
+from store.layout.consume_queue_unit import CQ_UNIT
+from store.put_message import PutStatus
+from store.state.config_files import read_config_files
+from store.state.state_record import CommitOffset
+from store.state.state_tables import StateTables
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "store"
+NAME = "dledger-5.5.0-3nodes"
+NODES = ("n0", "n1", "n2")
+FILE_SIZE = 1 << 20
+LAST_INDEX = 2110
+# Three hours after the recording, so that every delayed message is due.
+LATER_MS = 1_795_168_820_363 + 3 * 3_600_000
+
+pytestmark = pytest.mark.slow
+
+
+def unpack(tmp_path: Path) -> Path:
+    """The stores of the three members, without their index files: those are large, and made anew."""
+    left_out = ("/timerwheel", "/dledger-n0/index/", "/dledger-n1/index/", "/dledger-n2/index/")
+    with tarfile.open(GOLDEN / f"{NAME}.tar.xz") as tar:
+        members = [item for item in tar if not any(part in item.name for part in left_out)]
+        tar.extractall(tmp_path, members, filter="data")
+    return tmp_path / NAME
+
+
+def group_on(directory: Path, size: int = 3) -> StoreGroup:
+    group = StoreGroup(directory, size, cq_file_units=500, data_file_size=FILE_SIZE)
+    group.now_ms = LATER_MS
+    return group
+
+
+@cache
+def units_by_queue() -> dict[tuple[str, int], list[tuple[int, int, int]]]:
+    """Of every queue, as the real broker says."""
+    with gzip.open(GOLDEN / f"{NAME}.broker-view.expected.jsonl.gz", "rt", encoding="utf-8") as lines:
+        found = [line for line in map(json.loads, lines) if line["type"] == "consumequeue"]
+    return {(line["topic"], line["queueId"]): [tuple(unit[1:]) for unit in line["units"]] for line in found}
+
+
+def check_queues(member: StoreMember) -> None:
+    """Each message is where Java says it is."""
+    for (topic, queue_id), units in units_by_queue().items():
+        queue = member.store.queues.find(topic.encode(), queue_id)
+        assert queue is not None, topic
+        assert [queue.unit(offset) for offset in range(len(units))] == units, topic
+
+
+def config_of(directory: Path) -> StateTables:
+    return read_config_files(RealDisk(), str(directory / "config"))
+
+
+def tables_of(member: StoreMember) -> tuple[Any, ...]:
+    store = member.store
+    return (
+        store.topic_config_table.configs,
+        store.subscription_group_table.configs,
+        store.consumer_offset_table.offsets,
+    )
+
+
+def tables_in(tables: StateTables) -> tuple[Any, ...]:
+    return (
+        tables.topic_config_table.configs,
+        tables.subscription_group_table.configs,
+        tables.consumer_offset_table.offsets,
+    )
+
+
+def data_files(directory: Path) -> list[list[tuple[str, bytes]]]:
+    return [
+        [(path.name, path.read_bytes()) for path in sorted((directory / node).glob("dledger-*/data/*"))]
+        for node in NODES
+    ]
+
+
+def restart(group: StoreGroup) -> StoreMember:
+    for member in list(group.members.values()):
+        member.stop()
+    group.start()
+    leader = group.lead()
+    group.settle()
+    return leader
+
+
+def test_three_members_form_a_group_on_their_stores_and_serve_what_java_stored(tmp_path: Path) -> None:
+    directory = unpack(tmp_path)
+    found = {node: config_of(directory / node) for node in NODES}
+    group = group_on(directory)
+    group.start()
+    leader = group.lead()
+    group.settle()
+    assert leader.replica.member.curr_term > 4, "3 was Java's, 4 is everybody's first"
+    for member in group.members.values():
+        check_queues(member)
+        assert tables_of(member) == tables_in(found[leader.id])
+        assert not member.replica.member.doubted
+        assert member.replica.log.term_at(Index(LAST_INDEX)) == 3
+    put = leader.put(message("StoreA", 1))
+    assert put.queue_offsets == [len(units_by_queue()["StoreA", 1])]
+    group.settle()
+    files = data_files(directory)
+    assert files[0] == files[1] == files[2]
+    leader = restart(group)
+    check_queues(leader)
+    assert leader.store.max_offset("StoreA", 1) == len(units_by_queue()["StoreA", 1]) + 1
+
+
+def test_delayed_messages_that_wait_are_delivered_and_those_delivered_are_not_again(tmp_path: Path) -> None:
+    directory = unpack(tmp_path)
+    for node in ("n1", "n2"):
+        shutil.rmtree(directory / node / "config")
+        shutil.copytree(directory / "n0/config", directory / node / "config")
+    group = group_on(directory)
+    group.start()
+    leader = group.lead()
+    done = config_of(directory / "n0").delay_offset_table.offsets
+    queues = {
+        queue_id + 1: len(units)
+        for (topic, queue_id), units in units_by_queue().items()
+        if topic == "SCHEDULE_TOPIC_XXXX"
+    }
+    waiting = sum(count - done.get(level, 0) for level, count in queues.items())
+    assert waiting > 0
+
+    def delivered() -> int:
+        return sum(
+            queue.max_offset - len(units_by_queue().get((queue.topic.decode(), queue.queue_id), ()))
+            for queue in leader.store.queues
+        )
+
+    group.run_until(lambda: leader.store.delay_offset_table.offsets == queues)
+    group.run_for(1000)
+    assert delivered() == waiting
+
+
+def test_offsets_that_were_committed_since_stay_when_another_member_leads(tmp_path: Path) -> None:
+    directory = unpack(tmp_path)
+    group = group_on(directory)
+    group.start()
+    leader = group.lead()
+    leader.store.propose(CommitOffset("sg_cons", "StoreB", 0, 318), None, group.now_ms)
+    group.run_for(100)
+    group.settle()
+    before = tables_of(leader)
+    first = leader.id
+    leader.crash()
+    leader = group.lead()
+    assert leader.id != first
+    assert tables_of(leader) == before
+    assert leader.store.query_offset("sg_cons", "StoreB", 0) == 318
+
+
+def test_a_leader_that_ends_before_its_tables_are_in_the_log_is_followed_by_one_that_puts_in_its_own(
+    tmp_path: Path,
+) -> None:
+    directory = unpack(tmp_path)
+    found = {node: config_of(directory / node) for node in NODES}
+    group = group_on(directory)
+    group.start()
+
+    def importing() -> StoreMember | None:
+        return next((member for member in group.members.values() if member.store._is_importing), None)
+
+    group.run_until(lambda: importing() is not None)
+    first = importing()
+    assert first is not None
+    assert not first.store.serving
+    assert first.put(message("StoreA")).refusal is PutStatus.SERVICE_NOT_AVAILABLE, "which clients retry"
+    first.crash()
+    leader = group.lead()
+    assert leader is not first
+    assert tables_of(leader) == tables_in(found[leader.id])
+
+
+def test_a_member_without_tables_does_not_serve_and_says_what_to_do(tmp_path: Path) -> None:
+    directory = unpack(tmp_path)
+    shutil.rmtree(directory / "n0/config")
+    group = group_on(directory, 1)
+    group.start()
+    with pytest.raises(StoreDamagedError, match="Copy config/ of a member"):
+        group.lead()
+    assert group.serving() is None
+
+
+def test_queues_whose_messages_have_all_expired_keep_their_next_offset(tmp_path: Path) -> None:
+    directory = unpack(tmp_path)
+    for node in NODES:
+        queue = directory / node / "consumequeue/Expired/3"
+        queue.mkdir(parents=True)
+        unit = CQ_UNIT.pack(48, 200, 0)
+        (queue / "00000000000000010000").write_bytes((unit * 123).ljust(10_000, b"\0"))
+        (queue / "00000000000000020000").write_bytes(bytes(10_000))
+    group = group_on(directory)
+    group.start()
+    group.lead()
+    leader = restart(group)
+    for member in group.members.values():
+        assert member.store.min_offset("Expired", 3) == member.store.max_offset("Expired", 3) == 623
+    assert leader.put(message("Expired", 3)).queue_offsets == [623]
+
+
+def java_goes_on(directory: Path, node: str, count: int) -> None:
+    """As Java's broker would on a stopped member of ours: messages in its next term, and an offset committed."""
+    root = directory / node
+    ledger = root / f"dledger-{node}"
+    term = int((ledger / "currterm").read_text().split("currTerm=")[1].split()[0])
+    log = LogStore.open(RealDisk(), LogConfig(directory=str(ledger), data_file_size=FILE_SIZE))
+    first_index = log.ledger_end_index + 1
+    first_offset = len(units_by_queue()["StoreB", 1])
+    for number in range(count):
+        put = message("StoreB", 1, b"from Java")
+        size = len(record(put, 0, 0))
+        positions = log.reserve([size])
+        body = record(put, first_offset + number, positions[0] + 48)
+        log.append([body], positions, Term(term), EntryKind.MESSAGE)
+    log.close(clean=True)
+    for path in (ledger / "data").iterdir():
+        content = bytearray(path.read_bytes())
+        for header, _ in walk(bytes(content), int(path.name)):
+            if header.index >= first_index:
+                start = header.pos - int(path.name)
+                content[start + 36 : start + 44] = bytes(8)
+        path.write_bytes(content)
+    # What a run of Java leaves of our own files: all of them, but for the marks of LogStore above.
+    (ledger / "currterm").write_text(f"voteLeader=n0\ncurrTerm={term}\n")
+    offsets = root / "config/consumerOffset.json"
+    offsets.write_text(offsets.read_text().replace("0:316", "0:317"))
+
+
+def record(put: Any, queue_offset: int, phy_offset: int) -> bytes:
+    return encode_record(
+        put.topic, put.queue_id, put.flag, queue_offset, phy_offset, put.sys_flag, put.born_timestamp,
+        put.born_host, LATER_MS, put.born_host, 0, 0, put.body, put.properties,
+    )  # fmt: skip
+
+
+def test_java_may_go_on_after_us_and_we_after_java(tmp_path: Path) -> None:
+    directory = unpack(tmp_path)
+    for node in ("n1", "n2"):
+        shutil.rmtree(directory / node / "config")
+        shutil.copytree(directory / "n0/config", directory / node / "config")
+    group = group_on(directory)
+    group.start()
+    group.lead()
+    restart(group)
+    for member in list(group.members.values()):
+        member.stop()
+    for node in NODES:
+        own = directory / node / f"dledger-{node}" / "pydledger"
+        shutil.copytree(own, tmp_path / "own" / node)
+        java_goes_on(directory, node, 20)
+        shutil.rmtree(own)
+        shutil.copytree(tmp_path / "own" / node, own)
+    group.start()
+    leader = group.lead()
+    group.settle()
+    check_queues(leader)
+    for member in group.members.values():
+        assert member.store.max_offset("StoreB", 1) == len(units_by_queue()["StoreB", 1]) + 20
+        assert member.store.query_offset("sg_cons", "StoreB", 0) == 317
+        assert not member.replica.member.doubted
+    leader = restart(group)
+    assert leader.store.query_offset("sg_cons", "StoreB", 0) == 317

@@ -6,6 +6,9 @@ them, sorted, is the group uuid. A member that is unformed among formed ones eit
 was only late, or is not: then it has lost its disk and what it promised on it, and is doubted
 (docs/architecture.md, elections).
 
+A group may be formed of members that have a log already, from Java's DLedger. One without entries among them has
+lost its disk as well, before it could show which one it was: it is doubted, too.
+
 Pure. The caller makes the own disk uuid durable before it shows it to anybody, and a `Formed` before it
 votes.
 """
@@ -46,8 +49,13 @@ def group_uuid_of(pairs: Iterable[tuple[PeerId, bytes]]) -> bytes:
 class Formation:
     """Of one unformed member. Invariant: gives a Formed once, made of what the peers that are there now have shown."""
 
-    def __init__(self, self_id: PeerId, members: Iterable[PeerId], disk_uuid: bytes) -> None:
+    def __init__(
+        self, self_id: PeerId, members: Iterable[PeerId], disk_uuid: bytes, *, has_entries: bool
+    ) -> None:
+        """`has_entries`: in the own log."""
         self._self_id = self_id
+        self._has_entries = has_entries
+        self._with_entries: set[PeerId] = set()
         self._members = frozenset(members)
         self._unformed: dict[PeerId, bytes] = {self_id: disk_uuid}
         self._formed = False
@@ -61,13 +69,18 @@ class Formation:
         """A group of one is formed by itself."""
         return self._form_if_all_seen()
 
-    def peer_seen(self, peer_id: PeerId, disk_uuid: bytes, group: GroupIdentity | None) -> Formed | None:
-        """Identity of a peer that has proved the cluster secret; `group` is None if it is unformed too.
+    def peer_seen(
+        self, peer_id: PeerId, disk_uuid: bytes, group: GroupIdentity | None, *, has_entries: bool
+    ) -> Formed | None:
+        """Identity of a peer that has proved the cluster secret, and whether there are entries in its log; `group` is
+        None if it is unformed too.
 
         Raises HandshakeRefusedError when what it says contradicts itself.
         """
         if self._formed:
             return None
+        if has_entries:
+            self._with_entries.add(peer_id)
         if group is None:
             # The newest disk counts: a peer that lost its disk before the group was formed is simply a new one.
             self._unformed[peer_id] = disk_uuid
@@ -76,15 +89,20 @@ class Formation:
             raise HandshakeRefusedError(f"the group uuid of {peer_id!r} is not that of its members and disks")
         self._formed = True
         own_pair = (self._self_id, self._unformed[self._self_id])
-        return Formed(group, doubted=own_pair not in group.pairs)
+        return Formed(group, doubted=own_pair not in group.pairs or self._has_lost_entries)
 
     def peer_lost(self, peer_id: PeerId) -> None:
         """No connection to it any more: it may have been formed since it said that it was not."""
         self._unformed.pop(peer_id, None)
+        self._with_entries.discard(peer_id)
+
+    @property
+    def _has_lost_entries(self) -> bool:
+        return bool(self._with_entries) and not self._has_entries
 
     def _form_if_all_seen(self) -> Formed | None:
         if self._formed or self._unformed.keys() != self._members:
             return None
         self._formed = True
         pairs = tuple(sorted(self._unformed.items()))
-        return Formed(GroupIdentity(group_uuid_of(pairs), pairs), doubted=False)
+        return Formed(GroupIdentity(group_uuid_of(pairs), pairs), doubted=self._has_lost_entries)

@@ -85,7 +85,9 @@ class Replica:
         self.identity = begin_run(config, quorum_state, log_store, random.randbytes(DISK_UUID_SIZE), boot_id)
         self._formation: Formation | None = None
         if self.identity.group_uuid is None:
-            self._formation = Formation(config.self_id, config.peers, self.identity.disk_uuid)
+            self._formation = Formation(
+                config.self_id, config.peers, self.identity.disk_uuid, has_entries=self.has_entries
+            )
             self._form(self._formation.start())
         self.member = self._make_member(now_ms)
 
@@ -131,7 +133,15 @@ class Replica:
             case None:
                 pass
 
-    def peer_seen(self, peer: PeerId, disk_uuid: bytes, group: GroupIdentity | None, now_ms: int) -> bool:
+    def peer_seen(
+        self,
+        peer: PeerId,
+        disk_uuid: bytes,
+        group: GroupIdentity | None,
+        now_ms: int,
+        *,
+        has_entries: bool,
+    ) -> bool:
         """What a peer proved to be, before peer_connected(). Whether this member has been formed just now: then
         peers that know it as unformed are to be told soon, by shaking hands anew.
 
@@ -142,7 +152,7 @@ class Replica:
                 raise HandshakeRefusedError(f"{peer!r} was formed into another group meanwhile")
             return False
         try:
-            if not self._form(self._formation.peer_seen(peer, disk_uuid, group)):
+            if not self._form(self._formation.peer_seen(peer, disk_uuid, group, has_entries=has_entries)):
                 return False
         except DiskError as error:
             self._fail(f"the group's identity could not be stored: {error}", now_ms)
@@ -319,6 +329,11 @@ class Replica:
         if identity.group_uuid is None:
             return None
         return GroupIdentity(identity.group_uuid, identity.pairs)
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether anything was ever in the log, as peers are told."""
+        return self.log.ledger_end_index >= 0
 
     def _form(self, formed: Formed | None) -> bool:
         if formed is None:

@@ -240,6 +240,7 @@ class DLedgerServer:
             pairs=group.pairs if group is not None else (),
             membership_index=identity.membership_index,
             data_file_size=self.config.data_file_size,
+            has_entries=self.replica.has_entries,
         )
         return PeerLink(self, self.config, own, dialled=dialled)
 
@@ -279,7 +280,9 @@ class DLedgerServer:
         group = GroupIdentity(peer.group_uuid, peer.pairs) if peer.group_uuid is not None else None
         assert peer.disk_uuid is not None, "checked in the handshake"
         try:
-            formed_now = self.replica.peer_seen(peer_id, peer.disk_uuid, group, self.now_ms())
+            formed_now = self.replica.peer_seen(
+                peer_id, peer.disk_uuid, group, self.now_ms(), has_entries=peer.has_entries
+            )
         except HandshakeRefusedError as error:
             link.close(str(error))
             return

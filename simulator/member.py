@@ -146,13 +146,18 @@ class Process:
     # -- links, as dledger/server.py has them ------------------------------------------------------------------
 
     def link_up(
-        self, connection: Connection, peer: PeerId, disk_uuid: bytes, group: GroupIdentity | None
+        self,
+        connection: Connection,
+        peer: PeerId,
+        disk_uuid: bytes,
+        group: GroupIdentity | None,
+        has_entries: bool,
     ) -> None:
         if self.is_stopping:
             return
         now_ms = self.host.now_ms()
         try:
-            formed_now = self.replica.peer_seen(peer, disk_uuid, group, now_ms)
+            formed_now = self.replica.peer_seen(peer, disk_uuid, group, now_ms, has_entries=has_entries)
         except HandshakeRefusedError as error:
             self.failed(f"handshake with {peer} refused: {error}")
             return
@@ -335,10 +340,15 @@ class SimMember:
         assert isinstance(other, SimMember)
         assert other.process is not None, "both ends of a handshake run"
         self.trace.add(self.loop.now_us, "{} link up {}", self.member_id, connection)
-        identity, group = other.process.replica.identity, other.process.replica.group_identity
+        replica = other.process.replica
+        disk_uuid, group, has_entries = (
+            replica.identity.disk_uuid,
+            replica.group_identity,
+            replica.has_entries,
+        )
         process = self.process
         assert process is not None, "both ends of a handshake run"
-        self.call_later(0, process, process.link_up, connection, peer, identity.disk_uuid, group)
+        self.call_later(0, process, process.link_up, connection, peer, disk_uuid, group, has_entries)
 
     def link_down(self, connection: Connection, peer: PeerId) -> None:
         process = self.process

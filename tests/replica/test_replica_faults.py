@@ -265,7 +265,9 @@ def test_a_member_of_another_group_is_refused() -> None:
     group.start()
     group.elect()
     with pytest.raises(HandshakeRefusedError, match="another group"):
-        group.members["n0"].replica.peer_seen("n1", b"d" * 16, GroupIdentity(b"g" * 32, ()), group.now_ms)
+        group.members["n0"].replica.peer_seen(
+            "n1", b"d" * 16, GroupIdentity(b"g" * 32, ()), group.now_ms, has_entries=True
+        )
 
 
 def test_another_data_file_size_is_a_start_error(tmp_path: Path) -> None:

@@ -194,7 +194,9 @@ class VirtualGroup:
     def _meet(self, member: VirtualMember, other: VirtualMember) -> None:
         identity = other.replica.identity
         group: GroupIdentity | None = other.replica.group_identity
-        if member.replica.peer_seen(other.id, identity.disk_uuid, group, self.now_ms):
+        if member.replica.peer_seen(
+            other.id, identity.disk_uuid, group, self.now_ms, has_entries=other.replica.has_entries
+        ):
             member.later(0, lambda: self.meet_all(member))
             return
         member.replica.peer_connected(other.id, self.now_ms)

@@ -272,7 +272,9 @@ class StoreGroup:
     def _introduce(self, member: StoreMember, peer: StoreMember) -> None:
         replica = peer.replica
         group_identity = replica.group_identity
-        member.replica.peer_seen(peer.id, replica.identity.disk_uuid, group_identity, self.now_ms)
+        member.replica.peer_seen(
+            peer.id, replica.identity.disk_uuid, group_identity, self.now_ms, has_entries=replica.has_entries
+        )
         member.replica.peer_connected(peer.id, self.now_ms)
 
     def _step(self) -> None:

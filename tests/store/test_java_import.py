@@ -170,6 +170,23 @@ def test_offsets_that_were_committed_since_stay_when_another_member_leads(tmp_pa
     assert leader.store.query_offset("sg_cons", "StoreB", 0) == 318
 
 
+@pytest.mark.parametrize("wiped", NODES)
+def test_a_member_that_lost_its_disk_before_is_doubted_and_comes_to_level(tmp_path: Path, wiped: str) -> None:
+    directory = unpack(tmp_path)
+    shutil.rmtree(directory / wiped)
+    others = [node for node in NODES if node != wiped]
+    group = group_on(directory)
+    group.start(*others, wiped)
+    assert [group.members[node].replica.member.doubted for node in NODES] == [node == wiped for node in NODES]
+    leader = group.lead()
+    assert leader.id != wiped
+    group.settle()
+    check_queues(group.members[wiped])
+    assert tables_of(group.members[wiped]) == tables_of(leader)
+    group.run_for(3000)
+    assert not group.members[wiped].replica.member.doubted
+
+
 def test_a_leader_that_ends_before_its_tables_are_in_the_log_is_followed_by_one_that_puts_in_its_own(
     tmp_path: Path,
 ) -> None:

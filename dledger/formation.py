@@ -7,7 +7,8 @@ was only late, or is not: then it has lost its disk and what it promised on it, 
 (docs/architecture.md, elections).
 
 A group may be formed of members that have a log already, from Java's DLedger. One without entries among them has
-lost its disk as well, before it could show which one it was: it is doubted, too.
+lost its disk as well, before it could show which one it was: it is doubted, too. The others' logs must begin alike:
+the chain of Java's entries is reckoned from the first one that is there.
 
 Pure. The caller makes the own disk uuid durable before it shows it to anybody, and a `Formed` before it
 votes.
@@ -50,12 +51,12 @@ class Formation:
     """Of one unformed member. Invariant: gives a Formed once, made of what the peers that are there now have shown."""
 
     def __init__(
-        self, self_id: PeerId, members: Iterable[PeerId], disk_uuid: bytes, *, has_entries: bool
+        self, self_id: PeerId, members: Iterable[PeerId], disk_uuid: bytes, *, begin_pos: int
     ) -> None:
-        """`has_entries`: in the own log."""
+        """`begin_pos`: of the first entry in the own log, -1 if there never was one."""
         self._self_id = self_id
-        self._has_entries = has_entries
-        self._with_entries: set[PeerId] = set()
+        self._begin_pos = begin_pos
+        self._peers_with_entries: set[PeerId] = set()
         self._members = frozenset(members)
         self._unformed: dict[PeerId, bytes] = {self_id: disk_uuid}
         self._formed = False
@@ -70,18 +71,19 @@ class Formation:
         return self._form_if_all_seen()
 
     def peer_seen(
-        self, peer_id: PeerId, disk_uuid: bytes, group: GroupIdentity | None, *, has_entries: bool
+        self, peer_id: PeerId, disk_uuid: bytes, group: GroupIdentity | None, *, begin_pos: int
     ) -> Formed | None:
-        """Identity of a peer that has proved the cluster secret, and whether there are entries in its log; `group` is
-        None if it is unformed too.
+        """Identity of a peer that has proved the cluster secret, and where its log begins; `group` is None if it is
+        unformed too.
 
         Raises HandshakeRefusedError when what it says contradicts itself.
         """
         if self._formed:
             return None
-        if has_entries:
-            self._with_entries.add(peer_id)
+        if begin_pos >= 0:
+            self._peers_with_entries.add(peer_id)
         if group is None:
+            self._check_begin(peer_id, begin_pos)
             # The newest disk counts: a peer that lost its disk before the group was formed is simply a new one.
             self._unformed[peer_id] = disk_uuid
             return self._form_if_all_seen()
@@ -94,11 +96,21 @@ class Formation:
     def peer_lost(self, peer_id: PeerId) -> None:
         """No connection to it any more: it may have been formed since it said that it was not."""
         self._unformed.pop(peer_id, None)
-        self._with_entries.discard(peer_id)
+        self._peers_with_entries.discard(peer_id)
+
+    def _check_begin(self, peer_id: PeerId, begin_pos: int) -> None:
+        if min(begin_pos, self._begin_pos) < 0 or begin_pos == self._begin_pos:
+            return
+        (first, first_id), (last, last_id) = sorted(((begin_pos, peer_id), (self._begin_pos, self._self_id)))
+        raise HandshakeRefusedError(
+            f"the log of {first_id!r} begins with data file {first:020d}, that of {last_id!r} with {last:020d}: Java's "
+            f"retention had not deleted the same files. Stop {last_id!r}, remove its dledger-{last_id} wholly and "
+            "start it again: it gets the log from the others"
+        )
 
     @property
     def _has_lost_entries(self) -> bool:
-        return bool(self._with_entries) and not self._has_entries
+        return bool(self._peers_with_entries) and self._begin_pos < 0
 
     def _form_if_all_seen(self) -> Formed | None:
         if self._formed or self._unformed.keys() != self._members:

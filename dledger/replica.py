@@ -86,7 +86,7 @@ class Replica:
         self._formation: Formation | None = None
         if self.identity.group_uuid is None:
             self._formation = Formation(
-                config.self_id, config.peers, self.identity.disk_uuid, has_entries=self.has_entries
+                config.self_id, config.peers, self.identity.disk_uuid, begin_pos=self.begin_pos
             )
             self._form(self._formation.start())
         self.member = self._make_member(now_ms)
@@ -140,7 +140,7 @@ class Replica:
         group: GroupIdentity | None,
         now_ms: int,
         *,
-        has_entries: bool,
+        begin_pos: int,
     ) -> bool:
         """What a peer proved to be, before peer_connected(). Whether this member has been formed just now: then
         peers that know it as unformed are to be told soon, by shaking hands anew.
@@ -152,7 +152,7 @@ class Replica:
                 raise HandshakeRefusedError(f"{peer!r} was formed into another group meanwhile")
             return False
         try:
-            if not self._form(self._formation.peer_seen(peer, disk_uuid, group, has_entries=has_entries)):
+            if not self._form(self._formation.peer_seen(peer, disk_uuid, group, begin_pos=begin_pos)):
                 return False
         except DiskError as error:
             self._fail(f"the group's identity could not be stored: {error}", now_ms)
@@ -331,9 +331,9 @@ class Replica:
         return GroupIdentity(identity.group_uuid, identity.pairs)
 
     @property
-    def has_entries(self) -> bool:
-        """Whether anything was ever in the log, as peers are told."""
-        return self.log.ledger_end_index >= 0
+    def begin_pos(self) -> int:
+        """Of the first entry in the log, -1 if there never was one: as peers are told."""
+        return self.log.ledger_begin_pos if self.log.ledger_end_index >= 0 else -1
 
     def _form(self, formed: Formed | None) -> bool:
         if formed is None:

@@ -240,7 +240,7 @@ class DLedgerServer:
             pairs=group.pairs if group is not None else (),
             membership_index=identity.membership_index,
             data_file_size=self.config.data_file_size,
-            has_entries=self.replica.has_entries,
+            begin_pos=self.replica.begin_pos,
         )
         return PeerLink(self, self.config, own, dialled=dialled)
 
@@ -281,7 +281,7 @@ class DLedgerServer:
         assert peer.disk_uuid is not None, "checked in the handshake"
         try:
             formed_now = self.replica.peer_seen(
-                peer_id, peer.disk_uuid, group, self.now_ms(), has_entries=peer.has_entries
+                peer_id, peer.disk_uuid, group, self.now_ms(), begin_pos=peer.begin_pos
             )
         except HandshakeRefusedError as error:
             link.close(str(error))

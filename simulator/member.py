@@ -151,13 +151,13 @@ class Process:
         peer: PeerId,
         disk_uuid: bytes,
         group: GroupIdentity | None,
-        has_entries: bool,
+        begin_pos: int,
     ) -> None:
         if self.is_stopping:
             return
         now_ms = self.host.now_ms()
         try:
-            formed_now = self.replica.peer_seen(peer, disk_uuid, group, now_ms, has_entries=has_entries)
+            formed_now = self.replica.peer_seen(peer, disk_uuid, group, now_ms, begin_pos=begin_pos)
         except HandshakeRefusedError as error:
             self.failed(f"handshake with {peer} refused: {error}")
             return
@@ -341,14 +341,14 @@ class SimMember:
         assert other.process is not None, "both ends of a handshake run"
         self.trace.add(self.loop.now_us, "{} link up {}", self.member_id, connection)
         replica = other.process.replica
-        disk_uuid, group, has_entries = (
+        disk_uuid, group, begin_pos = (
             replica.identity.disk_uuid,
             replica.group_identity,
-            replica.has_entries,
+            replica.begin_pos,
         )
         process = self.process
         assert process is not None, "both ends of a handshake run"
-        self.call_later(0, process, process.link_up, connection, peer, disk_uuid, group, has_entries)
+        self.call_later(0, process, process.link_up, connection, peer, disk_uuid, group, begin_pos)
 
     def link_down(self, connection: Connection, peer: PeerId) -> None:
         process = self.process

@@ -100,10 +100,10 @@ class EntryReader:
         except RangeCorruptError as error:
             self.stopped_by = str(error)
             verified = error.verified
-        if self.is_sound_body is not None and (bad := self._first_bad_body(verified)) is not None:
-            if not bad:
+        if is_java and (sound_count := self._count_sound_bodies(verified)) < verified.count:
+            if not sound_count:
                 return replace(verified, count=0)
-            return self._verify(entries[: verified.offsets[bad]], pos)
+            return self._verify(entries[: verified.offsets[sound_count]], pos)
         if verified.count:
             if is_java:
                 verified = fill_crcs(verified, chain_before)
@@ -111,16 +111,17 @@ class EntryReader:
             self.end_pos, self.chain = verified.next_pos, verified.chain
         return verified
 
-    def _first_bad_body(self, verified: VerifiedRange) -> int | None:
+    def _count_sound_bodies(self, verified: VerifiedRange) -> int:
+        """How many entries come before the first whose body is not whole."""
         assert self.is_sound_body is not None
         view = memoryview(verified.buffer)
-        ends = [*verified.offsets[1:], verified.size]
-        for number, (start, end) in enumerate(zip(verified.offsets, ends, strict=True)):
+        for number, start in enumerate(verified.offsets):
+            end = verified.offsets[number + 1] if number + 1 < verified.count else verified.size
             if not self.is_sound_body(view[start + ENTRY_HEADER_SIZE : end]):
-                index = verified.first_index + number
-                self.stopped_by = f"entry {index} at pos {verified.first_pos + start}: its body is not whole"
+                index, pos = verified.first_index + number, verified.first_pos + start
+                self.stopped_by = f"entry {index} at pos {pos}: its body is not whole"
                 return number
-        return None
+        return verified.count
 
 
 def header_at(data: DataFiles, pos: int) -> EntryHeader:

@@ -52,7 +52,7 @@ class Hello(msgspec.Struct, array_like=True, tag=100, frozen=True, kw_only=True)
     pairs: Annotated[tuple[tuple[_Id, _DiskUuid], ...], msgspec.Meta(max_length=64)] = ()
     membership_index: int = -1  # of the last membership entry; -1 is the membership of the conf
     data_file_size: int = 0  # bytes; a constant of the group, for positions must agree
-    has_entries: bool = False  # in the log
+    begin_pos: int = -1  # of the first entry in the log; -1: there never was one
 
 
 class _Proof(msgspec.Struct, array_like=True, tag=101):

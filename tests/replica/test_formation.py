@@ -14,8 +14,8 @@ PAIRS = tuple(DISKS.items())
 GROUP = GroupIdentity(group_uuid_of(PAIRS), PAIRS)
 
 
-def formation(self_id: str, *, has_entries: bool = False) -> Formation:
-    return Formation(self_id, MEMBERS, DISKS[self_id], has_entries=has_entries)
+def formation(self_id: str, *, begin_pos: int = -1) -> Formation:
+    return Formation(self_id, MEMBERS, DISKS[self_id], begin_pos=begin_pos)
 
 
 @pytest.mark.parametrize("self_id", MEMBERS)
@@ -23,11 +23,9 @@ def test_all_members_form_the_same_group_whatever_the_order_of_meeting(self_id: 
     for first, second in permutations(member for member in MEMBERS if member != self_id):
         member = formation(self_id)
         assert member.start() is None
-        assert member.peer_seen(first, DISKS[first], None, has_entries=False) is None
+        assert member.peer_seen(first, DISKS[first], None, begin_pos=-1) is None
         assert member.missing == [second]
-        assert member.peer_seen(second, DISKS[second], None, has_entries=False) == Formed(
-            GROUP, doubted=False
-        )
+        assert member.peer_seen(second, DISKS[second], None, begin_pos=-1) == Formed(GROUP, doubted=False)
 
 
 def test_a_group_uuid_is_the_sha_256_of_the_sorted_pairs_with_lengths() -> None:
@@ -36,71 +34,78 @@ def test_a_group_uuid_is_the_sha_256_of_the_sorted_pairs_with_lengths() -> None:
 
 
 def test_a_group_of_one_is_formed_at_once() -> None:
-    formed = Formation("n0", ["n0"], DISKS["n0"], has_entries=False).start()
+    formed = Formation("n0", ["n0"], DISKS["n0"], begin_pos=-1).start()
     assert formed is not None
     assert formed.group.pairs == (("n0", DISKS["n0"]),)
 
 
 def test_meeting_one_peer_twice_is_not_meeting_both() -> None:
     member = formation("n0")
-    assert member.peer_seen("n1", DISKS["n1"], None, has_entries=False) is None
-    assert member.peer_seen("n1", DISKS["n1"], None, has_entries=False) is None
+    assert member.peer_seen("n1", DISKS["n1"], None, begin_pos=-1) is None
+    assert member.peer_seen("n1", DISKS["n1"], None, begin_pos=-1) is None
 
 
 def test_a_late_member_adopts_the_group_it_is_in_without_doubt() -> None:
-    assert formation("n2").peer_seen("n0", DISKS["n0"], GROUP, has_entries=False) == Formed(
-        GROUP, doubted=False
-    )
+    assert formation("n2").peer_seen("n0", DISKS["n0"], GROUP, begin_pos=-1) == Formed(GROUP, doubted=False)
 
 
 def test_a_member_whose_disk_is_not_in_the_pairs_is_doubted() -> None:
-    wiped = Formation("n2", MEMBERS, b"a new disk of n2", has_entries=False)
-    assert wiped.peer_seen("n0", DISKS["n0"], GROUP, has_entries=False) == Formed(GROUP, doubted=True)
+    wiped = Formation("n2", MEMBERS, b"a new disk of n2", begin_pos=-1)
+    assert wiped.peer_seen("n0", DISKS["n0"], GROUP, begin_pos=-1) == Formed(GROUP, doubted=True)
 
 
 @pytest.mark.parametrize("own_has", [True, False])
 @pytest.mark.parametrize("others_have", [True, False])
 def test_a_member_with_an_empty_log_among_logs_is_doubted(own_has: bool, others_have: bool) -> None:
-    member = formation("n2", has_entries=own_has)
-    member.peer_seen("n0", DISKS["n0"], None, has_entries=False)
-    formed = member.peer_seen("n1", DISKS["n1"], None, has_entries=others_have)
+    member = formation("n2", begin_pos=0 if own_has else -1)
+    member.peer_seen("n0", DISKS["n0"], None, begin_pos=-1)
+    formed = member.peer_seen("n1", DISKS["n1"], None, begin_pos=0 if others_have else -1)
     assert formed == Formed(GROUP, doubted=others_have and not own_has)
-    late = formation("n2", has_entries=own_has)
-    formed = late.peer_seen("n1", DISKS["n1"], GROUP, has_entries=others_have)
+    late = formation("n2", begin_pos=0 if own_has else -1)
+    formed = late.peer_seen("n1", DISKS["n1"], GROUP, begin_pos=0 if others_have else -1)
     assert formed == Formed(GROUP, doubted=others_have and not own_has)
 
 
 def test_what_a_peer_that_went_away_had_is_not_held_against_an_empty_log() -> None:
     member = formation("n2")
-    member.peer_seen("n0", DISKS["n0"], None, has_entries=True)
+    member.peer_seen("n0", DISKS["n0"], None, begin_pos=0)
     member.peer_lost("n0")
-    member.peer_seen("n0", b"a new disk of n0", None, has_entries=False)
-    formed = member.peer_seen("n1", DISKS["n1"], None, has_entries=False)
+    member.peer_seen("n0", b"a new disk of n0", None, begin_pos=-1)
+    formed = member.peer_seen("n1", DISKS["n1"], None, begin_pos=-1)
     assert formed is not None
     assert not formed.doubted
 
 
+def test_logs_that_begin_apart_make_no_group_and_the_one_to_start_anew_is_named() -> None:
+    for own, other, member_id in ((4096, 0, "n2"), (0, 4096, "n0")):
+        member = Formation("n2", MEMBERS, DISKS["n2"], begin_pos=own)
+        with pytest.raises(
+            HandshakeRefusedError, match=f"Stop '{member_id}', remove its dledger-{member_id}"
+        ):
+            member.peer_seen("n0", DISKS["n0"], None, begin_pos=other)
+
+
 def test_two_wiped_members_do_not_form_a_second_group_while_the_third_is_away() -> None:
-    wiped = Formation("n1", MEMBERS, b"a new disk of n1", has_entries=False)
-    assert wiped.peer_seen("n2", b"a new disk of n2", None, has_entries=False) is None
-    assert wiped.peer_seen("n0", DISKS["n0"], GROUP, has_entries=False) == Formed(GROUP, doubted=True)
+    wiped = Formation("n1", MEMBERS, b"a new disk of n1", begin_pos=-1)
+    assert wiped.peer_seen("n2", b"a new disk of n2", None, begin_pos=-1) is None
+    assert wiped.peer_seen("n0", DISKS["n0"], GROUP, begin_pos=-1) == Formed(GROUP, doubted=True)
 
 
 def test_it_is_formed_once() -> None:
     member = formation("n0")
-    assert member.peer_seen("n1", DISKS["n1"], GROUP, has_entries=False) is not None
-    assert member.peer_seen("n2", DISKS["n2"], GROUP, has_entries=False) is None
+    assert member.peer_seen("n1", DISKS["n1"], GROUP, begin_pos=-1) is not None
+    assert member.peer_seen("n2", DISKS["n2"], GROUP, begin_pos=-1) is None
 
 
 def test_a_group_uuid_that_is_not_of_its_pairs_is_refused() -> None:
     with pytest.raises(HandshakeRefusedError, match="'n0'"):
-        formation("n1").peer_seen("n0", DISKS["n0"], GroupIdentity(b"x" * 32, PAIRS), has_entries=False)
+        formation("n1").peer_seen("n0", DISKS["n0"], GroupIdentity(b"x" * 32, PAIRS), begin_pos=-1)
 
 
 def test_a_peer_that_went_away_may_be_formed_by_now_and_must_be_met_again() -> None:
     member = formation("n0")
-    member.peer_seen("n1", DISKS["n1"], None, has_entries=False)
+    member.peer_seen("n1", DISKS["n1"], None, begin_pos=-1)
     member.peer_lost("n1")
-    assert member.peer_seen("n2", b"a new disk of n2", None, has_entries=False) is None
+    assert member.peer_seen("n2", b"a new disk of n2", None, begin_pos=-1) is None
     assert member.missing == ["n1"]
-    assert member.peer_seen("n1", DISKS["n1"], GROUP, has_entries=False) == Formed(GROUP, doubted=False)
+    assert member.peer_seen("n1", DISKS["n1"], GROUP, begin_pos=-1) == Formed(GROUP, doubted=False)

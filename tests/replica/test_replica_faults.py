@@ -266,7 +266,7 @@ def test_a_member_of_another_group_is_refused() -> None:
     group.elect()
     with pytest.raises(HandshakeRefusedError, match="another group"):
         group.members["n0"].replica.peer_seen(
-            "n1", b"d" * 16, GroupIdentity(b"g" * 32, ()), group.now_ms, has_entries=True
+            "n1", b"d" * 16, GroupIdentity(b"g" * 32, ()), group.now_ms, begin_pos=0
         )
 
 

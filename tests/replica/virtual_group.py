@@ -195,7 +195,7 @@ class VirtualGroup:
         identity = other.replica.identity
         group: GroupIdentity | None = other.replica.group_identity
         if member.replica.peer_seen(
-            other.id, identity.disk_uuid, group, self.now_ms, has_entries=other.replica.has_entries
+            other.id, identity.disk_uuid, group, self.now_ms, begin_pos=other.replica.begin_pos
         ):
             member.later(0, lambda: self.meet_all(member))
             return

@@ -273,7 +273,7 @@ class StoreGroup:
         replica = peer.replica
         group_identity = replica.group_identity
         member.replica.peer_seen(
-            peer.id, replica.identity.disk_uuid, group_identity, self.now_ms, has_entries=replica.has_entries
+            peer.id, replica.identity.disk_uuid, group_identity, self.now_ms, begin_pos=replica.begin_pos
         )
         member.replica.peer_connected(peer.id, self.now_ms)
 

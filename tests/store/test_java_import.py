@@ -13,6 +13,7 @@ from store_group import StoreGroup, StoreMember, message
 
 from disk.real_disk import RealDisk
 from dledger.entry import EntryKind, Index, Term, walk
+from dledger.errors import HandshakeRefusedError
 from dledger.log.config import LogConfig
 from dledger.log.log_store import LogStore
 from message.encoder import encode_record
@@ -298,3 +299,38 @@ def test_java_may_go_on_after_us_and_we_after_java(tmp_path: Path) -> None:
         assert not member.replica.member.doubted
     leader = restart(group)
     assert leader.store.query_offset("sg_cons", "StoreB", 0) == 317
+
+
+def test_a_member_that_was_behind_under_java_comes_to_level(tmp_path: Path) -> None:
+    directory = unpack(tmp_path)
+    ledger = directory / "n1/dledger-n1"
+    (ledger / "data/00000000000002097152").write_bytes(bytes(FILE_SIZE))
+    (ledger / "checkpoint").write_text("committedIndex=1500\nendIndex=1500\n")
+    group = group_on(directory)
+    group.start()
+    leader = group.lead()
+    assert leader.id != "n1"
+    group.settle()
+    check_queues(group.members["n1"])
+    files = data_files(directory)
+    assert files[0] == files[1] == files[2]
+
+
+def test_members_whose_logs_begin_apart_form_no_group_until_one_of_them_begins_anew(tmp_path: Path) -> None:
+    directory = unpack(tmp_path)
+    ledger = directory / "n1/dledger-n1"
+    (ledger / "data/00000000000000000000").unlink()
+    group = group_on(directory)
+    with pytest.raises(
+        HandshakeRefusedError, match=r"'n1' with 00000000000001048576: .* Stop 'n1', remove its dledger-n1"
+    ):
+        group.start()
+    shutil.rmtree(ledger)
+    group = group_on(directory)
+    group.start()
+    leader = group.lead()
+    group.settle()
+    assert leader.id != "n1"
+    check_queues(group.members["n1"])
+    files = data_files(directory)
+    assert files[0] == files[1] == files[2]

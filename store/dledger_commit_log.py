@@ -1,4 +1,4 @@
-"""The commit log of a member of a DLedger group: what is put becomes entries of the replicated log.
+"""The commit log of a broker: what is put becomes entries of the replicated log, which may be a plain CommitLog.
 
 Appending is one synchronous step that ends with the batch in the local log, or with nothing done. Positions, queue
 offsets and store timestamps are given here; replication, commit and the acknowledgement are the replica's.
@@ -12,7 +12,7 @@ from typing import Final
 
 from disk.disk import DiskError
 from dledger.core.output import AppendRefusal, AppendStatus, Batch, RefusalReason
-from dledger.entry import ENTRY_HEADER_SIZE, EntryKind, Index, Pos, Term
+from dledger.entry import EntryKind, Index, Pos, Term
 from dledger.log.errors import EntryTooLargeError
 from message.encoder import encode_record, record_size
 from message.names import SCHEDULE_TOPIC
@@ -24,19 +24,26 @@ from message.record_layout import (
     TOPIC_LENGTH_MAX_V1,
     TOPIC_LENGTH_MAX_V2,
 )
-from message.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG, TRANSACTION_PREPARED_TYPE
+from message.sys_flag import (
+    BORNHOST_V6_FLAG,
+    STOREHOSTADDRESS_V6_FLAG,
+    TRANSACTION_COMMIT_TYPE,
+    TRANSACTION_PREPARED_TYPE,
+)
 from store.dispatch_request import DispatchRequest, QueueKey
 from store.layout.consume_queue_unit import CQ_UNIT
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.replicated_log import ReplicatedLog
 from store.store_config import StoreConfig
-from store.system_message import SystemMessage, no_op_message, state_message
+from store.system_message import SystemMessage, kind_of_record, no_op_message, state_message
 
 log = logging.getLogger(__name__)
 
 OnPut = Callable[[PutStatus], None]
 MaxOffset = Callable[[QueueKey], int]
 
+# Of messages that get a second look; the bit for COMMIT is ROLLBACK's too.
+_UNUSUAL_FLAGS: Final = HOSTS_V6_MASK | TRANSACTION_COMMIT_TYPE
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
 _STORE_TIMESTAMP_AT: Final = 56
 _INT64 = struct.Struct(">q")
@@ -75,6 +82,7 @@ class DLedgerCommitLog:
         """`max_offset`: of a queue's ConsumeQueue."""
         self._config = config
         self._replica = replica
+        self._head_size = replica.log.head_size
         self._max_offset = max_offset
         self._topic_queue_table: dict[QueueKey, int] = {}
         self._pending: deque[PendingDispatch] = deque()
@@ -122,7 +130,7 @@ class DLedgerCommitLog:
                 body_length > body_max
                 or properties_length > PROPERTIES_LENGTH_MAX
                 or topic_length > TOPIC_LENGTH_MAX_V1
-                or message.sys_flag & HOSTS_V6_MASK
+                or message.sys_flag & _UNUSUAL_FLAGS
             ):
                 fault = _fault_of(message, body_max)
                 if fault is not None:
@@ -130,7 +138,7 @@ class DLedgerCommitLog:
                 sizes.append(_record_size(message))
             else:
                 sizes.append(RECORD_SIZE_MIN + body_length + topic_length + properties_length)
-        refusal = replica.check_append(sum(sizes) + ENTRY_HEADER_SIZE * len(sizes), len(sizes))
+        refusal = replica.check_append(sum(sizes) + self._head_size * len(sizes), len(sizes))
         if refusal is not None:
             return _put_refusal(refusal)
         try:
@@ -159,7 +167,7 @@ class DLedgerCommitLog:
             table[key] = request.queue_offset + len(request.units)
         # The tags code of a delayed message is its delivery time, which scan_records() knows to find.
         if requests and all(key[0] != _SCHEDULE_TOPIC for key in requests):
-            end_pos = positions[-1] + ENTRY_HEADER_SIZE + sizes[-1]
+            end_pos = positions[-1] + self._head_size + sizes[-1]
             self._pending.append(
                 PendingDispatch(batch.first_index, batch.last_index, end_pos, list(requests.values()))
             )
@@ -177,7 +185,7 @@ class DLedgerCommitLog:
         first_index = Index(replica.log.ledger_end_index + 2)
         record = self._state_message(announce(first_index))
         sizes = [record.size, *map(_record_size, messages)]
-        if replica.check_append(sum(sizes) + ENTRY_HEADER_SIZE * len(sizes), len(sizes)) is not None:
+        if replica.check_append(sum(sizes) + self._head_size * len(sizes), len(sizes)) is not None:
             return None
         positions = replica.reserve(sizes)
         store_timestamp = max(now_ms, self.last_store_timestamp)
@@ -194,7 +202,7 @@ class DLedgerCommitLog:
         for key, request in requests.items():
             self._topic_queue_table[key] = request.next_offset
         if requests:
-            end_pos = positions[-1] + ENTRY_HEADER_SIZE + sizes[-1]
+            end_pos = positions[-1] + self._head_size + sizes[-1]
             self._pending.append(
                 PendingDispatch(first_index, batch.last_index, end_pos, list(requests.values()))
             )
@@ -215,7 +223,7 @@ class DLedgerCommitLog:
         replica = self._replica
         entries = [self._state_message(record) for record in records]
         sizes = [entry.size for entry in entries]
-        refusal = replica.check_append(sum(sizes) + ENTRY_HEADER_SIZE * len(sizes), len(sizes))
+        refusal = replica.check_append(sum(sizes) + self._head_size * len(sizes), len(sizes))
         if refusal is not None:
             return _put_refusal(refusal)
         positions = replica.reserve(sizes)
@@ -230,7 +238,7 @@ class DLedgerCommitLog:
     def no_op(self, term: Term) -> SystemMessage:
         """The entry that a new leader begins its term with."""
         self.last_store_timestamp = max(self.last_store_timestamp, self._store_timestamp_of_last_entry())
-        return no_op_message(term, self._config.store_host, self.last_store_timestamp)
+        return no_op_message(term, self._head_size, self._config.store_host, self.last_store_timestamp)
 
     # Dispatching
 
@@ -254,10 +262,10 @@ class DLedgerCommitLog:
         bodies: list[bytes] = []
         results: list[tuple[int, int]] = []
         find, pack, encode = requests.get, CQ_UNIT.pack, encode_record
-        store_host = self._config.store_host
+        store_host, head_size = self._config.store_host, self._head_size
         for message, size, pos in zip(messages, sizes, positions, strict=True):
             topic, queue_id, sys_flag = message.topic, message.queue_id, message.sys_flag
-            phy_offset = pos + 48
+            phy_offset = pos + head_size
             if sys_flag & TRANSACTION_PREPARED_TYPE:
                 queue_offset = 0  # it gets no unit, so it takes no place in the queue
             else:
@@ -296,14 +304,14 @@ class DLedgerCommitLog:
         return self._max_offset(key) if offset is None else offset
 
     def _state_message(self, record: bytes) -> SystemMessage:
-        return state_message(record, self._config.store_host, self.last_store_timestamp)
+        return state_message(record, self._head_size, self._config.store_host, self.last_store_timestamp)
 
     def _store_timestamp_of_last_entry(self) -> int:
         ledger = self._replica.log
         index = ledger.ledger_end_index
         if index < ledger.ledger_begin_index:
             return 0
-        return store_timestamp_of(ledger.read(ledger.pos_at(index) + ENTRY_HEADER_SIZE, RECORD_SIZE_MIN))
+        return store_timestamp_of(ledger.read(ledger.pos_at(index) + self._head_size, RECORD_SIZE_MIN))
 
 
 def store_timestamp_of(head: bytes) -> int:
@@ -330,6 +338,8 @@ def _fault_of(message: PutMessage, body_max: int) -> str | None:
     if message.sys_flag & STOREHOSTADDRESS_V6_FLAG or len(message.born_host) != born_host_size:
         born = len(message.born_host)
         return f"sysFlag {message.sys_flag:#x} contradicts the hosts: {born} bytes of born host, an IPv4 store host"
+    if kind_of_record(message.sys_flag, message.topic) is not EntryKind.MESSAGE:
+        return f"the topic {message.topic.decode()} is for the broker's own records"
     return None
 
 

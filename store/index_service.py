@@ -11,7 +11,7 @@ from typing import Final
 
 from disk.disk import DiskError
 from disk.mapped_file import DescriptorCache
-from dledger.entry import ENTRY_HEADER_SIZE, EntryKind, Index
+from dledger.entry import EntryKind, Index
 from dledger.log.errors import LedgerError
 from dledger.log.jobs import DiskJob
 from dledger.log.recent_batches import RecentBatch
@@ -25,7 +25,7 @@ from store.key_index_flush import Pause
 from store.key_index_mark import MARK_FILE_NAME
 from store.key_index_query import KeyIndexQuery
 from store.replicated_log import Ledger
-from store.reput import KIND_LOW_BYTE_AT, Reput
+from store.reput import Reput
 from store.store_config import StoreConfig
 
 log = logging.getLogger(__name__)
@@ -221,10 +221,12 @@ class IndexService:
     def _index(self, batch: RecentBatch) -> None:
         buffer = batch.buffer
         messages = [
-            offset for offset in batch.offsets if buffer[offset + KIND_LOW_BYTE_AT] == EntryKind.MESSAGE
+            offset
+            for offset, kind in zip(batch.offsets, self._ledger.kinds_of(batch), strict=True)
+            if kind == EntryKind.MESSAGE
         ]
         try:
-            keys = scan_keys(scan_records(buffer, messages, shift=ENTRY_HEADER_SIZE))
+            keys = scan_keys(scan_records(buffer, messages, shift=self._ledger.head_size))
         except MessageDecodeError as error:
             raise StoreDamagedError(
                 f"entries from {batch.first_index} hold no sound message: {error}"

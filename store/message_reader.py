@@ -5,7 +5,6 @@ ConsumeQueues hold units of applied entries alone, and a physical offset counts 
 
 from collections.abc import Callable
 
-from dledger.entry import ENTRY_HEADER, ENTRY_HEADER_SIZE, ENTRY_MAGIC
 from message.record_layout import RECORD_SIZE_MIN
 from store.consume_queue import ConsumeQueue
 from store.consume_queue_store import ConsumeQueueStore
@@ -65,7 +64,7 @@ class MessageReader:
     @property
     def min_phy_offset(self) -> int:
         """Of the first record that is still there."""
-        return self._ledger.ledger_begin_pos + ENTRY_HEADER_SIZE
+        return self._ledger.ledger_begin_pos + self._ledger.head_size
 
     def earliest_store_timestamp(self) -> int:
         """ms, of the first record that is still there; -1 for none."""
@@ -77,20 +76,15 @@ class MessageReader:
 
     def look_message_by_offset(self, phy_offset: int) -> bytes | None:
         """The record at a physical offset, None where no committed message begins."""
-        ledger, pos = self._ledger, phy_offset - ENTRY_HEADER_SIZE
+        ledger, pos = self._ledger, phy_offset - self._ledger.head_size
         if pos < ledger.ledger_begin_pos:
             return None
         if phy_offset + RECORD_SIZE_MIN > self._reput.confirm_offset:
             return None
-        header = ledger.read(pos, ENTRY_HEADER_SIZE)
-        if len(header) < ENTRY_HEADER_SIZE:
+        size = ledger.body_size_at(pos)
+        if size is None or size < RECORD_SIZE_MIN or phy_offset + size > self._reput.confirm_offset:
             return None
-        magic, size, _, _, seen_pos, _, _, _, body_length = ENTRY_HEADER.unpack(header)
-        if magic != ENTRY_MAGIC or seen_pos != pos or size != ENTRY_HEADER_SIZE + body_length:
-            return None
-        if body_length < RECORD_SIZE_MIN or pos + size > self._reput.confirm_offset:
-            return None
-        return ledger.read(phy_offset, body_length)
+        return ledger.read(phy_offset, size)
 
     def offset_by_time(
         self, topic: bytes, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER

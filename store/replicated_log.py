@@ -1,4 +1,6 @@
-"""What the store asks of the replicated log under it: fulfilled by dledger's Replica and its LogStore."""
+"""What the store asks of the log under it: fulfilled by dledger's Replica with its LogStore, whose entries have heads,
+or with a PlainLog (plain_log.py), whose entries are records and nothing else.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -12,6 +14,11 @@ OnAppended = Callable[[AppendStatus], None]
 
 class Ledger(Protocol):
     """The log as it lies here, committed or not."""
+
+    @property
+    def head_size(self) -> int:
+        """Bytes of an entry in front of its body; 0 in a plain CommitLog."""
+        ...
 
     @property
     def ledger_begin_index(self) -> Index: ...
@@ -39,7 +46,11 @@ class Ledger(Protocol):
         ...
 
     def pos_at(self, index: Index) -> Pos:
-        """Of the entry's header. The index must lie within begin .. end."""
+        """Where the entry begins. The index must lie within begin .. end."""
+        ...
+
+    def body_size_at(self, pos: int) -> int | None:
+        """Of the entry at `pos`, None if by its looks none begins there."""
         ...
 
     def end_pos_at(self, index: Index) -> Pos:
@@ -48,6 +59,10 @@ class Ledger(Protocol):
 
     def read(self, pos: int, size: int) -> bytes:
         """Bytes within one data file."""
+        ...
+
+    def kinds_of(self, batch: RecentBatch) -> Sequence[int]:
+        """An EntryKind for each entry, unless a newer version wrote it."""
         ...
 
     def batches_from(self, index: Index, last_index: Index, size_max: int) -> Iterable[RecentBatch]:
@@ -62,7 +77,7 @@ class ReplicatedLog(Protocol):
     def log(self) -> Ledger: ...
 
     def check_append(self, size: int, count: int) -> AppendRefusal | None:
-        """Why `count` entries of `size` bytes together, headers included, would be refused now."""
+        """Why `count` entries of `size` bytes together, heads included, would be refused now."""
         ...
 
     def reserve(self, body_sizes: Sequence[int]) -> list[Pos]:

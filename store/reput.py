@@ -6,7 +6,7 @@ alone. Where it stands (`applied_index`, `confirm_offset`) is what readers may s
 
 from typing import Protocol
 
-from dledger.entry import ENTRY_HEADER, ENTRY_HEADER_SIZE, EntryKind, Index, Term
+from dledger.entry import EntryKind, Index, Term
 from dledger.log.errors import LedgerError
 from dledger.log.recent_batches import RecentBatch
 from message.decoder import decode_message
@@ -18,8 +18,6 @@ from store.dledger_commit_log import DLedgerCommitLog
 from store.errors import StoreDamagedError
 from store.replicated_log import Ledger
 from store.store_config import StoreConfig
-
-KIND_LOW_BYTE_AT = 35  # of the entry header's channel field
 
 
 class AppliedEntries(Protocol):
@@ -55,6 +53,7 @@ class Reput:
     ) -> None:
         self._config = config
         self._ledger = ledger
+        self._head_size = ledger.head_size
         self._commit_log = commit_log
         self._queues = queues
         self._applied = applied
@@ -106,28 +105,28 @@ class Reput:
         for batch in self._ledger.batches_from(
             Index(self.applied_index + 1), last_index, self._config.reput_step_size_max
         ):
-            offsets, buffer = batch.offsets, batch.buffer
-            self._look_for_java(batch)
-            kinds = [buffer[offset + KIND_LOW_BYTE_AT] for offset in offsets]
+            kinds = self._ledger.kinds_of(batch)
+            self._look_for_java(batch, kinds)
             start = 0
             if any(kinds):
                 for number, kind in enumerate(kinds):
                     if kind != EntryKind.MESSAGE:
                         self._dispatch_messages(batch, start, number, arrivals)
-                        self._dispatch_system_entry(batch, number)
+                        self._dispatch_system_entry(batch, number, kind)
                         start = number + 1
             self._dispatch_messages(batch, start, len(kinds), arrivals)
             if self.confirm_offset >= offset_max:
                 return
 
-    def _look_for_java(self, batch: RecentBatch) -> None:
+    def _look_for_java(self, batch: RecentBatch, kinds: Sequence[int]) -> None:
+        term_at = self._ledger.term_at
         if self._term is None:
-            self._term = self._ledger.term_at(self.applied_index)
-        if _term_at(batch.buffer, batch.offsets[-1]) == self._term:
+            self._term = term_at(self.applied_index)
+        if term_at(batch.last_index) == self._term:
             return
-        for index, offset in enumerate(batch.offsets, batch.first_index):
-            term = _term_at(batch.buffer, offset)
-            if term != self._term and batch.buffer[offset + KIND_LOW_BYTE_AT] == EntryKind.MESSAGE:
+        for index, kind in enumerate(kinds, batch.first_index):
+            term = term_at(Index(index))
+            if term != self._term and kind == EntryKind.MESSAGE:
                 self._applied.java_term_began(Index(index))
             self._term = term
 
@@ -139,7 +138,7 @@ class Reput:
         offsets = batch.offsets if end - start == len(batch.offsets) else batch.offsets[start:end]
         try:
             columns = scan_records(
-                batch.buffer, offsets, shift=ENTRY_HEADER_SIZE, delay_levels=self._config.delay_levels
+                batch.buffer, offsets, shift=self._head_size, delay_levels=self._config.delay_levels
             )
         except MessageDecodeError as error:
             raise StoreDamagedError(
@@ -150,18 +149,21 @@ class Reput:
         arrivals += requests
         self._advance(batch, end - 1, columns.store_timestamps[-1])
 
-    def _dispatch_system_entry(self, batch: RecentBatch, number: int) -> None:
-        offset = batch.offsets[number]
-        _, _, index, term, pos, kind, _, _, _ = ENTRY_HEADER.unpack_from(batch.buffer, offset)
+    def _dispatch_system_entry(self, batch: RecentBatch, number: int, kind: int) -> None:
+        offset, index = batch.offsets[number], Index(batch.first_index + number)
+        term = self._ledger.term_at(index)
+        assert term is not None, "committed entries are in the log"
         try:
-            message = decode_message(batch.buffer, offset + ENTRY_HEADER_SIZE)
+            message = decode_message(batch.buffer, offset + self._head_size)
         except MessageDecodeError as error:
             raise StoreDamagedError(
                 f"entry {index} of kind {kind} holds no sound message: {error}"
             ) from error
         self._advance(batch, number, message.store_timestamp)
         if kind == EntryKind.STATE:
-            self._applied.state_applied(message.body, term, index, pos, message.store_timestamp)
+            self._applied.state_applied(
+                message.body, term, index, batch.pos + offset, message.store_timestamp
+            )
         elif kind == EntryKind.NO_OP:
             self._applied.no_op_applied(term, index)
         elif kind != EntryKind.MEMBERSHIP:
@@ -172,8 +174,3 @@ class Reput:
         self.applied_index = Index(batch.first_index + number)
         self.confirm_offset = batch.pos + batch.end_offset_of(self.applied_index)
         self._commit_log.last_store_timestamp = max(self._commit_log.last_store_timestamp, store_timestamp)
-
-
-def _term_at(buffer: bytes, offset: int) -> Term:
-    """Of the entry whose header lies at `offset`."""
-    return Term(ENTRY_HEADER.unpack_from(buffer, offset)[3])

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from disk.disk import Disk
-from dledger.entry import ENTRY_HEADER_SIZE, Index
+from dledger.entry import Index
 from dledger.log.errors import LedgerError
 from message.names import is_system_topic
 from message.record_layout import RECORD_SIZE_MIN
@@ -123,7 +123,7 @@ class LogRetention:
         if last_index is None or last_index >= needed_from:
             return False
         if not self._by_force:
-            head = ledger.read(ledger.pos_at(last_index) + ENTRY_HEADER_SIZE, RECORD_SIZE_MIN)
+            head = ledger.read(ledger.pos_at(last_index) + ledger.head_size, RECORD_SIZE_MIN)
             if now_ms - store_timestamp_of(head) < self._config.file_reserved_time_ms:
                 return False
         waiting_pos = self._first_waiting_pos()
@@ -180,7 +180,8 @@ class Retention:
             self.log.tick(Index(last_index + 1), now_ms)
         except LedgerError as error:
             raise StoreDamagedError(f"retention cannot read the log: {error}") from error
-        self.queues.tick(self._replica.log.ledger_begin_pos)
+        ledger = self._replica.log
+        self.queues.tick(ledger.ledger_begin_pos, ledger.head_size)
 
 
 class QueueRetention:
@@ -214,8 +215,8 @@ class QueueRetention:
         if which not in self._asked:
             self._asked.append(which)
 
-    def tick(self, begin_pos: int) -> None:
-        """Raises DiskError."""
+        def tick(self, begin_pos: int, head_size: int) -> None:
+        """`head_size`: of an entry in front of its record. Raises DiskError."""
         for _ in range(min(_QUEUES_PER_TICK, len(self._to_clean))):
             queue, min_offset = self._to_clean.popleft()
             if queue in self._let_go:
@@ -224,7 +225,7 @@ class QueueRetention:
                     continue  # else there are messages again
             queue.delete_files_before(min_offset)
         if self._to_correct:
-            self._correct()
+            self._correct(self._begin_pos + head_size)
         elif self._awaited_number is not None:
             if self._checkpoints.written_number >= self._awaited_number:
                 self._awaited_number = None
@@ -235,10 +236,10 @@ class QueueRetention:
             self._asked_before, self._asked = self._asked, []
             self._to_correct.extend(self._queues)
 
-    def _correct(self) -> None:
+    def _correct(self, min_phy_offset: int) -> None:
         for _ in range(min(_QUEUES_PER_TICK, len(self._to_correct))):
             queue = self._to_correct.popleft()
-            queue.correct_min_offset(self._begin_pos + ENTRY_HEADER_SIZE)
+            queue.correct_min_offset(min_phy_offset)
             if queue.has_units and any(which(queue) for which in self._asked_before):
                 queue.let_go()
                 self._let_go.add(queue)

@@ -7,36 +7,43 @@ order too: V1 magic, IPv4 hosts, a valid bodyCRC, a storeTimestamp, PHYSICALOFFS
 
 from typing import Final
 
-from dledger.entry import ENTRY_HEADER_SIZE, Pos, Term
+from dledger.entry import EntryKind, Pos, Term
 from message.encoder import encode_record, record_size
 from message.sys_flag import TRANSACTION_ROLLBACK_TYPE
 
 NO_OP_TOPIC: Final = b"rmq_sys_pydledger_noop"
 STATE_TOPIC: Final = b"rmq_sys_pydledger_state"
+_KINDS: Final = {NO_OP_TOPIC: EntryKind.NO_OP, STATE_TOPIC: EntryKind.STATE}
+_NO_OP_BODY: Final = b"leader of term "
 
 
 class SystemMessage:
     """A system entry still without its place. Fulfils dledger.replica.SystemEntry."""
 
-    __slots__ = ("_body", "_host", "_store_timestamp_min", "_topic", "size")
+    __slots__ = ("_body", "_head_size", "_host", "_store_timestamp_min", "_topic", "size")
 
-    def __init__(self, topic: bytes, body: bytes, host: bytes, store_timestamp_min: int) -> None:
-        """`host` packed (8 bytes); `store_timestamp_min` (ms): of the record before, below which it must not fall."""
+    def __init__(
+        self, topic: bytes, body: bytes, head_size: int, host: bytes, store_timestamp_min: int
+    ) -> None:
+        """`head_size`: of the entry in front of its body. `host`: packed, 8 bytes. `store_timestamp_min` (ms): of the
+        record before, below which it must not fall.
+        """
         self._topic = topic
         self._body = body
+        self._head_size = head_size
         self._host = host
         self._store_timestamp_min = store_timestamp_min
         self.size = record_size(len(topic), 0, len(body))
 
     def encode(self, pos: Pos, now_ms: int) -> bytes:
-        """The record for an entry whose header lies at `pos`."""
+        """The record for an entry at `pos`."""
         store_timestamp = max(now_ms, self._store_timestamp_min)
         return encode_record(
             self._topic,
             0,
             0,
             0,
-            pos + ENTRY_HEADER_SIZE,
+            pos + self._head_size,
             TRANSACTION_ROLLBACK_TYPE,
             store_timestamp,
             self._host,
@@ -49,10 +56,23 @@ class SystemMessage:
         )
 
 
-def no_op_message(term: Term, host: bytes, store_timestamp_min: int) -> SystemMessage:
+def no_op_message(term: Term, head_size: int, host: bytes, store_timestamp_min: int) -> SystemMessage:
     # Not empty: RocketMQ knows no message without a body.
-    return SystemMessage(NO_OP_TOPIC, b"leader of term %d" % term, host, store_timestamp_min)
+    return SystemMessage(NO_OP_TOPIC, b"%s%d" % (_NO_OP_BODY, term), head_size, host, store_timestamp_min)
 
 
-def state_message(record: bytes, host: bytes, store_timestamp_min: int) -> SystemMessage:
-    return SystemMessage(STATE_TOPIC, record, host, store_timestamp_min)
+def no_op_term(body: bytes) -> Term | None:
+    """Of a no-op's record; None for a body that no no-op has."""
+    number = body.removeprefix(_NO_OP_BODY)
+    return Term(int(number)) if number != body and number.isdigit() else None
+
+
+def state_message(record: bytes, head_size: int, host: bytes, store_timestamp_min: int) -> SystemMessage:
+    return SystemMessage(STATE_TOPIC, record, head_size, host, store_timestamp_min)
+
+
+def kind_of_record(sys_flag: int, topic: bytes) -> EntryKind:
+    """What a record is where no entry header says so. No client's message is one of ours: put_messages refuses it."""
+    if sys_flag & TRANSACTION_ROLLBACK_TYPE == TRANSACTION_ROLLBACK_TYPE:
+        return _KINDS.get(topic, EntryKind.MESSAGE)
+    return EntryKind.MESSAGE

@@ -7,6 +7,7 @@ begins the next one. Behind the last entry everything is zero.
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate, chain
+from typing import ClassVar
 
 from disk.disk import DiskError
 from disk.mapped_file import DescriptorCache, MappedFile
@@ -18,6 +19,8 @@ from dledger.log.jobs import zero_range
 
 class DataFiles:
     """Invariant: bytes behind the end of the log are zero, except in `stray`, which the next write clears first."""
+
+    head_size: ClassVar[int] = ENTRY_HEADER_SIZE  # bytes of an entry in front of its body
 
     def __init__(
         self, descriptors: DescriptorCache, directory: str, file_size: int, allocate_step: int
@@ -33,23 +36,28 @@ class DataFiles:
     def file_end(self, pos: int) -> int:
         return pos - pos % self.file_size + self.file_size
 
+    def blank_header(self, space_left: int) -> bytes:
+        """What says that the rest of a file is empty."""
+        return BLANK_HEADER.pack(BLANK_MAGIC, space_left)
+
     def reserve(self, end_pos: int, body_sizes: Sequence[int]) -> list[Pos]:
         """Where entries with bodies of these sizes go if the log ends at `end_pos`. Raises EntryTooLargeError."""
         file_end = self.file_end(end_pos)
-        size = sum(body_sizes) + ENTRY_HEADER_SIZE * len(body_sizes)
+        head_size = self.head_size
+        size = sum(body_sizes) + head_size * len(body_sizes)
         if end_pos + size + BLANK_HEADER_SIZE <= file_end:
-            entry_sizes = [body_size + ENTRY_HEADER_SIZE for body_size in body_sizes]
+            entry_sizes = [body_size + head_size for body_size in body_sizes]
             del entry_sizes[-1:]
             return list(accumulate(chain((Pos(end_pos),), entry_sizes))) if body_sizes else []  # type: ignore[arg-type]
         positions: list[Pos] = []
         pos = end_pos
         for body_size in body_sizes:
-            entry_size = body_size + ENTRY_HEADER_SIZE
+            entry_size = body_size + head_size
             if pos + entry_size + BLANK_HEADER_SIZE > file_end:
                 if entry_size + BLANK_HEADER_SIZE > self.file_size:
                     raise EntryTooLargeError(
                         f"a body of {body_size} bytes does not fit into a data file of {self.file_size} bytes, "
-                        f"of which {ENTRY_HEADER_SIZE + BLANK_HEADER_SIZE} are header and blank"
+                        f"of which {head_size + BLANK_HEADER_SIZE} are header and blank"
                     )
                 pos = file_end
                 file_end += self.file_size
@@ -95,8 +103,7 @@ class DataFiles:
                     # `at` can be a file's first byte only in an empty log, which has no file end before it.
                     left = self.queue.find_mapped_file_by_offset(at)
                     assert left is not None
-                    blank_header = BLANK_HEADER.pack(BLANK_MAGIC, pos - at)
-                    left.file().pwrite(blank_header, at - left.file_from_offset)
+                    left.file().pwrite(self.blank_header(pos - at), at - left.file_from_offset)
                     if left not in written:
                         written.append(left)
                     at = pos

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 
 from dledger.core.messages import EntryRange
-from dledger.entry import ENTRY_HEADER_SIZE, Index, Pos, Term
+from dledger.entry import ENTRY_HEADER_SIZE, ENTRY_MAGIC, Index, Pos, Term, parse_header
 from dledger.log.data_files import DataFiles
 from dledger.log.index_files import IndexFiles
 from dledger.log.recent_batches import RecentBatch, RecentBatches
@@ -16,6 +16,7 @@ from dledger.log.term_runs import TermRuns
 
 _CHAIN_CRC = struct.Struct(">i")
 _CHAIN_CRC_OFFSET = 36
+_KIND_LOW_BYTE_AT = 35  # of the header's channel field
 
 # Units read at once where a range is looked up that is no longer in memory: 1 MiB of entries is rarely more.
 _UNITS_READ = 2048
@@ -47,6 +48,26 @@ class LogReader:
         self._data = data
         self._index = index
         self._term_runs = term_runs
+
+    @property
+    def head_size(self) -> int:
+        """Bytes of an entry in front of its body."""
+        return self._data.head_size
+
+    def kinds_of(self, batch: RecentBatch) -> list[int]:
+        """An EntryKind for each entry, unless a newer version wrote it."""
+        buffer = batch.buffer
+        return [buffer[offset + _KIND_LOW_BYTE_AT] for offset in batch.offsets]
+
+    def body_size_at(self, pos: int) -> int | None:
+        """Of the entry at `pos`, None if by its looks none begins there."""
+        raw = self.read(pos, ENTRY_HEADER_SIZE)
+        if len(raw) < ENTRY_HEADER_SIZE:
+            return None
+        header = parse_header(raw)
+        if header.magic != ENTRY_MAGIC or header.pos != pos:
+            return None
+        return header.body_length if header.size == ENTRY_HEADER_SIZE + header.body_length else None
 
     def term_at(self, index: Index) -> Term | None:
         """-1 before the first entry ever; None outside begin - 1 .. end."""

@@ -8,6 +8,7 @@ and settled when they have run.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar, Self
 
 from disk.disk import Disk, DiskError
 from disk.mapped_file import DescriptorCache, MappedFile
@@ -47,6 +48,9 @@ class LogStore(LogBegin):
     covered by an fdatasync that began after it was written and that no cut has overtaken.
     """
 
+    data_files: ClassVar[type[DataFiles]] = DataFiles
+    recovery: ClassVar[type[Recovery]] = Recovery
+
     def __init__(
         self,
         disk: Disk,
@@ -74,9 +78,7 @@ class LogStore(LogBegin):
         ] = []  # (queue, offset) of files made ahead, not in use yet
 
     @classmethod
-    def open(
-        cls, disk: Disk, config: LogConfig, is_sound_body: IsSoundBody = lambda body: True
-    ) -> "LogStore":
+    def open(cls, disk: Disk, config: LogConfig, is_sound_body: IsSoundBody = lambda body: True) -> Self:
         """Recovers what the directory holds; an empty or missing one becomes an empty ledger. Blocks. `is_sound_body`
         judges entries that Java wrote since we were here last; the quorum state has been loaded by then.
 
@@ -86,11 +88,11 @@ class LogStore(LogBegin):
         for directory in (config.data_directory, config.index_directory, config.own_directory):
             disk.make_directory(directory)
         descriptors = DescriptorCache(disk)
-        data = DataFiles(descriptors, config.data_directory, config.data_file_size, config.allocate_step)
+        data = cls.data_files(descriptors, config.data_directory, config.data_file_size, config.allocate_step)
         index = IndexFiles(descriptors, config.index_directory, config.index_file_size)
         mark_file = SyncedMarkFile(disk, config.own_directory)
         try:
-            recovered = Recovery(
+            recovered = cls.recovery(
                 disk, config, data, index, mark_file, find_java_run(disk, config.directory), is_sound_body
             ).run()
             data.allocated_to = recovered.mark.end_pos
@@ -136,15 +138,10 @@ class LogStore(LogBegin):
         expected = (self.ledger_end_pos, self._data.file_end(self.ledger_end_pos))
         assert positions[0] in expected, "positions are reserved anew after each append and cut"
         first_index = self.ledger_end_index + 1
-        chain = self.ledger_end_chain
-        if head_kind is None:
-            buffers, chain = seal_entries(bodies, positions, first_index, term, kind, chain)
-        else:
-            buffers, chain = seal_entries(bodies[:1], positions[:1], first_index, term, head_kind, chain)
-            others, chain = seal_entries(bodies[1:], positions[1:], first_index + 1, term, kind, chain)
-            buffers += others
+        buffers, chain = self._seal(bodies, positions, first_index, term, kind, head_kind)
+        parts = len(buffers) // len(bodies)  # of an entry
         last_index = first_index + len(bodies) - 1
-        next_pos = positions[-1] + ENTRY_HEADER_SIZE + len(bodies[-1])
+        next_pos = positions[-1] + self.head_size + len(bodies[-1])
         batches: list[RecentBatch] = []
         for start, end in self._data.parts_of(positions):
             pos = positions[start]
@@ -153,15 +150,32 @@ class LogStore(LogBegin):
                     Index(first_index + start),
                     Index(first_index + end - 1),
                     pos,
-                    b"".join(buffers[2 * start : 2 * end]),
+                    b"".join(buffers[parts * start : parts * end]),
                     [position - pos for position in positions[start:end]],
                 )
             )
-        sizes = [ENTRY_HEADER_SIZE + len(body) for body in bodies]
+        sizes = [self.head_size + len(body) for body in bodies]
         units = pack_index_units(first_index, positions, sizes, [term] * len(bodies))
         self._write(batches, units, next_pos)
         self._term_runs.add(first_index, term)
         return self._advance(batches, last_index, term, next_pos, chain)
+
+    def _seal(
+        self,
+        bodies: Sequence[bytes],
+        positions: Sequence[Pos],
+        first_index: int,
+        term: Term,
+        kind: EntryKind,
+        head_kind: EntryKind | None,
+    ) -> tuple[Sequence[bytes], int]:
+        """The bytes of the entries, equally many parts of each, and the chain behind them."""
+        chain = self.ledger_end_chain
+        if head_kind is None:
+            return seal_entries(bodies, positions, first_index, term, kind, chain)
+        head, chain = seal_entries(bodies[:1], positions[:1], first_index, term, head_kind, chain)
+        others, chain = seal_entries(bodies[1:], positions[1:], first_index + 1, term, kind, chain)
+        return head + others, chain
 
     def append_range(self, payload: VerifiedRange, skip: int) -> Batch:
         """Writes verified entries but the first `skip` as they are. They must follow the end of the log.

@@ -11,14 +11,14 @@ bytes that are 0 or right, and the next start does it again; afterwards nothing 
 """
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from disk.disk import Disk
 from disk.mapped_file import MappedFile
 from disk.mapped_file_queue import MappedFileQueueError
 from dledger.entry import (
-    BLANK_HEADER,
-    BLANK_MAGIC,
     ENTRY_HEADER_SIZE,
     ENTRY_MAGIC,
     GENESIS_CHAIN,
@@ -45,6 +45,20 @@ log = logging.getLogger(__name__)
 _CHUNK_SIZE = 1024 * 1024
 # Unsynced bytes lie close behind the last sound entry: at most what may be pending lies between.
 _TAIL_SCAN_SIZE = 64 * 1024 * 1024
+
+
+class Reader(Protocol):
+    """EntryReader, or that of another form of entries."""
+
+    index: Index
+    term: Term
+    end_pos: Pos
+    stopped_by: str | None
+    blanks: list[tuple[int, int]]
+
+    @property
+    def chain(self) -> int: ...
+    def ranges(self) -> Iterator[VerifiedRange]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +111,7 @@ class Recovery:
         begin_index = self._begin_index(mark)
         self._load_index(begin_index)
         if mark is not None and mark.index >= begin_index:
-            below = BelowMark(
-                self._data,
-                self._index,
-                mark,
-                directory=self._config.directory,
-            )
-            below.check()
-            self._touch(below.repaired)
+            self._check_below(mark)
         reader = self._reader(mark, begin_index)
         start_index = reader.index
         term_runs: list[tuple[Index, Term]] = []
@@ -114,7 +121,7 @@ class Recovery:
             self._rewrite(verified)
             _add_runs(term_runs, verified)
         if self._java_run is None:
-            self._refuse_java_tail(reader)
+            self._refuse_foreign_tail(mark, reader)
         else:
             self._check_java_end(self._java_run, reader)
         return self._finish(mark, begin_index, start_index, reader, term_runs)
@@ -250,11 +257,20 @@ class Recovery:
                 f"{header.pos}). Nothing was changed. {what_to_do(self._config.directory)}"
             )
         return Index(max(header.index, 0)) if is_entry else Index(0)
+    def _check_below(self, mark: SyncedMark) -> None:
+        below = BelowMark(
+            self._data,
+            self._index,
+            mark,
+            directory=self._config.directory,
+        )
+        below.check()
+        self._touch(below.repaired)
 
     def _first_entry(self) -> VerifiedRange:
         return entry_alone(self._data, self._data.queue.min_offset, None)
 
-    def _reader(self, mark: SyncedMark | None, begin_index: Index) -> EntryReader:
+    def _reader(self, mark: SyncedMark | None, begin_index: Index) -> Reader:
         is_sound_body = self._is_sound_body
         if mark is not None:
             return EntryReader(self._data, mark.index, mark.term, mark.end_pos, mark.chain_crc, is_sound_body)
@@ -278,7 +294,7 @@ class Recovery:
     def _touch(self, files: list[MappedFile]) -> None:
         self._touched += [mapped_file for mapped_file in files if mapped_file not in self._touched]
 
-    def _refuse_java_tail(self, reader: EntryReader) -> None:
+    def _refuse_foreign_tail(self, mark: SyncedMark | None, reader: Reader) -> None:
         """An entry that would go on here but for its CRC fields, both 0, is no torn write: it must not be cut."""
         header = header_at(self._data, reader.end_pos)
         if reader.blanks and sum(reader.blanks[-1]) > reader.end_pos:
@@ -314,13 +330,13 @@ class Recovery:
         mark: SyncedMark | None,
         begin_index: Index,
         start_index: Index,
-        reader: EntryReader,
+        reader: Reader,
         term_runs: list[tuple[Index, Term]],
     ) -> Recovered:
         """Makes the sound part durable, cuts the rest, moves the mark to the end."""
         for pos, size in reader.blanks:
             if pos + size <= reader.end_pos:
-                self._data.queue.write(pos, BLANK_HEADER.pack(BLANK_MAGIC, size))
+                self._data.queue.write(pos, self._data.blank_header(size))
                 left = self._data.queue.find_mapped_file_by_offset(pos)
                 assert left is not None
                 self._touch([left])
@@ -363,7 +379,7 @@ class Recovery:
         )  # fmt: skip
         return Recovered(begin_index, new_mark, term_runs)
 
-    def _junk_behind(self, reader: EntryReader) -> tuple[int, bool]:
+    def _junk_behind(self, reader: Reader) -> tuple[int, bool]:
         """(position behind the last byte that is not zero, whether it may be the rest of entries).
 
         A blank with nothing behind it is not: the crash came between a batch's two files. It is cut all the same,

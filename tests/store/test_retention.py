@@ -41,6 +41,10 @@ class Files:
         return 100 - self.used, 100
 
     @property
+    def head_size(self) -> int:
+        return ENTRY_HEADER_SIZE
+
+    @property
     def first_file_last_index(self) -> Index | None:
         return Index(10 * self.deleted + 9) if self.deleted + 1 < self.count else None
 

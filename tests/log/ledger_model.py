@@ -19,9 +19,11 @@ class PowerLossError(Exception):
 class LedgerModel:
     """Each method is a step of a history. Jobs run when a step says so, in any order, as threads would run them."""
 
+    data_directory = "store/dledger-n0/data"
+
     def __init__(self) -> None:
         self.disk = CrashDisk()
-        self.log = LogStore.open(self.disk, config())
+        self.log = self.open()
         self.entries: list[tuple[int, bytes]] = []  # (term, body)
         self.durable = 0  # entries that must survive anything
         self.now_ms = 0
@@ -35,6 +37,9 @@ class LedgerModel:
         self._move: MoveBeginJob | None = None
         self.begin = 0  # entries that may be gone at most
         self.kept_begin = 0  # entries that are gone for good
+
+    def open(self) -> LogStore:
+        return LogStore.open(self.disk, config())
 
     def append(self, sizes: list[int], new_term: bool) -> None:
         if self._cut is not None:
@@ -117,7 +122,7 @@ class LedgerModel:
             end()
         self.log.close(clean=clean)
         self._doubt_on_disk = self._doubt_on_disk and not clean
-        self.log = LogStore.open(self.disk, config())
+        self.log = self.open()
         assert not self.log.doubted or self._doubt_on_disk
         self.log.doubt_saved()
         assert self.log.ledger_end_index == len(self.entries) - 1, "the end of a process loses nothing"
@@ -131,7 +136,7 @@ class LedgerModel:
         self.end_move()
         self.disk.fail_write_back()
         self._sync = self._mark = self._prepare = None
-        self.log = LogStore.open(self.disk, config())
+        self.log = self.open()
         assert self.log.ledger_end_index == len(self.entries) - 1
         self.durable = len(self.entries)
         self.check()
@@ -145,10 +150,10 @@ class LedgerModel:
         while random.random() < 0.3:
             self._fail_after(random.randrange(12))
             with suppress(PowerLossError):
-                LogStore.open(self.disk, config())
+                self.open()
             self.disk = self.disk.crash(random)
         self._sync = self._mark = self._prepare = self._cut = self._move = None
-        self.log = LogStore.open(self.disk, config())
+        self.log = self.open()
         kept = self.log.ledger_end_index + 1
         assert kept >= self.durable
         if cut_length is None:
@@ -180,7 +185,9 @@ class LedgerModel:
         assert self.kept_begin <= begin <= self.begin
         self.kept_begin = self.begin = begin
         assert self._read() == self.entries[begin:]
-        first_file = min((path for path in self.disk.paths() if "/data/" in path), default="")
+        first_file = min(
+            (path for path in self.disk.paths() if path.startswith(self.data_directory)), default=""
+        )
         assert not first_file or int(first_file[-20:]) == self.log.ledger_begin_pos
         assert self.log.durable_index == self.durable - 1
 
@@ -193,7 +200,7 @@ class LedgerModel:
             for index, at in enumerate(batch.offsets, batch.first_index):
                 term = self.log.term_at(Index(index))
                 assert term is not None
-                seen.append((int(term), batch.buffer[at + 48 : batch.end_offset_of(index)]))
+                seen.append((int(term), batch.buffer[at + self.log.head_size : batch.end_offset_of(index)]))
         return seen
 
     def _fail_after(self, count: int) -> None:
@@ -208,10 +215,10 @@ class LedgerModel:
         self.disk.fail = fail
 
 
-def play(seed: int) -> LedgerModel:
+def play(seed: int, kind: type[LedgerModel] = LedgerModel) -> LedgerModel:
     """A history of up to 60 steps, ending with a power loss."""
     random = Random(seed)
-    model = LedgerModel()
+    model = kind()
     plain = (
         *(model.begin_sync, model.end_sync) * 2,
         *(model.begin_mark, model.end_mark, model.begin_prepare, model.end_prepare, model.sync),

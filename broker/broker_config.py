@@ -7,6 +7,7 @@ keys of our own begin with `pyDLedger`. Reading happens in load_broker_config() 
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import Enum
@@ -93,6 +94,7 @@ class MessageStoreConfig:
     """Files, flushing and what one pull may read."""
 
     store_path_root_dir: str
+    store_path_commit_log: str  # of a plain CommitLog
     mapped_file_size_commit_log: int = 1024 * 1024 * 1024
     mapped_file_size_consume_queue: int = 6_000_000
     max_hash_slot_num: int = HASH_SLOT_COUNT
@@ -156,7 +158,7 @@ class BrokerConfig:
     register_name_server_period_ms: int = 30_000
     channel_expired_timeout_ms: int = 120_000
     server_channel_max_idle_time_seconds: int = 120
-    dledger: DLedgerGroupConfig
+    dledger: DLedgerGroupConfig | None  # None: a plain CommitLog, with no other members
     store: MessageStoreConfig
 
     @property
@@ -225,6 +227,22 @@ def _refused(allowed: str, reason: str) -> Callable[[str], object]:
     return read
 
 
+def _role(text: str) -> str:
+    role = text.upper()
+    if role not in _ROLES:
+        raise ValueError(text)
+    return role
+
+
+def _commit_log_path(text: str) -> str:
+    if not text:
+        raise ValueError(text)
+    if "," in text:
+        raise ConfigError("a CommitLog in several directories is not supported: name one")
+    return text
+
+
+_ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
 _NOTHING = "_"  # settings that are checked and then have no field
 
 BROKER_SETTINGS: Mapping[str, Setting] = {
@@ -255,9 +273,9 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
         "server_channel_max_idle_time_seconds", 1, _INT_MAX, "seconds"
     ),
     "pyDLedgerHttpPort": whole_number("http_port", 1, 65535),
-    # Roles come from the election; a conf of the master-slave mode must not start as something else.
+    # Roles come from the election; a conf of a slave must not start as something else.
     "brokerId": Setting(_NOTHING, int, "a whole number"),
-    "brokerRole": one_of(_NOTHING, dict.fromkeys(("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))),
+    "brokerRole": Setting("broker_role", _role, "one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
     "enableDLegerCommitLog": boolean("enable_dleger_commit_log"),
     "enableControllerMode": Setting(
         _NOTHING, _refused("false", "the controller mode is not supported yet"), "false"
@@ -279,6 +297,7 @@ DLEDGER_SETTINGS: Mapping[str, Setting] = {
 
 STORE_SETTINGS: Mapping[str, Setting] = {
     "storePathRootDir": words("store_path_root_dir"),
+    "storePathCommitLog": Setting("store_path_commit_log", _commit_log_path, "a directory"),
     # RocketMQ 4 knew the two file sizes under the first spelling; both are in conf files to this day.
     "mapedFileSizeCommitLog": whole_number("mapped_file_size_commit_log", 1 << 16, 1 << 40, "bytes"),
     "mappedFileSizeCommitLog": whole_number("mapped_file_size_commit_log", 1 << 16, 1 << 40, "bytes"),
@@ -332,26 +351,16 @@ def load_broker_config(
 def read_broker_config(properties: list[Property], source: str) -> tuple[BrokerConfig, list[str]]:
     """As load_broker_config, of pairs that are already read; `source` is where a missing one should have been."""
     values, warnings = read_settings(properties, {**BROKER_SETTINGS, **DLEDGER_SETTINGS, **STORE_SETTINGS})
-    if not values.pop("enable_dleger_commit_log", False):
-        raise ConfigError(
-            f"{source}: enableDLegerCommitLog must be true: a broker without a DLedger group is not supported yet"
-        )
-    for field, key in (("group", "dLegerGroup"), ("self_id", "dLegerSelfId"), ("peers", "dLegerPeers")):
-        if field not in values:
-            raise ConfigError(f"{source}: {key} is missing; enableDLegerCommitLog=true needs it")
-    values.setdefault("peer_dial", {})
-    values.setdefault("store_path_root_dir", str(Path.home() / "store"))
-    peers = values["peers"]
-    self_id = values["self_id"]
-    assert isinstance(peers, dict)
-    # A group on one machine is told apart by its Raft addresses; elsewhere the member's own one is reachable.
-    own_host = split_address(peers[self_id])[0] if self_id in peers else "127.0.0.1"
-    values.setdefault("broker_ip1", own_host)
-    # RocketMQ falls back to the host's name, by which members on two hosts would be two brokers.
-    values.setdefault("broker_name", values["group"])
+    root = values.setdefault("store_path_root_dir", str(Path.home() / "store"))
+    values.setdefault("store_path_commit_log", f"{root}/commitlog")
+    is_group = values.pop("enable_dleger_commit_log", False)
+    if is_group:
+        _set_group_defaults(values, source)
+    else:
+        _set_plain_defaults(values, properties, source)
     try:
         config = BrokerConfig(
-            dledger=DLedgerGroupConfig(**_take(values, DLedgerGroupConfig)),
+            dledger=DLedgerGroupConfig(**_take(values, DLedgerGroupConfig)) if is_group else None,
             store=MessageStoreConfig(**_take(values, MessageStoreConfig)),
             **_take(values, BrokerConfig),
         )
@@ -368,14 +377,60 @@ def read_broker_config(properties: list[Property], source: str) -> tuple[BrokerC
     return config, warnings
 
 
+def _set_group_defaults(values: dict[str, Any], source: str) -> None:
+    for field, key in (("group", "dLegerGroup"), ("self_id", "dLegerSelfId"), ("peers", "dLegerPeers")):
+        if field not in values:
+            raise ConfigError(f"{source}: {key} is missing; enableDLegerCommitLog=true needs it")
+    values.setdefault("peer_dial", {})
+    peers = values["peers"]
+    self_id = values["self_id"]
+    assert isinstance(peers, dict)
+    # A group on one machine is told apart by its Raft addresses; elsewhere the member's own one is reachable.
+    own_host = split_address(peers[self_id])[0] if self_id in peers else "127.0.0.1"
+    values.setdefault("broker_ip1", own_host)
+    # RocketMQ falls back to the host's name, by which members on two hosts would be two brokers.
+    values.setdefault("broker_name", values["group"])
+
+
+def _set_plain_defaults(values: dict[str, Any], properties: list[Property], source: str) -> None:
+    given = [item.key for item in properties]
+    group_keys = [key for key in given if key in DLEDGER_SETTINGS]
+    if group_keys and "enableDLegerCommitLog" not in given:
+        # Taken for a plain broker, each member of a group would begin a log of its own.
+        raise ConfigError(
+            f"{source}: {group_keys[0]} is for a member of a DLedger group: say enableDLegerCommitLog=true, or false "
+            "for a plain broker"
+        )
+    if values.get("broker_role") == "SLAVE":
+        raise ConfigError(
+            f"{source}: brokerRole=SLAVE: a plain broker has no slaves here. For copies that take over, run a DLedger "
+            "group (enableDLegerCommitLog=true)"
+        )
+    values.setdefault("broker_ip1", _own_address())
+    values.setdefault("broker_name", socket.gethostname())
+    # RocketMQ's: nobody else holds what a power cut takes, but this is what its users have measured and chosen.
+    values.setdefault("flush_disk_type", FlushDiskType.ASYNC_FLUSH)
+
+
+def _own_address() -> str:
+    """By which other machines reach this one, 127.0.0.1 if there are none. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
 def _check_ports(config: BrokerConfig, source: str) -> None:
     """Bound one after the other, the later one would only be told that somebody has the port."""
     dledger = config.dledger
     keys = {config.listen_port: "listenPort"}
-    for key, port in (
-        (f"dLegerPeers of {dledger.self_id}", split_address(dledger.peers[dledger.self_id])[1]),
-        ("pyDLedgerHttpPort", config.http_port),
-    ):
+    others = [("pyDLedgerHttpPort", config.http_port)]
+    if dledger is not None:
+        raft_port = split_address(dledger.peers[dledger.self_id])[1]
+        others.insert(0, (f"dLegerPeers of {dledger.self_id}", raft_port))
+    for key, port in others:
         if port is None:
             continue
         if port in keys:

@@ -54,7 +54,8 @@ class Registration:
     @property
     def broker_id(self) -> int:
         """0 for the serving leader; for others the number in the self id, plus one."""
-        return MASTER_ID if self._store.serving else self._config.dledger.member_number + 1
+        group = self._config.dledger
+        return MASTER_ID if self._store.serving or group is None else group.member_number + 1
 
     def is_due(self, now_ms: int) -> bool:
         """Whether something changed or the period is over; says so once."""

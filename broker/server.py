@@ -18,17 +18,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from broker.broker_config import BrokerConfig, FlushDiskType, parse_hours
+from broker.broker_config import BrokerConfig, DLedgerGroupConfig, FlushDiskType, parse_hours
 from broker.broker_controller import BrokerController
 from broker.http_endpoint import HttpEndpoint
 from broker.store_lock import StoreLock
-from disk.disk import DiskError
+from disk.disk import Disk, DiskError
 from disk.real_disk import RealDisk
 from dledger.config import DLedgerConfig, FlushMode, parse_address
 from dledger.core.member_config import MemberConfig
 from dledger.errors import DLedgerError
 from dledger.job_thread import JobThread
 from dledger.log.jobs import DiskJob
+from dledger.log.log_store import LogStore
 from dledger.server import DLedgerServer, make_clock
 from message.message_id import pack_host
 from remoting.client import RemotingClient
@@ -36,9 +37,12 @@ from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.server import RemotingServer
+from store.abort_file import ABORT_FILE
 from store.errors import StoreError
 from store.layout.index_file import IndexFileShape
 from store.message_store import MessageStore
+from store.plain_log import PlainLog
+from store.plain_log_config import PlainLogConfig
 from store.store_config import StoreConfig, parse_delay_levels
 
 log = logging.getLogger(__name__)
@@ -50,6 +54,7 @@ STATUS_LOG_INTERVAL_MS = 10_000
 REGISTER_RETRY_S = 1.0
 UNREGISTER_TIMEOUT_S = 1.0
 _PAGE_SIZE = 4096
+_PLAIN_SELF_ID = "n0"
 
 
 class BrokerFailedError(Exception):
@@ -84,6 +89,8 @@ class Broker:
             on_failure=self._fail,
             random=self._rng,
             clock=self._clock,
+            open_log=functools.partial(open_log, config, self._store),
+            listens=config.dledger is not None,
         )
         self._store.start(self._dledger.replica, self._clock())
         self._controller = BrokerController(
@@ -107,7 +114,7 @@ class Broker:
 
     def __str__(self) -> str:
         store = self._store
-        return f"[{self.config.dledger.self_id}][{store.role.value}][term={store.term}]"
+        return f"[{_self_id(self.config)}][{store.role.value}][term={store.term}]"
 
     async def start(self) -> None:
         """Listens, joins the group, registers. Raises OSError when a port is taken."""
@@ -324,7 +331,7 @@ class _NameServer:
 
 def dledger_config(config: BrokerConfig) -> DLedgerConfig:
     """The settings of the replicated log. Raises DLedgerConfigError."""
-    dledger, store = config.dledger, config.store
+    dledger, store = config.dledger or _group_of_one(config), config.store
     is_sync = store.flush_disk_type is FlushDiskType.SYNC_FLUSH
     return DLedgerConfig(
         group=dledger.group,
@@ -345,6 +352,40 @@ def dledger_config(config: BrokerConfig) -> DLedgerConfig:
             election_timeout_ms_min=dledger.vote_timeout_ms_min,
             election_timeout_ms_max=dledger.vote_timeout_ms_max,
             pending_size_max=dledger.max_pending_bytes,
+        ),
+    )
+
+
+def _self_id(config: BrokerConfig) -> str:
+    return config.dledger.self_id if config.dledger is not None else _PLAIN_SELF_ID
+
+
+def _group_of_one(config: BrokerConfig) -> DLedgerGroupConfig:
+    """What a plain broker is to the replicated log: it elects itself, and is its own majority."""
+    return DLedgerGroupConfig(
+        group=config.broker_name,
+        self_id=_PLAIN_SELF_ID,
+        peers={_PLAIN_SELF_ID: f"127.0.0.1:{config.listen_port}"},  # nobody dials it
+        peer_dial={},
+        # There is no other vote to wait for.
+        heart_beat_interval_ms=50,
+        vote_timeout_ms_min=100,
+        vote_timeout_ms_max=100,
+    )
+
+
+def open_log(config: BrokerConfig, store: MessageStore, disk: Disk, dledger: DLedgerConfig) -> LogStore:
+    """Of the store. Raises LedgerError, DiskError. Blocks."""
+    if config.dledger is not None:
+        return LogStore.open(disk, dledger.log_config, store.is_sound_body)
+    return PlainLog.open(
+        disk,
+        PlainLogConfig(
+            directory=dledger.directory,
+            data_file_size=dledger.data_file_size,
+            index_file_size=dledger.index_file_size,
+            commit_log_directory=config.store.store_path_commit_log,
+            abort_file=f"{config.store.store_path_root_dir}/{ABORT_FILE}",
         ),
     )
 
@@ -389,7 +430,9 @@ def _memory_size() -> int:
 
 
 def _ledger_directory(config: BrokerConfig) -> str:
-    return f"{config.store.store_path_root_dir}/dledger-{config.dledger.self_id}"
+    """Of a plain CommitLog, what Java does not know: there is no dledger-<id> in such a store."""
+    root = config.store.store_path_root_dir
+    return f"{root}/pydledger" if config.dledger is None else f"{root}/dledger-{config.dledger.self_id}"
 
 
 async def run_broker(config: BrokerConfig) -> None:

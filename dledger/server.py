@@ -78,17 +78,24 @@ class DLedgerServer:
         on_failure: Callable[[str], None],
         random: Random | None = None,
         clock: Callable[[], int] | None = None,
+        open_log: Callable[[Disk, DLedgerConfig], LogStore] | None = None,
+        listens: bool = True,
     ) -> None:
         """Recovers the log, which blocks. Raises what LogStore.open() and QuorumState.load() raise.
 
-        `on_failure` is called once, when the member must not go on; close() is still to be called then.
+        `on_failure` is called once, when the member must not go on; close() is still to be called then. `open_log`: for
+        entries of another form than DLedger's. `listens`: not where nobody is to ask, as in a group of one for good.
         """
         self.config = config
         self.now_ms = clock or make_clock()
         self._random = random or Random()
         self._on_failure = on_failure
+        self._listens = listens
         quorum_state = QuorumState.load(disk, config.directory)
-        log_store = LogStore.open(disk, config.log_config, embedder.is_sound_body)
+        if open_log:
+            log_store = open_log(disk, config)
+        else:
+            log_store = LogStore.open(disk, config.log_config, embedder.is_sound_body)
         self.replica = Replica(
             config, log_store, quorum_state, embedder, self, self._random, self.now_ms(), boot_id=_boot_id()
         )
@@ -112,9 +119,10 @@ class DLedgerServer:
     async def start(self) -> None:
         """Listens, dials, ticks. Raises OSError when the port is taken."""
         loop = self._loop = asyncio.get_running_loop()
-        listen = self.config.listen
-        self._server = await loop.create_server(lambda: self._new_link(None), listen.host, listen.port)
-        log.info("%s listening at=%s", self.replica, listen)
+        if self._listens:
+            listen = self.config.listen
+            self._server = await loop.create_server(lambda: self._new_link(None), listen.host, listen.port)
+            log.info("%s listening at=%s", self.replica, listen)
         for peer in self.config.peers:
             if peer != self.config.self_id:
                 self._dial_now[peer] = asyncio.Event()
@@ -177,7 +185,8 @@ class DLedgerServer:
         return stood_still and is_settled and self.replica.idle
 
     def status(self) -> dict[str, Any]:
-        return self.replica.status() | {"raft": str(self.config.listen), "links": sorted(self._outgoing)}
+        listen = str(self.config.listen) if self._listens else None
+        return self.replica.status() | {"raft": listen, "links": sorted(self._outgoing)}
 
     # -- Runtime
     # -------------------------------------------------------------------------------------------------

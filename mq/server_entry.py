@@ -48,7 +48,9 @@ def namesrv(arguments: Sequence[str] | None = None) -> None:
 
 def broker(arguments: Sequence[str] | None = None) -> None:
     """Runs a broker until SIGTERM or SIGINT. Exit status as `namesrv`."""
-    parser = argparse.ArgumentParser(prog="mqbroker", description="A RocketMQ broker in DLedger mode.")
+    parser = argparse.ArgumentParser(
+        prog="mqbroker", description="A RocketMQ broker: plain, or a member of a DLedger group."
+    )
     _add_common_flags(parser)
     parser.add_argument("-n", "--namesrvAddr", metavar="ADDR", help="NameServers, host:port, several with ;")
     options = parser.parse_args(arguments)

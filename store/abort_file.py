@@ -1,7 +1,11 @@
 """RocketMQ's abort file: there while a broker runs, and after a stop that was not clean."""
 
+from typing import Final
+
 from disk.disk import Disk
 from store.store_config import StoreConfig
+
+ABORT_FILE: Final = "abort"
 
 
 def mark_running(disk: Disk, config: StoreConfig) -> bool:
@@ -26,4 +30,4 @@ def mark_stopped(disk: Disk, config: StoreConfig) -> None:
 
 
 def _path(config: StoreConfig) -> str:
-    return f"{config.store_path_root_dir}/abort"
+    return f"{config.store_path_root_dir}/{ABORT_FILE}"

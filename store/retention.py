@@ -215,7 +215,7 @@ class QueueRetention:
         if which not in self._asked:
             self._asked.append(which)
 
-        def tick(self, begin_pos: int, head_size: int) -> None:
+    def tick(self, begin_pos: int, head_size: int) -> None:
         """`head_size`: of an entry in front of its record. Raises DiskError."""
         for _ in range(min(_QUEUES_PER_TICK, len(self._to_clean))):
             queue, min_offset = self._to_clean.popleft()

@@ -10,12 +10,11 @@ from typing import Any
 
 from broker.broker_config import BrokerConfig, read_broker_config
 from broker.broker_controller import BrokerController
-from broker.server import dledger_config, store_config
+from broker.server import dledger_config, open_log, store_config
 from disk.real_disk import RealDisk
 from dledger.core.messages import Message, PeerId
 from dledger.core.output import Role
 from dledger.log.jobs import DiskJob
-from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
 from remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
@@ -25,11 +24,13 @@ from remoting.connection import RemotingConnection
 from store.message_store import MessageStore
 
 START_MS = 1_800_000_000_000
-CONF = """
+GROUP_CONF = """
 enableDLegerCommitLog=true
 dLegerGroup=RaftNode00
 dLegerPeers=n0-127.0.0.1:40911
 dLegerSelfId=n0
+"""
+CONF = """
 brokerClusterName=GoldenCluster
 brokerName=golden-a
 brokerIP1=127.0.0.1
@@ -69,10 +70,17 @@ class OneBroker:
     """Runtime of its store; that of its replica is beside it. Jobs and callbacks run when `settle` is called."""
 
     def __init__(
-        self, directory: Path, conf: str = "", *, elect: bool = True, now_ms: int = START_MS
+        self,
+        directory: Path,
+        conf: str = "",
+        *,
+        elect: bool = True,
+        now_ms: int = START_MS,
+        is_plain: bool = False,
     ) -> None:
+        """`is_plain`: without a DLedger group."""
         self.now_ms = now_ms
-        self.config = self._read(directory, conf)
+        self.config = self._read(directory, conf if is_plain else GROUP_CONF + conf)
         self.failure: str | None = None
         self._todo: deque[Callable[[], object]] = deque()
         disk = RealDisk()
@@ -81,7 +89,7 @@ class OneBroker:
         quorum_state = QuorumState.load(disk, config.directory)
         self.replica = Replica(
             config,
-            LogStore.open(disk, config.log_config, self.store.is_sound_body),
+            open_log(self.config, self.store, disk, config),
             quorum_state,
             self.store,
             _ReplicaRuntime(self),

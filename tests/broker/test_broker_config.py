@@ -1,5 +1,6 @@
 """A broker's conf file as a whole."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ def test_a_minimal_conf_has_rocketmqs_defaults() -> None:
     assert warnings == []
     assert config.broker_name == "RaftNode00"
     assert config.broker_addr == "127.0.0.1:10911"
+    assert config.dledger is not None
     assert config.dledger.member_number == 1
     assert config.dledger.peers["n2"] == "127.0.0.1:40913"
     assert config.store.mapped_file_size_commit_log == 1 << 30
@@ -76,7 +78,6 @@ def test_peers_can_be_dialled_elsewhere() -> None:
     ("line", "message"),
     [
         ("dLegerSelfId=n7", "dLegerSelfId=n7 is not in dLegerPeers"),
-        ("enableDLegerCommitLog=false", "enableDLegerCommitLog must be true"),
         ("storeType=defaultRocksDB", "RocksDB stores are not supported"),
         ("enableControllerMode=true", "controller mode is not supported"),
         ("flushDiskType=FAST", "must be one of SYNC_FLUSH, ASYNC_FLUSH"),
@@ -106,14 +107,56 @@ def test_a_missing_group_is_named() -> None:
         )
 
 
-def test_a_conf_file_that_was_not_given_is_asked_for(tmp_path: Path) -> None:
-    overrides = {"namesrvAddr": "127.0.0.1:9876"}
-    with pytest.raises(ConfigError, match=r"no conf file given \(-c FILE\)"):
-        load_broker_config(None, overrides)
-    empty = tmp_path / "empty.conf"
-    empty.touch()
-    with pytest.raises(ConfigError, match=r"empty\.conf: enableDLegerCommitLog must be true"):
-        load_broker_config(str(empty), overrides)
+def test_no_conf_file_at_all_is_a_plain_broker_with_rocketmqs_defaults() -> None:
+    config, warnings = load_broker_config(None, {"namesrvAddr": "127.0.0.1:9876"})
+    assert warnings == []
+    assert config.dledger is None
+    assert (config.broker_name, config.listen_port) == (socket.gethostname(), 10911)
+    assert config.store.store_path_root_dir == str(Path.home() / "store")
+    assert config.store.store_path_commit_log == str(Path.home() / "store" / "commitlog")
+    assert config.store.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+
+
+PLAIN = """
+brokerClusterName=DefaultCluster
+brokerName=broker-a
+brokerId=0
+deleteWhen=04
+fileReservedTime=48
+brokerRole=ASYNC_MASTER
+flushDiskType=SYNC_FLUSH
+storePathRootDir=/data/store
+storePathCommitLog=/data2/commitlog
+"""
+
+
+def test_a_conf_of_a_master_of_rocketmqs_starts_as_it_is() -> None:
+    config, warnings = read_broker_config(parse_properties(PLAIN, "b.conf"), "b.conf")
+    assert warnings == []
+    assert config.dledger is None
+    assert config.store.store_path_commit_log == "/data2/commitlog"
+    assert config.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    assert store_config(config).ledger_directory == "/data/store/pydledger"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("brokerRole=SLAVE", "a plain broker has no slaves here"),
+        ("brokerRole=MASTER", "ASYNC_MASTER, SYNC_MASTER, SLAVE"),
+        ("storePathCommitLog=/a,/b", "name one"),
+        ("dLegerGroup=G", "dLegerGroup is for a member of a DLedger group: say enableDLegerCommitLog=true"),
+    ],
+)
+def test_what_a_plain_broker_cannot_do_is_refused(line: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=r"b\.conf") as caught:
+        read_broker_config(parse_properties(PLAIN + line, "b.conf"), "b.conf")
+    assert message in str(caught.value)
+
+
+def test_keys_of_a_group_are_no_fault_where_the_group_is_switched_off() -> None:
+    text = PLAIN + "enableDLegerCommitLog=false\ndLegerGroup=G"
+    assert read_broker_config(parse_properties(text, "b.conf"), "b.conf")[0].dledger is None
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:

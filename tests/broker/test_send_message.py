@@ -321,7 +321,8 @@ def test_a_member_that_does_not_serve_answers_14_and_never_2(tmp_path: Path) -> 
     broker.close()
 
 
-def test_stepping_down_ends_sends_as_unknown_with_no_code_that_counts_as_stored(broker: OneBroker) -> None:
+def test_stepping_down_ends_sends_as_unknown_with_no_code_that_counts_as_stored(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path)
     create(broker, "T")
     command = broker.new_request(SEND, send_fields("T"), b"x")
     broker.receive([command])

@@ -41,6 +41,7 @@ from store.abort_file import ABORT_FILE
 from store.errors import StoreError
 from store.layout.index_file import IndexFileShape
 from store.message_store import MessageStore
+from store.plain_import import ImportedState, PlainImport
 from store.plain_log import PlainLog
 from store.plain_log_config import PlainLogConfig
 from store.store_config import StoreConfig, parse_delay_levels
@@ -82,6 +83,10 @@ class Broker:
         disk.make_directory(config.store.store_path_root_dir)
         self._lock = StoreLock(config.store.store_path_root_dir)
         self._store = MessageStore(store_config(config), disk, self, local_hour, short_pause)
+        plain_import = None
+        if config.dledger is None:
+            plain_import = PlainImport(disk, self._store.config)
+            plain_import.prepare()
         self._dledger = DLedgerServer(
             dledger_config(config),
             disk,
@@ -92,7 +97,9 @@ class Broker:
             open_log=functools.partial(open_log, config, self._store),
             listens=config.dledger is not None,
         )
-        self._store.start(self._dledger.replica, self._clock())
+        replica = self._dledger.replica
+        imported = plain_import.take_over(replica.log) if plain_import else ImportedState()
+        self._store.start(replica, self._clock(), imported)
         self._controller = BrokerController(
             config, self._store, self._clock, self._rng, disk_usage=self._disk_usage
         )

@@ -21,8 +21,8 @@ from store.layout.config_json import (
 from store.state.state_tables import StateTables
 from store.state.table_configs import DataVersion, SubscriptionGroupConfig, TopicConfig
 
-# A field of our own in each file. Java's reader skips what it does not know.
-_APPLIED_INDEX: Final = "pydledgerAppliedIndex"
+# A field of our own in each file. Java's reader skips what it does not know, and its writer leaves it out.
+APPLIED_INDEX: Final = "pydledgerAppliedIndex"
 
 Versions = tuple[DataVersion, DataVersion, DataVersion, DataVersion]
 
@@ -105,7 +105,7 @@ class ExportJob:
         content = {
             "dataVersion": data_version(version.counter, version.timestamp),
             **table,
-            _APPLIED_INDEX: self._applied_index,
+            APPLIED_INDEX: self._applied_index,
         }
         path = f"{self._directory}/{name}"
         replace_file(self._disk, path, render_config(content).encode(), backup=path + BACKUP)

@@ -27,6 +27,7 @@ from store.key_index import no_pause
 from store.key_index_flush import Pause
 from store.message_query import MessageQuery
 from store.message_reader import Matcher, MessageReader
+from store.plain_import import ImportedState
 from store.put_message import PutBatch, PutMessage, PutRefusal
 from store.replicated_log import ReplicatedLog
 from store.reput import Reput
@@ -47,6 +48,7 @@ log = logging.getLogger(__name__)
 OnArriving = Callable[[Sequence[DispatchRequest]], None]
 OnRoleChanged = Callable[[RoleChange], None]
 OnServing = Callable[[bool], None]
+_NOTHING_IMPORTED = ImportedState()
 
 
 class MessageStore:
@@ -92,6 +94,7 @@ class MessageStore:
         self._is_importing = False  # this member leads, and what Java left is on its way into the log
         self._is_clearing = False  # the log began anew; ConsumeQueue files of before are to go first
         # Made by start().
+        self._imported: ImportedState
         self._replica: ReplicatedLog
         self._commit_log: DLedgerCommitLog
         self._reput: Reput
@@ -105,16 +108,25 @@ class MessageStore:
 
     # -- start and end -----------------------------------------------------------------------------------------
 
-    def start(self, replica: ReplicatedLog, now_ms: int) -> None:
+    def start(self, replica: ReplicatedLog, now_ms: int, imported: ImportedState = _NOTHING_IMPORTED) -> None:
         """Recovers what is derived from the log; blocks. What comes behind the last checkpoint is dispatched again by
-        and by, as soon as the group says what is committed. Raises DiskError, StoreDamagedError.
+        and by, as soon as the group says what is committed. `imported`: what RocketMQ has left in a plain store.
+        Raises DiskError, StoreDamagedError.
         """
         self._now_ms = now_ms
         config = self.config
         self._replica = replica
         self._commit_log = DLedgerCommitLog(config, replica, self._queues.max_offset)
         before_begin_index = Index(replica.log.ledger_begin_index - 1)
-        self._state = StateMachine(is_whole=before_begin_index < 0, before_begin_index=before_begin_index)
+        self._imported = imported
+        # Once what was imported has gone, a full-state record in the log holds what was left of it.
+        reaches_back = before_begin_index <= imported.last_index
+        self._state = StateMachine(
+            is_whole=reaches_back,
+            before_begin_index=before_begin_index,
+            imported_tables=imported.tables if reaches_back else None,
+            imported_index=imported.last_index,
+        )
         self._proposals = StateProposals(self._commit_log, config.state_record_size_max)
         self._reput = Reput(config, replica.log, self._commit_log, self._queues, self)
         self._reader = MessageReader(config, replica.log, self._queues, self._reput)
@@ -448,6 +460,9 @@ class MessageStore:
     def no_op_applied(self, term: Term, index: Index) -> None:
         self._no_op_term = term
         self._state.term_began(index)
+        if index == self._imported.last_index + 1:
+            # All queues that have a message are there now; the others go on where they ended.
+            self._queues.set_empty_queues(self._imported.queues)
         log.info("no-op applied term=%d index=%d", term, index)
         if self.role is Role.LEADER and self.term == term:
             self._begin_term()

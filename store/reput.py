@@ -4,6 +4,7 @@ Nothing behind `committed_index` is looked at, so whatever is derived from the l
 alone. Where it stands (`applied_index`, `confirm_offset`) is what readers may see.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from dledger.entry import EntryKind, Index, Term

@@ -29,11 +29,22 @@ _NO_INDEX = Index(-1)
 class StateMachine:
     """Invariant: if `is_whole`, the tables are those of every member that has applied the same entries."""
 
-    def __init__(self, *, is_whole: bool, before_begin_index: Index = _NO_INDEX) -> None:
+    def __init__(
+        self,
+        *,
+        is_whole: bool,
+        before_begin_index: Index = _NO_INDEX,
+        imported_tables: list[Any] | None = None,
+        imported_index: Index = _NO_INDEX,
+    ) -> None:
         """`is_whole`: the log begins with its first entry, so what is applied from there is all there is. Else it
-        begins behind `before_begin_index`.
+        begins behind `before_begin_index`. `imported_tables` are the state at `imported_index`: state entries up to
+        there are of a life of the store that ended. Raises StateRecordError.
         """
         self.tables = StateTables()
+        if imported_tables:
+            self.tables.unpack(imported_tables)
+        self._imported_index = imported_index
         self.full_state_log = FullStateLog()
         self.is_whole = is_whole
         self.needs_import = False  # Java's entries were applied, and no state was written behind them
@@ -68,6 +79,8 @@ class StateMachine:
         """One state entry: its message's body and storeTimestamp (ms), its index and position. Returns queues to be
         known from now on, with their offsets. Raises StateRecordError.
         """
+        if index <= self._imported_index:
+            return []
         record = unpack_record(body)
         if isinstance(record, FullStatePart):
             full_state = self.full_state_log.add(record, pos)
@@ -85,6 +98,8 @@ class StateMachine:
 
     def term_began(self, no_op_index: Index) -> None:
         """Another term's leader does not complete what the one before has begun."""
+        if no_op_index <= self._imported_index:
+            return
         self.full_state_log.void()
         if self.is_whole:
             self.tables.delay_offset_table.term_began(no_op_index)

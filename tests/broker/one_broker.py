@@ -22,6 +22,7 @@ from remoting.command import RemotingCommand, SerializeType, request
 from remoting.configuration import parse_properties
 from remoting.connection import RemotingConnection
 from store.message_store import MessageStore
+from store.plain_import import ImportedState, PlainImport
 
 START_MS = 1_800_000_000_000
 GROUP_CONF = """
@@ -87,6 +88,9 @@ class OneBroker:
         config = dledger_config(self.config)
         self.store = MessageStore(store_config(self.config), disk, self)
         quorum_state = QuorumState.load(disk, config.directory)
+        plain_import = PlainImport(disk, self.store.config)
+        if is_plain:
+            plain_import.prepare()
         self.replica = Replica(
             config,
             open_log(self.config, self.store, disk, config),
@@ -96,7 +100,8 @@ class OneBroker:
             Random(1),
             self.now_ms,
         )
-        self.store.start(self.replica, self.now_ms)
+        imported = plain_import.take_over(self.replica.log) if is_plain else ImportedState()
+        self.store.start(self.replica, self.now_ms, imported)
         self.controller = BrokerController(self.config, self.store, lambda: self.now_ms, Random(2))
         self.channel = RecordingChannel()
         self._opaque = 0
@@ -194,9 +199,13 @@ class OneBroker:
             self.tick()
         raise AssertionError(f"code {code} was not answered")
 
-    def close(self) -> None:
-        self.replica.close(clean=False)
-        self.store.close(clean=False)
+    def close(self, *, clean: bool = False) -> None:
+        if clean:
+            self.replica.stop(self.now_ms)
+            self.run_until(lambda: self.replica.idle and not self.store.is_busy)
+            self.store.stop()
+        self.replica.close(clean=clean)
+        self.store.close(clean=clean)
 
 
 class _ReplicaRuntime:

@@ -257,6 +257,7 @@ class Recovery:
                 f"{header.pos}). Nothing was changed. {what_to_do(self._config.directory)}"
             )
         return Index(max(header.index, 0)) if is_entry else Index(0)
+
     def _check_below(self, mark: SyncedMark) -> None:
         below = BelowMark(
             self._data,
@@ -310,7 +311,7 @@ class Recovery:
                 "Put back the currterm that it left there; nothing was cut"
             )
 
-    def _check_java_end(self, java_run: JavaRun, reader: EntryReader) -> None:
+    def _check_java_end(self, java_run: JavaRun, reader: Reader) -> None:
         """What Java knows to be committed must be there. It would itself have cut the rest at its next start."""
         if reader.index < java_run.committed_index:
             raise LedgerDamagedError(

@@ -1,7 +1,9 @@
-"""An asyncio client of RocketMQ brokers, ours and Java's: a producer, a consumer that is handed messages, and one that
-polls for them."""
+"""An asyncio client of RocketMQ brokers, ours and Java's: a producer, a consumer that is handed messages, one that polls
+for them, and an admin for operators."""
 
 from message.decoder import MessageExt
+from mqclient.admin import Admin
+from mqclient.admin_calls import AdminError
 from mqclient.allocate import (
     AVG,
     AVG_BY_CIRCLE,
@@ -43,6 +45,8 @@ __all__ = [
     "AVG",
     "AVG_BY_CIRCLE",
     "CONSISTENT_HASH",
+    "Admin",
+    "AdminError",
     "AllocateStrategy",
     "BadAnswerError",
     "BrokerResponseError",

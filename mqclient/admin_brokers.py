@@ -1,0 +1,163 @@
+"""Brokers, as a tool looks at and changes them. Each answers for itself, followers too."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from mqclient.admin_calls import AdminCalls, AdminError
+from mqclient.admin_results import BrokerConsumeProgress, BrokerMember, DayCounts
+from remoting import admin_bodies, admin_headers
+from remoting.bodies import ClusterInfo, KVTable, loads_fastjson
+from remoting.codes import RequestCode
+from remoting.configuration import format_properties, parse_properties
+
+CONSUME_STATS_TIMEOUT_S = 50.0  # all groups of a broker
+
+
+class BrokerAdmin:
+    def __init__(self, calls: AdminCalls) -> None:
+        self._calls = calls
+
+    async def clusters(self) -> ClusterInfo:
+        """As the NameServer has them: brokers by name with their addresses, and the names in each cluster."""
+        return await self._calls.cluster_info()
+
+    async def members(self, cluster: str = "") -> list[BrokerMember]:
+        """Every broker with what it says of itself."""
+        places = await self._places(cluster)
+        infos = await asyncio.gather(*(self._info_of(address) for *_, address in places))
+        now_ms = time.time_ns() // 1_000_000
+        return [
+            BrokerMember(
+                cluster=name,
+                broker=broker,
+                id=broker_id,
+                address=address,
+                version=info.get("brokerVersionDesc"),
+                in_tps=_first_rate(info.get("putTps")),
+                out_tps=_first_rate(info.get("getTransferredTps")),
+                disk_used=_number(info.get("commitLogDiskRatio")),
+                hours=_hours_since(info.get("earliestMessageTimeStamp"), now_ms),
+                active=info.get("brokerActive") == "true",
+            )
+            for (name, broker, broker_id, address), info in zip(places, infos, strict=True)
+        ]
+
+    async def day_counts(self, cluster: str = "") -> list[DayCounts]:
+        """What each broker took in and gave out yesterday and today; 0 for one that does not answer."""
+        places = await self._places(cluster)
+        infos = await asyncio.gather(*(self._info_of(address) for *_, address in places))
+
+        def between(info: Mapping[str, str], kind: str, first: str, last: str) -> int:
+            return int(info.get(f"{kind}Total{last}", 0)) - int(info.get(f"{kind}Total{first}", 0))
+
+        return [
+            DayCounts(
+                name, broker, broker_id,
+                between(info, "msgPut", "YesterdayMorning", "TodayMorning"),
+                between(info, "msgGet", "YesterdayMorning", "TodayMorning"),
+                between(info, "msgPut", "TodayMorning", "TodayNow"),
+                between(info, "msgGet", "TodayMorning", "TodayNow"),
+            )
+            for (name, broker, broker_id, _), info in zip(places, infos, strict=True)
+        ]  # fmt: skip
+
+    async def runtime_info(self, address: str) -> dict[str, str]:
+        answer = await self._calls.call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return dict(sorted(KVTable.decode(answer.body).table.items()))
+
+    async def ha_status(self, address: str) -> dict[str, Any]:
+        answer = await self._calls.call(address, RequestCode.GET_BROKER_HA_STATUS)
+        status = loads_fastjson(bytes(answer.body))
+        if not isinstance(status, dict):
+            raise AdminError(f"{address}: an answer that cannot be read")
+        return status
+
+    async def config(self, address: str) -> dict[str, str]:
+        answer = await self._calls.call(address, RequestCode.GET_BROKER_CONFIG)
+        items = parse_properties(bytes(answer.body).decode(errors="replace"), address)
+        return {item.key: item.value for item in sorted(items, key=lambda item: item.key)}
+
+    async def update_config(self, address: str, values: Mapping[str, str]) -> None:
+        """All of them, or none when one cannot be changed."""
+        body = format_properties(values.items()).encode()
+        await self._calls.call(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+    async def consume_progress(
+        self, address: str, *, is_order: bool = False, timeout_s: float = CONSUME_STATS_TIMEOUT_S
+    ) -> list[BrokerConsumeProgress]:
+        """Each queue of each group; with `is_order` only of topics that are read in order."""
+        answer = await self._calls.call(
+            address,
+            RequestCode.GET_BROKER_CONSUME_STATS,
+            admin_headers.GetConsumeStatsInBrokerHeader(is_order=is_order),
+            timeout_s=timeout_s,
+        )
+        rows = [
+            BrokerConsumeProgress(
+                queue.topic, group, queue.broker_name, queue.queue_id,
+                offsets.broker_offset, offsets.consumer_offset,
+                diff=offsets.broker_offset - offsets.consumer_offset,
+                last_time_ms=offsets.last_timestamp or None,
+            )
+            for item in admin_bodies.ConsumeStatsList.decode(answer.body).consume_stats_list
+            for group, found in item.items()
+            for stats in found
+            for queue, offsets in stats.offset_table.items()
+        ]  # fmt: skip
+        return sorted(rows, key=lambda row: (row.topic, row.group, row.broker, row.queue))
+
+    async def delete_expired_commit_log(self, address: str) -> None:
+        """Has files go now that are past their time; returns before they are gone."""
+        await self._calls.call(address, RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+    async def clean_expired_consume_queue(self, address: str) -> None:
+        """Has files of queues go of whose messages none is left; returns before they are gone."""
+        await self._calls.call(address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+
+    async def clean_unused_topic(self, address: str) -> None:
+        """Has files of queues go whose topic was deleted; returns before they are gone."""
+        await self._calls.call(address, RequestCode.CLEAN_UNUSED_TOPIC)
+
+    async def addresses(self, cluster: str = "") -> list[str]:
+        return await self._calls.members(cluster)
+
+    async def leaders(self, cluster: str = "") -> list[str]:
+        """Who takes changes, group by group. Raises AdminError when a group has nobody now."""
+        return await self._calls.leaders(cluster)
+
+    async def _places(self, cluster: str) -> list[tuple[str, str, int, str]]:
+        groups = await self._calls.groups(cluster)
+        places = [
+            (group.cluster, group.broker_name, broker_id, address)
+            for group in groups
+            for broker_id, address in group.broker_addrs.items()
+        ]
+        return sorted(places)
+
+    async def _info_of(self, address: str) -> dict[str, str]:
+        """Nothing of one that does not answer: the others are to be seen all the same."""
+        try:
+            return await self.runtime_info(address)
+        except AdminError:
+            return {}
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None
+
+
+def _first_rate(text: str | None) -> float | None:
+    """Of the last sample; the last minute's and the last hour's follow it."""
+    return _number(text.split()[0]) if text and text.strip() else None
+
+
+def _hours_since(text: str | None, now_ms: int) -> float | None:
+    stored_ms = _number(text)
+    return round((now_ms - stored_ms) / 3_600_000, 2) if stored_ms and stored_ms > 0 else None

@@ -1,0 +1,209 @@
+"""How the requests of tools reach NameServers and brokers, and what their failures mean.
+
+Which address is asked: what any member knows is asked of the leader, or of another member while there is none; what
+changes something only of the leader. NameServers share nothing, so what changes them goes to each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mqclient.client_api import ClientApi
+from mqclient.client_instance import parse_namesrv
+from mqclient.errors import MQClientError
+from mqclient.topic_route import MASTER_ID
+from remoting.bodies import BrokerData, ClusterInfo, TopicRouteData
+from remoting.client import Connect, RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingConnectError, RemotingError, RemotingTooMuchRequestError
+from remoting.headers import CommandHeader, GetRouteInfoRequestHeader, to_ext_fields
+
+# Answers after which surely nothing was done: whether asking again may help, and what does.
+_REFUSALS: dict[int, tuple[bool, str]] = {
+    ResponseCode.SERVICE_NOT_AVAILABLE: (True, "ask the leader (id 0 of clusterList), or again in a moment"),
+    ResponseCode.SYSTEM_BUSY: (True, "ask again in a moment"),
+    ResponseCode.CONSUMER_NOT_ONLINE: (True, "start a consumer of the group first"),
+    ResponseCode.TOPIC_NOT_EXIST: (False, "topicList shows the topics there are"),
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: (False, "make it with updateSubGroup"),
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: (False, "this server does not serve that request"),
+    ResponseCode.INVALID_PARAMETER: (False, ""),
+    ResponseCode.MESSAGE_ILLEGAL: (False, ""),
+    ResponseCode.NO_PERMISSION: (False, ""),
+    ResponseCode.QUERY_NOT_FOUND: (False, ""),
+}
+
+
+class AdminError(MQClientError):
+    """A request of a tool that failed. `code` is the server's answer, -1 where none came.
+
+    Not `definite`: a change that was asked for may have been made all the same; look before asking again.
+    """
+
+    def __init__(self, text: str, *, definite: bool = True, retriable: bool = False, code: int = -1) -> None:
+        super().__init__(text)
+        self.definite = definite
+        self.retriable = retriable
+        self.code = code
+
+
+class AdminCalls:
+    """The one thing that all parts of an Admin share."""
+
+    def __init__(self, namesrv: str, *, timeout_s: float, connect: Connect | None) -> None:
+        """Raises ValueError for an address that is none."""
+        self.namesrv_addresses = parse_namesrv(namesrv)
+        self._remoting = RemotingClient(connect=connect)
+        self._api = ClientApi(self._remoting, timeout_s=timeout_s)
+
+    async def close(self) -> None:
+        await self._remoting.close()
+
+    async def call(
+        self,
+        address: str,
+        code: RequestCode,
+        header: CommandHeader | None = None,
+        body: bytes = b"",
+        *,
+        timeout_s: float | None = None,
+    ) -> RemotingCommand:
+        """The answer of success. Raises AdminError for every other end."""
+        return checked(address, await self.ask(address, code, header, body, timeout_s=timeout_s))
+
+    async def ask(
+        self,
+        address: str,
+        code: RequestCode,
+        header: CommandHeader | None = None,
+        body: bytes = b"",
+        *,
+        more_fields: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> RemotingCommand:
+        """Any answer. Raises AdminError where none came. `more_fields`: such as the header's class does not have."""
+        fields = {**(to_ext_fields(header) if header is not None else {}), **(more_fields or {})}
+        try:
+            return await self._api.ask(address, code, fields, body, timeout_s=timeout_s)
+        except (RemotingConnectError, RemotingTooMuchRequestError) as error:
+            raise AdminError(str(error), retriable=True) from error
+        except RemotingError as error:
+            raise AdminError(f"{error}: the outcome is unknown", definite=False, retriable=True) from error
+
+    # NameServers
+
+    async def ask_namesrv(self, code: RequestCode, header: CommandHeader | None = None) -> RemotingCommand:
+        """The first answer of success, from one NameServer after the other. Raises AdminError: the last one's refusal,
+        or that none of them is there.
+        """
+        refusal: AdminError | None = None
+        silent: list[str] = []
+        for address in self.namesrv_addresses:
+            try:
+                answer = await self.ask(address, code, header)
+            except AdminError as error:
+                silent.append(str(error))
+                continue
+            try:
+                return checked(address, answer)
+            except AdminError as error:
+                refusal = error
+        if refusal is not None:
+            raise refusal
+        raise AdminError(
+            f"no NameServer answered ({'; '.join(silent)}): start it, or name another with -n", retriable=True
+        )
+
+    async def tell_namesrvs(
+        self, code: RequestCode, header: CommandHeader | None = None, body: bytes = b""
+    ) -> dict[str, RemotingCommand]:
+        """Each NameServer's answer, by address. Raises AdminError for the first that failed, with those before it."""
+        answers: dict[str, RemotingCommand] = {}
+        for address in self.namesrv_addresses:
+            try:
+                answers[address] = await self.call(address, code, header, body)
+            except AdminError as error:
+                if not answers:
+                    raise
+                raise AdminError(
+                    f"{error}; done at {', '.join(answers)}", definite=False, retriable=error.retriable
+                ) from error
+        return answers
+
+    async def route(self, topic: str) -> TopicRouteData:
+        """Raises AdminError, TOPIC_NOT_EXIST when no NameServer knows the topic."""
+        try:
+            answer = await self.ask_namesrv(
+                RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic)
+            )
+        except AdminError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            raise AdminError(
+                f"no NameServer knows topic {topic}: {_REFUSALS[error.code][1]}", code=error.code
+            ) from error
+        route = TopicRouteData.decode(answer.body)
+        route.broker_datas.sort(key=lambda broker: broker.broker_name)
+        return route
+
+    async def cluster_info(self) -> ClusterInfo:
+        return ClusterInfo.decode((await self.ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+
+    # Brokers
+
+    async def groups(self, cluster: str = "") -> list[BrokerData]:
+        """The replica groups of one cluster, or of all, by name."""
+        info = await self.cluster_info()
+        if cluster and cluster not in info.cluster_addr_table:
+            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
+            raise AdminError(f"no cluster {cluster}: the NameServer knows {known}")
+        names = info.cluster_addr_table[cluster] if cluster else info.broker_addr_table
+        return [info.broker_addr_table[name] for name in sorted(names) if name in info.broker_addr_table]
+
+    async def leaders(self, cluster: str = "") -> list[str]:
+        """Who takes changes. Raises AdminError when a group has nobody now: half of them is no whole."""
+        leaders = [leader_of(group) for group in await self.groups(cluster)]
+        if not leaders:
+            raise AdminError("no broker is registered with the NameServer: start one", retriable=True)
+        return leaders
+
+    async def members(self, cluster: str = "") -> list[str]:
+        """Every broker's address, group by group, the leader first."""
+        groups = await self.groups(cluster)
+        return [address for group in groups for _, address in sorted(group.broker_addrs.items())]
+
+    async def group_named(self, broker_name: str) -> BrokerData:
+        for group in await self.groups():
+            if group.broker_name == broker_name:
+                return group
+        raise AdminError(f"no broker {broker_name} is registered: clusterList shows those that are")
+
+
+def leader_of(group: BrokerData) -> str:
+    address = group.broker_addrs.get(MASTER_ID)
+    if address is None:
+        raise AdminError(
+            f"broker {group.broker_name} has no leader now: try again in a moment", retriable=True
+        )
+    return address
+
+
+def reader_of(group: BrokerData) -> str:
+    """The leader, or the first member that there is."""
+    if not group.broker_addrs:
+        raise AdminError(f"broker {group.broker_name} has no member now", retriable=True)
+    return group.broker_addrs[min(group.broker_addrs)]
+
+
+def checked(address: str, answer: RemotingCommand) -> RemotingCommand:
+    """The answer if it is one of success. Raises AdminError."""
+    code = answer.code
+    if code == ResponseCode.SUCCESS:
+        return answer
+    # RocketMQ's brokers add stack traces and links to their remarks.
+    reason = ((answer.remark or "").strip().splitlines() or [f"code {code}"])[0]
+    if code not in _REFUSALS:
+        raise AdminError(f"{address}: {reason}", definite=False, code=code)
+    retriable, advice = _REFUSALS[code]
+    text = f"{address}: {reason}: {advice}" if advice else f"{address}: {reason}"
+    raise AdminError(text, retriable=retriable, code=code)

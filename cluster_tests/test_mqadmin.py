@@ -106,6 +106,10 @@ def test_operators_see_topics_groups_and_clients(
     succeed(mqadmin, "deleteSubGroup", "-b", leader, "-g", GROUP, "-r", "true")
     succeed(mqadmin, "deleteTopic", "-c", "DefaultCluster", "-t", TOPIC)
     assert TOPIC not in mqadmin.run("topicList").split()
+    succeed(mqadmin, "cleanExpiredCQ", "-b", leader)
+    succeed(mqadmin, "cleanUnusedTopic", "-c", "DefaultCluster")
+    queue_files = cluster.directory / cluster.leader() / "store" / "consumequeue" / TOPIC
+    wait_for(lambda: not list(queue_files.glob("*/*")), 60, "the deleted topic's files to go")
 
 
 def test_a_reset_rewinds_a_consumer_at_work(

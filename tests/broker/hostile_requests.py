@@ -140,6 +140,8 @@ def sound_requests(message_id: str = "00" * 16) -> dict[int, Sound]:
         RequestCode.LOCK_BATCH_MQ: Sound(body=as_json(LOCKS)),
         RequestCode.UNLOCK_BATCH_MQ: Sound(body=as_json(LOCKS)),
         RequestCode.GET_ALL_DELAY_OFFSET: Sound(),
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Sound(),
+        RequestCode.CLEAN_UNUSED_TOPIC: Sound(),
         RequestCode.CHECK_CLIENT_CONFIG: Sound(
             body=as_json(
                 {

@@ -54,9 +54,6 @@ class Compared(NamedTuple):
 
 # Codes that ours does not serve, and by whom it will be.
 NOT_SERVED: dict[int, str] = {
-    **dict.fromkeys(
-        (RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.CLEAN_UNUSED_TOPIC), "issue 5: clean-up orders"
-    ),
     RequestCode.GET_ALL_CONSUMER_OFFSET: "what a slave copies: our followers have the log",
     RequestCode.QUERY_CORRECTION_OFFSET: "correction of offsets, of static topics",
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "static topics",

@@ -215,7 +215,6 @@ ANSWERED_CODES = frozenset(
 )
 # Codes that nobody here serves or sends yet, by who brings them. Each recorded code is here or in the tables above.
 NOT_YET: dict[str, frozenset[int]] = {
-    "issue 5: clean-up orders": frozenset({306, 316}),
     "a later issue: static topics": frozenset({308, 513}),
     "nobody: tables that a slave copies": frozenset({43}),
     "a later issue: timer messages": frozenset({60, 61, 370}),
@@ -230,5 +229,5 @@ DLEDGER_NOT_YET = "a later issue: Java's DLedger peer protocol (our peers speak 
 
 # Sent by the recorder to be refused; such a frame has no values beyond its header.
 UNKNOWN_CODES = frozenset({-31073, 3442, 23352, 88888, 99999})
-EMPTY_CODES = frozenset({329})  # neither fields nor a body, in both directions
+EMPTY_CODES = frozenset({306, 316, 329})  # neither fields nor a body, in both directions
 TYPED_CODES = frozenset(code for code, _ in (*HEADERS, *BODIES)) | UNKNOWN_CODES | EMPTY_CODES

@@ -15,6 +15,8 @@ from typing import Any
 HOST = "127.0.0.1"
 NAMESRV = "namesrv"
 CLUSTER_NAME = "DefaultCluster"
+NODES_PER_GROUP_MAX = 9
+NODES_MAX = 27
 
 
 class ClusterOptionError(ValueError):
@@ -76,6 +78,16 @@ class ClusterLayout:
     def __post_init__(self) -> None:
         if self.nodes_per_group < 1 or self.groups < 1:
             raise ClusterOptionError("--nodes and --groups must be at least 1")
+        if self.nodes_per_group > NODES_PER_GROUP_MAX:
+            raise ClusterOptionError(
+                f"--nodes {self.nodes_per_group}: {NODES_PER_GROUP_MAX} brokers in a group at most, "
+                "each waits for a majority of them; --groups makes more groups"
+            )
+        if self.nodes_per_group * self.groups > NODES_MAX:
+            raise ClusterOptionError(
+                f"--nodes {self.nodes_per_group} times --groups {self.groups}: {NODES_MAX} brokers at most, "
+                "each is a process of this machine"
+            )
         highest = self.base_port + 16 + 10 * (self.nodes_per_group * self.groups - 1)
         if self.base_port < 1 or highest > 65535:
             raise ClusterOptionError(

@@ -155,6 +155,8 @@ def _as_text(value: object) -> str:
 
 
 def _wrong_use(program: str, error: object) -> NoReturn:
+    if isinstance(error, OSError):
+        error = f"{error.filename}: {error.strerror}: name a conf file that can be read with -c"
     print(f"{program}: {error}", file=sys.stderr)
     raise SystemExit(EXIT_WRONG_USE)
 

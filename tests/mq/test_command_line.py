@@ -161,6 +161,8 @@ def test_admin_tells_of_cluster_topics_and_queues(cluster: Cluster) -> None:
         (("admin", "topicList", "-n", "127.0.0.1:1"), "no NameServer answered"),
         (("cluster", "status", "--dir", "/nonexistent"), "no cluster in"),
         (("cluster", "up", "--dir", __file__), "is a file: name a directory"),
+        (("cluster", "up", "--dir", "/nonexistent", "--nodes", "99"), "9 brokers in a group at most"),
+        (("cluster", "up", "--dir", "/nonexistent", "--groups", "99"), "27 brokers at most"),
         (("validate", "/nonexistent", "--no-spark"), "is no directory"),
         (("quickstart", "/no/such/file"), "No such file"),
     ],
@@ -229,10 +231,15 @@ def test_servers_take_rocketmqs_flags(tmp_path: Path) -> None:
     assert "listenPort=19876\n" in server("namesrv", "-c", str(namesrv), "-p").stdout
 
     conf.write_text("listenPort=many\n")
-    wrong = server("broker", "-c", str(conf))
-    assert wrong.returncode == 2
-    assert f"{conf}:1" in wrong.stderr
-    assert len(wrong.stderr.splitlines()) == 1
+    for name, file, reason in (
+        ("broker", str(conf), f"{conf}:1"),
+        ("broker", "/no/such.conf", "No such file or directory: name a conf file that can be read with -c"),
+        ("namesrv", str(tmp_path), "Is a directory: name a conf file that can be read with -c"),
+    ):
+        wrong = server(name, "-c", file)
+        assert wrong.returncode == 2
+        assert reason in wrong.stderr
+        assert len(wrong.stderr.splitlines()) == 1
 
 
 @pytest.mark.slow

@@ -8,17 +8,15 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import orjson
-import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 from mqclient.errors import MQClientError
 from remoting.errors import RemotingError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 EXIT_FAILED = 1
 
@@ -32,6 +30,11 @@ def print_json(value: Any) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Numbers are set to the right; nothing is folded or cut when the output is no terminal."""
+    # Here, as it takes longer to load than a command that needs none of it may take.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     console = Console(width=None if sys.stdout.isatty() else 240)
     table = Table(title=title or None, title_justify="left", header_style="bold", title_style="bold")
     for position, name in enumerate(columns):
@@ -45,6 +48,9 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
 
 def progress() -> Progress:
     """A bar on stderr; silent when that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     console = Console(stderr=True)
     return Progress(
         SpinnerColumn(),
@@ -61,7 +67,7 @@ def progress() -> Progress:
 def fail(text: object, status: int = EXIT_FAILED) -> NoReturn:
     """Ends the command with one clear message on stderr."""
     print(f"mq: {text}", file=sys.stderr)
-    raise typer.Exit(status)
+    raise SystemExit(status)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from golden_store import DLEDGER_STORE, NODES, unpack_store
 from typer.testing import CliRunner, Result
 
 from mq import validate as command
-from mq.__main__ import make_app
+from mq.front_door import make_app
 
 END_INDEX = 2110
 

@@ -1,0 +1,1 @@
+"""`mq admin …`: RocketMQ's mqadmin without a JVM: its sub-commands, under its names and with its options."""

@@ -1,0 +1,170 @@
+"""Commands about brokers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import orjson
+
+from message.names import is_retry_or_dlq_topic, is_system_group
+from mq.admin.command import Done, Report, Result, command
+from mq.admin.options import Bool, BrokerOption, ClusterOption, Option
+from mq.admin.targets import at_each, leaders_of, members_of
+from mqclient import Admin
+
+
+@command
+async def cluster_list(
+    admin: Admin,
+    more_stats: Annotated[bool, Option("-m", "--moreStats", help="What came and went, by day.")] = False,
+    cluster: ClusterOption = "",
+) -> Result:
+    """Brokers by cluster and group; id 0 leads. HOURS: how far back the messages reach."""
+    if more_stats:
+        return await admin.brokers.day_counts(cluster)
+    return await admin.brokers.members(cluster)
+
+
+@command
+async def broker_status(admin: Admin, broker: BrokerOption = "", cluster: ClusterOption = "") -> Result:
+    """Runtime figures of one broker, a cluster's, or all."""
+    return {
+        address: await admin.brokers.runtime_info(address)
+        for address in await members_of(admin, broker, cluster)
+    }
+
+
+@command
+async def broker_consume_stats(
+    admin: Admin,
+    broker: Annotated[str, Option("-b", "--brokerAddr", metavar="ADDR")],
+    timeout_millis: Annotated[int, Option("-t", "--timeoutMillis", least=1)] = 50_000,
+    level: Annotated[int, Option("-l", "--level", help="Only where so many messages wait.")] = 0,
+    order: Annotated[Bool, Option("-o", "--order", help="Only topics that are read in order.")] = Bool.FALSE,
+) -> Result:
+    """How far each group has read each queue of a broker."""
+    rows = await admin.brokers.consume_progress(broker, is_order=bool(order), timeout_s=timeout_millis / 1000)
+    total = sum(row.diff for row in rows)
+    return Report([row for row in rows if row.diff >= level], f"\ndiff {total}")
+
+
+@command
+async def ha_status(admin: Admin, broker: BrokerOption = "", cluster: ClusterOption = "") -> Result:
+    """Who leads and how far its log reaches. More is in the broker's own /status."""
+    return {
+        address: await admin.brokers.ha_status(address)
+        for address in await members_of(admin, broker, cluster)
+    }
+
+
+@command
+async def get_broker_config(admin: Admin, broker: BrokerOption = "", cluster: ClusterOption = "") -> Result:
+    """Settings in effect of one broker, a cluster's, or all."""
+    return {
+        address: await admin.brokers.config(address) for address in await members_of(admin, broker, cluster)
+    }
+
+
+@command
+async def update_broker_config(
+    admin: Admin,
+    key: Annotated[str, Option("-k", "--key")],
+    value: Annotated[str, Option("-v", "--value")],
+    broker: BrokerOption = "",
+    cluster: ClusterOption = "",
+    all_brokers: Annotated[
+        Bool, Option("-a", "--updateAllBroker", help="With -c: followers, too.")
+    ] = Bool.FALSE,
+) -> Result:
+    """Change a setting until the broker stops. Only some can be changed so, and from its own machine alone."""
+    if not broker and not cluster:
+        raise ValueError("name one broker with -b, or the cluster with -c")
+    addresses = await (members_of if all_brokers else leaders_of)(admin, broker, cluster)
+    return await at_each(
+        addresses, lambda address: admin.brokers.update_config(address, {key: value}), f"{key}={value}"
+    )
+
+
+@command
+async def delete_expired_commit_log(
+    admin: Admin,
+    broker: BrokerOption = "",
+    cluster: Annotated[str, Option("-c", "--cluster", help="Every broker of this cluster.")] = "",
+) -> Result:
+    """Have each broker delete data files that are past their time now, and not at its hour."""
+    addresses = await members_of(admin, broker, cluster)
+    return await at_each(
+        addresses, admin.brokers.delete_expired_commit_log, "deletes data files that are past their time"
+    )
+
+
+@command
+async def clean_expired_cq(
+    admin: Admin,
+    broker: BrokerOption = "",
+    cluster: Annotated[str, Option("-c", "--cluster", help="Every broker of this cluster.")] = "",
+) -> Result:
+    """Have each broker delete the files of queues of whose messages none is left."""
+    addresses = await members_of(admin, broker, cluster)
+    return await at_each(
+        addresses, admin.brokers.clean_expired_consume_queue, "deletes the files of queues without messages"
+    )
+
+
+@command
+async def clean_unused_topic(
+    admin: Admin,
+    broker: BrokerOption = "",
+    cluster: Annotated[str, Option("-c", "--cluster", help="Every broker of this cluster.")] = "",
+) -> Result:
+    """Have each broker delete the queue files of topics that were deleted."""
+    addresses = await members_of(admin, broker, cluster)
+    return await at_each(
+        addresses, admin.brokers.clean_unused_topic, "deletes the queue files of topics that are no more"
+    )
+
+
+@command
+async def export_metadata(
+    admin: Admin,
+    broker: BrokerOption = "",
+    cluster: ClusterOption = "",
+    file_path: Annotated[Path, Option("-f", "--filePath", help="Directory that gets the file.")] = Path(
+        "/tmp/rocketmq/export"
+    ),
+    only_topics: Annotated[bool, Option("-t", "--topic", help="Topics alone.")] = False,
+    only_groups: Annotated[bool, Option("-g", "--subscriptionGroup", help="Groups alone.")] = False,
+    special: Annotated[
+        bool, Option("-s", "--specialTopic", help="With topics of retries and dead letters.")
+    ] = False,
+) -> Result:
+    """Write topics and groups, the system's left out, to a file that other tools read."""
+    topics: dict[str, dict[str, object]] = {}
+    groups: dict[str, dict[str, object]] = {}
+    for leader in await leaders_of(admin, broker, cluster):
+        of_system = await admin.topics.system_names(leader)
+        for topic in await admin.topics.configs(leader):
+            name = topic.topic_name
+            if name in of_system or (is_retry_or_dlq_topic(name) and not special):
+                continue
+            before = topics.get(name)
+            topics[name] = msgspec.to_builtins(topic)
+            if before is not None:  # queues of several groups of brokers add up
+                for field in ("readQueueNums", "writeQueueNums"):
+                    topics[name][field] += before[field]  # type: ignore[operator]
+        for group in await admin.groups.configs(leader):
+            if not is_system_group(group.group_name or ""):
+                groups[group.group_name or ""] = msgspec.to_builtins(group)
+    name = "topic" if only_topics else "subscriptionGroup" if only_groups else "metadata"
+    exported = {
+        **({} if only_groups else {"topicConfigTable": topics}),
+        **({} if only_topics else {"subscriptionGroupTable": groups}),
+        "exportTime": time.time_ns() // 1_000_000,
+    }
+    file_path.mkdir(parents=True, exist_ok=True)
+    file = file_path / f"{name}.json"
+    file.write_bytes(orjson.dumps(exported, option=orjson.OPT_INDENT_2))
+    return [Done(str(file), f"{len(topics)} topics, {len(groups)} groups")]

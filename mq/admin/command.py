@@ -1,0 +1,124 @@
+"""What all commands of `mq admin` have in common: where the NameServer is, how results are shown, how mistakes end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import inspect
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mq.admin.options import add_option
+from mq.admin.tables import pairs_text, table_text
+from mq.console import print_json, user_errors
+from mqclient import Admin
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was changed, and where."""
+
+    where: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Rows with a few words below them for people; for programs the `whole`, if it is more than the rows."""
+
+    rows: Sequence[object]
+    footer: str
+    whole: object = None
+
+
+# Rows; one thing's names and values; several things' by name; or what is to be shown as it is.
+Result = Sequence[object] | Mapping[str, object] | Report
+
+
+class Command:
+    """An async function whose first parameter is an Admin; the others are its options."""
+
+    def __init__(self, function: Callable[..., Awaitable[Result]]) -> None:
+        self.function = function
+
+    def add_to(self, commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str) -> None:
+        told = (self.function.__doc__ or "").strip().replace("%", "%%")
+        parser = commands.add_parser(name, help=told, description=told, allow_abbrev=False)
+        for parameter in self._parameters():
+            add_option(parser, parameter)
+        namesrv, default = parser.add_argument_group("NameServer and output"), os.environ.get("NAMESRV_ADDR")
+        namesrv.add_argument(
+            "-n",
+            "--namesrvAddr",
+            "--namesrv",
+            metavar="ADDR",
+            default=default,
+            required=not default,
+            help="host:port, several with ;",
+        )
+        namesrv.add_argument("--json", action="store_true", help="JSON and nothing else")
+        parser.set_defaults(command=self)
+
+    def run(self, options: argparse.Namespace) -> None:
+        values = {parameter.name: getattr(options, parameter.name) for parameter in self._parameters()}
+
+        async def work() -> Result:
+            async with Admin(options.namesrvAddr) as admin:
+                return await self.function(admin, **values)
+
+        with user_errors():
+            result = asyncio.run(work())
+        show(result, as_json=options.json)
+
+    def _parameters(self) -> list[inspect.Parameter]:
+        return list(inspect.signature(self.function, eval_str=True).parameters.values())[1:]
+
+
+def command(function: Callable[..., Awaitable[Result]]) -> Command:
+    return Command(function)
+
+
+def show(result: Result, *, as_json: bool) -> None:
+    report = result if isinstance(result, Report) else None
+    shown = result.rows if isinstance(result, Report) else result
+    if as_json:
+        print_json(_plain(shown if report is None or report.whole is None else report.whole))
+        return
+    if not shown and report is None:
+        print("nothing to show", file=sys.stderr)
+    if isinstance(shown, Mapping):
+        text = _pairs(shown)
+    elif any(isinstance(row, Done) for row in shown):
+        text = "".join(f"{row.where}: {row.what}\n" for row in shown if isinstance(row, Done))
+    else:
+        text = table_text([_fields(row) for row in shown])
+    sys.stdout.write(text if report is None else f"{text}{report.footer}\n")
+    sys.stdout.flush()
+
+
+def _pairs(result: Mapping[str, object]) -> str:
+    """Sections where a value is a thing of its own."""
+    if not result or not all(isinstance(value, Mapping) for value in result.values()):
+        return pairs_text(result)
+    sections = (f"{name}\n{pairs_text(_fields(part), '  ')}" for name, part in result.items())
+    return "\n".join(sections)
+
+
+def _fields(row: object) -> Mapping[str, object]:
+    if isinstance(row, Mapping):
+        return row
+    assert dataclasses.is_dataclass(row), "a row is a dataclass or a map"
+    return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+
+
+def _plain(value: object) -> object:
+    if dataclasses.is_dataclass(value):
+        return {name: _plain(member) for name, member in _fields(value).items()}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,24 @@
+"""Times as mqadmin takes them."""
+
+from __future__ import annotations
+
+import datetime
+import time
+
+HINT = "now, ms since 1970, 2026-01-31#12:00:00:000 or 2026-01-31T12:00"
+
+
+def timestamp_ms(text: str) -> int:
+    """Local time where the text says no other zone. Raises ValueError."""
+    if text == "now":
+        return time.time_ns() // 1_000_000
+    if text.isdigit():
+        return int(text)
+    try:
+        if "#" in text:
+            moment = datetime.datetime.strptime(text, "%Y-%m-%d#%H:%M:%S:%f").astimezone()
+        else:
+            moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no time: write {HINT}") from None
+    return int(moment.timestamp() * 1000)

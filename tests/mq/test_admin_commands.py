@@ -1,0 +1,376 @@
+"""Each command of `mq admin` against a broker and a NameServer in this process: what a user types, and sees."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from admin_cluster import BROKER, FOLLOWER, NAMESRV, AdminCluster
+from one_broker import RecordingChannel, heart_beat
+
+from mq.admin.__main__ import COMMANDS, main
+from mqclient import Admin, AdminError
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import response
+from remoting.topic_bodies import TopicConfig
+
+TOPIC = ("-t", "T")
+# Every command, and what is at least in what it shows of a cluster with three messages in T, which g has not read.
+SHOWN: dict[tuple[str, ...], str] = {
+    ("topicList",): "T",
+    ("topicList", "-c"): "GoldenCluster  T  g",
+    ("topicRoute", *TOPIC): "golden-a GoldenCluster 127.0.0.1:17911 2 2 6",
+    ("topicStatus", *TOPIC): "golden-a 1 0 1",
+    ("topicClusterList", *TOPIC): "GoldenCluster",
+    ("allocateMQ", *TOPIC, "-i", "a,b"): "b golden-a 1",
+    ("statsAll",): "T g 3",
+    ("statsAll", "-t", "T", "-a"): "T g 3",
+    ("updateTopic", "-t", "New", "-r", "1", "-w", "1"): "topic New: 1 read queues, 1 write queues, perm 6",
+    ("updateTopic", "-t", "New", "-b", BROKER, "-o", "true"): "order of topic New: golden-a:8",
+    ("updateTopicPerm", *TOPIC, "-p", "4"): f"{BROKER}: topic T: perm 4",
+    ("updateOrderConf", *TOPIC, "-m", "put", "-v", "golden-a:2"): "order of topic T: golden-a:2",
+    ("updateOrderConf", *TOPIC, "-m", "get"): "T",
+    ("updateOrderConf", *TOPIC, "-m", "delete"): "order of topic T deleted",
+    ("deleteTopic", *TOPIC, "-c", "GoldenCluster"): f"{BROKER}: topic T deleted",
+    ("consumerProgress",): "g 1 513 PUSH CLUSTERING 0.00 3",
+    ("consumerProgress", "-g", "g"): "diff 3, in flight 0",
+    ("consumerProgress", "-g", "g", "-t", "T"): "T golden-a 0 2 0 2 0",
+    ("consumerConnection", "-g", "g"): "c1 127.0.0.1:50001 PYTHON 513",
+    ("producerConnection", "-g", "p", *TOPIC): "c1 127.0.0.1:50001 PYTHON 513",
+    ("producer", "-b", BROKER): "p c1",
+    ("getConsumerConfig", "-g", "g"): "retryMaxTimes 16",
+    ("updateSubGroup", "-g", "new", "-r", "3"): f"{BROKER}: group new",
+    ("deleteSubGroup", "-g", "g", "-b", BROKER, "-r", "true"): f"{BROKER}: group g deleted, with its offsets",
+    ("deleteSubGroup", "-g", "g", "-c", "GoldenCluster"): "and its topics of retries and dead letters",
+    ("resetOffsetByTime", "-g", "g", *TOPIC, "-s", "now"): "T golden-a 0 0",
+    ("resetOffsetByTime", "-g", "g", *TOPIC, "-s", "0", "-b", BROKER, "-q", "0", "-o", "1"): "T golden-a 0 1",
+    ("resetOffsetByTime", "-g", "g", *TOPIC, "-s", "0", "-b", BROKER, "-q", "1"): "T golden-a 1 0",
+    ("skipAccumulatedMessage", "-g", "g", *TOPIC): "T golden-a 0 2",
+    ("cloneGroupOffset", "-s", "g", "-d", "h", *TOPIC): "T golden-a 0 0",
+    ("clusterList",): f"GoldenCluster golden-a 0 {BROKER} V5_5_0",
+    ("clusterList", "-m"): "GoldenCluster golden-a 0 0 0 3",
+    ("brokerStatus", "-b", BROKER): "brokerActive true",
+    ("brokerConsumeStats", "-b", BROKER): "T g golden-a 0 2 0 2",
+    ("brokerConsumeStats", "-b", BROKER, "-l", "9"): "diff 3",
+    ("haStatus",): "master yes",
+    ("getBrokerConfig", "-c", "GoldenCluster"): "brokerName golden-a",
+    ("updateBrokerConfig", "-b", BROKER, "-k", "slaveReadEnable", "-v", "true"): "slaveReadEnable=true",
+    ("deleteExpiredCommitLog",): f"{BROKER}: deletes data files",
+    ("cleanExpiredCQ", "-b", BROKER): f"{BROKER}: deletes the files",
+    ("cleanUnusedTopic", "-c", "GoldenCluster"): f"{BROKER}: deletes the queue files",
+    ("queryMsgByKey", *TOPIC, "-k", "k1"): "A k1",
+    ("queryMsgByOffset", *TOPIC, "-b", "golden-a", "-i", "0", "-o", "1"): "body two",
+    ("queryCq", *TOPIC, "-q", "0", "-i", "0"): "offsets 0 to below 2",
+    ("printMsg", *TOPIC, "-s", "A"): "golden-a 0 0",
+    ("printMsgByQueue", *TOPIC, "-a", "golden-a", "-i", "0"): "messages 2",
+    ("printMsgByQueue", *TOPIC, "-a", "golden-a", "-i", "0", "-f", "true"): "A 1",
+    ("printMsgByQueue", *TOPIC, "-a", "golden-a", "-i", "0", "-p", "true", "-f", "true"): "A: 1, B: 1",
+    ("consumeMessage", *TOPIC, "-b", "golden-a", "-i", "0", "-o", "1"): "two",
+    ("sendMessage", *TOPIC, "-p", "hello", "-b", "golden-a", "-i", "0"): "golden-a 0 2 SEND_OK",
+    ("sendMsgStatus", "-b", "golden-a", "-c", "2"): "2 of 2 acknowledged",
+    ("checkMsgSendRT", *TOPIC, "-a", "2"): "2 of 2 acknowledged",
+    ("clusterRT", "-a", "2"): "golden-a",
+    ("getNamesrvConfig",): "listenPort 9876",
+    ("updateKvConfig", "-s", "N", "-k", "a", "-v", "b"): f"{NAMESRV}: N: a=b",
+    ("deleteKvConfig", "-s", "N", "-k", "a"): f"{NAMESRV}: N: a deleted",
+    ("wipeWritePerm", "-b", "golden-a"): f"{NAMESRV} golden-a",
+    ("addWritePerm", "-b", "golden-a"): f"{NAMESRV} golden-a",
+}
+# A mistake, and what to do about it; nothing goes to stdout then.
+REFUSED: dict[tuple[str, ...], str] = {
+    ("topicStatus", "-t", "Nope"): "no NameServer knows topic Nope: topicList shows the topics there are",
+    ("statsAll", "-t", "Nope"): "no NameServer knows topic Nope",
+    ("consumerProgress", "-g", "nope"): "no broker knows group nope: consumerProgress without -g shows",
+    ("consumerConnection", "-g", "h"): "not online: start a consumer of the group first",
+    ("consumerStatus", "-g", "g", "-i", "nope"): "no client nope in group g: consumerConnection shows",
+    ("clusterList", "-c", "Nope"): "no cluster Nope: the NameServer knows GoldenCluster",
+    ("updateTopic", "-t", "N", "-b", "127.0.0.1:1"): "127.0.0.1:1: Connection refused",
+    ("updateTopic", "-t", "bad name"): "contains illegal characters",
+    ("updateTopicPerm", "-t", "T", "-p", "6", "-b", FOLLOWER): f"{FOLLOWER}: Connection refused",
+    ("updateOrderConf", *TOPIC, "-m", "put"): "-m: get, delete, or put with -v",
+    ("updateTopicList", "-f", "/nonexistent"): "/nonexistent: No such file",
+    ("updateSubGroupList", "-f", "/dev/null"): "/dev/null",
+    ("deleteTopic", "-t", "Nope", "-c", "GoldenCluster"): "no NameServer knows topic Nope",
+    ("deleteSubGroup", "-g", "g"): "name one broker with -b, or the cluster with -c",
+    ("deleteSubGroup", "-g", "nope", "-c", "GoldenCluster"): "no broker knows group nope",
+    ("resetOffsetByTime", "-g", "g", *TOPIC, "-s", "soon"): "'soon' is no time: write now, ms since 1970",
+    ("resetOffsetByTime", "-g", "g", *TOPIC, "-s", "0", "-q", "1"): "-b with its leader's address and -q",
+    ("resetOffsetByTime", "-g", "nope", *TOPIC, "-s", "0"): "make it with updateSubGroup",
+    (
+        "updateBrokerConfig",
+        "-b",
+        BROKER,
+        "-k",
+        "listenPort",
+        "-v",
+        "1",
+    ): "set it in the conf file and restart",
+    ("updateBrokerConfig", "-k", "a", "-v", "1"): "name one broker with -b, or the cluster with -c",
+    ("updateNamesrvConfig", "-k", "listenPort", "-v", "1"): "set it in the conf file and restart",
+    ("queryMsgById", *TOPIC, "-i", "nope"): "is no offset message id: try queryMsgByUniqueKey",
+    ("queryMsgByUniqueKey", *TOPIC, "-i", "C0"): "no message C0 in topic T",
+    ("queryMsgByKey", *TOPIC, "-k", "nope"): "no message of topic T with key nope",
+    ("queryMsgByOffset", *TOPIC, "-b", "golden-a", "-i", "0", "-o", "7"): "it has those from 0 to below 2",
+    ("queryCq", *TOPIC, "-q", "7", "-i", "0"): "is not exist",
+    ("consumeMessage", *TOPIC, "-i", "0"): "a queue is named by its broker with -b",
+    ("sendMessage", *TOPIC, "-p", "x", "-i", "0"): "a queue is named by its broker with -b",
+    ("wipeWritePerm", "-b", "nope"): "no broker nope is registered: clusterList shows those that are",
+}
+# Those that need a client that answers, or files: tested by themselves below.
+BY_THEMSELVES = {"consumerStatus", "exportMetadata", "updateTopicList", "updateSubGroupList", "queryMsgById"}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AdminCluster]:
+    """With a topic of two queues and three messages, and a consumer and a producer that are connected."""
+    made = AdminCluster(tmp_path / "store")
+    monkeypatch.setattr(asyncio.BaseEventLoop, "create_connection", lambda _, *given: made.connect(*given))
+    made.broker.tick()  # what comes from now on is counted
+    run("updateTopic", "-t", "T", "-r", "2", "-w", "2")
+    for queue, tags, body in (("0", "A", "one"), ("0", "B", "two"), ("1", "A", "three")):
+        run(
+            "sendMessage", "-t", "T", "-p", body, "-k", f"k{queue}", "-c", tags, "-b", "golden-a", "-i", queue
+        )
+    made.broker.ask(RequestCode.HEART_BEAT, body=heart_beat("c1"))
+    for queue_id in ("0", "1"):
+        fields = {"consumerGroup": "g", "topic": "T", "queueId": queue_id, "commitOffset": "0"}
+        made.broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    made.broker.run_for(11_000)  # to the next sample
+    made.register()
+    yield made
+    made.close()
+
+
+def run(*arguments: str) -> None:
+    main([*arguments, "-n", NAMESRV])
+
+
+def in_one_line(text: str) -> str:
+    return re.sub(r"[ \n]+", " ", text)
+
+
+def test_every_command_is_tested() -> None:
+    assert {arguments[0] for arguments in SHOWN} | BY_THEMSELVES | {"updateNamesrvConfig"} | {
+        "queryMsgByUniqueKey"
+    } == COMMANDS.keys()
+
+
+@pytest.mark.parametrize("arguments", SHOWN, ids=" ".join)
+def test_a_command_shows_what_is_there_or_what_it_did(
+    cluster: AdminCluster, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    run(*arguments)
+    shown = capsys.readouterr()
+    assert in_one_line(SHOWN[arguments]) in in_one_line(shown.out)
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize("arguments", SHOWN, ids=" ".join)
+def test_json_is_all_that_a_program_gets(
+    cluster: AdminCluster, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    run(*arguments, "--json")
+    assert isinstance(json.loads(capsys.readouterr().out), list | dict)
+
+
+@pytest.mark.parametrize("arguments", REFUSED, ids=" ".join)
+def test_a_mistake_is_one_line_that_says_what_to_do(
+    cluster: AdminCluster, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        run(*arguments)
+    assert ended.value.code == 1
+    shown = capsys.readouterr()
+    assert REFUSED[arguments] in shown.err
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert shown.err.count("127.0.0.1") <= 1, "an address is named once"
+
+
+def test_tables_are_aligned_and_can_be_cut_and_pasted(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    run("topicRoute", "-t", "T")
+    assert capsys.readouterr().out == (
+        "BROKER    CLUSTER        LEADER           READ QUEUES  WRITE QUEUES  PERM\n"
+        "golden-a  GoldenCluster  127.0.0.1:17911            2             2     6\n"
+    )
+    run("queryCq", "-t", "T", "-q", "1", "-i", "0")
+    assert capsys.readouterr().out == (
+        "OFFSET  PHY OFFSET  SIZE  TAGS CODE\n     0         955   225         65\n"
+        "\nthe queue has offsets 0 to below 1\n"
+    )
+    run("updateTopic", "-t", "T", "-r", "4", "-w", "4")
+    assert capsys.readouterr().out == "127.0.0.1:17911: topic T: 4 read queues, 4 write queues, perm 6\n"
+
+
+def test_a_change_that_ends_half_way_says_where_it_was_made(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.register_follower()
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        run("deleteExpiredCommitLog")
+    assert capsys.readouterr().err == f"mq: {FOLLOWER}: Connection refused (done already at {BROKER})\n"
+
+
+def test_a_member_that_does_not_answer_is_listed_all_the_same(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.register_follower()
+    capsys.readouterr()
+    run("clusterList", "--json")
+    leader, follower = json.loads(capsys.readouterr().out)
+    assert (leader["id"], leader["active"], follower["id"], follower["active"]) == (0, True, 2, False)
+    assert (follower["address"], follower["version"]) == (FOLLOWER, None)
+
+
+def test_a_name_server_that_is_down_is_named_once(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.is_namesrv_down = True
+    with pytest.raises(SystemExit):
+        run("topicList")
+    told = f"no NameServer answered ({NAMESRV}: Connection refused): start it, or name another with -n"
+    assert capsys.readouterr().err == f"mq: {told}\n"
+
+
+def test_who_is_no_leader_is_told_where_to_ask(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.broker.step_down()
+    with pytest.raises(SystemExit):
+        run("updateTopic", "-t", "T", "-b", BROKER)
+    assert "ask the leader (id 0 of clusterList)" in capsys.readouterr().err
+
+
+def test_a_group_without_a_leader_takes_no_change(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.broker.step_down()
+    cluster.unregister_leader()
+    with pytest.raises(SystemExit):
+        run("updateTopic", "-t", "T")
+    assert "broker golden-a has no leader now: try again in a moment" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("nope",),
+        ("topicStatus",),
+        ("updateTopic", "-t", "T", "-r", "many"),
+        ("queryCq", "-t", "T", "-q", "-1"),
+    ],
+)
+def test_wrong_options_end_with_another_status(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", NAMESRV)
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == (2 if arguments else 0)
+
+
+def test_lists_of_topics_and_groups_are_made_as_a_whole(
+    cluster: AdminCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topics, groups = tmp_path / "topics.json", tmp_path / "groups.json"
+    topics.write_text('[{"topicName": "One", "readQueueNums": 2, "writeQueueNums": 2}, {"topicName": "Two"}]')
+    groups.write_text('[{"groupName": "one", "retryMaxTimes": 3}]')
+    capsys.readouterr()
+    run("updateTopicList", "-f", str(topics))
+    run("updateSubGroupList", "-f", str(groups))
+    assert capsys.readouterr().out == f"{BROKER}: topic One\n{BROKER}: topic Two\n{BROKER}: group one\n"
+    run("exportMetadata", "-f", str(tmp_path / "out"))
+    exported = json.loads((tmp_path / "out" / "metadata.json").read_text())
+    assert exported["topicConfigTable"].keys() == {"T", "One", "Two"}
+    assert exported["subscriptionGroupTable"]["one"]["retryMaxTimes"] == 3
+    topics.write_text('[{"topicName": "Three"}, {"topicName": "bad name"}]')
+    with pytest.raises(SystemExit):
+        run("updateTopicList", "-f", str(topics))
+    assert "bad name" in capsys.readouterr().err
+    run("topicList", "--json")
+    assert {"topic": "Three"} not in json.loads(capsys.readouterr().out)
+
+
+def test_a_message_is_found_by_each_of_its_ids_with_what_became_of_it(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    run("queryMsgByKey", "-t", "T", "-k", "k1", "--json")
+    [line] = json.loads(capsys.readouterr().out)
+    run("queryMsgByUniqueKey", "-t", "T", "-i", line["msg_id"], "--json")
+    [message] = json.loads(capsys.readouterr().out).values()
+    assert (message["body"], message["queue"], message["queue_offset"]) == ("three", 1, 0)
+    assert message["groups"] == {"g": "NOT_CONSUME_YET"}
+    run("skipAccumulatedMessage", "-g", "g", "-t", "T")
+    capsys.readouterr()
+    run("queryMsgById", "-t", "T", "-i", message["offset_msg_id"], "--json")
+    [again] = json.loads(capsys.readouterr().out).values()
+    assert again == {**message, "groups": {"g": "CONSUMED"}}
+    run("queryMsgById", "-t", "T", "-i", message["offset_msg_id"], "-s", "true", "--json")
+    [sent] = json.loads(capsys.readouterr().out)
+    assert sent["sent"] == message["offset_msg_id"]
+    assert cluster.broker.store.max_offset("T", 0) + cluster.broker.store.max_offset("T", 1) == 4
+
+
+class AnsweringClient(RecordingChannel):
+    """A consumer's end that says what it does when the broker asks."""
+
+    def __init__(self, cluster: AdminCluster, tags: str) -> None:
+        super().__init__(99, "127.0.0.1:59999")
+        self._cluster = cluster
+        queue = b'{"brokerName":"golden-a","queueId":1,"topic":"T"}'
+        subscription = b'{"subString":"%s","topic":"T"}' % tags.encode()
+        self._info = b'{"mqTable":{%s:{"cachedMsgCount":7}},"subscriptionSet":[%s]}' % (queue, subscription)
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        for asked in [
+            command for command in self.received if command.code == 307 and not command.is_response
+        ]:
+            self.received.remove(asked)
+            answer = response(asked, body=self._info)
+            self._cluster.broker.later(partial(self._cluster.broker.receive, [answer], self))
+
+
+def test_each_client_tells_what_it_does_and_differing_subscriptions_are_warned_of(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = AnsweringClient(cluster, "A"), AnsweringClient(cluster, "B")
+    second.id, second.remote_address = 98, "127.0.0.1:59998"
+    cluster.broker.ask(RequestCode.HEART_BEAT, body=heart_beat("one", group="h"), channel=first)
+    capsys.readouterr()
+    run("consumerStatus", "-g", "h")
+    assert "all subscribe the same" in capsys.readouterr().out
+    cluster.broker.ask(RequestCode.HEART_BEAT, body=heart_beat("two", group="h"), channel=second)
+    run("consumerStatus", "-g", "h")
+    shown = in_one_line(capsys.readouterr().out)
+    assert "CLIENT QUEUES CACHED one 1 7 two 1 7 WARNING: they do not subscribe the same" in shown
+    run("consumerStatus", "-g", "h", "-i", "two", "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert told["mqTable"] == {"T golden-a 1": {"cachedMsgCount": 7}}
+    run("consumerProgress", "-g", "h", "-t", "T", "-s", "true", "--json")
+    clients = [row["client"] for row in json.loads(capsys.readouterr().out)]
+    assert clients == [None, "two"]
+
+
+def test_an_unknown_outcome_is_no_refusal(cluster: AdminCluster) -> None:
+    async def ends(code: int) -> tuple[bool, bool]:
+        cluster.refuse[RequestCode.UPDATE_AND_CREATE_TOPIC] = (code, "for a reason")
+        async with Admin(NAMESRV) as admin:
+            with pytest.raises(AdminError, match="for a reason") as caught:
+                await admin.topics.put(BROKER, TopicConfig(topic_name="T"))
+        return caught.value.definite, caught.value.retriable
+
+    assert asyncio.run(ends(ResponseCode.SYSTEM_ERROR)) == (False, False)
+    assert asyncio.run(ends(ResponseCode.SERVICE_NOT_AVAILABLE)) == (True, True)
+    assert asyncio.run(ends(ResponseCode.INVALID_PARAMETER)) == (True, False)

@@ -144,8 +144,8 @@ def test_every_command_does_its_work_on_a_group_of_three(
     assert len(admin("cleanExpiredCQ", *CLUSTER)) == 3
     assert len(admin("cleanUnusedTopic", *CLUSTER)) == 3
     wait_for(lambda: not list(files.glob(f"{TOPIC}/*/*")), 60, "the deleted topic's files to go")
-    # Our own clients tell nothing of themselves; a NameServer has nothing to change.
-    unused = {"consumerStatus", "producerConnection", "updateNamesrvConfig"}
+    # Our own clients tell nothing of themselves and trace nothing; a NameServer has nothing to change.
+    unused = {"consumerStatus", "producerConnection", "queryMsgTraceById", "updateNamesrvConfig"}
     assert admin.used == COMMANDS.keys() - unused
 
 

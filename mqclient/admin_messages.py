@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from message.decoder import MessageExt, decode_message, decode_messages
 from message.errors import MessageError
 from message.message_id import decode_offset_message_id
+from message.names import TRACE_TOPIC
 from message.sys_flag import pull_sys_flag
 from message.tags import build_subscription
 from mqclient.admin_calls import AdminCalls, AdminError, checked, reader_of
@@ -15,9 +16,11 @@ from mqclient.admin_results import (
     ConsumeQueueUnit,
     ConsumeQueueUnits,
     DirectConsumption,
+    MessageTrace,
     MessageTrack,
 )
 from mqclient.admin_topics import TopicAdmin
+from mqclient.admin_traces import traces_of
 from mqclient.message_queue import MessageQueue
 from mqclient.topic_route import topic_route_of
 from remoting import admin_bodies, admin_headers, headers
@@ -53,23 +56,22 @@ class MessageAdmin:
                 raise AdminError(
                     f"no message {msg_id}: {error}", code=ResponseCode.QUERY_NOT_FOUND
                 ) from error
-            others = await self._others_of(host)
+            others = await self._others_of(host, topic)
             if not others:
                 raise
             answer = await self._calls.call(others[0], RequestCode.VIEW_MESSAGE_BY_ID, header)
-        message = decode_message(answer.body, decompress=True)
-        if message.topic != topic and topic:
-            raise AdminError(
-                f"message {msg_id} is of topic {message.topic}, not of {topic}",
-                code=ResponseCode.QUERY_NOT_FOUND,
-            )
-        return message
+        return decode_message(answer.body, decompress=True)
 
-    async def _others_of(self, address: str) -> list[str]:
+    async def _others_of(self, address: str, topic: str) -> list[str]:
+        """Members of the group that `address` is, or was, of: of one that is forgotten only the topic still tells."""
+        route = (await self._calls.route(topic)).broker_datas
+        found = route[0] if len(route) == 1 else None
         for group in await self._calls.groups():
             if address in group.broker_addrs.values():
-                return [other for _, other in sorted(group.broker_addrs.items()) if other != address]
-        return []
+                found = group
+        if found is None:
+            return []
+        return [other for _, other in sorted(found.broker_addrs.items()) if other != address]
 
     async def by_key(
         self, topic: str, key: str, *, count_max: int = 64, begin_ms: int = 0, end_ms: int = LONG_MAX
@@ -107,6 +109,22 @@ class MessageAdmin:
             found += decode_messages(answer.body, decompress=True)
         found.sort(key=lambda message: message.store_timestamp)
         return found[-count_max:]
+
+    async def traces(
+        self,
+        msg_id: str,
+        *,
+        trace_topic: str = TRACE_TOPIC,
+        count_max: int = 64,
+        begin_ms: int = 0,
+        end_ms: int = LONG_MAX,
+    ) -> list[MessageTrace]:
+        """What the message's clients have written of it, if tracing is enabled there: sends first, then by time."""
+        messages = await self.by_key(
+            trace_topic, msg_id, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
+        )
+        found = [trace for message in messages for trace in traces_of(message, msg_id)]
+        return sorted(found, key=lambda trace: (trace.type, trace.time_ms))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Those that can be read."""

@@ -194,6 +194,18 @@ class MessageTrack:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageTrace:
+    """One send (`type` Pub) or consumption (Sub) of a message, as the client has traced it."""
+
+    type: str
+    group: str
+    client_host: str
+    time_ms: int
+    cost_millis: int
+    success: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DirectConsumption:
     """What a client made of a message that it was handed: CR_SUCCESS, CR_LATER, CR_THROW_EXCEPTION, …"""
 

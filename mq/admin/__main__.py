@@ -24,8 +24,8 @@ COMMANDS = {
         "offsets": "resetOffsetByTime skipAccumulatedMessage cloneGroupOffset",
         "brokers": "clusterList brokerStatus brokerConsumeStats haStatus getBrokerConfig updateBrokerConfig"
         " deleteExpiredCommitLog cleanExpiredCQ cleanUnusedTopic exportMetadata",
-        "messages": "queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgByOffset queryCq"
-        " printMsg printMsgByQueue consumeMessage",
+        "messages": "queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgTraceById"
+        " queryMsgByOffset queryCq printMsg printMsgByQueue consumeMessage",
         "sending": "sendMessage sendMsgStatus checkMsgSendRT clusterRT",
         "namesrvs": "getNamesrvConfig updateNamesrvConfig updateKvConfig deleteKvConfig"
         " wipeWritePerm addWritePerm",

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from message.decoder import MessageExt
+from message.names import TRACE_TOPIC
 from mq.admin.command import Report, Result, command
 from mq.admin.options import Bool, Option, TopicOption
 from mq.admin.timestamps import HINT, timestamp_ms
@@ -134,6 +135,27 @@ async def _resend(admin: Admin, messages: list[MessageExt]) -> Result:
             result = await producer.send(copy)
             rows.append({"sent": message.msg_id, "as": result.msg_id, "queue": result.message_queue.queue_id})
     return rows
+
+
+@command
+async def query_msg_trace_by_id(
+    admin: Admin,
+    msg_id: Annotated[str, Option("-i", "--msgId", help="The id that its sender gave it.")],
+    trace_topic: Annotated[str, Option("-t", "--traceTopic")] = TRACE_TOPIC,
+    begin: BeginOption = "0",
+    end: EndOption = "",
+    max_num: Annotated[int, Option("-c", "--maxNum", least=1)] = 64,
+) -> Result:
+    """Who sent a message and who consumed it, as clients with message tracing have noted."""
+    span = {"end_ms": timestamp_ms(end)} if end else {}
+    traces = await admin.messages.traces(
+        msg_id, trace_topic=trace_topic, count_max=max_num, begin_ms=timestamp_ms(begin), **span
+    )
+    if not traces:
+        raise AdminError(
+            f"no trace of message {msg_id}: its clients have none unless tracing is enabled there"
+        )
+    return traces
 
 
 @command

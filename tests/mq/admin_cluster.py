@@ -32,6 +32,7 @@ class AdminCluster:
     def __init__(self, directory: Path) -> None:
         self.broker = OneBroker(directory)
         self.is_namesrv_down = False
+        self.broker_address = BROKER
         self.codes: list[int] = []  # of all requests that brokers got
         self.refuse: dict[int, tuple[int, str]] = {}  # by request code: what is answered instead
         self._namesrv = NamesrvProcessor(RouteInfoManager(), KVConfigManager(), {"listenPort": "9876"})
@@ -60,7 +61,7 @@ class AdminCluster:
         self, factory: Callable[[], asyncio.Protocol], host: str, port: int, **_: object
     ) -> tuple[Any, Any]:
         address = f"{host}:{port}"
-        if address not in (NAMESRV, BROKER) or (address == NAMESRV and self.is_namesrv_down):
+        if address not in (NAMESRV, self.broker_address) or (address == NAMESRV and self.is_namesrv_down):
             raise ConnectionRefusedError(111, f"Connect call failed ('{host}', {port})")
         self._channel_count += 1
         protocol = factory()
@@ -103,7 +104,7 @@ class _Transport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         commands = self._connection.receive_data(bytes(data))
         for command in commands:
-            if command.code in self._cluster.refuse and self._address == BROKER:
+            if command.code in self._cluster.refuse and self._address != NAMESRV:
                 code, remark = self._cluster.refuse[command.code]
                 self._channel.write(_refusal(command, code, remark))
             else:

@@ -11,6 +11,7 @@ import pytest
 from admin_cluster import BROKER, FOLLOWER, NAMESRV, AdminCluster
 from one_broker import RecordingChannel, heart_beat
 
+from message.decoder import MessageExt
 from mq.admin.__main__ import COMMANDS, main
 from mqclient import Admin, AdminError
 from remoting.codes import RequestCode, ResponseCode
@@ -120,7 +121,10 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("wipeWritePerm", "-b", "nope"): "no broker nope is registered: clusterList shows those that are",
 }
 # Those that need a client that answers, or files: tested by themselves below.
-BY_THEMSELVES = {"consumerStatus", "exportMetadata", "updateTopicList", "updateSubGroupList", "queryMsgById"}
+BY_THEMSELVES = {
+    "consumerStatus", "exportMetadata", "updateTopicList", "updateSubGroupList", "queryMsgById",
+    "queryMsgTraceById", "queryMsgByUniqueKey", "updateNamesrvConfig",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -153,9 +157,7 @@ def in_one_line(text: str) -> str:
 
 
 def test_every_command_is_tested() -> None:
-    assert {arguments[0] for arguments in SHOWN} | BY_THEMSELVES | {"updateNamesrvConfig"} | {
-        "queryMsgByUniqueKey"
-    } == COMMANDS.keys()
+    assert {arguments[0] for arguments in SHOWN} | BY_THEMSELVES == COMMANDS.keys()
 
 
 @pytest.mark.parametrize("arguments", SHOWN, ids=" ".join)
@@ -320,6 +322,47 @@ def test_a_message_is_found_by_each_of_its_ids_with_what_became_of_it(
     [sent] = json.loads(capsys.readouterr().out)
     assert sent["sent"] == message["offset_msg_id"]
     assert cluster.broker.store.max_offset("T", 0) + cluster.broker.store.max_offset("T", 1) == 4
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_message_is_found_when_the_member_that_took_it_in_has_died(
+    cluster: AdminCluster, forgotten: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    run("queryMsgByOffset", "-t", "T", "-b", "golden-a", "-i", "0", "-o", "0", "--json")
+    message = json.loads(capsys.readouterr().out)
+    cluster.register_follower()
+    if forgotten:
+        cluster.unregister_leader()
+    cluster.broker_address = FOLLOWER
+    found = asyncio.run(by_offset_id(message["offset_msg_id"]))
+    assert (found.body, found.store_host) == (b"one", BROKER)
+
+
+async def by_offset_id(msg_id: str) -> MessageExt:
+    async with Admin(NAMESRV) as admin:
+        return await admin.messages.by_offset_id("T", msg_id)
+
+
+def test_a_message_that_was_traced_tells_who_sent_and_who_consumed_it(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sent = "Pub 1700000000000 R p T C0FFEE A k 127.0.0.1:1 4 12 0 0A true 10.0.0.1".replace(" ", "\x01")
+    other = sent.replace("C0FFEE", "DECAF")
+    consumed = "SubAfter r C0FFEE 3 false k 0 1700000000500 g".replace(" ", "\x01")
+    body = f"{other}\x02Unknown\x01line\x02{consumed}\x02{sent}\x02"
+    run("updateTopic", "-t", "Traces", "-r", "1", "-w", "1")
+    run("sendMessage", "-t", "Traces", "-p", body, "-k", "C0FFEE DECAF")
+    cluster.broker.run_for(1_000)
+    capsys.readouterr()
+    run("queryMsgTraceById", "-i", "C0FFEE", "-t", "Traces", "--json")
+    first, second = json.loads(capsys.readouterr().out)
+    assert list(first.values()) == ["Pub", "p", "10.0.0.1", 1_700_000_000_000, 12, True]
+    assert (second["type"], second["group"], second["time_ms"]) == ("Sub", "g", 1_700_000_000_500)
+    assert (second["cost_millis"], second["success"]) == (3, False)
+    with pytest.raises(SystemExit):
+        run("queryMsgTraceById", "-i", "BAD", "-t", "Traces")
+    assert "unless tracing is enabled" in capsys.readouterr().err
 
 
 class AnsweringClient(RecordingChannel):

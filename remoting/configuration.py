@@ -13,7 +13,6 @@ import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 TRUE_WORDS = frozenset({"true", "yes", "on", "1"})
@@ -116,6 +115,8 @@ def _unescape(text: str, where: str) -> str:
 @cache
 def known_keys() -> Mapping[str, str]:
     """Every key that a RocketMQ server or its parts read, with its type: int, long, boolean, decimal, text."""
+    from importlib import resources  # takes long to load, and only servers get here
+
     text = resources.files("remoting").joinpath("config_keys.csv").read_text(encoding="ascii")
     return {row["key"]: row["type"] for row in csv.DictReader(text.splitlines())}
 

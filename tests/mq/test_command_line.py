@@ -272,6 +272,7 @@ def test_a_process_loads_no_library_that_it_does_not_use(statement: str, needles
 
 def test_each_command_is_told_of_with_all_others_and_is_there_alone() -> None:
     everything = CliRunner().invoke(make_app(), ["--help"]).stdout
+    assert "admin" in everything.split()
     for name in (*COMMANDS, *GROUPS, *SERVERS):
         assert name in everything.split()
         alone = CliRunner().invoke(make_app(name), [name, "--help"])

@@ -85,10 +85,11 @@ class AdminCalls:
         fields = {**(to_ext_fields(header) if header is not None else {}), **(more_fields or {})}
         try:
             return await self._api.ask(address, code, fields, body, timeout_s=timeout_s)
-        except (RemotingConnectError, RemotingTooMuchRequestError) as error:
-            raise AdminError(str(error), retriable=True) from error
-        except RemotingError as error:
-            raise AdminError(f"{error}: the outcome is unknown", definite=False, retriable=True) from error
+        except NoAnswerError as error:
+            unknown = "" if error.definite else ": the outcome is unknown"
+            raise AdminError(
+                f"{error}{unknown}", definite=error.definite, retriable=error.retriable
+            ) from error
 
     # NameServers
 

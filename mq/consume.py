@@ -7,7 +7,8 @@ import datetime
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Annotated, Any
 
 import orjson
@@ -16,7 +17,30 @@ import uvloop
 
 from message.decoder import MessageExt
 from mq.console import print_table, progress, user_errors
-from mqclient import ConsumeBatch, ConsumeFromWhere, ConsumerConfig, PushConsumer, RouteNotFoundError
+from mqclient import (
+    AVG,
+    AVG_BY_CIRCLE,
+    CONSISTENT_HASH,
+    ConsumeBatch,
+    ConsumeFromWhere,
+    ConsumerConfig,
+    MessageModel,
+    PushConsumer,
+    RouteNotFoundError,
+)
+
+
+class Strategy(StrEnum):
+    AVG = "avg"
+    CIRCLE = "circle"
+    CONSISTENT_HASH = "consistent-hash"
+
+
+STRATEGIES = {
+    Strategy.AVG: AVG,
+    Strategy.CIRCLE: AVG_BY_CIRCLE,
+    Strategy.CONSISTENT_HASH: CONSISTENT_HASH,
+}
 
 
 @dataclass(slots=True)
@@ -48,6 +72,15 @@ def consume(
             help="Where a group begins that has no offset yet; TIME like 2026-01-31T12:00 or ms since 1970.",
         ),
     ] = "last",
+    broadcast: Annotated[
+        bool,
+        typer.Option(
+            "--broadcast", help="Read all queues, whoever else reads; offsets are in ~/.rocketmq_offsets."
+        ),
+    ] = False,
+    strategy: Annotated[
+        Strategy, typer.Option(help="Who reads which queues; all members of a group need the same.")
+    ] = Strategy.AVG,
     tags: Annotated[str, typer.Option(help="Only these: 'A || B'; * is all.")] = "*",
     count: Annotated[int, typer.Option(help="End after so many messages; 0: never.")] = 0,
     idle_s: Annotated[float, typer.Option(help="End when nothing came for so long; 0: never.")] = 0,
@@ -60,7 +93,12 @@ def consume(
     with user_errors():
         if count < 0 or idle_s < 0:
             raise ValueError("--count and --idle-s must not be negative")
-        consumer = PushConsumer(namesrv, group, {topic: tags}, config=consumer_config(begin))
+        config = replace(
+            consumer_config(begin),
+            message_model=MessageModel.BROADCASTING if broadcast else MessageModel.CLUSTERING,
+            allocate_strategy=STRATEGIES[strategy],
+        )
+        consumer = PushConsumer(namesrv, group, {topic: tags}, config=config)
         uvloop.run(_read(consumer, count, idle_s, summary, as_json=as_json))
         if consumer.topics_without_route:
             raise RouteNotFoundError(f"no NameServer at {namesrv} told of a topic {topic}: nothing was read")

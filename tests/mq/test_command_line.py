@@ -62,6 +62,20 @@ def test_what_is_produced_is_consumed_with_its_keys_and_tags(cluster: Cluster) -
 
 
 @pytest.mark.slow
+def test_a_reader_that_broadcasts_keeps_its_offsets_at_home(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    namesrv = cluster.layout.namesrv
+    assert mq("produce", "-n", namesrv, "--topic", "All", stdin="a\nb\n").returncode == 0
+    read = ("consume", "-n", namesrv, "--topic", "All", "--group", "each", "--from", "first", "--broadcast")
+    assert sorted(mq(*read, "--count", "2").stdout.split()) == ["a", "b"]
+    assert len(list(tmp_path.glob(".rocketmq_offsets/*@DEFAULT/each/offsets.json"))) == 1
+    assert mq("produce", "-n", namesrv, "--topic", "All", stdin="c\n").returncode == 0
+    assert mq(*read, "--strategy", "circle", "--count", "1").stdout == "c\n"
+
+
+@pytest.mark.slow
 def test_a_reader_that_ends_in_the_middle_goes_on_there(cluster: Cluster) -> None:
     namesrv = cluster.layout.namesrv
     assert mq("admin", "updateTopic", "-n", namesrv, "-t", "One", "-r", "1", "-w", "1").returncode == 0

@@ -93,7 +93,7 @@ def _constant(name: str) -> Iterator[str]:
         body = ast.parse(inspect.getsource(module)).body
         for statement, behind in zip(body, [*body[1:], None], strict=True):
             if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
-                yield _code(ast.unparse(statement))
+                yield _code(_text(statement))
                 if isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant):
                     yield _paragraph(str(behind.value.value))
                 return
@@ -129,7 +129,7 @@ def _fields(kind: type) -> list[str]:
             assert statement.end_lineno is not None, "parsed source has it"
             found += [line[4:] for line in lines[statement.lineno - 1 : statement.end_lineno]]
         elif found and isinstance(statement, ast.Expr):
-            found.append(f"    # {ast.literal_eval(statement.value)}")
+            found.append(f"# {ast.literal_eval(statement.value)}")
     return found
 
 
@@ -163,7 +163,12 @@ def _argument(argument: ast.arg, default: ast.expr | None) -> str:
     text = argument.arg
     if argument.annotation is not None:
         text += f": {ast.unparse(argument.annotation)}"
-    return text if default is None else f"{text} = {ast.unparse(default)}"
+    return text if default is None else f"{text} = {_text(default)}"
+
+
+def _text(tree: ast.AST) -> str:
+    """As ruff formats it, which looks into pages, too."""
+    return ast.unparse(tree).replace("'", '"')
 
 
 def _code(text: str) -> str:

@@ -1,8 +1,8 @@
 """Which brokers a producer had better leave alone for a while.
 
-Java's MQFaultStrategy isolates a broker for 2 to 30 s by how slow it was, which is off by default because a broker that
-is merely busy loses its share. Here only one that refused, broke off or answered nothing is avoided, for a time that
-doubles with each failure, and an answer ends that: a group elects in a fraction of a second.
+Java's MQFaultStrategy isolates a broker for 2 to 30 s by how slow it was, if it is switched on. Here only one that
+refused, broke off or answered nothing is avoided, for a time that doubles with each failure, and an answer ends that: a
+group elects in a fraction of a second.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ class BrokerFaults:
 
     def failed(self, broker_name: str, now: float) -> None:
         until, period = self._avoided.get(broker_name, (0.0, 0.0))
-        if now < until:
-            return  # many sends fail together with one broker; they are one failure
-        period = min(max(period * 2, AVOIDED_S_MIN), AVOIDED_S_MAX)
+        # Many sends fail together with one broker: while it is avoided, they are one failure.
+        if now >= until:
+            period = min(max(period * 2, AVOIDED_S_MIN), AVOIDED_S_MAX)
         self._avoided[broker_name] = (now + period, period)
 
     def answered(self, broker_name: str) -> None:

@@ -267,13 +267,12 @@ def test_a_group_that_answers_nothing_is_left_alone_while_another_one_works() ->
             Producer(group.address, "g", config=config) as producer,
         ):
             group.brokers[0].is_mute = True
-            sends = [asyncio.create_task(producer.send(Message("T", b"x"))) for _ in range(2)]
-            await group.until(lambda: len(group.namesrv.requests) > 2)  # it stalls, which has been looked at
-            for _ in range(4):
+            stalled = asyncio.create_task(producer.send(Message("T", b"x"), queue=MessageQueue("T", "G", 0)))
+            await group.until(lambda: len(group.namesrv.requests) > 2)  # that it stalls has been looked at
+            for _ in range(8):
                 assert (await producer.send(Message("T", b"x"))).message_queue.broker_name == "H"
-            for send in sends:
-                send.cancel()
-            await asyncio.gather(*sends, return_exceptions=True)
+            stalled.cancel()
+            await asyncio.gather(stalled, return_exceptions=True)
 
     run(story())
 

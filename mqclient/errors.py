@@ -48,7 +48,7 @@ class MessageIllegalError(MQClientError):
 
 
 class ClientClosedError(MQClientError):
-    """The producer or consumer is closed, or was never started."""
+    """The producer or consumer is closed, or was never started. Not `definite` for what a close broke off."""
 
     definite = True
 

@@ -53,7 +53,10 @@ class LoopThread:
         try:
             return future.result()
         except CancelledError:
-            raise ClientClosedError("closed") from None
+            # It may have got as far as a broker.
+            error = ClientClosedError("closed while this was under way, with unknown outcome")
+            error.definite = False
+            raise error from None
         except BaseException:
             future.cancel()
             raise

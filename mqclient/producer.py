@@ -42,6 +42,7 @@ from remoting.command import RemotingCommand, request
 from remoting.errors import RemotingError
 
 STORED_CODES = frozenset(SendStatus)
+WRITE_SIZE_MAX = 4 * 1024 * 1024  # bytes of bodies that one `send_batch` has under way at a time
 TROUBLE_CODES = NOT_NOW_CODES | UNKNOWN_CODES
 
 
@@ -54,7 +55,6 @@ class ProducerConfig:
     retry_times: int = 2
     compress_over: int = 4096  # bytes of a body
     body_size_max: int = 4 * 1024 * 1024  # bytes; the broker's default limit
-    write_size_max: int = 4 * 1024 * 1024  # bytes of bodies that `send_batch` has under way at a time
     default_topic_queue_nums: int = 4  # queues of a topic that a send creates
     retry_pause_s: float = 0.02  # first pause while a group elects; doubles
     retry_pause_max_s: float = 0.1
@@ -213,7 +213,7 @@ class Producer:
 
     def _count_of_one_write(self, sends: Sequence[PendingSend]) -> int:
         """At least one. A large batch goes in parts, so that its frames are not all in memory at a time."""
-        left = self._config.write_size_max
+        left = WRITE_SIZE_MAX
         for count, send in enumerate(sends):
             left -= len(send.body)
             if left < 0:

@@ -326,10 +326,11 @@ def test_a_delay_level_goes_along_as_the_property_that_brokers_know() -> None:
     run(story())
 
 
-def test_a_large_batch_goes_in_parts() -> None:
+def test_a_large_batch_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqclient.producer.WRITE_SIZE_MAX", 100)
+
     async def story() -> None:
-        config = ProducerConfig(write_size_max=100)
-        async with FakeGroup() as group, Producer(group.address, "g", config=config) as producer:
+        async with FakeGroup() as group, Producer(group.address, "g", config=QUICK) as producer:
             group.brokers[0].steps = ["late"]
             bodies = [bytes(40), bytes(40), bytes(40), bytes(200), b"x"]
             sending = asyncio.create_task(producer.send_batch([Message("T", body) for body in bodies]))

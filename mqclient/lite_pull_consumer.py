@@ -111,8 +111,7 @@ class LitePullConsumer:
     async def poll(self, timeout_s: float = 5.0) -> list[MessageExt]:
         """The next messages, all of one queue and in its order; none if none came in time. Raises ClientClosedError."""
         self._member.instance.check_open()
-        if self._auto_commit:
-            self._end_polled()
+        self._end_polled()
         try:
             async with asyncio.timeout(timeout_s):
                 batch = await self._member.take()

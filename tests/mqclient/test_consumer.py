@@ -7,6 +7,7 @@ import pytest
 import uvloop
 from fake_group import FakeGroup
 
+from message.decoder import decode_message
 from mqclient import (
     AVG_BY_CIRCLE,
     AllocateStrategy,
@@ -87,6 +88,29 @@ def test_a_new_group_that_begins_at_the_end_sees_only_what_comes_after() -> None
                 await group.until(lambda: len(consumer.queues) == 4)
                 await send(group, ["new"])
                 assert await read(consumer, 1) == ["new"]
+
+    run(story())
+
+
+def test_a_new_group_that_begins_at_a_time_sees_what_was_stored_then_or_later() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            await send(group, ["old"])
+            (record,) = [record for records in group.queues.values() for record in records]
+            stored_ms = decode_message(record).store_timestamp
+            for group_name, timestamp_ms in (("from_then", stored_ms), ("from_later", stored_ms + 3_600_000)):
+                config = replace(
+                    FIRST, consume_from=ConsumeFromWhere.TIMESTAMP, consume_timestamp_ms=timestamp_ms
+                )
+                async with PushConsumer(
+                    group.address, group_name, {"T": "*"}, config=config, on_assignment=group.changed
+                ) as consumer:
+                    if group_name == "from_then":
+                        assert await read(consumer, 1) == ["old"]
+                    else:
+                        await group.until(lambda one=consumer: len(one.queues) == 4)
+                        await send(group, ["new"])
+                        assert await read(consumer, 1) == ["new"]
 
     run(story())
 

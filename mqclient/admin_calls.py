@@ -10,13 +10,12 @@ from collections.abc import Mapping
 
 from mqclient.client_api import ClientApi
 from mqclient.client_instance import parse_namesrv
-from mqclient.errors import MQClientError
+from mqclient.errors import MQClientError, NoAnswerError
 from mqclient.topic_route import MASTER_ID
 from remoting.bodies import BrokerData, ClusterInfo, TopicRouteData
 from remoting.client import Connect, RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingConnectError, RemotingError, RemotingTooMuchRequestError
 from remoting.headers import CommandHeader, GetRouteInfoRequestHeader, to_ext_fields
 
 # Answers after which surely nothing was done: whether asking again may help, and what does.

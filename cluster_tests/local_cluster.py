@@ -78,7 +78,7 @@ def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:
 
 @dataclass
 class LocalCluster:
-    """One cluster in one directory. `up()` to `down()`; nodes are named n0, n1, n2."""
+    """One cluster in one directory. `up()` to `down()`; members are n0, n1, n2, of a second group n3 to n5."""
 
     directory: Path
     base_port: int
@@ -139,23 +139,29 @@ class LocalCluster:
             ends += [f"{path.parent.name}/{path.name}:", *path.read_text().splitlines()[-lines:]]
         return "\n".join(ends)
 
-    def leader(self, seconds: float = 20) -> str:
-        """The id of the member that leads and serves; waits for one."""
+    def leader(self, seconds: float = 20, *, group: str = "RaftNode00") -> str:
+        """The id of the member that leads the group and serves; waits for one."""
 
         def serving() -> str | None:
             found = [
-                n["id"] for n in self.status()["nodes"] if n.get("serving") and n.get("role") == "LEADER"
+                n["id"]
+                for n in self.status()["nodes"]
+                if n["group"] == group and n.get("serving") and n.get("role") == "LEADER"
             ]
             return found[0] if len(found) == 1 else None
 
         return wait_for(serving, seconds, "a serving leader")
 
     def level(self, seconds: float = 30) -> None:
-        """Waits until every member has committed, applied and dispatched the same last entry."""
+        """Waits until every member of a group has committed, applied and dispatched the same last entry."""
 
         def is_level() -> bool:
             nodes = self.status()["nodes"]
-            ends = {(n.get("ledger_end"), n.get("committed"), n.get("reput")) for n in nodes}
-            return all(n.get("role") for n in nodes) and len(ends) == 1 and len(set(next(iter(ends)))) == 1
+            ends: dict[str, set[int | None]] = {}
+            for node in nodes:
+                ends.setdefault(node["group"], set()).update(
+                    map(node.get, ("ledger_end", "committed", "reput"))
+                )
+            return all(n.get("role") for n in nodes) and all(len(of_group) == 1 for of_group in ends.values())
 
         wait_for(is_level, seconds, "members at one level")

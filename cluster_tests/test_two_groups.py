@@ -1,0 +1,207 @@
+"""Two groups share a topic: clients balance over both, do without a dead one, and find what it held when it is back."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from java_client import JavaClient
+from java_mqadmin import JavaMqAdmin
+from local_cluster import LocalCluster, wait_for
+
+pytestmark = pytest.mark.slow
+
+TOPIC, READERS = "Shared", "readers"
+GROUPS = ("RaftNode00", "RaftNode01")
+COUNT = 900
+
+
+def mq(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "mq", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@contextmanager
+def running(output: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """An `mq` command at work; what it prints is in `output`."""
+    with output.open("wb") as file:
+        process = subprocess.Popen([sys.executable, "-m", "mq", *arguments], stdout=file)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@pytest.fixture
+def groups(cluster: LocalCluster) -> LocalCluster:
+    cluster.up("--groups", "2")
+    mq(
+        "admin",
+        "updateTopic",
+        "-n",
+        cluster.namesrv,
+        "-c",
+        "DefaultCluster",
+        "-t",
+        TOPIC,
+        "-r",
+        "4",
+        "-w",
+        "4",
+    )
+    return cluster
+
+
+@contextmanager
+def sending(groups: LocalCluster, directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """COUNT messages within 3 s, each with its number as key; some of them are stored already."""
+    lines, history = directory / "lines", directory / "history.jsonl"
+    lines.write_text("".join(f"line {number}\n" for number in range(COUNT)))
+    options = [
+        "--file",
+        str(lines),
+        "--keys-from",
+        "line",
+        "--rate",
+        "300",
+        "--history",
+        str(history),
+        "--json",
+    ]
+    with running(
+        directory / "sent.json", "produce", "-n", groups.namesrv, "--topic", TOPIC, *options
+    ) as process:
+        wait_for(lambda: entries(groups) > COUNT // 4, 30, "a quarter of the messages")
+        yield process, history
+
+
+def entries(groups: LocalCluster) -> int:
+    """Of both groups together, as far as a member says."""
+    nodes = groups.nodes().values()
+    return sum(
+        max(node.get("ledger_end") or 0 for node in nodes if node["group"] == group) for group in GROUPS
+    )
+
+
+def outcomes(history: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in history.read_text().splitlines() if "outcome" in line]
+
+
+def keys_in(output: Path) -> set[str]:
+    """Of the messages that `mq consume` has printed so far."""
+    whole = output.read_text().rpartition("\n")[0]
+    found = [json.loads(line) for line in whole.splitlines()]
+    return {line["keys"] for line in found if "keys" in line}
+
+
+@contextmanager
+def consuming(groups: LocalCluster, output: Path) -> Iterator[None]:
+    options = ["--group", READERS, "--from", "first", "--json"]
+    with running(output, "consume", "-n", groups.namesrv, "--topic", TOPIC, *options):
+        yield
+
+
+def members(groups: LocalCluster, group: str) -> list[str]:
+    return [name for name, node in groups.nodes().items() if node["group"] == group]
+
+
+def test_a_leader_of_one_group_dies_and_both_hold_what_they_acknowledged(
+    groups: LocalCluster, tmp_path: Path
+) -> None:
+    received = tmp_path / "received"
+    with consuming(groups, received):
+        with sending(groups, tmp_path) as (producer, history):
+            leader = groups.leader(group=GROUPS[1])
+            groups.kill(leader)
+            assert producer.wait(60) == 0, "all are acknowledged in the end"
+        assert groups.leader(group=GROUPS[1]) != leader
+        groups.start(leader)
+        told = outcomes(history)
+        assert {outcome["outcome"] for outcome in told} == {"ok"}
+        stored = Counter(outcome["broker"] for outcome in told)
+        assert sum(stored.values()) == COUNT
+        # Half of the quarter that came before the kill, at least: how long one group elects is the machine's.
+        assert min(stored[group] for group in GROUPS) > COUNT // 10
+        wait_for(lambda: len(keys_in(received)) == COUNT, 60, "all messages received")
+    asked = ("-n", groups.namesrv)
+    for shown in (
+        mq("admin", "clusterList", *asked),
+        mq("admin", "topicRoute", *asked, "-t", TOPIC),
+        mq("admin", "topicStatus", *asked, "-t", TOPIC),
+        mq("admin", "consumerProgress", *asked, "-g", READERS, "-t", TOPIC),
+    ):
+        assert all(group in shown for group in GROUPS)
+    groups.level()
+    for group in GROUPS:
+        stores = [node["store_dir"] for node in groups.nodes().values() if node["group"] == group]
+        options = ["--history", str(history), "--broker", group, "--json", "-", "--no-spark"]
+        report = json.loads(mq("validate", *stores, *options))
+        assert report["acknowledged"] == report["acknowledged_found"] == stored[group]
+
+
+def test_clients_do_without_a_dead_group_and_find_what_it_held_when_it_is_back(
+    groups: LocalCluster, tmp_path: Path
+) -> None:
+    with sending(groups, tmp_path) as (producer, history):
+        dead = members(groups, GROUPS[1])
+        for name in dead:
+            groups.kill(name)
+        assert producer.wait(60) == 0, "all are acknowledged in the end"
+    told = outcomes(history)
+    assert {outcome["outcome"] for outcome in told} == {"ok"}
+    keys = {group: {str(o["line"]) for o in told if o["broker"] == group} for group in GROUPS}
+    assert len(keys[GROUPS[0]]) > COUNT // 2
+    received = tmp_path / "received"
+    with consuming(groups, received):
+        wait_for(lambda: keys[GROUPS[0]] <= keys_in(received), 60, "what the living group holds")
+        for name in dead:
+            groups.start(name)
+        wait_for(lambda: len(keys_in(received)) == COUNT, 60, "all messages received")
+
+
+@pytest.mark.java
+def test_java_clients_do_without_a_dead_group(
+    groups: LocalCluster, newest_java: JavaClient, tmp_path: Path
+) -> None:
+    java = newest_java
+    with (
+        java.consume(groups.namesrv, TOPIC, READERS, "one") as consumer,
+        java.send(groups.namesrv, TOPIC, "sync", COUNT, "k", interval_ms=3) as sender,
+    ):
+        wait_for(lambda: len(events(sender, "ok")) > COUNT // 4, 60, "a quarter of the sends")
+        dead = members(groups, GROUPS[1])
+        for name in dead:
+            groups.kill(name)
+        wait_for(lambda: events(sender, "done"), 120, "all sends")
+        assert not events(sender, "failed"), "a try at the other group is left to each"
+        acknowledged = {event["key"] for event in events(sender, "ok")}
+        assert len(acknowledged) == COUNT
+        for name in dead:
+            groups.start(name)
+        wait_for(
+            lambda: acknowledged == {event["key"] for event in events(consumer, "received")},
+            90,
+            "all messages received",
+        )
+    with JavaMqAdmin(groups.namesrv, tmp_path / "mqadmin") as mqadmin:
+        for command in (
+            ("clusterList",),
+            ("topicRoute", "-t", TOPIC),
+            ("topicStatus", "-t", TOPIC),
+            ("consumerProgress", "-g", READERS),
+        ):
+            shown = mqadmin.run(*command)
+            assert all(group in shown for group in GROUPS), shown
+
+
+def events(process: Any, name: str) -> list[dict[str, Any]]:
+    return [event for event in process.events if event["event"] == name]

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import java_client
 import pytest
-from local_cluster import LocalCluster, port_block
+from java_mqadmin import JavaMqAdmin
+from java_servers import JavaBroker, JavaNameServer
+from local_cluster import LocalCluster, port_block, wait_for
 
 
 @pytest.hookimpl(wrapper=True)
@@ -48,3 +50,21 @@ def newest_java(request: pytest.FixtureRequest, tmp_path: Path) -> java_client.J
     if reason:
         pytest.skip(reason)
     return java_client.JavaClient(request.param, tmp_path / "java")
+
+
+@pytest.fixture(params=["ours", pytest.param("rocketmq", marks=pytest.mark.long)])
+def namesrv(request: pytest.FixtureRequest, cluster: LocalCluster, tmp_path: Path) -> Iterator[str]:
+    """The NameServer of a cluster of ours that serves; with --long also of RocketMQ's broker, which proves the test."""
+    if request.param == "ours":
+        cluster.up()
+        yield cluster.namesrv
+        return
+    reason = java_client.why_not()
+    if reason:
+        pytest.skip(reason)
+    # On ports of the cluster, which is not started.
+    name_server = JavaNameServer(tmp_path / "servers", cluster.base_port + 90)
+    broker = JavaBroker(tmp_path / "servers", tmp_path / "store", name_server.address, cluster.base_port + 50)
+    with name_server, broker, JavaMqAdmin(name_server.address, tmp_path / "mqadmin") as mqadmin:
+        wait_for(lambda: "broker-java" in mqadmin.run("clusterList"), 60, "the broker at its NameServer")
+        yield name_server.address

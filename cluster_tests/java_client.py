@@ -99,6 +99,20 @@ class JavaClient:
     ) -> "JavaProcess":
         return self.start("delay", namesrv, topic, str(level), str(count), str(interval_ms), prefix)
 
+    def mixed(
+        self, namesrv: str, topic: str, count: int, prefix: str, *, interval_ms: int = 0
+    ) -> "JavaProcess":
+        """`count` sends: single messages, batches and delayed ones."""
+        return self.start("mixed", namesrv, topic, str(count), str(interval_ms), prefix)
+
+    def every(self, namesrv: str, topic: str) -> "JavaProcess":
+        """Consumers of every kind in one process."""
+        return self.start("every", namesrv, topic)
+
+    def query(self, namesrv: str, topic: str) -> "JavaProcess":
+        """Lines of a key and an offset message id are answered with what is found by each."""
+        return self.start("query", namesrv, topic)
+
     def fail(
         self, namesrv: str, topic: str, group: str, *, delay_level: int, times_max: int
     ) -> "JavaProcess":

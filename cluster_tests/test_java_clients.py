@@ -1,4 +1,4 @@
-"""Official Java clients against our cluster: what they were told is stored is there, at the offset they were told."""
+"""Official Java clients, also at RocketMQ's broker: what they were told is stored is there, where they were told."""
 
 import threading
 
@@ -15,39 +15,36 @@ def keys_of(process: JavaProcess, event: str) -> list[str]:
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_what_a_java_producer_was_told_is_read_back_at_that_offset(
-    cluster: LocalCluster, java: JavaClient, mode: str
+    java: JavaClient, namesrv: str, mode: str
 ) -> None:
-    cluster.up()
-    with java.send(cluster.namesrv, "InteropSend", mode, 200, "k", "TagA", "TagB") as sender:
+    with java.send(namesrv, "InteropSend", mode, 200, "k", "TagA", "TagB") as sender:
         sender.wait_for("done")
         told = {e["key"]: (e["queue"], e["offset"]) for e in sender.events if e["event"] == "ok"}
         assert not keys_of(sender, "failed")
-    found = {e["key"]: (e["queue"], e["offset"]) for e in java.read(cluster.namesrv, "InteropSend")}
+    found = {e["key"]: (e["queue"], e["offset"]) for e in java.read(namesrv, "InteropSend")}
     assert len(told) == 200
     assert found == told
 
 
-def test_one_way_sends_arrive_once_the_topic_is_known(cluster: LocalCluster, java: JavaClient) -> None:
-    cluster.up()
-    with java.send(cluster.namesrv, "InteropOneway", "sync", 1, "first") as sender:
+def test_one_way_sends_arrive_once_the_topic_is_known(java: JavaClient, namesrv: str) -> None:
+    with java.send(namesrv, "InteropOneway", "sync", 1, "first") as sender:
         sender.wait_for("done")
-    with java.send(cluster.namesrv, "InteropOneway", "oneway", 50, "o") as sender:
+    with java.send(namesrv, "InteropOneway", "oneway", 50, "o") as sender:
         list(sender.rest(60))  # to its orderly end: before that, nothing says that they have left it
         sent = set(keys_of(sender, "oneway"))
-    with java.reader(cluster.namesrv) as reader:
+    with java.reader(namesrv) as reader:
         wait_for(lambda: sent <= {e["key"] for e in reader.read("InteropOneway")}, 20, "all one-way messages")
 
 
 def test_two_push_consumers_share_the_queues_and_one_takes_over_from_the_other(
-    cluster: LocalCluster, java: JavaClient
+    java: JavaClient, namesrv: str
 ) -> None:
-    cluster.up()
     topic, group = "InteropPush", "interop_group"
-    with java.send(cluster.namesrv, topic, "sync", 40, "a") as sender:
+    with java.send(namesrv, topic, "sync", 40, "a") as sender:
         sender.wait_for("done")
     with (
-        java.consume(cluster.namesrv, topic, group, "one") as one,
-        java.consume(cluster.namesrv, topic, group, "two") as two,
+        java.consume(namesrv, topic, group, "one") as one,
+        java.consume(namesrv, topic, group, "two") as two,
     ):
         wait_for(
             lambda: (
@@ -59,7 +56,7 @@ def test_two_push_consumers_share_the_queues_and_one_takes_over_from_the_other(
             60,
             "two consumers with disjoint queues",
         )
-        with java.send(cluster.namesrv, topic, "sync", 40, "b") as sender:
+        with java.send(namesrv, topic, "sync", 40, "b") as sender:
             sender.wait_for("done")
         everything = {f"a{i}" for i in range(40)} | {f"b{i}" for i in range(40)}
         wait_for(
@@ -72,9 +69,9 @@ def test_two_push_consumers_share_the_queues_and_one_takes_over_from_the_other(
         wait_for(lambda: len(shares(two)) == 4, 60, "the other takes all queues")
         two.close_input()
         two.wait_for("done")
-    with java.send(cluster.namesrv, topic, "sync", 20, "c") as sender:
+    with java.send(namesrv, topic, "sync", 20, "c") as sender:
         sender.wait_for("done")
-    with java.consume(cluster.namesrv, topic, group, "three") as three:
+    with java.consume(namesrv, topic, group, "three") as three:
         wait_for(lambda: len(keys_of(three, "received")) >= 20, 60, "the 20 sent meanwhile")
         assert sorted(set(keys_of(three, "received"))) == sorted(f"c{i}" for i in range(20))
 
@@ -85,11 +82,10 @@ def shares(process: JavaProcess) -> set[int]:
     return {int(part) for part in told[-1].strip("[]").split(",") if part.strip()} if told else set()
 
 
-def test_a_tag_subscription_filters(cluster: LocalCluster, java: JavaClient) -> None:
-    cluster.up()
-    with java.send(cluster.namesrv, "InteropTags", "sync", 60, "t", "TagA", "TagB", "TagC") as sender:
+def test_a_tag_subscription_filters(java: JavaClient, namesrv: str) -> None:
+    with java.send(namesrv, "InteropTags", "sync", 60, "t", "TagA", "TagB", "TagC") as sender:
         sender.wait_for("done")
-    with java.consume(cluster.namesrv, "InteropTags", "tag_group", "one", "TagA || TagC") as consumer:
+    with java.consume(namesrv, "InteropTags", "tag_group", "one", "TagA || TagC") as consumer:
         wait_for(lambda: len(set(keys_of(consumer, "received"))) == 40, 60, "40 of 60 messages")
         assert {e["tag"] for e in consumer.events if e["event"] == "received"} == {"TagA", "TagC"}
 

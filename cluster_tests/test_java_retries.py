@@ -22,18 +22,15 @@ def java(newest_java: JavaClient) -> JavaClient:
 
 @pytest.mark.parametrize("delay_level", [1, 0], ids=["the consumer's level", "the broker's level"])
 def test_a_message_that_a_consumer_cannot_do_with_comes_again_and_ends_as_a_dead_letter(
-    cluster: LocalCluster, java: JavaClient, delay_level: int
+    java: JavaClient, namesrv: str, delay_level: int
 ) -> None:
     """Level 0 leaves the delay to the broker: 10 s before the first new try, so one try must do there."""
     times_max, delay_ms = (2, 1_000) if delay_level else (1, 10_000)
-    cluster.up()
-    with java.send(cluster.namesrv, "Fails", "sync", 5, "k") as sender:
+    with java.send(namesrv, "Fails", "sync", 5, "k") as sender:
         sender.wait_for("done")
-    with java.fail(
-        cluster.namesrv, "Fails", "failing", delay_level=delay_level, times_max=times_max
-    ) as consumer:
+    with java.fail(namesrv, "Fails", "failing", delay_level=delay_level, times_max=times_max) as consumer:
         wait_for(lambda: len(received(consumer)) >= 5 * (times_max + 1), 90, "every try")
-        with java.reader(cluster.namesrv) as reader:
+        with java.reader(namesrv) as reader:
             wait_for(lambda: len(reader.read(DEAD_LETTERS)) >= 5, 30, "dead letters")
     tries: dict[str, list[tuple[int, int]]] = {}
     for event in received(consumer):
@@ -43,7 +40,7 @@ def test_a_message_that_a_consumer_cannot_do_with_comes_again_and_ends_as_a_dead
         assert [times for times, _ in seen] == list(range(times_max + 1))
         gaps = [later - earlier for (_, earlier), (_, later) in pairwise(seen)]
         assert min(gaps) >= delay_ms
-    dead = java.read(cluster.namesrv, DEAD_LETTERS)
+    dead = java.read(namesrv, DEAD_LETTERS)
     assert sorted(str(event["key"]) for event in dead) == sorted(tries)
     assert {event["times"] for event in dead} == {times_max + 1}
 

@@ -2,16 +2,22 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -30,6 +36,10 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * consume namesrv topic group instance tags            until standard input ends, each line of it commits the offsets
  * fail    namesrv topic group delay_level max_times    likewise, each message is answered RECONSUME_LATER
  * read    namesrv group                                likewise, each line of it a topic: all messages of all its queues
+ * mixed   namesrv topic count interval_ms key_prefix   of ten sends one is a batch of five, one is delayed by a second
+ * every   namesrv topic                                until standard input ends: consumers of every kind, told apart by
+ *                                                      "who"; retry-1 takes a message at its second try only
+ * query   namesrv topic                                likewise, each line of it a key and an offset message id
  * </pre>
  *
  * A failed send is reported and not repeated by the program (the client's own retries stay on), so a key stands for one
@@ -67,6 +77,15 @@ public final class Interop {
             case "read":
                 read(args);
                 break;
+            case "mixed":
+                mixed(args);
+                break;
+            case "every":
+                every(args);
+                break;
+            case "query":
+                query(args);
+                break;
             default:
                 throw new IllegalArgumentException(args[0]);
         }
@@ -94,11 +113,7 @@ public final class Interop {
         int count = Integer.parseInt(args[4]);
         long intervalMs = Long.parseLong(args[5]);
         String prefix = args[6];
-        DefaultMQProducer producer = new DefaultMQProducer("interop_producer");
-        producer.setNamesrvAddr(args[1]);
-        producer.setPollNameServerInterval(1000);
-        producer.setSendMsgTimeout(5000);
-        producer.start();
+        DefaultMQProducer producer = producer(args[1]);
         Semaphore inFlight = new Semaphore(64);
         for (int i = 0; i < count; i++) {
             String tag = args.length > 7 ? args[7 + i % (args.length - 7)] : "";
@@ -137,12 +152,42 @@ public final class Interop {
         producer.shutdown();
     }
 
-    private static void delay(String[] args) throws Exception {
+    private static DefaultMQProducer producer(String namesrv) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("interop_producer");
-        producer.setNamesrvAddr(args[1]);
+        producer.setNamesrvAddr(namesrv);
         producer.setPollNameServerInterval(1000);
         producer.setSendMsgTimeout(5000);
         producer.start();
+        return producer;
+    }
+
+    private static void mixed(String[] args) throws Exception {
+        DefaultMQProducer producer = producer(args[1]);
+        for (int i = 0; i < Integer.parseInt(args[3]); i++) {
+            List<Message> messages = new ArrayList<>();
+            for (int j = 0; j < (i % 10 == 3 ? 5 : 1); j++) {
+                String key = args[5] + i + "-" + j;
+                messages.add(new Message(args[2], "", key, body(key)));
+            }
+            Message first = messages.get(0);
+            if (i % 10 == 7) first.setDelayTimeLevel(1);
+            try {
+                SendResult result = messages.size() > 1 ? producer.send(messages) : producer.send(first);
+                String[] ids = result.getOffsetMsgId().split(",");
+                for (int j = 0; j < messages.size(); j++)
+                    print("event", result.getSendStatus() == SendStatus.SEND_OK ? "ok" : result.getSendStatus(),
+                        "key", messages.get(j).getKeys(), "kind", i % 10, "offset_msg_id", ids[j]);
+            } catch (Exception problem) {
+                for (Message message : messages) print("event", "failed", "key", message.getKeys(), "error", problem);
+            }
+            TimeUnit.MILLISECONDS.sleep(Long.parseLong(args[4]));
+        }
+        print("event", "done");
+        producer.shutdown();
+    }
+
+    private static void delay(String[] args) throws Exception {
+        DefaultMQProducer producer = producer(args[1]);
         for (int i = 0; i < Integer.parseInt(args[4]); i++) {
             String key = args[6] + i;
             Message message = new Message(args[2], "", key, body(key));
@@ -236,8 +281,84 @@ public final class Interop {
         print("event", "done");
     }
 
+    private static DefaultMQPushConsumer pushConsumer(String namesrv, String topic, String who) throws Exception {
+        String group = who.substring(0, who.indexOf('-'));
+        DefaultMQPushConsumer consumer = pushConsumer(new String[] {"", namesrv, topic, group});
+        consumer.setInstanceName(who);
+        consumer.subscribe(topic, "*");
+        return consumer;
+    }
+
+    private static void every(String[] args) throws Exception {
+        List<DefaultMQPushConsumer> consumers = new ArrayList<>();
+        for (String who : new String[] {"broadcast-1", "broadcast-2", "orderly-1", "orderly-2", "retry-1"}) {
+            DefaultMQPushConsumer consumer = pushConsumer(args[1], args[2], who);
+            // By name: its package is not the same in all releases.
+            for (var model : consumer.getMessageModel().getDeclaringClass().getEnumConstants())
+                if (who.startsWith("broadcast") && model.name().equals("BROADCASTING")) consumer.setMessageModel(model);
+            if (who.startsWith("orderly")) {
+                consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                    for (MessageExt message : messages) printMessage("received", message, who);
+                    return ConsumeOrderlyStatus.SUCCESS;
+                });
+            } else {
+                consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                    for (MessageExt message : messages) printMessage("received", message, who);
+                    context.setDelayLevelWhenNextConsume(1);
+                    return who.equals("retry-1") && messages.get(0).getReconsumeTimes() == 0
+                        ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+                });
+            }
+            consumer.start();
+            consumers.add(consumer);
+        }
+        DefaultLitePullConsumer lite = new DefaultLitePullConsumer("lite");
+        lite.setNamesrvAddr(args[1]);
+        lite.setPollNameServerInterval(1000);
+        lite.setHeartbeatBrokerInterval(1000);
+        lite.setInstanceName("lite-1");
+        lite.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        lite.subscribe(args[2], "*");
+        lite.start();
+        AtomicBoolean ended = new AtomicBoolean();
+        Thread poller = new Thread(() -> {
+            while (!ended.get()) for (MessageExt message : lite.poll(200)) printMessage("received", message, "lite-1");
+        });
+        poller.start();
+        print("event", "started");
+        while (System.in.read() >= 0) { }
+        ended.set(true);
+        poller.join();
+        lite.shutdown();
+        for (DefaultMQPushConsumer consumer : consumers) consumer.shutdown();
+        print("event", "done");
+    }
+
+    private static void query(String[] args) throws Exception {
+        DefaultMQProducer producer = producer(args[1]);
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        String line;
+        while ((line = lines.readLine()) != null) {
+            String[] parts = line.split(" ");
+            try {
+                long later = System.currentTimeMillis() + 3_600_000;
+                for (MessageExt message : producer.queryMessage(args[2], parts[0], 32, 0, later).getMessageList())
+                    printMessage("queried", message, parts[0]);
+                printMessage("viewed", producer.viewMessage(args[2], parts[1]), parts[0]);
+                print("event", "answered", "problem", null);
+            } catch (Exception problem) {
+                print("event", "answered", "problem", problem);
+            }
+        }
+        producer.shutdown();
+    }
+
     private static void printMessage(String event, MessageExt message) {
-        print("event", event, "key", message.getKeys(), "tag", message.getTags(), "queue", message.getQueueId(),
+        printMessage(event, message, "");
+    }
+
+    private static void printMessage(String event, MessageExt message, String who) {
+        print("event", event, "who", who, "key", message.getKeys(), "tag", message.getTags(), "queue", message.getQueueId(),
             "offset", message.getQueueOffset(), "phy_offset", message.getCommitLogOffset(), "size", message.getStoreSize(),
             "body", new String(message.getBody(), StandardCharsets.UTF_8), "times", message.getReconsumeTimes(),
             "born_ms", message.getBornTimestamp(), "stored_ms", message.getStoreTimestamp(), "id", message.getMsgId());

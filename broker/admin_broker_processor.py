@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from store.message_store import MessageStore
 
 QUERY_UNITS_MAX = 1000  # of one ConsumeQueue look-up
-PERM_MAX = 15
 TOPIC_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 TOPIC_ATTRIBUTES = frozenset({"queue.type", "cleanup.policy", "message.type", "reserve.time"})
 
@@ -218,7 +217,7 @@ class AdminBrokerProcessor:
             or _queue_nums_fault("readQueueNums", wanted.read_queue_nums)
             or _queue_nums_fault("writeQueueNums", wanted.write_queue_nums)
         )
-        if fault is None and not 0 <= wanted.perm <= PERM_MAX:
+        if fault is None and not 0 <= wanted.perm <= topic_bodies.PERM_MAX:
             fault = f"perm {wanted.perm}: a sum of 1 (inherit), 2 (write), 4 (read), 8 (priority) is allowed"
         if fault is None and wanted.topic_filter_type not in TOPIC_FILTER_TYPES:
             fault = (

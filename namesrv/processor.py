@@ -20,14 +20,13 @@ from remoting.configuration import (
     refuse_unchangeable,
 )
 from remoting.errors import RemotingError
-from remoting.topic_bodies import RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
+from remoting.topic_bodies import PERM_MAX, RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
 
 log = logging.getLogger(__name__)
 
 # Of a topic's sysFlag.
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
-PERM_MAX = 15  # read, write, inherit and priority
 BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath"})  # RocketMQ's
 
 

@@ -18,6 +18,7 @@ from remoting.errors import RemotingBodyError
 from remoting.fastjson import dumps_fastjson, loads_fastjson
 from remoting.headers import Int32
 
+PERM_MAX = 15  # all of a topic's permissions
 INFLATED_SIZE_MAX = 64 * 1024 * 1024  # some 500,000 topics
 
 _INT32 = struct.Struct(">i")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -233,6 +234,24 @@ def test_a_spoiled_request_is_answered_and_what_is_refused_changes_nothing(
     for command in waiting:
         assert hostile.channel.response_to(command.opaque) is not None, (command.ext_fields, command.body)
     hostile.check()
+
+
+@pytest.mark.slow
+def test_a_member_that_stopped_leading_answers_as_well_and_changes_nothing(hostile: Hostile) -> None:
+    before = hostile.stored()
+    hostile.broker.step_down()
+    hostile.channel.received = []
+    asked = []
+    for code, sound in hostile.sound.items():
+        for command in requests_spoiled(hostile, code, sound):
+            hostile.broker.receive([command])
+            hostile.broker.settle()
+            if not command.is_oneway:
+                asked.append(command)
+    hostile.broker.run_for(11_000)
+    answered = Counter(command.opaque for command in hostile.channel.received if command.is_response)
+    assert answered == Counter(command.opaque for command in asked)
+    assert hostile.stored() == before
 
 
 @pytest.mark.parametrize("code", CODES)

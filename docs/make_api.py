@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import mqclient
+import mqclient.admin_results
 import mqclient.sync
 
 PAGE = Path(__file__).with_name("api.md")
@@ -24,9 +25,10 @@ SECTIONS: dict[str, str] = {
     "MessageQueue OnAssignment OnTopicQueues",
     "Who reads which queues": "AllocateStrategy AVG AVG_BY_CIRCLE CONSISTENT_HASH by_consistent_hash by_config "
     "by_machine_room by_machine_room_nearby",
+    "Operating": "Admin TopicAdmin GroupAdmin BrokerAdmin MessageAdmin NamesrvAdmin",
     "Errors": "MQClientError SendError MessageIllegalError RouteNotFoundError NoMasterError NoAnswerError "
     "BrokerResponseError BadAnswerError CommitError QueueNotAssignedError OffsetIllegalError LocalOffsetsError "
-    "ClientClosedError",
+    "ClientClosedError AdminError",
 }
 SYNC_SECTION = "Producer PushConsumer MessageListener LitePullConsumer"
 
@@ -39,18 +41,28 @@ Made by `python docs/make_api.py` from the source, which has the last word. What
 
 
 def page() -> str:
-    sections = [*SECTIONS.items(), ("Without an event loop: mqclient.sync", SYNC_SECTION)]
+    results = vars(mqclient.admin_results).values()
+    sections = [
+        *((title, names, mqclient) for title, names in SECTIONS.items()),
+        (
+            "What Admin returns: mqclient.admin_results",
+            " ".join(
+                one.__name__ for one in results if getattr(one, "__module__", "") == "mqclient.admin_results"
+            ),
+            mqclient.admin_results,
+        ),
+        ("Without an event loop: mqclient.sync", SYNC_SECTION, mqclient.sync),
+    ]
     missing = set(mqclient.__all__) ^ {name for names in SECTIONS.values() for name in names.split()}
     missing |= set(mqclient.sync.__all__) ^ set(SYNC_SECTION.split())
     if missing:
         raise SystemExit(f"{__file__}: public and in no section, or not public: {', '.join(sorted(missing))}")
     parts = [HEAD]
-    for title, names in sections:
-        module = mqclient.sync if names is SYNC_SECTION else mqclient
+    for title, names, module in sections:
         parts.append(f"## {title}\n\n")
         if title == "Errors":
             parts.append(_paragraph(sys.modules["mqclient.errors"].__doc__))
-        if module is mqclient.sync:
+        if module is not mqclient:
             parts.append(_paragraph(module.__doc__))
         for name in names.split():
             parts += _thing(module, name)

@@ -1,9 +1,16 @@
-"""An asyncio client of RocketMQ brokers, ours and Java's: a producer, a consumer that is handed messages, one that polls
-for them, and an admin for operators."""
+"""An asyncio client of RocketMQ brokers, ours and Java's.
+
+A producer, a consumer that is handed messages, one that polls for them, and what operators do.
+"""
 
 from message.decoder import MessageExt
 from mqclient.admin import Admin
+from mqclient.admin_brokers import BrokerAdmin
 from mqclient.admin_calls import AdminError
+from mqclient.admin_groups import GroupAdmin
+from mqclient.admin_messages import MessageAdmin
+from mqclient.admin_namesrv import NamesrvAdmin
+from mqclient.admin_topics import TopicAdmin
 from mqclient.allocate import (
     AVG,
     AVG_BY_CIRCLE,
@@ -49,20 +56,24 @@ __all__ = [
     "AdminError",
     "AllocateStrategy",
     "BadAnswerError",
+    "BrokerAdmin",
     "BrokerResponseError",
     "ClientClosedError",
     "CommitError",
     "ConsumeBatch",
     "ConsumeFromWhere",
     "ConsumerConfig",
+    "GroupAdmin",
     "LitePullConsumer",
     "LocalOffsetsError",
     "MQClientError",
     "Message",
+    "MessageAdmin",
     "MessageExt",
     "MessageIllegalError",
     "MessageModel",
     "MessageQueue",
+    "NamesrvAdmin",
     "NoAnswerError",
     "NoMasterError",
     "OffsetIllegalError",
@@ -78,6 +89,7 @@ __all__ = [
     "SendPipeline",
     "SendResult",
     "SendStatus",
+    "TopicAdmin",
     "by_config",
     "by_consistent_hash",
     "by_machine_room",

@@ -2,7 +2,7 @@
 
 Pass 1 notes where state entries and no-ops lie (StatePlaces), so that their bodies stay with the workers; then one
 worker replays one log. A record that cannot be read, or entries lost to damage, leave the tables unknown until the next
-full state, so one fault is one finding.
+full state, so one fault is one finding. A full state that was taken over from Java's broker is taken as it is.
 """
 
 from __future__ import annotations
@@ -248,6 +248,9 @@ class _Replay:
         if part.number + 1 == part.count:
             data = b"".join(self._parts)
             self._void()
+            if part.is_imported:
+                self.is_whole = False  # what the changes before it add up to is not what Java's broker left
+                self._frozen.pop(part.applied_index, None)
             yield from self._completed(header, part.applied_index, data)
 
     def _completed(self, header: EntryHeader, applied_index: int, data: bytes) -> Iterator[Finding]:

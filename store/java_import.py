@@ -3,6 +3,9 @@
 The log's entries say where each queue stands, unless all its messages have expired: that is in Java's ConsumeQueues
 alone. They are read at the first start, before ours take their place, and kept in a file until a leader has put them
 into the log together with the tables. Each member keeps its own; that of the first leader counts.
+
+Java's IndexFiles are not taken over: after a kill it dispatches messages again, and their keys are in them twice, or
+not at all. Ours follow from the log.
 """
 
 import logging
@@ -18,6 +21,7 @@ from message.errors import MessageDecodeError
 from store.checkpoint_file import replace_file
 from store.consume_queue_store import ConsumeQueueStore, QueueRow
 from store.errors import StoreDamagedError
+from store.key_index_file import delete_index_files, index_file_names
 from store.layout.config_json import BACKUP, TOPICS
 from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
 from store.state.config_files import read_config_files
@@ -35,11 +39,15 @@ class JavaImport:
         self._config = config
         self._path = f"{config.ledger_directory}/pydledger/java-queues"
 
-    def keep_queues(self) -> None:
-        """At a start, before any ConsumeQueue is changed. Blocks. Raises DiskError."""
+    def look(self) -> None:
+        """At a start, before any derived file is opened. Blocks. Raises DiskError."""
         java_run = find_java_run(self._disk, self._config.ledger_directory)
         if java_run is None or self._kept_term() == java_run.term:
             return
+        index_directory = f"{self._config.store_path_root_dir}/index"
+        delete_index_files(self._disk, index_directory, index_file_names(self._disk, index_directory))
+        self._disk.make_directory(index_directory)
+        self._disk.sync_directory(index_directory)
         rows = [(topic, queue_id, 0, offset) for topic, queue_id, offset in self._java_queues() if offset]
         log.info("queues of Java kept count=%d term=%d", len(rows), java_run.term)
         replace_file(self._disk, self._path, msgpack.packb([java_run.term, rows]))

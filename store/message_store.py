@@ -137,7 +137,7 @@ class MessageStore:
             self._queues, self._reader, self._commit_log, self._state.tables
         )
         self.stopped_cleanly = mark_running(self._disk, config)
-        self._java_import.keep_queues()
+        self._java_import.look()
         self._recover()
         self._index.open(stopped_cleanly=self.stopped_cleanly)
         self._flusher = StoreFlusher(

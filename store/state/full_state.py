@@ -83,12 +83,14 @@ class FullStateLog:
 
 
 def split_full_state(
-    data: bytes, term: Term, applied_index: Index, part_size_max: int
+    data: bytes, term: Term, applied_index: Index, part_size_max: int, *, is_imported: bool = False
 ) -> list[FullStatePart]:
     """The parts of a record, to be appended in this order."""
     starts = range(0, len(data), part_size_max)
     return [
-        FullStatePart(term, applied_index, number, len(starts), data[start : start + part_size_max])
+        FullStatePart(
+            term, applied_index, number, len(starts), data[start : start + part_size_max], is_imported
+        )
         for number, start in enumerate(starts)
     ]
 

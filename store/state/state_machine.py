@@ -126,7 +126,7 @@ class StateMachine:
         if self._to_write or self._part_index is not None or not self.is_whole:
             return
         if self.full_state_log.is_due(end_pos, data_file_size):
-            self._freeze(self.tables, rows(), record_size_max, term, applied_index)
+            self._freeze(self.tables, rows(), record_size_max, term, applied_index, is_imported=False)
 
     def begin_import(
         self,
@@ -139,7 +139,7 @@ class StateMachine:
         """As begin_full_state(), of tables that Java left."""
         assert self.needs_import, "Java's entries are in the log"
         assert not self._to_write, "one full state at a time"
-        self._freeze(tables, rows, record_size_max, term, applied_index)
+        self._freeze(tables, rows, record_size_max, term, applied_index, is_imported=True)
 
     def _freeze(
         self,
@@ -148,9 +148,14 @@ class StateMachine:
         record_size_max: int,
         term: Term,
         applied_index: Index,
+        *,
+        is_imported: bool,
     ) -> None:
         data = msgpack.packb([tables.pack(), rows], unicode_errors="surrogateescape")
-        self._to_write.extend(split_full_state(data, term, applied_index, record_size_max - _PART_OVERHEAD))
+        part_size_max = record_size_max - _PART_OVERHEAD
+        self._to_write.extend(
+            split_full_state(data, term, applied_index, part_size_max, is_imported=is_imported)
+        )
 
     def next_part(self) -> bytes | None:
         """The body of the next part to append, None while one is under way or none is left."""

@@ -18,6 +18,7 @@ from store.state.table_configs import SubscriptionGroupConfig, TopicConfig
 _VERSION: Final = 1
 _CHANGES: Final = 1
 _FULL_STATE_PART: Final = 2
+_IMPORTED_STATE_PART: Final = 3
 
 
 class _Kind(IntEnum):
@@ -140,6 +141,9 @@ class FullStatePart:
     number: int  # 0 .. count - 1
     count: int
     data: bytes
+    is_imported: bool = (
+        False  # the state that Java's broker left in its files: no changes before it add up to it
+    )
 
 
 def pack_change(change: StateChange) -> bytes:
@@ -182,7 +186,8 @@ def pack_changes(packed: Sequence[bytes]) -> bytes:
 
 
 def pack_full_state_part(part: FullStatePart) -> bytes:
-    values = [_VERSION, _FULL_STATE_PART, part.term, part.applied_index, part.number, part.count, part.data]
+    record_type = _IMPORTED_STATE_PART if part.is_imported else _FULL_STATE_PART
+    values = [_VERSION, record_type, part.term, part.applied_index, part.number, part.count, part.data]
     packed: bytes = msgpack.packb(values)
     return packed
 
@@ -195,8 +200,10 @@ def unpack_record(body: bytes | memoryview) -> list[StateChange] | FullStatePart
             raise StateRecordError(f"a state record of version {version}; this program reads {_VERSION}")
         if record_type == _CHANGES:
             return [_unpack_change(values) for values in rest[0]]
-        if record_type == _FULL_STATE_PART:
-            return FullStatePart(*rest)
+        if record_type in (_FULL_STATE_PART, _IMPORTED_STATE_PART):
+            term, applied_index, number, count, data = rest
+            is_imported = record_type == _IMPORTED_STATE_PART
+            return FullStatePart(term, applied_index, number, count, data, is_imported)
     except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
         raise StateRecordError(f"a state record that cannot be read: {error!r}") from error
     raise StateRecordError(f"a state record of unknown type {record_type}")

@@ -13,7 +13,7 @@ import typer
 
 # Where a command is: its function has its name, and a group of commands is the module's `app`.
 COMMANDS = {name: f"mq.{name}" for name in ("produce", "consume", "validate", "quickstart")}
-GROUPS = {"cluster": "mq.cluster_commands"}
+GROUPS = {"cluster": "mq.cluster_commands", "store": "mq.store"}
 
 ConfigOption = Annotated[Path | None, typer.Option("-c", "--config", help="Conf file in RocketMQ's format.")]
 PrintOption = Annotated[bool, typer.Option("-p", "--print-config", help="Print what is in effect and end.")]

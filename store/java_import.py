@@ -48,7 +48,8 @@ class JavaImport:
         delete_index_files(self._disk, index_directory, index_file_names(self._disk, index_directory))
         self._disk.make_directory(index_directory)
         self._disk.sync_directory(index_directory)
-        rows = [(topic, queue_id, 0, offset) for topic, queue_id, offset in self._java_queues() if offset]
+        ends = queue_ends(self._disk, self._config.store_path_root_dir)
+        rows = [(topic, queue_id, 0, offset) for topic, queue_id, offset in ends if offset]
         log.info("queues of Java kept count=%d term=%d", len(rows), java_run.term)
         replace_file(self._disk, self._path, msgpack.packb([java_run.term, rows]))
 
@@ -89,26 +90,28 @@ class JavaImport:
         term, rows = msgpack.unpackb(self._disk.read_file(self._path))
         return term, rows
 
-    def _java_queues(self) -> Iterator[tuple[bytes, int, int]]:
-        """Topic, queue id, next offset."""
-        root = f"{self._config.store_path_root_dir}/consumequeue"
-        for topic in self._disk.list_directory(root):
-            for queue_id in self._disk.list_directory(f"{root}/{topic}"):
-                if queue_id.isascii() and queue_id.isdigit():
-                    yield topic.encode(), int(queue_id), self._next_offset(f"{root}/{topic}/{queue_id}")
 
-    def _next_offset(self, directory: str) -> int:
-        names = [name for name in self._disk.list_directory(directory) if name.isascii() and name.isdigit()]
-        for name in reversed(names):
-            file = self._disk.open(f"{directory}/{name}", read_only=True)
-            try:
-                count = _unit_count(file)
-            finally:
-                file.close()
-            # Java makes the next file before there is a unit in it.
-            if count:
-                return int(name) // CQ_UNIT_SIZE + count
-        return int(names[0]) // CQ_UNIT_SIZE if names else 0
+def queue_ends(disk: Disk, store_path_root_dir: str) -> Iterator[tuple[bytes, int, int]]:
+    """Topic, queue id and next offset of each ConsumeQueue that has files. Raises DiskError."""
+    root = f"{store_path_root_dir}/consumequeue"
+    for topic in disk.list_directory(root):
+        for queue_id in disk.list_directory(f"{root}/{topic}"):
+            if queue_id.isascii() and queue_id.isdigit():
+                yield topic.encode(), int(queue_id), _next_offset(disk, f"{root}/{topic}/{queue_id}")
+
+
+def _next_offset(disk: Disk, directory: str) -> int:
+    names = [name for name in disk.list_directory(directory) if name.isascii() and name.isdigit()]
+    for name in reversed(names):
+        file = disk.open(f"{directory}/{name}", read_only=True)
+        try:
+            count = _unit_count(file)
+        finally:
+            file.close()
+        # Java makes the next file before there is a unit in it.
+        if count:
+            return int(name) // CQ_UNIT_SIZE + count
+    return int(names[0]) // CQ_UNIT_SIZE if names else 0
 
 
 def is_sound_record(body: memoryview) -> bool:

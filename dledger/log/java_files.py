@@ -22,6 +22,7 @@ class JavaRun:
     """Java's DLedger was the last to run on a directory."""
 
     term: Term  # none of its entries has a later one
+    voted_for: str  # in that term: itself, if it led in it; empty for nobody
     committed_index: Index  # as it remembers it: more may be committed; -1: not at all
 
 
@@ -32,7 +33,7 @@ def find_java_run(disk: Disk, directory: str) -> JavaRun | None:
         return None
     checkpoint = _read(disk, f"{directory}/{_CHECKPOINT}", "committedIndex")
     committed_index = int(checkpoint["committedIndex"]) if checkpoint is not None else -1
-    return JavaRun(Term(int(curr_term["currTerm"])), Index(committed_index))
+    return JavaRun(Term(int(curr_term["currTerm"])), curr_term.get("voteLeader", ""), Index(committed_index))
 
 
 def _read(disk: Disk, path: str, number_key: str) -> dict[str, str] | None:

@@ -1,0 +1,287 @@
+"""`mq store inspect DIR`: what lies in a store directory, who wrote it, and whether a broker of ours can start on it.
+
+Looks at files' names, heads and ends; nothing is written. Whether every entry is sound is `mq validate DIR`'s to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from disk.real_disk import RealDisk
+from dledger.entry import (
+    ENTRY_HEADER_SIZE,
+    ENTRY_MAGIC,
+    INDEX_UNIT,
+    INDEX_UNIT_SIZE,
+    EntryHeader,
+    parse_header,
+)
+from dledger.log.java_files import JavaRun, find_java_run
+from mq.console import print_json, print_table, user_errors
+from pyspark_dledger.replica import Layout, Replica, ReplicaError, open_replica
+from store.errors import ConfigFilesDamagedError
+from store.java_import import queue_ends
+from store.layout.config_json import TOPICS
+from store.state.config_files import read_config_files
+
+EXIT_NOT_STARTABLE = 10
+
+app = typer.Typer(no_args_is_help=True, help="Look at store directories.")
+
+
+@app.callback()
+def store() -> None:
+    """Look at store directories."""
+
+
+@dataclass(frozen=True, slots=True)
+class TermRun:
+    term: int
+    first_index: int
+    last_index: int
+
+
+@dataclass(kw_only=True, slots=True)
+class Inspection:
+    """Of one store; `obstacles` are why a broker of ours would not start on it, each with what to do."""
+
+    directory: str
+    layout: str
+    member: str
+    written_by: str  # last: "pydledger" or "java"
+    is_running: bool
+    stopped_cleanly: bool
+    data_file_size: int
+    data_file_count: int
+    begin_pos: int
+    begin_index: int = -1
+    end_index: int = -1
+    terms: list[TermRun] = field(default_factory=list)
+    java_term: int | None = None
+    java_committed_index: int | None = None
+    was_last_master: bool | None = None
+    topics: dict[str, int] = field(
+        default_factory=dict
+    )  # messages ever stored, by the ends of the ConsumeQueues
+    group_count: int | None = None
+    offset_count: int | None = None
+    obstacles: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@app.command()
+def inspect(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A store directory, of Java's broker or ours.")
+    ],
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Say what lies in a store, and whether a broker of ours can start on it.
+
+    Exit status 0: it can; 10: it cannot, and why; 1 or 2: nothing could be read. Nothing is written.
+    """
+    with user_errors(ReplicaError):
+        found = look_at(directory)
+    if json:
+        print_json(asdict(found))
+    else:
+        _print(found)
+    if found.obstacles:
+        raise typer.Exit(EXIT_NOT_STARTABLE)
+
+
+def look_at(directory: Path) -> Inspection:
+    """Raises ReplicaError, OSError."""
+    replica = open_replica(directory)
+    root, disk = Path(replica.directory), RealDisk()
+    is_dledger = replica.layout is Layout.DLEDGER
+    ledger = Path(replica.data_directory).parent
+    java_run = find_java_run(disk, str(ledger)) if is_dledger else None
+    found = Inspection(
+        directory=replica.directory,
+        layout=str(replica.layout),
+        member=replica.name if is_dledger else "",
+        written_by="java" if java_run is not None or not is_dledger else "pydledger",
+        is_running=replica.is_live,
+        stopped_cleanly=replica.stopped_cleanly,
+        data_file_size=replica.data_file_size,
+        data_file_count=len(replica.data_files),
+        begin_pos=replica.begin_pos,
+    )
+    found.topics = _topics(disk, root)
+    if is_dledger:
+        _look_at_log(found, replica, ledger)
+    else:
+        found.obstacles.append(
+            "a plain CommitLog: a broker with enableDLegerCommitLog=true has no use for it"
+        )
+    if replica.is_live:
+        found.obstacles.append("a broker runs on it: stop that first")
+    if java_run is not None:
+        _look_at_java(found, java_run, ledger)
+    try:
+        tables = read_config_files(disk, str(root / "config"))
+        found.group_count = len(tables.subscription_group_table.configs)
+        found.offset_count = len(tables.consumer_offset_table.offsets)
+    except ConfigFilesDamagedError as error:
+        found.obstacles.append(str(error))
+    if java_run is not None and not (root / "config" / TOPICS).exists():
+        found.notes.append(
+            f"no config/{TOPICS}: topics, groups and offsets come from the member that leads first"
+        )
+    return found
+
+
+def _look_at_java(found: Inspection, java_run: JavaRun, ledger: Path) -> None:
+    found.java_term, found.java_committed_index = java_run.term, java_run.committed_index
+    found.was_last_master = java_run.voted_for == found.member
+    if 0 <= found.end_index < java_run.committed_index:
+        found.obstacles.append(
+            f"it ends with entry {found.end_index}, but Java's checkpoint says that entries up to "
+            f"{java_run.committed_index} are committed: take the store of another member, or remove {ledger} wholly"
+        )
+    if not found.stopped_cleanly:
+        found.notes.append(
+            "Java's broker did not stop cleanly: what it had not flushed may be missing at the end"
+        )
+    if found.topics.get("rmq_sys_wheel_timer"):
+        found.notes.append(
+            "messages with a timer (rmq_sys_wheel_timer): those that are not delivered yet will not be; "
+            "let them come due under Java's broker first"
+        )
+    if found.topics.get("RMQ_SYS_TRANS_HALF_TOPIC"):
+        found.notes.append(
+            "transactions (RMQ_SYS_TRANS_HALF_TOPIC): those that are open will not be checked back"
+        )
+
+
+def _look_at_log(found: Inspection, replica: Replica, ledger: Path) -> None:
+    sizes = {file.size for file in replica.data_files}
+    if len(sizes) > 1:
+        found.obstacles.append(f"data files of {len(sizes)} sizes: take them from another member")
+    if not replica.data_files:
+        return
+    first = _header_at(replica.data_files[0].path)
+    if first is None:
+        if replica.begin_pos > 0:
+            found.obstacles.append(f"{replica.data_files[0].path} begins with no entry")
+        return
+    found.begin_index = first.index
+    if first.index == 0 and replica.begin_pos > 0:
+        found.obstacles.append(
+            "a plain commitlog comes before it, which cannot be taken over: let Java's broker run on until its "
+            "retention has deleted that, and some of these files as well"
+        )
+    index = _Index(ledger / "index", first.index)
+    found.end_index = index.end_index
+    found.terms = list(index.term_runs())
+    if index.end_index < first.index:
+        found.notes.append("index/ does not say where the log ends; it is made anew at the start")
+
+
+class _Index:
+    """Units of entries, by DLedger's index files."""
+
+    def __init__(self, directory: Path, begin_index: int) -> None:
+        self._begin_index = begin_index
+        self._files = sorted((int(path.name), path) for path in directory.glob("[0-9]" * 20))
+        low, high = (
+            begin_index - 1,
+            self._files[-1][0] + self._files[-1][1].stat().st_size if self._files else 0,
+        )
+        high = max(low, high // INDEX_UNIT_SIZE - 1)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._term(middle) is None:
+                high = middle - 1
+            else:
+                low = middle
+        self.end_index = low
+
+    def term_runs(self) -> Iterator[TermRun]:
+        first = self._begin_index
+        while first <= self.end_index:
+            term = self._term(first)
+            low, high = first, self.end_index
+            while low < high:
+                middle = (low + high + 1) // 2
+                if self._term(middle) == term:
+                    low = middle
+                else:
+                    high = middle - 1
+            yield TermRun(term or 0, first, low)
+            first = low + 1
+
+    def _term(self, index: int) -> int | None:
+        """None where there is no unit."""
+        offset = index * INDEX_UNIT_SIZE
+        path = next((path for base, path in reversed(self._files) if base <= offset), None)
+        base = next((base for base, _ in reversed(self._files) if base <= offset), 0)
+        if path is None:
+            return None
+        with path.open("rb") as file:
+            file.seek(offset - base)
+            unit = file.read(INDEX_UNIT_SIZE)
+        if len(unit) < INDEX_UNIT_SIZE:
+            return None
+        magic, _, _, unit_index, term = INDEX_UNIT.unpack(unit)
+        return term if (magic, unit_index) == (ENTRY_MAGIC, index) else None
+
+
+def _header_at(path: str) -> EntryHeader | None:
+    with open(path, "rb") as file:
+        head = file.read(ENTRY_HEADER_SIZE)
+    header = parse_header(head) if len(head) == ENTRY_HEADER_SIZE else None
+    return header if header is not None and header.magic == ENTRY_MAGIC else None
+
+
+def _topics(disk: RealDisk, root: Path) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for topic, _, next_offset in queue_ends(disk, str(root)):
+        name = topic.decode(errors="replace")
+        counts[name] = counts.get(name, 0) + next_offset
+    return counts
+
+
+def _print(found: Inspection) -> None:
+    log = f"entries {found.begin_index:,} to {found.end_index:,}" if found.end_index >= 0 else "no entries"
+    rows: list[tuple[str, object]] = [
+        ("directory", found.directory),
+        ("layout", f"{found.layout} {found.member}".strip()),
+        ("written last by", found.written_by),
+        (
+            "broker",
+            "running" if found.is_running else "stopped" if found.stopped_cleanly else "not stopped cleanly",
+        ),
+        (
+            "data files",
+            f"{found.data_file_count} of {found.data_file_size:,} bytes, from position {found.begin_pos:,}",
+        ),
+        ("log", log),
+        *((f"term {run.term}", f"entries {run.first_index:,} to {run.last_index:,}") for run in found.terms),
+    ]
+    if found.java_term is not None:
+        rows += [
+            ("Java's term", found.java_term),
+            ("committed, as Java knows", found.java_committed_index),
+            (
+                "last master",
+                "this member, unless it lost the vote" if found.was_last_master else "another member",
+            ),
+        ]
+    rows += [("groups", found.group_count), ("topics with offsets", found.offset_count)]
+    print_table("", ("what", "value"), rows)
+    print_table("", ("topic", "messages ever"), sorted(found.topics.items()))
+    for note in found.notes:
+        print(f"note: {note}")
+    for obstacle in found.obstacles:
+        print(f"a broker of ours does not start on it: {obstacle}")
+    if not found.obstacles:
+        print(
+            "A broker of ours starts on it." + (" It is taken over in place then." if found.java_term else "")
+        )

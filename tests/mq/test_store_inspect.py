@@ -1,0 +1,70 @@
+"""`mq store inspect`: what lies in a store, by whom, and whether a broker of ours starts on it."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mq.front_door import make_app
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "store"
+GROUP = "dledger-5.5.0-3nodes"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    with tarfile.open(GOLDEN / f"{GROUP}.tar.xz") as tar:
+        members = [item for item in tar if "/n0/" in item.name and not item.name.endswith("/timerwheel")]
+        tar.extractall(tmp_path, members, filter="data")
+    return tmp_path / GROUP / "n0"
+
+
+def inspect(store: Path, *options: str) -> tuple[int, str]:
+    result = CliRunner().invoke(make_app("store"), ["store", "inspect", str(store), *options])
+    return result.exit_code, result.output
+
+
+def test_says_what_java_left(store: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
+    status, output = inspect(store, "--json")
+    found = json.loads(output)
+    assert status == 0
+    assert (found["written_by"], found["member"], found["data_file_size"]) == ("java", "n0", 1 << 20)
+    assert [tuple(run.values()) for run in found["terms"]] == [(1, 0, 849), (2, 850, 1468), (3, 1469, 2110)]
+    assert (found["java_term"], found["java_committed_index"], found["was_last_master"]) == (3, 2110, True)
+    assert found["topics"]["StoreB"] == 630
+    assert found["group_count"] == 9
+    assert "rmq_sys_wheel_timer" in found["notes"][0]
+    assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
+    status, output = inspect(store)
+    assert status == 0
+    assert "taken over in place" in output
+
+
+def test_says_why_a_broker_of_ours_would_not_start(store: Path) -> None:
+    (store / "dledger-n0/checkpoint").write_text("committedIndex=3000\nendIndex=3000\n")
+    for name in ("topics.json", "topics.json.bak"):
+        (store / "config" / name).write_bytes(b"")
+    status, output = inspect(store, "--json")
+    assert status == 10
+    obstacles = json.loads(output)["obstacles"]
+    assert "entries up to 3000 are committed" in obstacles[0]
+    assert "topics.json.bak" in obstacles[1]
+
+
+def test_a_log_behind_a_plain_commitlog_is_one(store: Path) -> None:
+    data = store / "dledger-n0/data"
+    for path in sorted(data.iterdir(), reverse=True):
+        path.rename(data / f"{int(path.name) + (1 << 20):020d}")
+    status, output = inspect(store)
+    assert status == 10
+    assert "a plain commitlog comes before it" in output
+
+
+def test_where_there_is_no_store_it_says_so(tmp_path: Path) -> None:
+    status, _ = inspect(tmp_path)
+    assert status == 1

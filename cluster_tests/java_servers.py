@@ -1,10 +1,13 @@
 """RocketMQ's own NameServer and broker as processes beside ours."""
 
+import contextlib
 import os
 import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from java_client import QUICK_START, class_path
+from local_cluster import port_block
 
 VERSION = "5.5.0"
 # What RocketMQ reaches into on Java 9 and later.
@@ -54,6 +57,13 @@ class _JavaServer:
         self._process.wait()
         self._process = None
 
+    def stop_orderly(self) -> None:
+        """SIGTERM; returns when it has written what it writes at its end."""
+        assert self._process is not None, "it was started"
+        self._process.terminate()
+        self._process.wait(120)
+        self._process = None
+
     def __enter__(self) -> None:
         self.start()
 
@@ -98,3 +108,57 @@ class JavaBroker(_JavaServer):
             **(conf or {}),
         }
         super().__init__(work, "broker", "org.apache.rocketmq.broker.BrokerStartup", settings)
+
+
+class JavaGroup:
+    """A NameServer and a DLedger group of Java's brokers on `stores`, by member id."""
+
+    def __init__(
+        self, work: Path, stores: Mapping[str, Path], base_port: int, conf: Mapping[str, str]
+    ) -> None:
+        ports = {member_id: base_port + 10 * number for number, member_id in enumerate(stores, 1)}
+        peers = ";".join(f"{member_id}-127.0.0.1:{port + 5}" for member_id, port in ports.items())
+        self.stores = stores
+        self.name_server = JavaNameServer(work / "namesrv", base_port)
+        self.namesrv = self.name_server.address
+        self.brokers = {
+            member_id: JavaBroker(
+                work / member_id,
+                stores[member_id],
+                self.namesrv,
+                base_port,
+                member_id,
+                {**conf, "listenPort": str(port), "haListenPort": str(port + 1), "dLegerPeers": peers},
+            )
+            for member_id, port in ports.items()
+        }
+
+    def term(self) -> int:
+        return max((term for term, _ in self._votes()), default=0)
+
+    def leader(self) -> str | None:
+        """For whom two members have voted in the newest term."""
+        term = self.term()
+        votes = [voted_for for voted_in, voted_for in self._votes() if voted_in == term]
+        return next((voted_for for voted_for in votes if votes.count(voted_for) >= 2), None)
+
+    def _votes(self) -> list[tuple[int, str]]:
+        votes = []
+        for member_id, store in self.stores.items():
+            with contextlib.suppress(FileNotFoundError):
+                lines = (store / f"dledger-{member_id}" / "currterm").read_text().splitlines()
+                values = dict(line.split("=", 1) for line in lines if "=" in line)
+                if values.get("voteLeader"):
+                    votes.append((int(values["currTerm"]), values["voteLeader"]))
+        return votes
+
+
+@contextlib.contextmanager
+def java_group(work: Path, stores: Mapping[str, Path], conf: Mapping[str, str]) -> Iterator[JavaGroup]:
+    """Running; whatever of it still runs at the end is killed."""
+    with port_block() as base_port:
+        group = JavaGroup(work, stores, base_port, conf)
+        with contextlib.ExitStack() as stack:
+            for server in (group.name_server, *group.brokers.values()):
+                stack.enter_context(server)
+            yield group

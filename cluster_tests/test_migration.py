@@ -1,0 +1,153 @@
+"""There and back again: a group of Java's brokers, ours on its stores, Java's on ours, and ours once more."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import java_client
+import pytest
+from java_client import JavaClient, JavaProcess
+from java_servers import JavaGroup, java_group
+from local_cluster import LocalCluster, wait_for
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+TOPIC = "Moved"
+GROUP = "movers"
+CONF = {"mappedFileSizeCommitLog": str(1 << 20), "mappedFileSizeConsumeQueue": "10000"}
+# How long a group of Java's may be without a leader, and its clients without a route.
+FAIL_OVER_S = 120
+
+Messages = dict[tuple[int, int], tuple[str, str, int, int, str]]
+
+
+def read_all(client: JavaClient, namesrv: str, count: int) -> Messages:
+    """(queue, offset) -> (key, message id, physical offset, size, body), once there are so many."""
+    with client.reader(namesrv) as reader:
+
+        def served() -> Messages | None:
+            found = {
+                (e["queue"], e["offset"]): (e["key"], e["id"], e["phy_offset"], e["size"], e["body"])
+                for e in reader.read(TOPIC)
+            }
+            return found if len(found) >= count else None
+
+        return wait_for(served, FAIL_OVER_S, f"{count} messages")
+
+
+def send(client: JavaClient, namesrv: str, count: int, prefix: str) -> int:
+    """How many were acknowledged; a send is asked for again with another key when it fails."""
+    with client.send(namesrv, TOPIC, "async", count, prefix, "TagA") as sender:
+        sender.wait_for("done", 300)
+        return sum(event["event"] == "ok" for event in sender.events)
+
+
+def send_all(client: JavaClient, namesrv: str, count: int, prefix: str) -> int:
+    """From the first acknowledgement on, which may have to wait for a leader. How many were acknowledged in all."""
+    sent = [0]
+
+    def began() -> bool:
+        sent.append(send(client, namesrv, 10, f"{prefix}try{len(sent)}-"))
+        return sent[-1] > 0
+
+    wait_for(began, FAIL_OVER_S, "a leader that serves")
+    return sum(sent) + send(client, namesrv, count, prefix)
+
+
+def received(process: JavaProcess) -> list[str]:
+    return [event["key"] for event in process.events if event["event"] == "received"]
+
+
+def consume_to_the_end(client: JavaClient, namesrv: str, wanted: set[str], instance: str) -> None:
+    """What the group has not read before is what it gets now; its offsets are committed at the end."""
+    with client.consume(namesrv, TOPIC, GROUP, instance) as consumer:
+        wait_for(lambda: wanted <= set(received(consumer)), FAIL_OVER_S, f"{len(wanted)} messages consumed")
+        consumer.close_input()
+        consumer.wait_for("done")
+        assert sorted(received(consumer)) == sorted(wanted), "each once, and none of before"
+
+
+def kill_leader(java: JavaGroup) -> None:
+    term = java.term()
+    leader = wait_for(java.leader, FAIL_OVER_S, "a leader of Java's")
+    java.brokers[leader].stop()
+    wait_for(
+        lambda: java.term() > term and java.leader() not in (None, leader), FAIL_OVER_S, "another leader"
+    )
+    java.brokers[leader].start()
+
+
+def stop_java(java: JavaGroup) -> None:
+    """The leader last, so that it is the one with the newest tables; the others get them (docs/migration.md)."""
+    leader = wait_for(java.leader, FAIL_OVER_S, "a leader of Java's")
+    for member_id in sorted(java.brokers, key=lambda member_id: member_id == leader):
+        java.brokers[member_id].stop_orderly()
+    for member_id, store in java.stores.items():
+        if member_id != leader:
+            shutil.rmtree(store / "config")
+            shutil.copytree(java.stores[leader] / "config", store / "config")
+
+
+def keys(messages: Messages) -> set[str]:
+    return {key for key, *_ in messages.values()}
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(35_000, marks=pytest.mark.long)])
+def test_every_message_and_offset_stays_from_java_to_us_to_java_and_to_us(
+    cluster: LocalCluster, tmp_path: Path, count: int
+) -> None:
+    reason = java_client.why_not()
+    if reason:
+        pytest.skip(reason)
+    client = JavaClient("5.5.0", tmp_path / "java")
+    stores = {f"n{number}": cluster.directory / f"n{number}" / "store" for number in range(3)}
+    for store in stores.values():
+        store.mkdir(parents=True)
+    with java_group(tmp_path / "java-servers", stores, CONF) as java:
+        acknowledged = 0
+        for part in range(3):
+            acknowledged += send_all(client, java.namesrv, count, f"java{part}-")
+            if part < 2:
+                kill_leader(java)
+        assert java.term() >= 3
+        first = read_all(client, java.namesrv, acknowledged)
+        consume_to_the_end(client, java.namesrv, keys(first), "one")
+        stop_java(java)
+
+    cluster.up(conf=CONF)
+    cluster.level()
+    assert read_all(client, cluster.namesrv, len(first)) == first
+    acknowledged = len(first)
+    for part in range(2):
+        acknowledged += send_all(client, cluster.namesrv, count, f"ours{part}-")
+        leader = cluster.leader()
+        cluster.kill(leader)
+        cluster.leader()
+        cluster.start(leader)
+    second = read_all(client, cluster.namesrv, acknowledged)
+    assert first.items() <= second.items()
+    consume_to_the_end(client, cluster.namesrv, keys(second) - keys(first), "two")
+    cluster.level()
+    cluster.down()
+    done = subprocess.run(
+        ["mq", "validate", *map(str, stores.values()), "--no-spark"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+    with java_group(tmp_path / "java-servers-again", stores, CONF) as java:
+        assert read_all(client, java.namesrv, len(second)) == second
+        acknowledged = len(second) + send_all(client, java.namesrv, count, "again-")
+        third = read_all(client, java.namesrv, acknowledged)
+        assert second.items() <= third.items()
+        consume_to_the_end(client, java.namesrv, keys(third) - keys(second), "three")
+        stop_java(java)
+
+    cluster.up(conf=CONF)
+    cluster.level()
+    assert read_all(client, cluster.namesrv, len(third)) == third
+    acknowledged = len(third) + send_all(client, cluster.namesrv, 10, "last-")
+    last = read_all(client, cluster.namesrv, acknowledged)
+    consume_to_the_end(client, cluster.namesrv, keys(last) - keys(third), "four")

@@ -87,7 +87,12 @@ class JavaImport:
     def _kept(self) -> tuple[int, list[QueueRow]]:
         if not self._disk.exists(self._path):
             return -1, []
-        term, rows = msgpack.unpackb(self._disk.read_file(self._path))
+        try:
+            term, rows = msgpack.unpackb(self._disk.read_file(self._path))
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            raise StoreDamagedError(
+                f"{self._path}: {error!r}. Remove it: queues whose messages have all expired then begin at 0 again"
+            ) from error
         return term, rows
 
 
@@ -97,7 +102,11 @@ def queue_ends(disk: Disk, store_path_root_dir: str) -> Iterator[tuple[bytes, in
     for topic in disk.list_directory(root):
         for queue_id in disk.list_directory(f"{root}/{topic}"):
             if queue_id.isascii() and queue_id.isdigit():
-                yield topic.encode(), int(queue_id), _next_offset(disk, f"{root}/{topic}/{queue_id}")
+                yield (
+                    topic.encode(errors="surrogateescape"),
+                    int(queue_id),
+                    _next_offset(disk, f"{root}/{topic}/{queue_id}"),
+                )
 
 
 def _next_offset(disk: Disk, directory: str) -> int:

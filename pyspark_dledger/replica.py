@@ -131,8 +131,6 @@ def _dledger_replica(root: Path, member: Path) -> Replica:
     identity_payload = _slots(own / QUORUM_STATE_FILE_NAME)
     identity = unpack_identity(identity_payload) if identity_payload is not None else None
     applied = [checkpoint.applied_index for checkpoint in _checkpoints(member)]
-    key_index_payload = _slots(own / KEY_INDEX_MARK_FILE_NAME)
-    key_index_mark = unpack_key_index_mark(key_index_payload) if key_index_payload is not None else None
     java = _properties(member / "checkpoint")
     size = mark.data_file_size if mark is not None else _usual_size(files)
     files, strays = _without_strays(files, size)
@@ -151,7 +149,7 @@ def _dledger_replica(root: Path, member: Path) -> Replica:
         applied_index=max(applied, default=-1),
         java_end_index=java.get("endIndex", -1),
         java_committed_index=java.get("committedIndex", -1),
-        index_file_shape=key_index_mark.shape if key_index_mark is not None else None,
+        index_file_shape=_index_file_shape(own),
     )
 
 
@@ -159,7 +157,10 @@ def min_offsets_of(replica: Replica) -> dict[tuple[bytes, int], int]:
     """By topic and queue id, as the newest checkpoint of a member of ours has them: units before are not read. An
     operator may have had them go while the log still has the messages (cleanUnusedTopic).
     """
-    checkpoints = _checkpoints(Path(replica.data_directory).parent)
+    is_plain = replica.layout is Layout.COMMIT_LOG
+    checkpoints = _checkpoints(
+        Path(replica.directory) / "pydledger" if is_plain else Path(replica.data_directory).parent
+    )
     newest = max((checkpoint.applied_index for checkpoint in checkpoints), default=-1)
     found: dict[tuple[bytes, int], int] = {}
     for checkpoint in checkpoints:
@@ -189,7 +190,13 @@ def _commit_log_replica(root: Path) -> Replica:
         stray_files=strays,
         is_live=_is_locked(root / "lock"),
         stopped_cleanly=not (root / "abort").exists(),
+        index_file_shape=_index_file_shape(root / "pydledger" / "pydledger"),
     )
+
+
+def _index_file_shape(own: Path) -> IndexFileShape | None:
+    payload = _slots(own / KEY_INDEX_MARK_FILE_NAME)
+    return unpack_key_index_mark(payload).shape if payload is not None else None
 
 
 def _data_files(directory: Path) -> tuple[DataFile, ...]:

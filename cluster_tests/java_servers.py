@@ -79,7 +79,9 @@ class JavaNameServer(_JavaServer):
 
 
 class JavaBroker(_JavaServer):
-    """A DLedger group of one member, `self_id`, on `store`; takes the ports from base_port + 10 to base_port + 15."""
+    """A DLedger group of one member, `self_id`, on `store`, or with enableDLegerCommitLog=false in `conf` a plain
+    broker; takes the ports from base_port + 10 to base_port + 15.
+    """
 
     def __init__(
         self,

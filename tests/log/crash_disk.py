@@ -153,7 +153,8 @@ class CrashDisk:
         return bytes(self.content(path))
 
     def list_directory(self, path: str) -> list[str]:
-        return sorted(name.rpartition("/")[2] for name in self._names if name.rpartition("/")[0] == path)
+        names = [*self._names, *self.directories]
+        return sorted(name.rpartition("/")[2] for name in names if name and name.rpartition("/")[0] == path)
 
     def exists(self, path: str) -> bool:
         return path in self._names or path in self.directories

@@ -36,16 +36,20 @@ def write(disk: CrashDisk, path: str, content: bytes) -> None:
     disk.sync_directory(directory)
 
 
-def java_store() -> CrashDisk:
-    """40 records, a queue with 13 units in the second file, a third file made ahead."""
+def java_store(*, is_ours: bool) -> CrashDisk:
+    """40 records, a queue with 13 units in the second file, a third file made ahead. `is_ours`: of a
+    broker of ours whose own directory is lost.
+    """
     disk = CrashDisk()
     filled(disk)
     without_ours(disk)
     for path in disk.paths():
         disk.open(path).fdatasync()
-        disk.sync_directory(path.rpartition("/")[0])
-    write(disk, "store/config/topics.json", TOPICS)
-    write(disk, "store/config/consumerOffset.json", OFFSETS)
+    for directory in sorted(disk.directories):
+        disk.sync_directory(directory)
+    for name, content in (("topics", TOPICS), ("consumerOffset", OFFSETS)):
+        exported = content[:-1] + b',"pydledgerAppliedIndex":7}'
+        write(disk, f"store/config/{name}.json", exported if is_ours else content)
     for directory in ("store/consumequeue", "store/consumequeue/Gone", "store/consumequeue/Gone/1"):
         disk.make_directory(directory)
     units = b"".join(CQ_UNIT.pack(number * 100, 100, 0) for number in range(3))
@@ -72,10 +76,11 @@ def take_over(disk: CrashDisk) -> tuple[object, ...]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_each_step_may_be_the_last(seed: int) -> None:
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_each_step_may_be_the_last(seed: int, is_ours: bool) -> None:
     logging.disable()
     try:
-        before = java_store()
+        before = java_store(is_ours=is_ours)
         wanted = take_over(deepcopy(before))
         assert wanted[:2] == (Index(39), [(b"Gone", 1, 13, 13)])
         steps = 0

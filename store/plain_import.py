@@ -188,28 +188,28 @@ class PlainImport:
 
     def _queue_ends(self, directory: str) -> Iterator[tuple[bytes, int, int]]:
         """Topic, queue id and the offset behind the last unit, as RocketMQ has left the files."""
-        disk, units_per_file = self._disk, self._config.mapped_file_size_consume_queue // CQ_UNIT_SIZE
+        disk = self._disk
         for topic in disk.list_directory(directory):
             for queue_id in disk.list_directory(f"{directory}/{topic}"):
                 path = f"{directory}/{topic}/{queue_id}"
                 if not queue_id.isdecimal() or not disk.is_directory(path):
                     continue
                 for name in reversed([name for name in disk.list_directory(path) if name.isdecimal()]):
-                    count = self._unit_count(f"{path}/{name}", units_per_file)
+                    count = self._unit_count(f"{path}/{name}")
                     if count:
                         first = int(name) // CQ_UNIT_SIZE
                         yield topic.encode(errors="surrogateescape"), int(queue_id), first + count
                         break
 
-    def _unit_count(self, path: str, units_per_file: int) -> int:
+    def _unit_count(self, path: str) -> int:
         """Units fill a file from its start, and behind them all is zero."""
         file = self._disk.open(path, read_only=True)
         try:
 
             def is_empty(number: int) -> bool:
-                data = file.pread(CQ_UNIT_SIZE, number * CQ_UNIT_SIZE)
-                return len(data) < CQ_UNIT_SIZE or CQ_UNIT.unpack(data)[1] == 0
+                _, size, _ = CQ_UNIT.unpack(file.pread(CQ_UNIT_SIZE, number * CQ_UNIT_SIZE))
+                return bool(size == 0)
 
-            return bisect_left(range(units_per_file), True, key=is_empty)
+            return bisect_left(range(file.size() // CQ_UNIT_SIZE), True, key=is_empty)
         finally:
             file.close()

@@ -11,7 +11,7 @@ from typing import Final
 
 from disk.mapped_file import MappedFile
 from dledger.entry import INDEX_UNIT_SIZE, Index, Pos, Term, VerifiedRange, index_units_of
-from dledger.log.errors import LedgerDamagedError
+from dledger.log.errors import LedgerConfigError, LedgerDamagedError
 from dledger.log.recovery import Reader, Recovery
 from dledger.log.synced_mark import SyncedMark
 from message.decoder import decode_message
@@ -36,6 +36,15 @@ _CHUNK_SIZE: Final = 4 << 20
 class PlainRecovery(Recovery):
     """One run over the files of a log that nobody else has open."""
 
+    def _load_data(self) -> None:
+        try:
+            super()._load_data()
+        except LedgerDamagedError as error:
+            raise LedgerConfigError(
+                f"{error.__cause__} Nothing was changed. Configure the size that the files have "
+                "(mappedFileSizeCommitLog); if one is missing, restore it from a backup"
+            ) from error
+
     def _begin_index(self, mark: SyncedMark | None) -> Index:
         if mark is None:
             return Index(0)
@@ -56,6 +65,8 @@ class PlainRecovery(Recovery):
             return
         mapped_file = self._data.queue.find_mapped_file_by_offset(verified.first_pos)
         assert mapped_file is not None
+        if mapped_file not in self._touched:
+            log.info("records that another broker wrote are read path=%s", mapped_file.path)
         self._touch([mapped_file])
         self._touch(self._index.write(verified.first_index, index_units_of(verified)))
 

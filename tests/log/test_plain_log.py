@@ -191,6 +191,14 @@ def test_files_of_another_size_are_refused() -> None:
         open_log(disk, file_size=8192)
 
 
+def test_files_of_rocketmq_s_of_another_size_are_refused_with_what_to_configure() -> None:
+    disk = CrashDisk()
+    filled(disk)
+    without_ours(disk)
+    with pytest.raises(LedgerConfigError, match=r"4096 bytes long.*mappedFileSizeCommitLog"):
+        open_log(disk, file_size=8192)
+
+
 def test_what_rocketmq_wrote_is_taken_as_it_is() -> None:
     disk = CrashDisk()
     log = filled(disk)

@@ -104,7 +104,7 @@ class LogRetention:
     def _look_at_disk(self) -> float:
         """Percent used."""
         config = self._config
-        free, total = self._disk.free_space(config.ledger_directory)
+        free, total = self._disk.free_space(config.commit_log_directory or config.ledger_directory)
         used = 100 * (total - free) / total if total else 0.0
         if used > FULL_RATIO:
             if self.disk_full is None:

@@ -32,12 +32,14 @@ class Files:
     refuses: bool = False
     waiting_pos: int | None = None
     asked: list[int] = field(default_factory=list)
+    looked_at: str = ""
 
     @property
     def log(self) -> "Files":
         return self
 
     def free_space(self, path: str) -> tuple[int, int]:
+        self.looked_at = path
         return 100 - self.used, 100
 
     @property
@@ -78,6 +80,12 @@ def run(log_retention: LogRetention, now_ms: int, needed_from: int = 1000, ticks
 
 
 class TestLogRetention:
+    @pytest.mark.parametrize("elsewhere", [None, "/disk2/commitlog"])
+    def test_the_disk_that_the_log_lies_on_is_looked_at(self, elsewhere: str | None) -> None:
+        files = Files(count=3)
+        run(retention(files, commit_log_directory=elsewhere), NOON_MS)
+        assert files.looked_at == (elsewhere or "s/d")
+
     def test_what_has_expired_goes_at_its_hour_oldest_first(self) -> None:
         files = Files()
         run(retention(files), NOON_MS + 73 * HOUR_MS - HOUR_MS // 2)

@@ -24,8 +24,8 @@ from dledger.entry import (
 from dledger.log.java_files import JavaRun, find_java_run
 from mq.console import print_json, print_table, user_errors
 from pyspark_dledger.replica import Layout, Replica, ReplicaError, open_replica
+from store.consume_queue_ends import consume_queue_ends
 from store.errors import ConfigFilesDamagedError
-from store.java_import import queue_ends
 from store.layout.config_json import TOPICS
 from store.state.config_files import read_config_files
 
@@ -242,7 +242,7 @@ def _header_at(path: str) -> EntryHeader | None:
 
 def _topics(disk: RealDisk, root: Path) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for topic, _, next_offset in queue_ends(disk, str(root)):
+    for topic, _, next_offset in consume_queue_ends(disk, f"{root}/consumequeue"):
         name = topic.decode(errors="replace")
         counts[name] = counts.get(name, 0) + next_offset
     return counts

@@ -9,21 +9,20 @@ not at all. Ours follow from the log.
 """
 
 import logging
-from collections.abc import Iterator
 
 import msgpack
 
-from disk.disk import Disk, File
+from disk.disk import Disk
 from dledger.entry import Index, Term
 from dledger.log.java_files import find_java_run
 from message.decoder import decode_message
 from message.errors import MessageDecodeError
 from store.checkpoint_file import replace_file
+from store.consume_queue_ends import consume_queue_ends
 from store.consume_queue_store import ConsumeQueueStore, QueueRow
 from store.errors import StoreDamagedError
 from store.key_index_file import delete_index_files, index_file_names
 from store.layout.config_json import BACKUP, TOPICS
-from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
 from store.state.config_files import read_config_files
 from store.state.state_machine import StateMachine
 from store.store_config import StoreConfig
@@ -48,8 +47,8 @@ class JavaImport:
         delete_index_files(self._disk, index_directory, index_file_names(self._disk, index_directory))
         self._disk.make_directory(index_directory)
         self._disk.sync_directory(index_directory)
-        ends = queue_ends(self._disk, self._config.store_path_root_dir)
-        rows = [(topic, queue_id, 0, offset) for topic, queue_id, offset in ends if offset]
+        ends = consume_queue_ends(self._disk, f"{self._config.store_path_root_dir}/consumequeue")
+        rows = [(topic, queue_id, 0, offset) for topic, queue_id, offset in ends]
         log.info("queues of Java kept count=%d term=%d", len(rows), java_run.term)
         replace_file(self._disk, self._path, msgpack.packb([java_run.term, rows]))
 
@@ -96,49 +95,9 @@ class JavaImport:
         return term, rows
 
 
-def queue_ends(disk: Disk, store_path_root_dir: str) -> Iterator[tuple[bytes, int, int]]:
-    """Topic, queue id and next offset of each ConsumeQueue that has files. Raises DiskError."""
-    root = f"{store_path_root_dir}/consumequeue"
-    for topic in disk.list_directory(root):
-        for queue_id in disk.list_directory(f"{root}/{topic}"):
-            if queue_id.isascii() and queue_id.isdigit():
-                yield (
-                    topic.encode(errors="surrogateescape"),
-                    int(queue_id),
-                    _next_offset(disk, f"{root}/{topic}/{queue_id}"),
-                )
-
-
-def _next_offset(disk: Disk, directory: str) -> int:
-    names = [name for name in disk.list_directory(directory) if name.isascii() and name.isdigit()]
-    for name in reversed(names):
-        file = disk.open(f"{directory}/{name}", read_only=True)
-        try:
-            count = _unit_count(file)
-        finally:
-            file.close()
-        # Java makes the next file before there is a unit in it.
-        if count:
-            return int(name) // CQ_UNIT_SIZE + count
-    return int(names[0]) // CQ_UNIT_SIZE if names else 0
-
-
 def is_sound_record(body: memoryview) -> bool:
     """Whether an entry's body is a whole record, as far as it can tell itself: by its sizes and its body's CRC."""
     try:
         return decode_message(body).store_size == len(body)
     except MessageDecodeError:
         return False
-
-
-def _unit_count(file: File) -> int:
-    """Units lie one behind the other from the start of a file, fillers among them; what was never written is 0."""
-    low, high = 0, file.size() // CQ_UNIT_SIZE
-    while low < high:
-        middle = (low + high) // 2
-        _, size, _ = CQ_UNIT.unpack(file.pread(CQ_UNIT_SIZE, middle * CQ_UNIT_SIZE))
-        if size:
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -7,8 +7,6 @@ config/*.json are shows in a field that is in our exports alone.
 """
 
 import logging
-from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 from zlib import crc32
@@ -21,6 +19,7 @@ from dledger.entry import Index
 from dledger.log.quorum_state import QuorumState
 from dledger.log.synced_mark import MARK_FILE_NAME
 from store.checkpoint_file import CHECKPOINT_NAMES, replace_file
+from store.consume_queue_ends import consume_queue_ends
 from store.consume_queue_store import QueueRow
 from store.errors import StoreConfigError, StoreDamagedError
 from store.exports import APPLIED_INDEX
@@ -33,7 +32,6 @@ from store.layout.config_json import (
     TOPICS,
     parse_config,
 )
-from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
 from store.replicated_log import Ledger
 from store.state.config_files import read_config_files
 from store.store_config import StoreConfig
@@ -113,7 +111,7 @@ class PlainImport:
         root = self._config.store_path_root_dir
         tables = read_config_files(disk, f"{root}/config")
         queues = {(topic, queue_id): end for topic, queue_id, _, end in known.queues}
-        for topic, queue_id, end in self._queue_ends(f"{root}/consumequeue"):
+        for topic, queue_id, end in consume_queue_ends(disk, f"{root}/consumequeue"):
             queues[topic, queue_id] = max(end, queues.get((topic, queue_id), 0))
         imported = ImportedState(
             ledger.ledger_end_index,
@@ -185,31 +183,3 @@ class PlainImport:
             return APPLIED_INDEX not in parse_config(content)
         except (ValueError, RecursionError):
             return False  # damage says nothing about who had the store
-
-    def _queue_ends(self, directory: str) -> Iterator[tuple[bytes, int, int]]:
-        """Topic, queue id and the offset behind the last unit, as RocketMQ has left the files."""
-        disk = self._disk
-        for topic in disk.list_directory(directory):
-            for queue_id in disk.list_directory(f"{directory}/{topic}"):
-                path = f"{directory}/{topic}/{queue_id}"
-                if not queue_id.isdecimal() or not disk.is_directory(path):
-                    continue
-                for name in reversed([name for name in disk.list_directory(path) if name.isdecimal()]):
-                    count = self._unit_count(f"{path}/{name}")
-                    if count:
-                        first = int(name) // CQ_UNIT_SIZE
-                        yield topic.encode(errors="surrogateescape"), int(queue_id), first + count
-                        break
-
-    def _unit_count(self, path: str) -> int:
-        """Units fill a file from its start, and behind them all is zero."""
-        file = self._disk.open(path, read_only=True)
-        try:
-
-            def is_empty(number: int) -> bool:
-                _, size, _ = CQ_UNIT.unpack(file.pread(CQ_UNIT_SIZE, number * CQ_UNIT_SIZE))
-                return bool(size == 0)
-
-            return bisect_left(range(file.size() // CQ_UNIT_SIZE), True, key=is_empty)
-        finally:
-            file.close()

@@ -29,7 +29,6 @@ from dledger.core.member_config import MemberConfig
 from dledger.errors import DLedgerError
 from dledger.job_thread import JobThread
 from dledger.log.jobs import DiskJob
-from dledger.log.log_store import LogStore
 from dledger.server import DLedgerServer, make_clock
 from message.message_id import pack_host
 from remoting.client import RemotingClient
@@ -94,7 +93,7 @@ class Broker:
             on_failure=self._fail,
             random=self._rng,
             clock=self._clock,
-            open_log=functools.partial(open_log, config, self._store),
+            open_log=functools.partial(open_plain_log, config) if config.dledger is None else None,
             listens=config.dledger is not None,
         )
         replica = self._dledger.replica
@@ -381,10 +380,8 @@ def _group_of_one(config: BrokerConfig) -> DLedgerGroupConfig:
     )
 
 
-def open_log(config: BrokerConfig, store: MessageStore, disk: Disk, dledger: DLedgerConfig) -> LogStore:
-    """Of the store. Raises LedgerError, DiskError. Blocks."""
-    if config.dledger is not None:
-        return LogStore.open(disk, dledger.log_config, store.is_sound_body)
+def open_plain_log(config: BrokerConfig, disk: Disk, dledger: DLedgerConfig) -> PlainLog:
+    """Raises LedgerError, DiskError. Blocks."""
     return PlainLog.open(
         disk,
         PlainLogConfig(

@@ -92,7 +92,7 @@ class DLedgerServer:
         self._on_failure = on_failure
         self._listens = listens
         quorum_state = QuorumState.load(disk, config.directory)
-        if open_log:
+        if open_log is not None:
             log_store = open_log(disk, config)
         else:
             log_store = LogStore.open(disk, config.log_config, embedder.is_sound_body)

@@ -107,7 +107,9 @@ class Reput:
             Index(self.applied_index + 1), last_index, self._config.reput_step_size_max
         ):
             kinds = self._ledger.kinds_of(batch)
-            self._look_for_java(batch, kinds)
+            if self._head_size:
+                # Records alone tell no terms: what Java wrote in a plain store is known from the start.
+                self._look_for_java(batch, kinds)
             start = 0
             if any(kinds):
                 for number, kind in enumerate(kinds):

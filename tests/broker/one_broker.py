@@ -10,11 +10,12 @@ from typing import Any
 
 from broker.broker_config import BrokerConfig, read_broker_config
 from broker.broker_controller import BrokerController
-from broker.server import dledger_config, open_log, store_config
+from broker.server import dledger_config, open_plain_log, store_config
 from disk.real_disk import RealDisk
 from dledger.core.messages import Message, PeerId
 from dledger.core.output import Role
 from dledger.log.jobs import DiskJob
+from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
 from remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
@@ -87,13 +88,15 @@ class OneBroker:
         disk = RealDisk()
         config = dledger_config(self.config)
         self.store = MessageStore(store_config(self.config), disk, self)
-        quorum_state = QuorumState.load(disk, config.directory)
         plain_import = PlainImport(disk, self.store.config)
         if is_plain:
             plain_import.prepare()
+        quorum_state = QuorumState.load(disk, config.directory)
         self.replica = Replica(
             config,
-            open_log(self.config, self.store, disk, config),
+            open_plain_log(self.config, disk, config)
+            if is_plain
+            else LogStore.open(disk, config.log_config, self.store.is_sound_body),
             quorum_state,
             self.store,
             _ReplicaRuntime(self),

@@ -58,6 +58,18 @@ def test_queries_answer_as_a_plain_table_does_whatever_happens(
     play(shape, seed, steps)
 
 
+def test_a_power_loss_may_bring_back_some_of_the_files_that_were_deleted() -> None:
+    steps = [
+        ("append", [[0x7FFFFFFF, 0, 0, 0], []]),
+        ("feed", 1),
+        ("flush", None),
+        ("delete", 1.0),
+        ("power loss", 9),
+    ]
+    for seed in range(10):
+        play(IndexFileShape(1, 2), seed, steps)
+
+
 @pytest.mark.slow
 def test_flushes_may_be_cut_off_at_any_operation_one_after_the_other() -> None:
     for seed in range(400):

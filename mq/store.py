@@ -27,7 +27,9 @@ from pyspark_dledger.replica import Layout, Replica, ReplicaError, open_replica
 from store.consume_queue_ends import consume_queue_ends
 from store.errors import ConfigFilesDamagedError
 from store.layout.config_json import TOPICS
+from store.plain_import import PlainImport
 from store.state.config_files import read_config_files
+from store.store_config import StoreConfig
 
 EXIT_NOT_STARTABLE = 10
 
@@ -106,7 +108,7 @@ def look_at(directory: Path) -> Inspection:
         directory=replica.directory,
         layout=str(replica.layout),
         member=replica.name if is_dledger else "",
-        written_by="java" if java_run is not None or not is_dledger else "pydledger",
+        written_by="java" if java_run is not None else "pydledger",
         is_running=replica.is_live,
         stopped_cleanly=replica.stopped_cleanly,
         data_file_size=replica.data_file_size,
@@ -117,9 +119,7 @@ def look_at(directory: Path) -> Inspection:
     if is_dledger:
         _look_at_log(found, replica, ledger)
     else:
-        found.obstacles.append(
-            "a plain CommitLog: a broker with enableDLegerCommitLog=true has no use for it"
-        )
+        _look_at_plain_log(found, replica, disk)
     if replica.is_live:
         found.obstacles.append("a broker runs on it: stop that first")
     if java_run is not None:
@@ -184,6 +184,19 @@ def _look_at_log(found: Inspection, replica: Replica, ledger: Path) -> None:
         found.notes.append("index/ does not say where the log ends; it is made anew at the start")
 
 
+def _look_at_plain_log(found: Inspection, replica: Replica, disk: RealDisk) -> None:
+    own = f"{replica.directory}/pydledger"
+    config = StoreConfig(store_path_root_dir=replica.directory, ledger_directory=own, store_host=bytes(8))
+    if PlainImport(disk, config).is_another_s:
+        found.written_by = "java"
+        found.notes.append(
+            "how many records there are is known when a broker of ours has started on it; mq validate counts them"
+        )
+        return
+    index = _Index(Path(own) / "index", 0)
+    found.begin_index, found.end_index = index.first_at(replica.begin_pos), index.end_index
+
+
 class _Index:
     """Units of entries, by DLedger's index files."""
 
@@ -217,8 +230,24 @@ class _Index:
             yield TermRun(term or 0, first, low)
             first = low + 1
 
+    def first_at(self, pos: int) -> int:
+        """The first entry that begins there or behind."""
+        low, high = (self._files[0][0] // INDEX_UNIT_SIZE if self._files else 0), self.end_index + 1
+        while low < high:
+            middle = (low + high) // 2
+            unit = self._unit(middle)
+            if unit is None or unit[0] < pos:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def _term(self, index: int) -> int | None:
-        """None where there is no unit."""
+        unit = self._unit(index)
+        return unit[1] if unit is not None else None
+
+    def _unit(self, index: int) -> tuple[int, int] | None:
+        """Position and term of an entry, None where there is no unit."""
         offset = index * INDEX_UNIT_SIZE
         path = next((path for base, path in reversed(self._files) if base <= offset), None)
         base = next((base for base, _ in reversed(self._files) if base <= offset), 0)
@@ -229,8 +258,8 @@ class _Index:
             unit = file.read(INDEX_UNIT_SIZE)
         if len(unit) < INDEX_UNIT_SIZE:
             return None
-        magic, _, _, unit_index, term = INDEX_UNIT.unpack(unit)
-        return term if (magic, unit_index) == (ENTRY_MAGIC, index) else None
+        magic, pos, _, unit_index, term = INDEX_UNIT.unpack(unit)
+        return (pos, term) if (magic, unit_index) == (ENTRY_MAGIC, index) else None
 
 
 def _header_at(path: str) -> EntryHeader | None:
@@ -280,8 +309,9 @@ def _print(found: Inspection) -> None:
     for note in found.notes:
         print(f"note: {note}")
     for obstacle in found.obstacles:
-        print(f"a broker of ours does not start on it: {obstacle}")
+        print(f"A broker of ours does not start on it: {obstacle}.")
     if not found.obstacles:
         print(
-            "A broker of ours starts on it." + (" It is taken over in place then." if found.java_term else "")
+            "A broker of ours starts on it."
+            + (" It is taken over in place then." if found.written_by == "java" else "")
         )

@@ -68,6 +68,22 @@ class PlainImport:
         self._path = f"{self._own_directory}/{IMPORTED_NAME}"
         self._pending_path = f"{self._own_directory}/{PENDING_NAME}"
 
+    @property
+    def has_log_of_ours(self) -> bool:
+        """A broker of ours has had the store. Raises DiskError."""
+        path = f"{self._own_directory}/{MARK_FILE_NAME}"
+        return self._disk.exists(path) and newest_payload(self._disk.read_file(path)) is not None
+
+    @property
+    def is_pending(self) -> bool:
+        """A takeover was begun and not ended. Raises DiskError."""
+        return self._disk.exists(self._pending_path)
+
+    @property
+    def is_another_s(self) -> bool:
+        """RocketMQ's broker was the last to have the store. Raises StoreDamagedError, DiskError."""
+        return self.is_pending or not self.has_log_of_ours or bool(self._changed_files(self._read()))
+
     def prepare(self) -> None:
         """Notes that the store is to be taken over, if it is, and removes what we knew of its log before. Raises
         StoreConfigError, StoreDamagedError, DiskError.
@@ -79,16 +95,14 @@ class PlainImport:
                     f"{root}/{name} is the log of a member of a DLedger group: say enableDLegerCommitLog=true, or give "
                     "this broker a storePathRootDir of its own"
                 )
-        mark_path = f"{self._own_directory}/{MARK_FILE_NAME}"
-        has_mark = disk.exists(mark_path) and newest_payload(disk.read_file(mark_path)) is not None
-        changed = self._changed_files(self._read())
-        if not disk.exists(self._pending_path):
-            if has_mark and not changed:
-                return
+        if not self.is_another_s:
+            return
+        if not self.is_pending:
             disk.make_directory(self._own_directory)
             disk.open(self._pending_path, create=True).close()
             disk.sync_directory(self._own_directory)
-        if has_mark:
+        if self.has_log_of_ours:
+            changed = self._changed_files(self._read())
             log.warning("another broker had this store, it is taken over anew files=%s", ",".join(changed))
         self._remove_files(f"{self._config.ledger_directory}/index")
         for name in (*CHECKPOINT_NAMES, MARK_FILE_NAME, KEY_INDEX_MARK_FILE_NAME):
@@ -106,7 +120,7 @@ class PlainImport:
         """
         disk = self._disk
         known = self._read()
-        if not disk.exists(self._pending_path):
+        if not self.is_pending:
             return known
         root = self._config.store_path_root_dir
         tables = read_config_files(disk, f"{root}/config")

@@ -1,26 +1,30 @@
 """`mq store inspect`: what lies in a store, by whom, and whether a broker of ours starts on it."""
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
+from golden_store import DLEDGER_STORE, unpack_store
+from one_broker import OneBroker
 from typer.testing import CliRunner
 
 from mq.front_door import make_app
-
-GOLDEN = Path(__file__).parent.parent / "golden" / "store"
-GROUP = "dledger-5.5.0-3nodes"
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    with tarfile.open(GOLDEN / f"{GROUP}.tar.xz") as tar:
-        members = [item for item in tar if "/n0/" in item.name and not item.name.endswith("/timerwheel")]
-        tar.extractall(tmp_path, members, filter="data")
-    return tmp_path / GROUP / "n0"
+    return unpack_store(DLEDGER_STORE, tmp_path, lambda path: "/n0/" in path) / "n0"
+
+
+# Of the broker that wrote the recorded plain stores.
+JAVA_SIZES = """
+mappedFileSizeCommitLog=1048576
+mappedFileSizeConsumeQueue=10000
+maxHashSlotNum=5000
+maxIndexNum=20000
+"""
 
 
 def inspect(store: Path, *options: str) -> tuple[int, str]:
@@ -63,6 +67,20 @@ def test_a_log_behind_a_plain_commitlog_is_one(store: Path) -> None:
     status, output = inspect(store)
     assert status == 10
     assert "a plain commitlog comes before it" in output
+
+
+def test_a_plain_store_of_rocketmq_is_taken_over_and_then_ours(tmp_path: Path) -> None:
+    root = unpack_store("single-5.5.0-clean", tmp_path)
+    status, output = inspect(root)
+    assert status == 0
+    assert "taken over in place" in output
+    broker = OneBroker(root, JAVA_SIZES, is_plain=True)
+    entries = broker.store.applied_index
+    broker.close(clean=True)
+    status, output = inspect(root, "--json")
+    found = json.loads(output)
+    assert (status, found["written_by"], found["begin_index"]) == (0, "pydledger", 0)
+    assert found["end_index"] >= entries
 
 
 def test_where_there_is_no_store_it_says_so(tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 import gzip
 import json
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_store import GOLDEN, unpack_store
 from one_broker import OneBroker, pull_fields, send_fields
 
 from disk.real_disk import RealDisk
@@ -17,7 +17,6 @@ from store.errors import StoreConfigError, StoreDamagedError
 from store.layout.config_json import parse_config
 from store.state.config_files import read_config_files
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "store"
 CONF = """
 mapedFileSizeCommitLog=1048576
 mapedFileSizeConsumeQueue=10000
@@ -29,18 +28,12 @@ NOW_MS = 1_795_170_000_000
 STORES = ("single-5.5.0-clean", "single-5.5.0-killed", "single-5.5.0-torn", "single-4.9.5-clean")
 
 
-def unpacked(name: str, directory: Path) -> Path:
-    with tarfile.open(GOLDEN / f"{name}.tar.xz") as tar:
-        tar.extractall(directory, filter="data")
-    return directory / name
-
-
 def start(root: Path) -> OneBroker:
     return OneBroker(root, CONF, is_plain=True, now_ms=NOW_MS)
 
 
 def expected(name: str) -> Iterator[dict[str, Any]]:
-    with gzip.open(GOLDEN / f"{name}.expected.jsonl.gz", "rt", encoding="utf-8") as lines:
+    with gzip.open(GOLDEN / "store" / f"{name}.expected.jsonl.gz", "rt", encoding="utf-8") as lines:
         yield from map(json.loads, lines)
 
 
@@ -66,7 +59,7 @@ def check(broker: OneBroker, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_all_that_rocketmq_stored_is_served_at_the_same_offsets(tmp_path: Path, name: str) -> None:
-    root = unpacked(name, tmp_path)
+    root = unpack_store(name, tmp_path)
     before = read_config_files(RealDisk(), str(root / "config"))
     log_before = {path.name: path.read_bytes() for path in sorted((root / "commitlog").iterdir())}
     broker = start(root)
@@ -91,7 +84,7 @@ def test_all_that_rocketmq_stored_is_served_at_the_same_offsets(tmp_path: Path, 
 
 
 def test_delayed_messages_that_rocketmq_left_are_delivered_when_their_time_comes(tmp_path: Path) -> None:
-    root = unpacked("single-4.9.5-clean", tmp_path)
+    root = unpack_store("single-4.9.5-clean", tmp_path)
     broker = start(root)
     before = broker.store.max_offset("StoreDelay", 0)
     broker.now_ms += 3 * 3_600_000

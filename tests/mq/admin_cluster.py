@@ -6,20 +6,17 @@ Connections that the event loop is asked for lead here (`connect`). Time stands 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from one_broker import OneBroker, RecordingChannel
 
 from namesrv.kv_config_manager import KVConfigManager
 from namesrv.processor import NamesrvProcessor
 from namesrv.route_info_manager import RouteInfoManager
 from remoting.command import RemotingCommand, response
 from remoting.connection import RemotingConnection
-
-sys.path.append(str(Path(__file__).parent.parent / "broker"))
-
-from one_broker import OneBroker, RecordingChannel
 
 NAMESRV = "127.0.0.1:9876"
 BROKER = "127.0.0.1:17911"

@@ -1,9 +1,9 @@
 """RocketMQ's config/*.json become the tables that ours are."""
 
-import tarfile
 from pathlib import Path
 
 import pytest
+from golden_store import unpack_store
 
 from disk.real_disk import RealDisk
 from dledger.entry import Index
@@ -13,15 +13,10 @@ from store.state.config_files import read_config_files
 from store.state.state_tables import StateTables
 from store.state.table_configs import DataVersion, SubscriptionGroupConfig, TopicConfig
 
-STORES = Path(__file__).parent.parent / "golden" / "store"
-
 
 def unpacked(name: str, tmp_path: Path) -> Path:
     """The root of a recorded store, of which config/ alone is there."""
-    with tarfile.open(STORES / f"{name}.tar.xz") as tar:
-        members = [member for member in tar if "/config/" in member.name]
-        tar.extractall(tmp_path, members, filter="data")
-    return tmp_path / name
+    return unpack_store(name, tmp_path, lambda path: "/config/" in path)
 
 
 def read(directory: Path) -> StateTables:

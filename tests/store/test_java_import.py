@@ -3,12 +3,12 @@
 import gzip
 import json
 import shutil
-import tarfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_store import DLEDGER_STORE, GOLDEN, NODES, unpack_store
 from store_group import StoreGroup, StoreMember, message
 
 from disk.real_disk import RealDisk
@@ -24,9 +24,6 @@ from store.state.config_files import read_config_files
 from store.state.state_record import CommitOffset
 from store.state.state_tables import StateTables
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "store"
-NAME = "dledger-5.5.0-3nodes"
-NODES = ("n0", "n1", "n2")
 FILE_SIZE = 1 << 20
 LAST_INDEX = 2110
 # Three hours after the recording, so that every delayed message is due.
@@ -37,11 +34,8 @@ pytestmark = pytest.mark.slow
 
 def unpack(tmp_path: Path) -> Path:
     """The stores of the three members, without their index files: those are large, and made anew."""
-    left_out = ("/timerwheel", "/dledger-n0/index/", "/dledger-n1/index/", "/dledger-n2/index/")
-    with tarfile.open(GOLDEN / f"{NAME}.tar.xz") as tar:
-        members = [item for item in tar if not any(part in item.name for part in left_out)]
-        tar.extractall(tmp_path, members, filter="data")
-    return tmp_path / NAME
+    left_out = [f"/dledger-{node}/index/" for node in NODES]
+    return unpack_store(DLEDGER_STORE, tmp_path, lambda path: not any(part in path for part in left_out))
 
 
 def group_on(directory: Path, size: int = 3) -> StoreGroup:
@@ -53,7 +47,9 @@ def group_on(directory: Path, size: int = 3) -> StoreGroup:
 @cache
 def units_by_queue() -> dict[tuple[str, int], list[tuple[int, int, int]]]:
     """Of every queue, as the real broker says."""
-    with gzip.open(GOLDEN / f"{NAME}.broker-view.expected.jsonl.gz", "rt", encoding="utf-8") as lines:
+    with gzip.open(
+        GOLDEN / "store" / f"{DLEDGER_STORE}.broker-view.expected.jsonl.gz", "rt", encoding="utf-8"
+    ) as lines:
         found = [line for line in map(json.loads, lines) if line["type"] == "consumequeue"]
     return {(line["topic"], line["queueId"]): [tuple(unit[1:]) for unit in line["units"]] for line in found}
 

@@ -13,6 +13,7 @@ BLANK_MAGIC: Final = 0xCBD43194
 BLANK_HEADER: Final = struct.Struct(">iI")  # space left, magic
 TOPIC_LENGTH_MAX_V1: Final = 127
 TOPIC_LENGTH_MAX_V2: Final = 32767
+PROPERTIES_LENGTH_SIZE: Final = 2
 
 
 def _head(born_host: int, store_host: int) -> struct.Struct:

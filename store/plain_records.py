@@ -15,6 +15,7 @@ from message.record_layout import (
     HOSTS_V6_SHIFT,
     MESSAGE_MAGIC_V1,
     MESSAGE_MAGIC_V2,
+    PROPERTIES_LENGTH_SIZE,
     RECORD_HEAD_V4,
     RECORD_HEADS,
     RECORD_SIZE_MIN,
@@ -54,7 +55,8 @@ def _has_hole(buffer: bytes, offset: int, pos: int, record: MessageExt) -> bool:
     """
     head = RECORD_HEADS[(record.sys_flag & HOSTS_V6_MASK) >> HOSTS_V6_SHIFT]
     start = pos + offset + head.size + len(record.body)
-    end = pos + offset + record.store_size
+    # What is last says how many bytes of properties there are, and of none it is zeros.
+    end = pos + offset + record.store_size - (0 if record.properties else PROPERTIES_LENGTH_SIZE)
     for sector in range((start + _SECTOR_SIZE - 1) // _SECTOR_SIZE * _SECTOR_SIZE, end, _SECTOR_SIZE):
         if not any(buffer[sector - pos : min(sector + _SECTOR_SIZE, end) - pos]):
             return True

@@ -248,6 +248,24 @@ def test_the_torn_tail_of_a_crash_of_rocketmq_is_cut() -> None:
     assert not any(disk.content(file_of(pos))[pos % FILE_SIZE :])
 
 
+@pytest.mark.parametrize("bytes_in_sector", range(5))
+def test_a_record_without_properties_may_end_with_zeros_in_a_sector_of_its_own(bytes_in_sector: int) -> None:
+    disk = CrashDisk()
+    log = filled(disk, 3)
+    (pos,) = log.reserve([1])
+    size = 512 - (pos + len(bare_record(pos, 0))) % 512 + bytes_in_sector
+    log.append(
+        [bare_record(pos, size)], log.reserve([len(bare_record(pos, size))]), Term(1), EntryKind.MESSAGE
+    )
+    end_pos = log.ledger_end_pos
+    assert end_pos % 512 == bytes_in_sector
+    assert open_log(disk).ledger_end_pos == end_pos
+
+
+def bare_record(pos: int, size: int) -> bytes:
+    return encode_record(b"T", 0, 0, 1, pos, 0, STORED_MS, HOST, STORED_MS, HOST, 0, 0, b"." * size, b"")
+
+
 def test_a_record_says_itself_what_it_is(tmp_path: Path) -> None:
     disk = RealDisk()
     log = open_log(disk, str(tmp_path))

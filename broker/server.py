@@ -40,7 +40,7 @@ from store.abort_file import ABORT_FILE
 from store.errors import StoreError
 from store.layout.index_file import IndexFileShape
 from store.message_store import MessageStore
-from store.plain_import import ImportedState, PlainImport
+from store.plain_import import ImportedState, PlainImport, refuse_plain_store
 from store.plain_log import PlainLog
 from store.plain_log_config import PlainLogConfig
 from store.store_config import StoreConfig, parse_delay_levels
@@ -86,6 +86,8 @@ class Broker:
         if config.dledger is None:
             plain_import = PlainImport(disk, self._store.config)
             plain_import.prepare()
+        else:
+            refuse_plain_store(disk, self._store.config, config.store.store_path_commit_log)
         self._dledger = DLedgerServer(
             dledger_config(config),
             disk,

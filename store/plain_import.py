@@ -58,6 +58,18 @@ class ImportedState:
     config_crcs: dict[str, int] = field(default_factory=dict)
 
 
+def refuse_plain_store(disk: Disk, config: StoreConfig, commit_log_directory: str) -> None:
+    """Before a member of a group begins a log: config/ and the ConsumeQueues of a plain one would be lost to it. Raises
+    StoreConfigError, DiskError.
+    """
+    has_log = disk.list_directory(f"{config.ledger_directory}/data")
+    if not has_log and disk.list_directory(commit_log_directory):
+        raise StoreConfigError(
+            f"{commit_log_directory} is the log of a plain broker: say enableDLegerCommitLog=false, or give this "
+            "member a storePathRootDir of its own"
+        )
+
+
 class PlainImport:
     """prepare() before the log is opened, take_over() with it."""
 

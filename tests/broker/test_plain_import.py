@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 from golden_store import GOLDEN, unpack_store
-from one_broker import OneBroker, pull_fields, send_fields
+from one_broker import GROUP_CONF, OneBroker, pull_fields, send_fields
 
+from broker.broker_config import read_broker_config
+from broker.server import Broker
 from disk.real_disk import RealDisk
 from dledger.errors import DLedgerError
 from remoting.codes import RequestCode, ResponseCode
+from remoting.configuration import parse_properties
 from store.errors import StoreConfigError, StoreDamagedError
 from store.layout.config_json import parse_config
 from store.state.config_files import read_config_files
@@ -161,6 +164,18 @@ def test_a_store_of_a_group_is_not_taken_for_a_plain_one(tmp_path: Path) -> None
     OneBroker(tmp_path).close()
     with pytest.raises(StoreConfigError, match="say enableDLegerCommitLog=true"):
         OneBroker(tmp_path, is_plain=True)
+
+
+def test_a_plain_store_is_not_taken_for_that_of_a_group(tmp_path: Path) -> None:
+    served(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    text = f"{GROUP_CONF}storePathRootDir={tmp_path}\nmapedFileSizeCommitLog=33554432\n"
+    config = read_broker_config(parse_properties(text, "broker.conf"), "broker.conf")[0]
+    with pytest.raises(StoreConfigError, match="say enableDLegerCommitLog=false"):
+        Broker(config)
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    del after[tmp_path / "lock"]
+    assert after == before
 
 
 def test_a_lost_log_of_a_store_of_ours_is_not_taken_for_a_new_one(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ class StoreFlusher:
         self._to_flush: list[ConsumeQueue] = []
         self._exported: Versions | None = None
         # Nothing is exported before this is applied: Java may have written what lies in config/ now, and the log's end
-        # as it was found tells whether it did.
+        # as it was found tells whether it did. A member that has no entry yet may come to hold, and lead on, Java's.
         self.export_from_index = Index(-1)
         self._started_ms: int | None = None  # when the first tick came; all intervals count from there
         self._checkpoint_ms = self._flush_ms = self._export_ms = 0
@@ -174,7 +174,7 @@ class StoreFlusher:
 
     def _export_job(self, applied_index: Index) -> ExportJob | None:
         tables = self._state.tables
-        if applied_index < self.export_from_index or not self._state.is_whole:
+        if applied_index < max(self.export_from_index, 0) or not self._state.is_whole:
             return None
         if self._exported == versions_of(tables):
             return None

@@ -184,6 +184,20 @@ def test_a_member_that_lost_its_disk_before_is_doubted_and_comes_to_level(tmp_pa
     assert not group.members[wiped].replica.member.doubted
 
 
+def test_a_member_that_waits_with_an_empty_log_leaves_its_tables_for_the_import(tmp_path: Path) -> None:
+    directory = unpack(tmp_path)
+    for path in directory.glob("n2/*"):
+        if path.name != "config" and path.is_dir():
+            shutil.rmtree(path)
+    found = config_of(directory / "n2")
+    group = group_on(directory)
+    group.start("n2")
+    group.run_for(20_000)
+    assert tables_in(config_of(directory / "n2")) == tables_in(found)
+    group.members["n2"].stop()
+    assert tables_in(config_of(directory / "n2")) == tables_in(found)
+
+
 def test_a_leader_that_ends_before_its_tables_are_in_the_log_is_followed_by_one_that_puts_in_its_own(
     tmp_path: Path,
 ) -> None:

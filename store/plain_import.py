@@ -185,12 +185,14 @@ class PlainImport:
         return ImportedState(Index(index), tables, [tuple(row) for row in queues], crcs)
 
     def _changed_files(self, known: ImportedState) -> list[str]:
-        """Those of config/ that neither we have written nor were there when the store was taken over."""
-        crcs = self._config_crcs()
+        """Those of config/ that neither we have written nor were there when the store was taken over. Our first export
+        makes a backup of what was there.
+        """
         return [
             name
-            for name, crc in crcs.items()
-            if crc != known.config_crcs.get(name) and self._is_of_another(name)
+            for name, crc in self._config_crcs().items()
+            if crc not in (known.config_crcs.get(name), known.config_crcs.get(name.removesuffix(BACKUP)))
+            and self._is_of_another(name)
         ]
 
     def _config_crcs(self) -> dict[str, int]:

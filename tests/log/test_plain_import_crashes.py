@@ -12,7 +12,7 @@ from test_plain_log import HOST, facts, filled, open_log, without_ours
 from dledger.entry import Index
 from dledger.log.quorum_state import QuorumState
 from store.layout.consume_queue_unit import CQ_UNIT
-from store.plain_import import PlainImport
+from store.plain_import import PENDING_NAME, PlainImport
 from store.state.state_machine import StateMachine
 from store.store_config import StoreConfig
 
@@ -72,6 +72,16 @@ def take_over(disk: CrashDisk) -> tuple[object, ...]:
     assert list(topics.configs) == ["T"]
     assert offsets.offsets == {"T@g": {0: 4}}
     return imported.last_index, imported.queues, imported.config_crcs, seen
+
+
+def test_a_crash_within_our_first_export_is_not_taken_for_a_run_of_rocketmq() -> None:
+    disk = java_store(is_ours=False)
+    wanted = take_over(disk)
+    disk.rename("store/config/topics.json", "store/config/topics.json.bak")
+    disk.unlink("store/config/consumerOffset.json")
+    PlainImport(disk, CONFIG).prepare()
+    assert not disk.exists(f"store/pydledger/pydledger/{PENDING_NAME}")
+    assert take_over(disk) == wanted
 
 
 @pytest.mark.slow

@@ -312,12 +312,27 @@ class Recovery:
             )
 
     def _check_java_end(self, java_run: JavaRun, reader: Reader) -> None:
-        """What Java knows to be committed must be there. It would itself have cut the rest at its next start."""
+        """What Java knows to be committed must be there. It would itself have cut the rest at its next start. If it
+        knows of nothing, only the last data file may have a torn tail.
+        """
+        contradiction = None
         if reader.index < java_run.committed_index:
+            contradiction = (
+                f"Java's checkpoint says that entries up to {java_run.committed_index} are committed"
+            )
+        elif java_run.committed_index < 0:
+            end = sum(reader.blanks[-1]) if reader.blanks else 0
+            for mapped_file in self._data.queue.mapped_files:
+                header = header_at(self._data, mapped_file.file_from_offset)
+                if header.magic == ENTRY_MAGIC and header.pos == mapped_file.file_from_offset > max(
+                    end, reader.end_pos
+                ):
+                    contradiction = f"{mapped_file.path} begins with entry {header.index}"
+        if contradiction is not None:
             raise LedgerDamagedError(
                 f"{self._config.data_directory}: readable up to entry {reader.index} at pos {reader.end_pos} "
-                f"({reader.stopped_by or 'nothing follows'}), but Java's checkpoint says that entries up to "
-                f"{java_run.committed_index} are committed. Nothing was cut. {what_to_do(self._config.directory)}"
+                f"({reader.stopped_by or 'nothing follows'}), but {contradiction}. Nothing was cut. "
+                f"{what_to_do(self._config.directory)}"
             )
         log.info(
             "entries of Java sealed end=%d/%d committed_by_java=%d",

@@ -188,6 +188,23 @@ def test_what_java_may_have_lost_is_cut_above_its_committed_index_only(index: in
     assert facts(start(disk, is_sound)) == facts(log)
 
 
+@pytest.mark.parametrize("is_last_file", [True, False])
+def test_where_java_remembers_no_commit_only_the_last_data_file_has_a_torn_tail(is_last_file: bool) -> None:
+    disk, ours = java_disk()
+    disk.unlink(f"{DIRECTORY}/checkpoint")
+    index = ours.ledger_end_index - 1 if is_last_file else 5
+    path, at = locate(ours, index)
+    assert (path == max(data_of(disk))) == is_last_file
+    disk.content(path)[at + 4 : at + 8] = b"\xff" * 4
+    before = data_of(disk)
+    if is_last_file:
+        assert start(disk).ledger_end_index == index - 1
+        return
+    with pytest.raises(LedgerDamagedError, match="Nothing was cut"):
+        start(disk)
+    assert set(data_of(disk)) == set(before)
+
+
 def test_data_files_of_another_size_are_refused_with_the_setting() -> None:
     disk, _ = java_disk()
     QuorumState.load(disk, DIRECTORY)

@@ -308,7 +308,8 @@ class Recovery:
             raise LedgerConfigError(
                 f"{self._config.data_directory}: entries from {header.index} on at pos {header.pos} have no CRCs, as "
                 f"if Java's DLedger wrote them, but {self._config.directory}/currterm does not say that it ran here. "
-                "Put back the currterm that it left there; nothing was cut"
+                "Put back the currterm that it left there or, if it ran here and left this one, take the line "
+                "writtenBy=pydledger out of it; nothing was cut"
             )
 
     def _check_java_end(self, java_run: JavaRun, reader: Reader) -> None:

@@ -151,9 +151,12 @@ def test_without_javas_term_file_they_are_refused_and_nothing_is_cut() -> None:
     disk, _ = java_disk()
     before = data_of(disk)
     write(disk, f"{DIRECTORY}/currterm", b"voteLeader=\ncurrTerm=4\nwrittenBy=pydledger\n".ljust(60, b"\n"))
-    with pytest.raises(LedgerConfigError, match="currterm"):
+    with pytest.raises(LedgerConfigError, match="take the line writtenBy=pydledger out of"):
         start(disk)
     assert data_of(disk) == before
+    # Java keeps our currterm where it followed at once in the term that it found there.
+    write(disk, f"{DIRECTORY}/currterm", b"voteLeader=\ncurrTerm=4\n".ljust(60, b"\n"))
+    assert start(disk).ledger_end_index == 62
 
 
 @pytest.mark.parametrize("index", [0, 17, 45])

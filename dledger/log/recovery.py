@@ -92,6 +92,7 @@ class Recovery:
         self._mark_file = mark_file
         self._java_run = java_run
         self._is_sound_body = is_sound_body if java_run is not None else None
+        self._was_doubted = False  # by a mark that does not count any more
         self._touched: list[MappedFile] = []
 
     def run(self) -> Recovered:
@@ -108,6 +109,11 @@ class Recovery:
             mark = self._redo_cut(mark, mark.cut)
         else:
             self._load_data()
+        begin_pos = self._data.queue.min_offset
+        if mark is not None and self._java_run is not None and begin_pos > mark.begin_pos:
+            # Java's retention tells our mark nothing. What is left is proved anew, from the first entry on.
+            log.warning("Java deleted data files begin_pos=%d before=%d", begin_pos, mark.begin_pos)
+            self._was_doubted, mark = mark.doubted, None
         begin_index = self._begin_index(mark)
         self._load_index(begin_index)
         if mark is not None and mark.index >= begin_index:
@@ -275,13 +281,27 @@ class Recovery:
         is_sound_body = self._is_sound_body
         if mark is not None:
             return EntryReader(self._data, mark.index, mark.term, mark.end_pos, mark.chain_crc, is_sound_body)
-        if begin_index > 0 and is_sound_body is None:
-            # Its chain is the anchor of all others, so it is taken as it is and written again by itself.
-            first = self._first_entry()
+        first = self._anchor(begin_index)
+        if first is not None:
             self._rewrite(first)
-            return EntryReader(self._data, first.last_index, first.last_term, first.next_pos, first.chain)
+            index, term, end_pos, chain = first.last_index, first.last_term, first.next_pos, first.chain
+            return EntryReader(self._data, index, term, end_pos, chain, is_sound_body)
         start = Pos(self._data.queue.min_offset)
         return EntryReader(self._data, Index(begin_index - 1), Term(-1), start, GENESIS_CHAIN, is_sound_body)
+
+    def _anchor(self, begin_index: Index) -> VerifiedRange | None:
+        """The first entry where its chain is the anchor of all others: it is taken as it is, and written again by
+        itself. One that Java wrote has none before it is sealed.
+        """
+        if begin_index == 0:
+            return None
+        if self._java_run is None:
+            return self._first_entry()
+        try:
+            first = self._first_entry()
+        except EntryCorruptError:
+            return None
+        return first if first.chain else None
 
     # -- above the mark ----------------------------------------------------------------------------------------
 
@@ -322,13 +342,11 @@ class Recovery:
                 f"Java's checkpoint says that entries up to {java_run.committed_index} are committed"
             )
         elif java_run.committed_index < 0:
-            end = sum(reader.blanks[-1]) if reader.blanks else 0
-            for mapped_file in self._data.queue.mapped_files:
-                header = header_at(self._data, mapped_file.file_from_offset)
-                if header.magic == ENTRY_MAGIC and header.pos == mapped_file.file_from_offset > max(
-                    end, reader.end_pos
-                ):
-                    contradiction = f"{mapped_file.path} begins with entry {header.index}"
+            end = max([reader.end_pos, *(pos + size for pos, size in reader.blanks)])
+            for begin in (file.file_from_offset for file in self._data.queue.mapped_files):
+                header = header_at(self._data, begin)
+                if (header.magic, header.pos) == (ENTRY_MAGIC, begin) and begin > end:
+                    contradiction = f"the data file at {begin} begins with entry {header.index}"
         if contradiction is not None:
             raise LedgerDamagedError(
                 f"{self._config.data_directory}: readable up to entry {reader.index} at pos {reader.end_pos} "
@@ -368,7 +386,7 @@ class Recovery:
         is_mark_lost = mark is None and (self._java_run is None or self._mark_file.unreadable is not None)
         before = mark or SyncedMark(
             Index(-1), Term(-1), Pos(0), GENESIS_CHAIN, self._config.data_file_size,
-            before_begin_index=Index(begin_index - 1),
+            before_begin_index=Index(begin_index - 1), doubted=self._was_doubted,
         )  # fmt: skip
         new_mark = replace(
             before,

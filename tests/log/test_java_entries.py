@@ -239,3 +239,34 @@ def test_a_log_whose_first_files_java_deleted_begins_where_it_does() -> None:
     assert (log.ledger_begin_index, log.ledger_begin_pos) == (begin, FILE_SIZE)
     assert log.ledger_end_index == ours.ledger_end_index
     assert facts(start(disk)) == facts(log)
+
+
+@pytest.mark.parametrize("is_ours_left", [True, False])
+def test_a_log_of_ours_of_which_java_deleted_files_begins_where_it_does(is_ours_left: bool) -> None:
+    disk = CrashDisk()
+    log = start(disk)
+    QuorumState.load(disk, DIRECTORY).store_job(HardState(1, Term(1), None, doubted=False)).run()
+    fill(log, 40)
+    sync(log)
+    mark(log)
+    first = log.ledger_end_index + 1
+    fill(log, 200, term=2)
+    names = sorted(path for path in disk.paths() if path.startswith(DATA))
+    gone = 1 if is_ours_left else next(n for n, name in enumerate(names) if name > locate(log, first)[0])
+    begin = next(i for i in range(240) if locate(log, i)[0] == names[gone])
+    assert (begin < first) == is_ours_left
+    log.close(clean=False)
+    java_was_here(disk, 2, first + 30, from_index=first)
+    for name in names[:gone]:
+        disk.unlink(name)
+    disk.sync_directory(DATA)
+    again = start(disk)
+    assert (again.ledger_begin_index, again.ledger_end_index) == (begin, log.ledger_end_index)
+    assert not again.doubted
+    if is_ours_left:
+        assert again.ledger_end_chain == log.ledger_end_chain, "the others may have deleted less"
+    seen = facts(again)
+    again.close()
+    assert facts(start(disk)) == seen
+    write(disk, f"{DIRECTORY}/currterm", b"voteLeader=\ncurrTerm=9\nwrittenBy=pydledger\n".ljust(60, b"\n"))
+    assert facts(start(disk)) == seen

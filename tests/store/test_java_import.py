@@ -282,7 +282,8 @@ def record(put: Any, queue_offset: int, phy_offset: int) -> bytes:
     )  # fmt: skip
 
 
-def test_java_may_go_on_after_us_and_we_after_java(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_deleted", [False, True])
+def test_java_may_go_on_after_us_and_we_after_java(tmp_path: Path, has_deleted: bool) -> None:
     directory = unpack(tmp_path)
     for node in ("n1", "n2"):
         shutil.rmtree(directory / node / "config")
@@ -299,10 +300,15 @@ def test_java_may_go_on_after_us_and_we_after_java(tmp_path: Path) -> None:
         java_goes_on(directory, node, 20)
         shutil.rmtree(own)
         shutil.copytree(tmp_path / "own" / node, own)
+        if has_deleted:  # by Java's retention
+            (directory / node / f"dledger-{node}/data/00000000000000000000").unlink()
+            for path in own.glob("applied-state-*"):
+                path.unlink()
     group.start()
     leader = group.lead()
     group.settle()
-    check_queues(leader)
+    if not has_deleted:
+        check_queues(leader)
     for member in group.members.values():
         assert member.store.max_offset("StoreB", 1) == len(units_by_queue()["StoreB", 1]) + 20
         assert member.store.query_offset("sg_cons", "StoreB", 0) == 317

@@ -120,6 +120,7 @@ def look_at(directory: Path) -> Inspection:
         _look_at_log(found, replica, ledger)
     else:
         _look_at_plain_log(found, replica, disk)
+        found.notes.append("a plain CommitLog: it is for a broker without enableDLegerCommitLog=true")
     if replica.is_live:
         found.obstacles.append("a broker runs on it: stop that first")
     if java_run is not None:

@@ -98,12 +98,18 @@ class AdminBrokerProcessor:
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
         """As _delete_expired_commit_log. The messages stay in the log, and found by their keys."""
+        if not self._store.is_state_whole:
+            remark = "this member does not know all topics yet, its log does not reach back: ask again later"
+            answers.add(command, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+            return
         self._store.retention.queues.let_go(self._is_unused)
         answers.add(command)
 
     def _is_unused(self, queue: ConsumeQueue) -> bool:
+        # Queues are looked at later, when the log may have begun anew: what is not known then is not unused.
         topic = queue.topic_name
-        return self._topics.select(topic) is None and not names.is_system_topic(topic)
+        is_known = self._topics.select(topic) is not None or names.is_system_topic(topic)
+        return not is_known and self._store.is_state_whole
 
     def _get_max_offset(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int

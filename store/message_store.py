@@ -363,6 +363,11 @@ class MessageStore:
         needed to rebuild the tables."""
         return self._state.full_state_log.complete_index
 
+    @property
+    def is_state_whole(self) -> bool:
+        """Whether the tables have all that the log says: not before a full state, where it began later than that."""
+        return self._state.is_whole
+
     def query_offset(self, group: str, topic: str, queue_id: int) -> int:
         """The next offset to consume, -1 for none. On the leader also one that is still on its way into the log, so
         that a client reads its own one-way commit.

@@ -305,3 +305,24 @@ def test_the_queue_files_of_deleted_topics_go_by_hand_and_those_of_others_stay(
     broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, CREATE | {"topic": "Gone"})
     assert broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("Gone"), b"m").ext_fields["queueOffset"] == "1"
     assert (broker.store.min_offset("Gone", 0), broker.store.max_offset("Gone", 0)) == (1, 2)
+
+
+@pytest.mark.parametrize("is_asked_before", [False, True])
+def test_a_member_that_does_not_know_all_topics_yet_lets_no_queue_go_as_unused(
+    broker: OneBroker, is_asked_before: bool
+) -> None:
+    """As one whose log begins behind the first entry, until a full state comes."""
+    send(broker)
+    broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})  # messages of a topic that its tables lack
+    clean = broker.new_request(RequestCode.CLEAN_UNUSED_TOPIC, {})
+    if is_asked_before:
+        broker.receive([clean])
+    broker.store.java_term_began(broker.store.applied_index)
+    if not is_asked_before:
+        broker.receive([clean])
+    broker.run_for(2_000)
+    assert (broker.store.min_offset("T", 0), broker.store.max_offset("T", 0)) == (0, 1)
+    answer = broker.channel.response_to(clean.opaque)
+    assert answer is not None
+    expected = ResponseCode.SUCCESS if is_asked_before else ResponseCode.SERVICE_NOT_AVAILABLE
+    assert answer.code == expected, answer.remark

@@ -178,11 +178,7 @@ class SendMessageProcessor:
                     code_of_tags = tags_code_of_bytes(find_property(text.encode(), b"TAGS") or b"")
                 delay_level = 0
                 if "DELAY" in text or "TIMER_D" in text or "TRAN_MSG\x01" in text or "POP_CK\x01" in text:
-                    text, delay_level = self._check_properties(text, fields)
-                    if delay_level and code == RequestCode.SEND_BATCH_MESSAGE:
-                        raise _Refused(
-                            ResponseCode.MESSAGE_ILLEGAL, "property DELAY: a batch cannot be delayed"
-                        )
+                    text, delay_level = self._check_properties(text, fields, code)
                 if code == RequestCode.SEND_BATCH_MESSAGE:
                     count = self._add_batch(puts, command, fields, entry, queue_id, born_host, born_flag)
                 else:
@@ -383,10 +379,15 @@ class SendMessageProcessor:
         for number, bits in ((fields["g"], 64), (fields["h"], 32), (fields.get("j", 0), 32)):
             if not -(1 << bits - 1) <= int(number) < 1 << bits - 1:
                 raise _Refused(ResponseCode.MESSAGE_ILLEGAL, f"{number} is no number of {bits} bits")
-        self._check_properties(fields.get("i", ""), fields)
+        text, delay_level = self._check_properties(fields.get("i", ""), fields, command.code)
         if command.code == RequestCode.SEND_BATCH_MESSAGE:
             self._add_batch([], command, fields, entry, 0, b"", 0)
-        elif not 0 < len(command.body) <= self._max_message_size:
+            return
+        properties = text.encode().removesuffix(b"\x02") + b"\x02" + self._properties_tail
+        put = PutMessage(entry.topic_bytes, queue_id, b"", properties, 0, 0, b"", 0, 0)
+        if delay_level:
+            put = delayed(put, delay_level, self._delay_level_max)
+        if not 0 < len(command.body) <= self._max_message_size or len(put.properties) > PROPERTIES_LENGTH_MAX:
             raise _Refused(ResponseCode.MESSAGE_ILLEGAL, self._illegal)
 
     def _retry_fields(self, topic: str, fields: dict[str, str], now_ms: int) -> dict[str, str]:
@@ -412,10 +413,12 @@ class SendMessageProcessor:
             f"request queueId[{queue_id}] is illegal, {entry.describe()} Producer: {channel.remote_address}",
         )
 
-    def _check_properties(self, text: str, fields: dict[str, str]) -> tuple[str, int]:
+    def _check_properties(self, text: str, fields: dict[str, str], code: int) -> tuple[str, int]:
         """Refuses what the broker does not do yet; the text without a pop handle, and the delay level."""
         properties = decode_properties(text.encode())
         level = int(properties.get("DELAY", "0"))
+        if level > 0 and code == RequestCode.SEND_BATCH_MESSAGE:
+            raise _Refused(ResponseCode.MESSAGE_ILLEGAL, "property DELAY: a batch cannot be delayed")
         is_retried = level > 0 and int(fields.get("j") or 0) > 0
         if properties.get("TRAN_MSG", "").lower() == "true" and not is_retried:
             raise _Refused(

@@ -171,6 +171,23 @@ def test_what_the_table_refuses_is_refused_and_takes_no_queue_offset(
     assert broker.ask(SEND, send_fields("T"), b"next").ext_fields["queueOffset"] == "0"
 
 
+@pytest.mark.parametrize(
+    ("code", "properties", "body"),
+    [
+        (SEND, "k\x01" + "p" * 32760 + "\x02", b"x"),
+        (SEND, "DELAY\x013\x02k\x01" + "p" * 32640 + "\x02", b"x"),
+        (RequestCode.SEND_BATCH_MESSAGE, "DELAY\x013\x02", encode_batch([BatchMessage(0, b"x", b"")])),
+    ],
+    ids=["properties", "properties of a delayed one", "a delayed batch"],
+)
+def test_a_send_that_is_refused_leaves_no_topic_behind(
+    broker: OneBroker, code: int, properties: str, body: bytes
+) -> None:
+    answer = broker.ask(code, send_fields("New", properties=f"UNIQ_KEY\x01{32 * 'u'}\x02{properties}"), body)
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert broker.controller.topics.select("New") is None
+
+
 def test_a_property_that_only_looks_like_a_delay_is_no_reason_to_refuse(broker: OneBroker) -> None:
     properties = "MY_DELAY\x013\x02DELAY\x010\x02NOTE\x01no TIMER_DELAY_SEC\x02POP_CK\x01handle\x02"
     answer = broker.ask(SEND, send_fields("T", properties=properties), b"x")

@@ -1,7 +1,7 @@
 """What consumers ask for: their group's clients (38), its offsets (14, 15), locks of queues (41, 42).
 
-Offset queries and client lists are answered by every member; commits go through the log, so only a serving
-leader takes them.
+Offset queries and client lists are answered by every member, but that there is no offset is for the serving leader to
+say; commits go through the log, so only a serving leader takes them.
 """
 
 from __future__ import annotations
@@ -69,8 +69,12 @@ class ConsumerManageProcessor:
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
         header = headers.decode(headers.QueryConsumerOffsetRequestHeader, command.ext_fields)
-
         offset = self._store.query_offset(header.consumer_group, header.topic, header.queue_id)
+        if offset == NO_OFFSET and not self._store.serving:
+            # It may be behind. Told that there is none, a consumer begins at the queue's end; now it asks again.
+            remark = "no offset is known here, and this member does not serve as leader now"
+            answers.add(command, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+            return
         if offset == NO_OFFSET and self._may_begin_at_zero(header):
             offset = 0
         if offset == NO_OFFSET:

@@ -168,6 +168,20 @@ def test_a_client_reads_its_own_oneway_commit_in_the_same_read(broker: OneBroker
     assert broker.channel.response_to(commit.opaque) is None
 
 
+@pytest.mark.parametrize("set_zero", ["true", "false"])
+def test_a_member_that_does_not_serve_tells_nobody_that_there_is_no_offset(
+    broker: OneBroker, set_zero: str
+) -> None:
+    """It may be behind: a consumer that heard so would begin at the queue's end, and skip what is there."""
+    broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x")
+    broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(1))
+    broker.step_down()
+    assert query(broker) == (ResponseCode.SUCCESS, "1")
+    for unknown in ({"queueId": "1"}, {"consumerGroup": "new"}):
+        answered = query(broker, **unknown, setZeroIfNotFound=set_zero)
+        assert answered == (ResponseCode.SERVICE_NOT_AVAILABLE, None)
+
+
 @pytest.mark.parametrize(
     ("more", "code"),
     [
@@ -204,14 +218,14 @@ def test_a_group_without_offset_begins_at_zero_where_the_first_message_is_still_
     assert query(broker, queueId="1") == (ResponseCode.QUERY_NOT_FOUND, None)
 
 
-def test_offsets_and_lists_are_answered_by_a_follower_and_commits_refused(tmp_path: Path) -> None:
+def test_lists_are_answered_by_a_follower_and_commits_refused(tmp_path: Path) -> None:
     broker = OneBroker(tmp_path, elect=False)
     broker.ask(RequestCode.HEART_BEAT, {}, heart_beat("c1"))
     assert (
         broker.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}).code
         == ResponseCode.SUCCESS
     )
-    assert query(broker) == (ResponseCode.QUERY_NOT_FOUND, None)
+    assert query(broker) == (ResponseCode.SERVICE_NOT_AVAILABLE, None)
     answer = broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(1, topic="TBW102"))
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     broker.close()

@@ -111,6 +111,7 @@ class SendMessageProcessor:
         self._clock = clock
         self._random = rng
         self._unique_ids = UniqueIdGenerator(config.broker_ip1, rng)
+        self._broker_ip1 = config.broker_ip1
         self._max_message_size = config.store.max_message_size
         self._delay_level_max = max(store.config.delay_levels)
         trace_on = "true" if config.trace_on else "false"
@@ -325,7 +326,7 @@ class SendMessageProcessor:
         fields: dict[str, str],
         now_ms: int,
     ) -> tuple[TopicEntry, dict[str, str]] | None:
-        """Rows 3 to 5 and 8 to 10 for a topic that is not in the table of those that take every send: where the message
+        """Rows 2 to 5 and 8 to 10 for a topic that is not in the table of those that take every send: where the message
         goes, and its header then. None: the send is held.
         """
         fault = topic_fault(topic)
@@ -341,6 +342,9 @@ class SendMessageProcessor:
             topic = fields["b"]
         entry = self._topics.entry(topic)
         if entry is not None:
+            if self._topics.is_forbidden(entry.config):
+                remark = f"the broker[{self._broker_ip1}] sending message is forbidden"
+                raise _Refused(ResponseCode.NO_PERMISSION, remark)
             return entry, fields
         config: TopicConfig | None
         if is_retry:

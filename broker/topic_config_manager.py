@@ -102,11 +102,17 @@ class TopicConfigManager:
             return None
         limit = max(config.read_queue_nums, config.write_queue_nums)
         entry = TopicEntry(config, topic.encode(), limit)
-        if topic not in names.NOT_ALLOWED_SEND_TOPICS and not topic.startswith(
-            names.RETRY_GROUP_TOPIC_PREFIX
+        if (
+            topic not in names.NOT_ALLOWED_SEND_TOPICS
+            and not topic.startswith(names.RETRY_GROUP_TOPIC_PREFIX)
+            and not self.is_forbidden(config)
         ):
             self._entries[topic] = entry
         return entry
+
+    def is_forbidden(self, config: TopicConfig) -> bool:
+        """Whether the topic's order goes on at another broker, for this one is not to be written."""
+        return config.order and not self._config.broker_permission & PERM_WRITE
 
     def select(self, topic: str) -> TopicConfig | None:
         return self._store.topic_config_table.get(topic) or self.system_topics.get(topic)

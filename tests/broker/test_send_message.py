@@ -188,6 +188,20 @@ def test_a_send_that_is_refused_leaves_no_topic_behind(
     assert broker.controller.topics.select("New") is None
 
 
+def test_an_ordered_topic_of_a_broker_that_is_not_to_be_written_takes_no_sends(broker: OneBroker) -> None:
+    create(broker, "Ordered", order="true")
+    create(broker, "T")
+    assert broker.ask(SEND, send_fields("Ordered"), b"before").code == ResponseCode.SUCCESS
+    broker.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"brokerPermission=4")
+    for _ in range(2):
+        answer = broker.ask(SEND, send_fields("Ordered"), b"x")
+        assert (answer.code, answer.remark) == (
+            ResponseCode.NO_PERMISSION,
+            "the broker[127.0.0.1] sending message is forbidden",
+        )
+    assert broker.ask(SEND, send_fields("T"), b"of a client with an old route").code == ResponseCode.SUCCESS
+
+
 def test_a_property_that_only_looks_like_a_delay_is_no_reason_to_refuse(broker: OneBroker) -> None:
     properties = "MY_DELAY\x013\x02DELAY\x010\x02NOTE\x01no TIMER_DELAY_SEC\x02POP_CK\x01handle\x02"
     answer = broker.ask(SEND, send_fields("T", properties=properties), b"x")

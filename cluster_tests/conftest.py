@@ -10,6 +10,12 @@ from java_servers import JavaBroker, JavaNameServer
 from local_cluster import LocalCluster, port_block, wait_for
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    reason = java_client.why_not()
+    if reason and item.get_closest_marker("java"):
+        pytest.skip(reason)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """What the members did goes with the failure: where nobody can look at their directories, it is all there is."""
@@ -31,10 +37,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 @pytest.fixture(params=java_client.VERSIONS)
 def java(request: pytest.FixtureRequest, tmp_path: Path) -> java_client.JavaClient:
-    """The official client of each release in turn; skipped with the reason where it cannot run."""
-    reason = java_client.why_not()
-    if reason:
-        pytest.skip(reason)
+    """The official client of each release in turn."""
     return java_client.JavaClient(request.param, tmp_path / "java")
 
 
@@ -46,9 +49,6 @@ def java(request: pytest.FixtureRequest, tmp_path: Path) -> java_client.JavaClie
 )
 def newest_java(request: pytest.FixtureRequest, tmp_path: Path) -> java_client.JavaClient:
     """As `java`, for what takes minutes: the newest release at every landing, the others with --long."""
-    reason = java_client.why_not()
-    if reason:
-        pytest.skip(reason)
     return java_client.JavaClient(request.param, tmp_path / "java")
 
 
@@ -59,9 +59,6 @@ def namesrv(request: pytest.FixtureRequest, cluster: LocalCluster, tmp_path: Pat
         cluster.up()
         yield cluster.namesrv
         return
-    reason = java_client.why_not()
-    if reason:
-        pytest.skip(reason)
     # On ports of the cluster, which is not started.
     name_server = JavaNameServer(tmp_path / "servers", cluster.base_port + 90)
     broker = JavaBroker(tmp_path / "servers", tmp_path / "store", name_server.address, cluster.base_port + 50)

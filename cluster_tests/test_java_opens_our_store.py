@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import java_client
 import pytest
 from java_client import JavaClient, JavaReader
 from java_servers import JavaBroker, JavaNameServer
@@ -57,9 +56,6 @@ RETENTION = {
 def test_java_serves_every_message_of_a_stopped_store_of_ours_at_the_same_offsets(
     cluster: LocalCluster, tmp_path: Path, retention: dict[str, str]
 ) -> None:
-    reason = java_client.why_not()
-    if reason:
-        pytest.skip(reason)
     client = JavaClient("5.5.0", tmp_path / "java")
     cluster.up(conf=CONF | retention)
     for part in range(4):
@@ -110,9 +106,6 @@ def test_java_goes_on_with_the_delayed_messages_where_we_stopped(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     """What was delivered is not delivered again, and what waits is delivered when its time comes."""
-    reason = java_client.why_not()
-    if reason:
-        pytest.skip(reason)
     client = JavaClient("5.5.0", tmp_path / "java")
     conf = {"mappedFileSizeCommitLog": str(FILE_SIZE), "mappedFileSizeConsumeQueue": "10000"}
     cluster.up(conf=conf)

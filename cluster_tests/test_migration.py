@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import java_client
 import pytest
 from java_client import JavaClient, JavaProcess
 from java_servers import JavaGroup, java_group
@@ -97,9 +96,6 @@ def keys(messages: Messages) -> set[str]:
 def test_every_message_and_offset_stays_from_java_to_us_to_java_and_to_us(
     cluster: LocalCluster, tmp_path: Path, count: int
 ) -> None:
-    reason = java_client.why_not()
-    if reason:
-        pytest.skip(reason)
     client = JavaClient("5.5.0", tmp_path / "java")
     stores = {f"n{number}": cluster.directory / f"n{number}" / "store" for number in range(3)}
     for store in stores.values():

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import java_client
 import pytest
 from java_mqadmin import JavaMqAdmin
 from local_cluster import ROOT, LocalCluster, wait_for
@@ -151,9 +150,6 @@ def test_every_command_does_its_work_on_a_group_of_three(
 
 @pytest.mark.java
 def test_mqadmin_shows_the_same(cluster: LocalCluster, admin: MqAdmin, tmp_path: Path) -> None:
-    reason = java_client.why_not()
-    if reason:
-        pytest.skip(reason)
     admin("updateTopic", *CLUSTER, "-t", TOPIC, "-r", "2", "-w", "2")
     for _ in range(3):
         admin("sendMessage", "-t", TOPIC, "-p", "body")

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import java_client
 import pytest
 from java_client import JavaClient, JavaReader
 from java_servers import JavaBroker
@@ -151,9 +150,6 @@ def consumed(client: JavaClient, namesrv: str, wanted: set[str]) -> set[str]:
 @pytest.mark.java
 def test_rocketmq_and_it_go_on_with_each_others_store(plain: Plain, tmp_path: Path) -> None:
     """Java, ours (killed once), Java, ours: messages, ids and a group's offsets stay."""
-    reason = java_client.why_not()
-    if reason:
-        pytest.skip(reason)
     client = JavaClient("5.5.0", tmp_path / "java")
     java_broker = JavaBroker(
         tmp_path / "java-servers", plain.store, plain.namesrv, plain.base_port, conf=CONF

@@ -189,7 +189,7 @@ class AdminBrokerProcessor:
         except ValueError as error:
             answers.add(command, ResponseCode.SYSTEM_ERROR, str(error))
             return
-        if config == known:
+        if config == known and self._store.serving:
             answers.add(command)
         else:
             self._topics.put(config, answer_applied(answers, command), now_ms)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.answers import Answers, RequestHandler, propose_all
+from broker.answers import Answers, RequestHandler, answer_applied, propose_all
 from broker.broker_config import BrokerConfig
 from broker.client_channel import ClientChannel
 from broker.client_requests import ClientRequests
@@ -20,6 +20,7 @@ from broker.topic_config_manager import TopicConfigManager
 from remoting import admin_bodies, admin_headers, bodies, headers
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from store.state.state_proposals import ProposeStatus
 from store.state.state_record import CommitOffset, ResetOffset
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ class OffsetAdminProcessor:
     def _reset_offset(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
+        if not self._store.serving:
+            # What clients are told is not proposed, and what is here may be behind.
+            answer_applied(answers, command)(ProposeStatus.NOT_LEADER)
+            return
         header = headers.decode(admin_headers.ResetOffsetRequestHeader, command.ext_fields)
         topic, group = header.topic, header.group
         config = self._topics.select(topic)
@@ -148,6 +153,9 @@ class OffsetAdminProcessor:
     def _clone_group_offset(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
+        if not self._store.serving:
+            answer_applied(answers, command)(ProposeStatus.NOT_LEADER)
+            return
         header = headers.decode(admin_headers.CloneGroupOffsetRequestHeader, command.ext_fields)
         table = self._store.consumer_offset_table
         topics = [header.topic] if header.topic else table.topics_of(header.src_group)

@@ -270,6 +270,13 @@ def test_changes_are_refused_by_a_member_that_does_not_serve(tmp_path: Path) -> 
     broker.close()
 
 
+def test_a_member_that_does_not_serve_cannot_say_that_a_topic_is_as_wanted_already(broker: OneBroker) -> None:
+    assert broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, CREATE).code == ResponseCode.SUCCESS
+    broker.step_down()
+    answer = broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, CREATE)
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
 def test_a_change_under_way_when_the_member_steps_down_has_an_unknown_outcome(broker: OneBroker) -> None:
     command = broker.new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, CREATE)
     broker.receive([command])

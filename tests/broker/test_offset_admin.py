@@ -169,10 +169,21 @@ def test_resets_that_are_refused(sent: OneBroker, more: dict[str, str], code: in
     assert sent.store.query_offset("g", "T", 0) == 5
 
 
-def test_a_member_that_does_not_serve_resets_nothing(sent: OneBroker) -> None:
-    sent.step_down()
-    answer = sent.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET)
-    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+@pytest.mark.parametrize("is_server_side", ["true", "false"])
+def test_a_member_that_does_not_serve_resets_and_copies_nothing(tmp_path: Path, is_server_side: str) -> None:
+    broker = OneBroker(tmp_path, f"useServerSideResetOffset={is_server_side}\n")
+    fill(broker)
+    client = RecordingChannel(5)
+    broker.ask(RequestCode.HEART_BEAT, {}, heart_beat("c1"), client)
+    broker.step_down()
+    copy = {"srcGroup": "unheard of", "destGroup": "g", "topic": "T", "offline": "true"}
+    for code, fields in (
+        (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET),
+        (RequestCode.CLONE_GROUP_OFFSET, copy),
+    ):
+        assert broker.ask(code, fields).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert RequestCode.RESET_CONSUMER_CLIENT_OFFSET not in [command.code for command in client.received]
+    broker.close()
 
 
 def test_without_server_side_resets_the_clients_are_told(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ not at all. Ours follow from the log.
 """
 
 import logging
+from typing import Final
 
 import msgpack
 
@@ -21,13 +22,16 @@ from store.checkpoint_file import replace_file
 from store.consume_queue_ends import consume_queue_ends
 from store.consume_queue_store import ConsumeQueueStore, QueueRow
 from store.errors import StoreDamagedError
+from store.exports import APPLIED_INDEX
 from store.key_index_file import delete_index_files, index_file_names
-from store.layout.config_json import BACKUP, TOPICS
+from store.layout.config_json import BACKUP, CONSUMER_OFFSETS, TOPICS, parse_config
 from store.state.config_files import read_config_files
 from store.state.state_machine import StateMachine
 from store.store_config import StoreConfig
 
 log = logging.getLogger(__name__)
+
+_COPY: Final = "Copy config/ of a member that it ran on, best of its last master, and start this one again"
 
 
 class JavaImport:
@@ -52,8 +56,15 @@ class JavaImport:
         log.info("queues of Java kept count=%d term=%d", len(rows), java_run.term)
         replace_file(self._disk, self._path, msgpack.packb([java_run.term, rows]))
 
-    def begin(self, state: StateMachine, queues: ConsumeQueueStore, term: Term, applied_index: Index) -> None:
-        """As leader, with all entries of Java's applied: has `state` write what was found.
+    def begin(
+        self,
+        state: StateMachine,
+        queues: ConsumeQueueStore,
+        java_term: Term,
+        term: Term,
+        applied_index: Index,
+    ) -> None:
+        """As leader, with all entries of Java's applied, the last in `java_term`: has `state` write what was found.
 
         Raises StoreDamagedError when there is nothing to be found, ConfigFilesDamagedError, DiskError.
         """
@@ -61,7 +72,11 @@ class JavaImport:
         if not any(self._disk.exists(f"{directory}/{name}") for name in (TOPICS, TOPICS + BACKUP)):
             raise StoreDamagedError(
                 f"{directory}: no {TOPICS}, so this member cannot say which topics, groups and offsets Java's broker "
-                "had. Copy config/ of a member that it ran on, best of its last master, and start this one again"
+                f"had. {_COPY}"
+            )
+        if self._kept_term() < java_term and self._are_exports_before(directory, state.java_index):
+            raise StoreDamagedError(
+                f"{directory}: what this member has exported before Java's broker went on elsewhere. {_COPY}"
             )
         tables = read_config_files(self._disk, directory)
         rows = queues.rows()
@@ -76,6 +91,16 @@ class JavaImport:
             len(rows),
         )
         state.begin_import(tables, rows, self._config.state_record_size_max, term, applied_index)
+
+    def _are_exports_before(self, directory: str, index: Index) -> bool:
+        """Java's broker writes these anew every few seconds, without our field."""
+        path = f"{directory}/{CONSUMER_OFFSETS}"
+        try:
+            content = parse_config(self._disk.read_file(path).decode()) if self._disk.exists(path) else {}
+        except (ValueError, RecursionError):
+            return False
+        exported_at = content.get(APPLIED_INDEX)
+        return type(exported_at) is int and exported_at < index
 
     def _kept_term(self) -> int:
         return self._kept()[0]

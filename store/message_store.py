@@ -540,7 +540,9 @@ class MessageStore:
         """This member leads, and its no-op is applied."""
         if self._state.needs_import:
             self._state.stop_writing()
-            self._java_import.begin(self._state, self._queues, self.term, self.applied_index)
+            java_term = self._replica.log.term_at(self._state.java_index)
+            assert java_term is not None, "retention stays behind the newest full-state record"
+            self._java_import.begin(self._state, self._queues, java_term, self.term, self.applied_index)
             self._is_importing = True
         else:
             self._start_serving()

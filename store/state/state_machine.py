@@ -75,6 +75,11 @@ class StateMachine:
         self.begin_anew(index)
         self.needs_import = True
 
+    @property
+    def java_index(self) -> Index:
+        """While `needs_import`: of the first entry of Java's last term."""
+        return self._before_begin_index
+
     def apply(self, body: bytes, index: Index, pos: int, timestamp: int) -> list[QueueRow]:
         """One state entry: its message's body and storeTimestamp (ms), its index and position. Returns queues to be
         known from now on, with their offsets. Raises StateRecordError.

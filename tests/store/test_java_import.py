@@ -18,6 +18,8 @@ from dledger.log.config import LogConfig
 from dledger.log.log_store import LogStore
 from message.encoder import encode_record
 from store.errors import StoreDamagedError
+from store.exports import APPLIED_INDEX
+from store.layout.config_json import parse_config, render_config
 from store.layout.consume_queue_unit import CQ_UNIT
 from store.put_message import PutStatus
 from store.state.config_files import read_config_files
@@ -272,7 +274,11 @@ def java_goes_on(directory: Path, node: str, count: int) -> None:
     # What a run of Java leaves of our own files: all of them, but for the marks of LogStore above.
     (ledger / "currterm").write_text(f"voteLeader=n0\ncurrTerm={term}\n")
     offsets = root / "config/consumerOffset.json"
-    offsets.write_text(offsets.read_text().replace("0:316", "0:317"))
+    exported: Any = parse_config(offsets.read_text())
+    del exported[APPLIED_INDEX]
+    assert exported["offsetTable"]["StoreB@sg_cons"][0] == 316
+    exported["offsetTable"]["StoreB@sg_cons"][0] = 317
+    offsets.write_text(render_config(exported))
 
 
 def record(put: Any, queue_offset: int, phy_offset: int) -> bytes:
@@ -350,3 +356,34 @@ def test_members_whose_logs_begin_apart_form_no_group_until_one_of_them_begins_a
     check_queues(group.members["n1"])
     files = data_files(directory)
     assert files[0] == files[1] == files[2]
+
+
+def test_a_member_that_java_did_not_run_on_does_not_bring_its_tables_of_before(tmp_path: Path) -> None:
+    directory = unpack(tmp_path)
+    for node in ("n1", "n2"):
+        shutil.rmtree(directory / node / "config")
+        shutil.copytree(directory / "n0/config", directory / node / "config")
+    group = group_on(directory)
+    group.start()
+    group.lead()
+    restart(group)
+    for member in list(group.members.values()):
+        member.stop()
+    for node in ("n0", "n1"):
+        own = directory / node / f"dledger-{node}" / "pydledger"
+        shutil.copytree(own, tmp_path / "own" / node)
+        java_goes_on(directory, node, 20)
+        shutil.rmtree(own)
+        shutil.copytree(tmp_path / "own" / node, own)
+    group.start("n0", "n2")
+    group.run_until(lambda: any(member.store._is_importing for member in group.members.values()))
+    assert group.members["n0"].store._is_importing
+    group.members["n0"].crash()
+    group.start("n1")
+    with pytest.raises(StoreDamagedError, match="Copy config/ of a member"):
+        group.lead()
+    shutil.copytree(directory / "n1/config", directory / "n2/config", dirs_exist_ok=True)
+    for member in list(group.members.values()):
+        member.crash()
+    group.start("n1", "n2")
+    assert group.lead().store.query_offset("sg_cons", "StoreB", 0) == 317

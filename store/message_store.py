@@ -5,8 +5,7 @@ replica, `reput_step`, `tick`. Blocking work on derived files leaves as jobs thr
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from disk.disk import Disk
 from disk.mapped_file import DescriptorCache
@@ -20,26 +19,23 @@ from store.consume_queue_store import ConsumeQueueStore
 from store.dispatch_request import DispatchRequest
 from store.dledger_commit_log import DLedgerCommitLog, OnPut
 from store.errors import StateRecordError, StoreDamagedError
-from store.get_message import BoundaryType, GetMessageResult
 from store.index_service import IndexService
 from store.java_import import JavaImport, is_sound_record
 from store.key_index import no_pause
 from store.key_index_flush import Pause
-from store.message_query import MessageQuery
-from store.message_reader import Matcher, MessageReader
+from store.message_reader import MessageReader
 from store.plain_import import ImportedState
 from store.put_message import PutBatch, PutMessage, PutRefusal
 from store.replicated_log import ReplicatedLog
 from store.reput import Reput
 from store.retention import HourOf, Retention, utc_hour
 from store.schedule_message_service import ScheduleMessageService
-from store.state.delay_offset_table import DelayOffsetTable
 from store.state.state_machine import StateMachine
 from store.state.state_proposals import OnProposed, StateProposals
 from store.state.state_record import StateChange
-from store.state.state_tables import ConsumerOffsetTable, SubscriptionGroupTable, TopicConfigTable
 from store.store_config import StoreConfig
 from store.store_flusher import StoreFlusher
+from store.store_reads import StoreReads
 from store.store_runtime import StoreRuntime
 from store.system_message import SystemMessage
 
@@ -51,7 +47,7 @@ OnServing = Callable[[bool], None]
 _NOTHING_IMPORTED = ImportedState()
 
 
-class MessageStore:
+class MessageStore(StoreReads):
     """Invariant: it serves only while its member leads with its own no-op committed and dispatched here, with all that
     is before it; then the tables are as the last leader left them, and each queue's next offset is known.
     """
@@ -89,19 +85,13 @@ class MessageStore:
         )
         self._no_op_term = Term(-1)  # of the newest no-op applied
         self._last_checkpoint: Checkpoint | None = None  # taken by stop()
-        self._damage: StoreDamagedError | None = None  # found by a reader
+        self._damage = None
         self._java_import = JavaImport(disk, config)
         self._is_importing = False  # this member leads, and what Java left is on its way into the log
         self._is_clearing = False  # the log began anew; ConsumeQueue files of before are to go first
-        # Made by start().
+        # Made by start(), as what StoreReads names is.
         self._imported: ImportedState
         self._replica: ReplicatedLog
-        self._commit_log: DLedgerCommitLog
-        self._reput: Reput
-        self._reader: MessageReader
-        self._index: IndexService
-        self._state: StateMachine
-        self._proposals: StateProposals
         self._schedule: ScheduleMessageService
         self._flusher: StoreFlusher
         self._retention: Retention
@@ -251,7 +241,7 @@ class MessageStore:
         """Called when `serving` has become True or False."""
         self._serving_listeners.append(listener)
 
-    # -- messages ----------------------------------------------------------------------------------------------
+    # -- changing ----------------------------------------------------------------------------------------------
 
     def put_messages(
         self, messages: Sequence[PutMessage], on_done: OnPut, now_ms: int
@@ -260,120 +250,6 @@ class MessageStore:
         a refusal is definite and consumes no queue offset.
         """
         return self._commit_log.put_messages(messages, on_done, now_ms)
-
-    def get_message(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        count_max: int,
-        size_max: int,
-        matcher: Matcher | None = None,
-    ) -> GetMessageResult:
-        """`matcher` says of a tags code whether the message is wanted; None: all are. Raises StoreDamagedError,
-        DiskError.
-        """
-        with self._damage_noted(topic, queue_id):
-            return self._reader.get_message(topic.encode(), queue_id, offset, count_max, size_max, matcher)
-
-    @property
-    def min_phy_offset(self) -> int:
-        """Of the first record that is still there."""
-        return self._reader.min_phy_offset
-
-    def earliest_store_timestamp(self) -> int:
-        """ms, of the first record that is still there; -1 for none."""
-        return self._reader.earliest_store_timestamp()
-
-    def look_message_by_offset(self, phy_offset: int) -> bytes | None:
-        """The record of a committed message, None where none begins."""
-        return self._reader.look_message_by_offset(phy_offset)
-
-    def query_message(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> MessageQuery:
-        """By key, or by unique key; the look-up is driven by the caller."""
-        return MessageQuery(
-            self._index,
-            self.applied_index,
-            self.look_message_by_offset,
-            topic.encode(),
-            key.encode(),
-            count_max,
-            begin_ms,
-            end_ms,
-        )
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset behind the newest visible message; 0 for an unknown queue."""
-        return self._queues.max_offset((topic.encode(), queue_id))
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        queue = self._queues.find(topic.encode(), queue_id)
-        return queue.min_offset if queue is not None else 0
-
-    def offset_by_time(
-        self, topic: str, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER
-    ) -> int:
-        """See MessageReader. Raises StoreDamagedError, DiskError."""
-        with self._damage_noted(topic, queue_id):
-            return self._reader.offset_by_time(topic.encode(), queue_id, timestamp, boundary)
-
-    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
-        """ms; -1 where there is no message. Raises StoreDamagedError, DiskError."""
-        with self._damage_noted(topic, queue_id):
-            return self._reader.store_timestamp(topic.encode(), queue_id, offset)
-
-    @contextmanager
-    def _damage_noted(self, topic: str, queue_id: int) -> Iterator[None]:
-        """Nothing more is read once a reader has found damage; the next tick() says so, and this member ends."""
-        if self._damage is not None:
-            raise self._damage
-        try:
-            yield
-        except StoreDamagedError as error:
-            self._damage = error
-            self._queues.condemn(topic.encode(), queue_id)
-            raise
-
-    def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
-        return self._reader.is_in_memory(topic.encode(), queue_id, offset)
-
-    # -- replicated tables -------------------------------------------------------------------------------------
-
-    @property
-    def topic_config_table(self) -> TopicConfigTable:
-        return self._state.tables.topic_config_table
-
-    @property
-    def subscription_group_table(self) -> SubscriptionGroupTable:
-        return self._state.tables.subscription_group_table
-
-    @property
-    def consumer_offset_table(self) -> ConsumerOffsetTable:
-        """As applied. What a client has just committed one-way is seen by query_offset() alone."""
-        return self._state.tables.consumer_offset_table
-
-    @property
-    def delay_offset_table(self) -> DelayOffsetTable:
-        self._state.settle(self._reput.applied_index)
-        return self._state.tables.delay_offset_table
-
-    @property
-    def full_state_index(self) -> Index:
-        """Applied index that the newest complete full-state record speaks of, -1 for none: entries up to it are not
-        needed to rebuild the tables."""
-        return self._state.full_state_log.complete_index
-
-    @property
-    def is_state_whole(self) -> bool:
-        """Whether the tables have all that the log says: not before a full state, where it began later than that."""
-        return self._state.is_whole
-
-    def query_offset(self, group: str, topic: str, queue_id: int) -> int:
-        """The next offset to consume, -1 for none. On the leader also one that is still on its way into the log, so
-        that a client reads its own one-way commit.
-        """
-        pending = self._proposals.pending_offset(group, topic, queue_id)
-        return pending if pending is not None else self.consumer_offset_table.query(group, topic, queue_id)
 
     @property
     def retention(self) -> Retention:
@@ -385,36 +261,6 @@ class MessageStore:
         without it (one-way) nobody waits. May call `on_done` before it returns, if it refuses.
         """
         self._proposals.propose(change, on_done, now_ms)
-
-    # -- status ------------------------------------------------------------------------------------------------
-
-    @property
-    def serving(self) -> bool:
-        return self._commit_log.serving_term is not None
-
-    @property
-    def applied_index(self) -> Index:
-        return self._reput.applied_index
-
-    @property
-    def confirm_offset(self) -> int:
-        """Position behind the last entry that readers can see."""
-        return self._reput.confirm_offset
-
-    @property
-    def reput_behind(self) -> int:
-        """Entries that are committed and not yet dispatched."""
-        return self._reput.committed_index - self._reput.applied_index
-
-    @property
-    def index(self) -> IndexService:
-        """For what it says of itself."""
-        return self._index
-
-    @property
-    def queues(self) -> ConsumeQueueStore:
-        """For listings; not to be changed."""
-        return self._queues
 
     # -- Embedder of the replica -------------------------------------------------------------------------------
 

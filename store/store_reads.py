@@ -1,0 +1,177 @@
+"""What may be asked of a store without changing anything: messages, tables, how far it is."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dledger.entry import Index
+from store.consume_queue_store import ConsumeQueueStore
+from store.dledger_commit_log import DLedgerCommitLog
+from store.errors import StoreDamagedError
+from store.get_message import BoundaryType, GetMessageResult
+from store.index_service import IndexService
+from store.message_query import MessageQuery
+from store.message_reader import Matcher, MessageReader
+from store.reput import Reput
+from store.state.delay_offset_table import DelayOffsetTable
+from store.state.state_machine import StateMachine
+from store.state.state_proposals import StateProposals
+from store.state.state_tables import ConsumerOffsetTable, SubscriptionGroupTable, TopicConfigTable
+
+
+class StoreReads:
+    """The part of MessageStore that looks. What it looks at is made when the store starts."""
+
+    _queues: ConsumeQueueStore
+    _commit_log: DLedgerCommitLog
+    _reput: Reput
+    _reader: MessageReader
+    _index: IndexService
+    _state: StateMachine
+    _proposals: StateProposals
+    _damage: StoreDamagedError | None  # found by a reader
+
+    # -- messages ----------------------------------------------------------------------------------------------
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        size_max: int,
+        matcher: Matcher | None = None,
+    ) -> GetMessageResult:
+        """`matcher` says of a tags code whether the message is wanted; None: all are. Raises StoreDamagedError,
+        DiskError.
+        """
+        with self._damage_noted(topic, queue_id):
+            return self._reader.get_message(topic.encode(), queue_id, offset, count_max, size_max, matcher)
+
+    @property
+    def min_phy_offset(self) -> int:
+        """Of the first record that is still there."""
+        return self._reader.min_phy_offset
+
+    def earliest_store_timestamp(self) -> int:
+        """ms, of the first record that is still there; -1 for none."""
+        return self._reader.earliest_store_timestamp()
+
+    def look_message_by_offset(self, phy_offset: int) -> bytes | None:
+        """The record of a committed message, None where none begins."""
+        return self._reader.look_message_by_offset(phy_offset)
+
+    def query_message(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> MessageQuery:
+        """By key, or by unique key; the look-up is driven by the caller."""
+        return MessageQuery(
+            self._index,
+            self.applied_index,
+            self.look_message_by_offset,
+            topic.encode(),
+            key.encode(),
+            count_max,
+            begin_ms,
+            end_ms,
+        )
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset behind the newest visible message; 0 for an unknown queue."""
+        return self._queues.max_offset((topic.encode(), queue_id))
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._queues.find(topic.encode(), queue_id)
+        return queue.min_offset if queue is not None else 0
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER
+    ) -> int:
+        """See MessageReader. Raises StoreDamagedError, DiskError."""
+        with self._damage_noted(topic, queue_id):
+            return self._reader.offset_by_time(topic.encode(), queue_id, timestamp, boundary)
+
+    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
+        """ms; -1 where there is no message. Raises StoreDamagedError, DiskError."""
+        with self._damage_noted(topic, queue_id):
+            return self._reader.store_timestamp(topic.encode(), queue_id, offset)
+
+    @contextmanager
+    def _damage_noted(self, topic: str, queue_id: int) -> Iterator[None]:
+        """Nothing more is read once a reader has found damage; the next tick() says so, and this member ends."""
+        if self._damage is not None:
+            raise self._damage
+        try:
+            yield
+        except StoreDamagedError as error:
+            self._damage = error
+            self._queues.condemn(topic.encode(), queue_id)
+            raise
+
+    def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
+        return self._reader.is_in_memory(topic.encode(), queue_id, offset)
+
+    # -- replicated tables -------------------------------------------------------------------------------------
+
+    @property
+    def topic_config_table(self) -> TopicConfigTable:
+        return self._state.tables.topic_config_table
+
+    @property
+    def subscription_group_table(self) -> SubscriptionGroupTable:
+        return self._state.tables.subscription_group_table
+
+    @property
+    def consumer_offset_table(self) -> ConsumerOffsetTable:
+        """As applied. What a client has just committed one-way is seen by query_offset() alone."""
+        return self._state.tables.consumer_offset_table
+
+    @property
+    def delay_offset_table(self) -> DelayOffsetTable:
+        self._state.settle(self._reput.applied_index)
+        return self._state.tables.delay_offset_table
+
+    @property
+    def full_state_index(self) -> Index:
+        """Applied index that the newest complete full-state record speaks of, -1 for none: entries up to it are not
+        needed to rebuild the tables."""
+        return self._state.full_state_log.complete_index
+
+    @property
+    def is_state_whole(self) -> bool:
+        """Whether the tables have all that the log says: not before a full state, where it began later than that."""
+        return self._state.is_whole
+
+    def query_offset(self, group: str, topic: str, queue_id: int) -> int:
+        """The next offset to consume, -1 for none. On the leader also one that is still on its way into the log, so
+        that a client reads its own one-way commit.
+        """
+        pending = self._proposals.pending_offset(group, topic, queue_id)
+        return pending if pending is not None else self.consumer_offset_table.query(group, topic, queue_id)
+
+    # -- status ------------------------------------------------------------------------------------------------
+
+    @property
+    def serving(self) -> bool:
+        return self._commit_log.serving_term is not None
+
+    @property
+    def applied_index(self) -> Index:
+        return self._reput.applied_index
+
+    @property
+    def confirm_offset(self) -> int:
+        """Position behind the last entry that readers can see."""
+        return self._reput.confirm_offset
+
+    @property
+    def reput_behind(self) -> int:
+        """Entries that are committed and not yet dispatched."""
+        return self._reput.committed_index - self._reput.applied_index
+
+    @property
+    def index(self) -> IndexService:
+        """For what it says of itself."""
+        return self._index
+
+    @property
+    def queues(self) -> ConsumeQueueStore:
+        """For listings; not to be changed."""
+        return self._queues

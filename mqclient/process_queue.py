@@ -12,15 +12,14 @@ from mqclient.message_queue import MessageQueue
 class ConsumeBatch:
     """`messages` of one queue, in its order. Whoever takes a batch ends it with `done`, else its offset never moves."""
 
-    __slots__ = ("begin_offset", "count", "is_done", "messages", "next_offset", "process_queue", "size")
+    __slots__ = ("count", "is_done", "messages", "next_offset", "oldest_offset", "process_queue", "size")
 
-    def __init__(
-        self, process_queue: ProcessQueue, messages: list[MessageExt], begin_offset: int, next_offset: int
-    ) -> None:
+    def __init__(self, process_queue: ProcessQueue, messages: list[MessageExt], next_offset: int) -> None:
         self.process_queue = process_queue
         self.messages = messages
         self.count = len(messages)
-        self.begin_offset = begin_offset
+        # Of the first message that is not done. Kept here, for `messages` is the application's to change.
+        self.oldest_offset = messages[0].queue_offset if messages else next_offset
         self.next_offset = next_offset
         self.size = sum(message.store_size for message in messages)
         self.is_done = False
@@ -35,12 +34,14 @@ class ConsumeBatch:
         return self.process_queue.is_dropped
 
     def done(self, count: int | None = None) -> None:
-        """The batch is processed. `count`: only its first so many messages are; for a reader that stops there and takes
-        no further batch."""
-        if count is not None and count < self.count:
-            self.next_offset = self.messages[count].queue_offset
-        self.is_done = True
-        self.process_queue.batch_done()
+        """The batch is processed. `count`: only its first so many messages are, and the offset never moves over the
+        rest; for a reader that stops there."""
+        if count is not None and count < len(self.messages):
+            self.oldest_offset = self.messages[count].queue_offset
+            self.process_queue.stopped_within(self)
+        else:
+            self.is_done = True
+            self.process_queue.batch_done()
 
 
 class ProcessQueue:
@@ -72,7 +73,7 @@ class ProcessQueue:
 
     def pulled(self, messages: list[MessageExt], next_offset: int) -> None:
         """Takes a pull's messages (those that match) and where the next pull begins."""
-        batch = ConsumeBatch(self, messages, self.pull_offset, next_offset)
+        batch = ConsumeBatch(self, messages, next_offset)
         self.pull_offset = next_offset
         self._batches.append(batch)
         if not messages:
@@ -106,6 +107,11 @@ class ProcessQueue:
             self._bytes -= batch.size
         self._update_room()
 
+    def stopped_within(self, batch: ConsumeBatch) -> None:
+        # Not popped: batches behind it may be done, empty ones always are.
+        if self._batches and self._batches[0] is batch:
+            self.consume_offset = batch.oldest_offset
+
     def reset(self, offset: int) -> None:
         """The broker says that this is where the queue goes on (its begin moved, or an operator reset it)."""
         self._batches.clear()
@@ -137,4 +143,4 @@ class ProcessQueue:
 
     def _span(self) -> int:
         """From the oldest message that is not done to the newest: many done ones may be between them."""
-        return self._newest_offset - self._batches[0].messages[0].queue_offset if self._batches else 0
+        return self._newest_offset - self._batches[0].oldest_offset if self._batches else 0

@@ -124,6 +124,27 @@ def test_a_reader_that_stops_within_a_batch_leaves_the_offset_there() -> None:
     assert queue.consume_offset == 4
 
 
+def test_the_offset_never_moves_over_what_a_reader_left_of_a_batch() -> None:
+    queue = process_queue(0)
+    queue.pulled([message(0), message(1)], 2)
+    queue.pulled([message(2)], 3)
+    queue.pulled([], 9)
+    stopped, behind = taken(queue), taken(queue)
+    behind.done()
+    stopped.done(1)
+    assert queue.consume_offset == 1
+
+
+def test_a_reader_may_empty_the_list_that_it_was_handed() -> None:
+    queue = process_queue(0)
+    queue.pulled([message(0)], 1)
+    batch = taken(queue)
+    batch.messages.clear()
+    queue.pulled([message(1)], 2)
+    batch.done()
+    assert queue.consume_offset == 1
+
+
 def test_namesrv_addresses_are_read_or_refused() -> None:
     assert parse_namesrv("a:1; b:2;") == ["a:1", "b:2"]
     for text in ("", ";", "a", "a:0", "a:b", "a:99999", ":1"):

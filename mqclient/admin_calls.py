@@ -6,7 +6,8 @@ changes something only of the leader. NameServers share nothing, so what changes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
 
 from mqclient.client_api import ClientApi
 from mqclient.client_instance import parse_namesrv
@@ -17,6 +18,8 @@ from remoting.client import Connect, RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.headers import CommandHeader, GetRouteInfoRequestHeader, to_ext_fields
+
+T = TypeVar("T")
 
 # Answers after which surely nothing was done: whether asking again may help, and what does.
 _REFUSALS: dict[int, tuple[bool, str]] = {
@@ -115,20 +118,17 @@ class AdminCalls:
         )
 
     async def tell_namesrvs(
-        self, code: RequestCode, header: CommandHeader | None = None, body: bytes = b""
+        self,
+        code: RequestCode,
+        header: CommandHeader | None = None,
+        body: bytes = b"",
+        *,
+        done: Iterable[str] = (),
     ) -> dict[str, RemotingCommand]:
-        """Each NameServer's answer, by address. Raises AdminError for the first that failed, with those before it."""
-        answers: dict[str, RemotingCommand] = {}
-        for address in self.namesrv_addresses:
-            try:
-                answers[address] = await self.call(address, code, header, body)
-            except AdminError as error:
-                if not answers:
-                    raise
-                raise AdminError(
-                    f"{error}; done at {', '.join(answers)}", definite=False, retriable=error.retriable
-                ) from error
-        return answers
+        """Each NameServer's answer, by address. Raises AdminError as `at_each` does."""
+        return await at_each(
+            self.namesrv_addresses, lambda address: self.call(address, code, header, body), done=done
+        )
 
     async def route(self, topic: str) -> TopicRouteData:
         """Raises AdminError, TOPIC_NOT_EXIST when no NameServer knows the topic."""
@@ -177,6 +177,25 @@ class AdminCalls:
             if group.broker_name == broker_name:
                 return group
         raise AdminError(f"no broker {broker_name} is registered: clusterList shows those that are")
+
+
+async def at_each(
+    places: Iterable[str], change: Callable[[str], Awaitable[T]], *, done: Iterable[str] = ()
+) -> dict[str, T]:
+    """Changes something at one place after the other; returns what each change did. `done`: what was changed before.
+
+    Where one fails, its AdminError says where the change is made already, and is not definite then.
+    """
+    before, results = list(done), dict[str, T]()
+    for place in places:
+        try:
+            results[place] = await change(place)
+        except AdminError as error:
+            if not (before or results):
+                raise
+            text = f"{error} (done already at {', '.join([*before, *results])})"
+            raise AdminError(text, definite=False, retriable=error.retriable, code=error.code) from error
+    return results
 
 
 def leader_of(group: BrokerData) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import field
 
 from message.names import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
-from mqclient.admin_calls import AdminCalls, AdminError, leader_of, reader_of
+from mqclient.admin_calls import AdminCalls, AdminError, at_each, checked, leader_of, reader_of
 from mqclient.admin_results import (
     ClientConnection,
     ConsumerConnections,
@@ -18,6 +18,7 @@ from mqclient.admin_results import (
     Subscription,
 )
 from mqclient.admin_topics import TABLE_TIMEOUT_S, TopicAdmin
+from mqclient.topic_route import topic_route_of
 from remoting import admin_bodies, admin_headers, headers
 from remoting.bodies import BrokerData, MessageQueue, RemotingBody, SubscriptionGroupConfig, loads_fastjson
 from remoting.codes import RequestCode, ResponseCode
@@ -77,10 +78,9 @@ class GroupAdmin:
     async def delete_in_cluster(self, group: str, cluster: str, *, clean_offsets: bool = False) -> list[str]:
         """At every group of brokers, with its topics of retries and dead letters. Returns the leaders that did."""
         leaders = await self._calls.leaders(cluster)
-        for leader in leaders:
-            await self.delete(leader, group, clean_offsets=clean_offsets)
+        await at_each(leaders, lambda leader: self.delete(leader, group, clean_offsets=clean_offsets))
         for prefix in (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX):
-            await self._topics.forget(prefix + group, cluster, leaders)
+            await self._topics.forget(prefix + group, cluster, leaders, done=leaders)
         return leaders
 
     # How far groups are
@@ -116,10 +116,9 @@ class GroupAdmin:
                         client=readers.get(queue),
                     )
                 )  # fmt: skip
-        if not rows:
-            await self.config(
-                group
-            )  # a group that nobody knows is a mistake, and not one that has read nothing
+        if not any(row.consumer_offset for row in rows):
+            # A group that nobody knows is a mistake, and not one that has read nothing.
+            await self.config(group)
         return sorted(rows, key=lambda row: (row.topic, row.broker, row.queue)), tps
 
     async def all_progress(self) -> list[GroupProgress]:
@@ -172,10 +171,11 @@ class GroupAdmin:
         header = admin_headers.ResetOffsetRequestHeader(
             group=group, topic=topic, queue_id=-1, timestamp=timestamp_ms, is_force=force
         )
-        rows = []
-        for leader in leaders:
-            answer = await self._calls.call(leader, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
-            rows += _reset_rows(answer.body)
+        answers = await at_each(
+            leaders,
+            lambda leader: self._calls.call(leader, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header),
+        )
+        rows = [row for answer in answers.values() for row in _reset_rows(answer.body)]
         return sorted(rows, key=lambda row: (row.broker, row.queue))
 
     async def reset_queue_offset(
@@ -189,23 +189,36 @@ class GroupAdmin:
         return _reset_rows(answer.body)
 
     async def clone_offsets(self, source: str, destination: str, topic: str) -> list[QueueOffset]:
-        """Has one group stand where another one stands in a topic."""
-        progress = [row for row in await self.progress(source, topic) if row.consumer_offset >= 0]
-        leaders = {
-            group.broker_name: leader_of(group) for group in (await self._calls.route(topic)).broker_datas
-        }
-        for row in progress:
-            await self._calls.call(
-                leaders[row.broker],
-                RequestCode.UPDATE_CONSUMER_OFFSET,
-                headers.UpdateConsumerOffsetRequestHeader(
-                    consumer_group=destination,
-                    topic=topic,
-                    queue_id=row.queue,
-                    commit_offset=row.consumer_offset,
-                ),
+        """Has one group stand where another one stands in a topic. Queues of which that one has no offset stay as they
+        are: progress shows 0 for these, too.
+        """
+        route = await self._calls.route(topic)
+        leaders = {group.broker_name: leader_of(group) for group in route.broker_datas}
+        found: dict[str, QueueOffset] = {}
+        for queue in sorted(topic_route_of(topic, route).subscribe_queues):
+            header = headers.QueryConsumerOffsetRequestHeader(
+                consumer_group=source, topic=topic, queue_id=queue.queue_id, set_zero_if_not_found=False
             )
-        return [QueueOffset(topic, row.broker, row.queue, row.consumer_offset) for row in progress]
+            leader = leaders[queue.broker_name]
+            answer = await self._calls.ask(leader, RequestCode.QUERY_CONSUMER_OFFSET, header)
+            if answer.code != ResponseCode.QUERY_NOT_FOUND:
+                offset = int(checked(leader, answer).ext_fields["offset"])
+                name = f"queue {queue.queue_id} of {queue.broker_name}"
+                found[name] = QueueOffset(topic, queue.broker_name, queue.queue_id, offset)
+        if not found:
+            raise AdminError(
+                f"group {source} has committed no offset of topic {topic}: consumerProgress shows the groups there are"
+            )
+
+        async def commit(name: str) -> None:
+            row = found[name]
+            header = headers.UpdateConsumerOffsetRequestHeader(
+                consumer_group=destination, topic=topic, queue_id=row.queue, commit_offset=row.offset
+            )
+            await self._calls.call(leaders[row.broker], RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+        await at_each(found, commit)
+        return list(found.values())
 
     # Clients
 

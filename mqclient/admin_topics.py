@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from message.names import is_retry_or_dlq_topic
-from mqclient.admin_calls import AdminCalls, AdminError, leader_of, reader_of
+from mqclient.admin_calls import AdminCalls, AdminError, at_each, leader_of, reader_of
 from mqclient.admin_results import QueueStatus, TopicGroup, TopicRouteRow, TopicStats
 from mqclient.topic_route import MASTER_ID
 from remoting import admin_bodies, admin_headers, headers
@@ -193,15 +193,20 @@ class TopicAdmin:
         await self.forget(topic, cluster, leaders)
         return leaders
 
-    async def forget(self, topic: str, cluster: str, leaders: Iterable[str]) -> None:
-        """As `delete`, whether it is there or not."""
-        for leader in leaders:
-            await self._calls.call(
-                leader, RequestCode.DELETE_TOPIC_IN_BROKER, headers.DeleteTopicRequestHeader(topic=topic)
-            )
+    async def forget(
+        self, topic: str, cluster: str, leaders: Iterable[str], *, done: Iterable[str] = ()
+    ) -> None:
+        """As `delete`, whether it is there or not. `done`: where something was changed before that."""
+        header = headers.DeleteTopicRequestHeader(topic=topic)
+        at = await at_each(
+            leaders,
+            lambda leader: self._calls.call(leader, RequestCode.DELETE_TOPIC_IN_BROKER, header),
+            done=done,
+        )
         await self._calls.tell_namesrvs(
             RequestCode.DELETE_TOPIC_IN_NAMESRV,
             headers.DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster),
+            done=at,
         )
 
     async def all_stats(self, *, only: str = "", active: bool = False) -> list[TopicStats]:

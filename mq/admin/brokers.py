@@ -12,7 +12,7 @@ import orjson
 from message.names import is_retry_or_dlq_topic, is_system_group
 from mq.admin.command import Done, Report, Result, command
 from mq.admin.options import Bool, BrokerOption, ClusterOption, Option
-from mq.admin.targets import at_each, leaders_of, members_of
+from mq.admin.targets import done_at_each, leaders_of, members_of
 from mqclient import Admin
 
 
@@ -83,7 +83,7 @@ async def update_broker_config(
     if not broker and not cluster:
         raise ValueError("name one broker with -b, or the cluster with -c")
     addresses = await (members_of if all_brokers else leaders_of)(admin, broker, cluster)
-    return await at_each(
+    return await done_at_each(
         addresses, lambda address: admin.brokers.update_config(address, {key: value}), f"{key}={value}"
     )
 
@@ -96,7 +96,7 @@ async def delete_expired_commit_log(
 ) -> Result:
     """Have each broker delete data files that are past their time now, and not at its hour."""
     addresses = await members_of(admin, broker, cluster)
-    return await at_each(
+    return await done_at_each(
         addresses, admin.brokers.delete_expired_commit_log, "deletes data files that are past their time"
     )
 
@@ -109,7 +109,7 @@ async def clean_expired_cq(
 ) -> Result:
     """Have each broker delete the files of queues of whose messages none is left."""
     addresses = await members_of(admin, broker, cluster)
-    return await at_each(
+    return await done_at_each(
         addresses, admin.brokers.clean_expired_consume_queue, "deletes the files of queues without messages"
     )
 
@@ -122,7 +122,7 @@ async def clean_unused_topic(
 ) -> Result:
     """Have each broker delete the queue files of topics that were deleted."""
     addresses = await members_of(admin, broker, cluster)
-    return await at_each(
+    return await done_at_each(
         addresses, admin.brokers.clean_unused_topic, "deletes the queue files of topics that are no more"
     )
 

@@ -10,7 +10,7 @@ import msgspec
 from mq.admin.bean_files import read_beans
 from mq.admin.command import Done, Report, Result, command
 from mq.admin.options import Bool, BrokerOption, ClusterOption, GroupOption, Option, TopicOption
-from mq.admin.targets import at_each, leaders_of
+from mq.admin.targets import done_at_each, leaders_of
 from mqclient import Admin, AdminError
 from remoting.bodies import SubscriptionGroupConfig
 
@@ -147,7 +147,7 @@ async def update_sub_group(
         notify_consumer_ids_changed_enable=bool(notify),
     )
     leaders = await leaders_of(admin, broker, cluster)
-    return await at_each(leaders, lambda leader: admin.groups.put(leader, config), f"group {group}")
+    return await done_at_each(leaders, lambda leader: admin.groups.put(leader, config), f"group {group}")
 
 
 @command
@@ -159,7 +159,7 @@ async def update_sub_group_list(
 ) -> Result:
     """Make or change all groups of a file, or none of them."""
     configs = read_beans(file, SubscriptionGroupConfig)
-    return await at_each(
+    return await done_at_each(
         await leaders_of(admin, broker, cluster),
         lambda leader: admin.groups.put_all(leader, configs),
         *(f"group {config.group_name}" for config in configs),

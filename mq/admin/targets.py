@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 
 from mq.admin.command import Done
-from mqclient import Admin, AdminError
+from mqclient import Admin
+from mqclient.admin_calls import at_each
 
 
 async def leaders_of(admin: Admin, broker: str, cluster: str) -> list[str]:
@@ -26,18 +27,8 @@ async def broker_name_of(admin: Admin, address: str) -> str:
     raise ValueError(f"no broker at {address} is registered: clusterList shows those that are")
 
 
-async def at_each(
+async def done_at_each(
     addresses: Iterable[str], change: Callable[[str], Awaitable[object]], *what: str
 ) -> list[Done]:
     """Changes something at one broker after the other. Where one fails, its error says who has done it already."""
-    done: list[str] = []
-    for address in addresses:
-        try:
-            await change(address)
-        except AdminError as error:
-            if not done:
-                raise
-            text = f"{error} (done already at {', '.join(done)})"
-            raise AdminError(text, definite=False, retriable=error.retriable, code=error.code) from error
-        done.append(address)
-    return [Done(address, item) for address in done for item in what]
+    return [Done(address, item) for address in await at_each(addresses, change) for item in what]

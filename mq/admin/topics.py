@@ -8,7 +8,7 @@ from typing import Annotated
 from mq.admin.bean_files import read_beans
 from mq.admin.command import Done, Result, command
 from mq.admin.options import Bool, BrokerOption, ClusterOption, Option, PermOption, TopicOption
-from mq.admin.targets import at_each, broker_name_of, leaders_of
+from mq.admin.targets import broker_name_of, done_at_each, leaders_of
 from mqclient import Admin
 from mqclient.admin_namesrv import ORDER_TOPIC_CONFIG
 from mqclient.allocate import AVG
@@ -98,7 +98,7 @@ async def update_topic(
         order=bool(order),
     )
     leaders = await leaders_of(admin, broker, cluster)
-    done = await at_each(
+    done = await done_at_each(
         leaders,
         lambda leader: admin.topics.put(leader, config, attributes),
         f"topic {topic}: {read_queues} read queues, {write_queues} write queues, perm {perm}",
@@ -127,7 +127,7 @@ async def update_topic_list(
 ) -> Result:
     """Make or change all topics of a file, or none of them."""
     configs = read_beans(file, TopicConfig)
-    return await at_each(
+    return await done_at_each(
         await leaders_of(admin, broker, cluster),
         lambda leader: admin.topics.put_all(leader, configs),
         *(f"topic {config.topic_name}" for config in configs),
@@ -139,7 +139,7 @@ async def update_topic_perm(
     admin: Admin, topic: TopicOption, perm: PermOption, broker: BrokerOption = "", cluster: ClusterOption = ""
 ) -> Result:
     """Say whether a topic may be written and read."""
-    return await at_each(
+    return await done_at_each(
         await leaders_of(admin, broker, cluster),
         lambda leader: admin.topics.set_perm(leader, topic, perm),
         f"topic {topic}: perm {perm}",

@@ -85,6 +85,8 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("topicStatus", "-t", "Nope"): "no NameServer knows topic Nope: topicList shows the topics there are",
     ("statsAll", "-t", "Nope"): "no NameServer knows topic Nope",
     ("consumerProgress", "-g", "nope"): "no broker knows group nope: consumerProgress without -g shows",
+    ("consumerProgress", "-g", "nope", *TOPIC): "no broker knows group nope",
+    ("cloneGroupOffset", "-s", "nope", "-d", "g", *TOPIC): "group nope has committed no offset of topic T",
     ("consumerConnection", "-g", "h"): "not online: start a consumer of the group first",
     ("consumerStatus", "-g", "g", "-i", "nope"): "no client nope in group g: consumerConnection shows",
     ("clusterList", "-c", "Nope"): "no cluster Nope: the NameServer knows GoldenCluster",
@@ -220,6 +222,37 @@ def test_a_change_that_ends_half_way_says_where_it_was_made(
     with pytest.raises(SystemExit):
         run("deleteExpiredCommitLog")
     assert capsys.readouterr().err == f"mq: {FOLLOWER}: Connection refused (done already at {BROKER})\n"
+
+
+def test_a_change_that_ends_half_way_is_not_surely_undone(cluster: AdminCluster) -> None:
+    cluster.refuse[RequestCode.DELETE_TOPIC_IN_BROKER] = (ResponseCode.SYSTEM_BUSY, "busy")
+
+    async def work() -> None:
+        async with Admin(NAMESRV, connect=cluster.connect) as admin:
+            with pytest.raises(AdminError) as caught:
+                await admin.groups.delete_in_cluster("g", "GoldenCluster")
+        assert (caught.value.definite, caught.value.code) == (False, ResponseCode.SYSTEM_BUSY)
+        assert str(caught.value).endswith(f"(done already at {BROKER})")
+
+    asyncio.run(work())
+
+
+def test_a_group_is_cloned_where_it_has_an_offset_and_nowhere_else(cluster: AdminCluster) -> None:
+    def commit(group: str, queue_id: str, offset: str) -> None:
+        fields = {"consumerGroup": group, "topic": "T", "queueId": queue_id, "commitOffset": offset}
+        cluster.broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+    commit("source", "0", "1")
+    commit("g", "0", "2")
+    commit("g", "1", "1")
+
+    async def work() -> None:
+        async with Admin(NAMESRV, connect=cluster.connect) as admin:
+            (cloned,) = await admin.groups.clone_offsets("source", "g", "T")
+            assert (cloned.queue, cloned.offset) == (0, 1)
+            assert [row.consumer_offset for row in await admin.groups.progress("g", "T")] == [1, 1]
+
+    asyncio.run(work())
 
 
 def test_a_member_that_does_not_answer_is_listed_all_the_same(

@@ -256,11 +256,11 @@ class GroupMember:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        try:
+        is_committed = False
+        with suppress(TimeoutError):
             async with asyncio.timeout(LAST_COMMIT_TIMEOUT_S):
-                if self._auto_commit:
-                    await self.commit()
-        except TimeoutError:
+                is_committed = not (self._auto_commit and await self.commit())
+        if not is_committed:
             log.warning(
                 "left group=%s without a last commit: some messages will be delivered again", self.group
             )

@@ -425,3 +425,15 @@ def test_a_retry_topic_that_comes_later_is_found_without_a_rebalance() -> None:
 def test_a_name_or_expression_that_is_none_is_refused(group: str, topic: str, expression: str) -> None:
     with pytest.raises(ValueError, match=r"group|topic|split"):
         PushConsumer("127.0.0.1:9876", group, {topic: expression})
+
+
+def test_who_leaves_without_a_last_commit_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            await send(group, ["a"])
+            async with member(group, {"T": "*"}, config=FIRST) as consumer:
+                await read(consumer, 1)
+                group.brokers[0].refuses_offsets = True
+            assert "left group=g without a last commit" in caplog.text
+
+    run(story())

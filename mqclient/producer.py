@@ -23,6 +23,7 @@ from mqclient.client_instance import ClientInstance, local_ip
 from mqclient.errors import (
     NOT_NOW_CODES,
     UNKNOWN_CODES,
+    ClientClosedError,
     MQClientError,
     NoMasterError,
     RouteNotFoundError,
@@ -203,6 +204,12 @@ class Producer:
                 failed = await self._round(route, now, remaining_s)
             except (NoMasterError, RouteNotFoundError) as error:
                 trouble, failed, later = str(error), todo, []
+            except ClientClosedError:
+                for send in todo:
+                    self._fail(
+                        send, f"closed before it was acknowledged; last trouble: {send.refusal or 'none'}"
+                    )
+                return
             todo = failed + later
             probing = bool(failed)
             if probing:
@@ -333,7 +340,7 @@ class Producer:
         """Who leads as far as the NameServers know; None when nobody says."""
         try:
             return (await self._instance.routes.refresh(topic)).master_address(broker_name)
-        except RouteNotFoundError:
+        except (RouteNotFoundError, ClientClosedError):
             return None
 
     def _end_without_answer(self, send: PendingSend, error: RemotingError) -> None:

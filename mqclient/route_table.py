@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from mqclient.errors import MQClientError, RouteNotFoundError
+from mqclient.errors import ClientClosedError, MQClientError, RouteNotFoundError
 from mqclient.topic_route import TopicRoute
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ class RouteTable:
         self._routes: dict[str, TopicRoute] = {}
         self._under_way: dict[str, asyncio.Task[TopicRoute]] = {}
         self._poll_task: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def cached(self, topic: str) -> TopicRoute | None:
         return self._routes.get(topic)
@@ -51,20 +52,28 @@ class RouteTable:
         return self._routes.get(topic) or await self.refresh(topic)
 
     async def refresh(self, topic: str) -> TopicRoute:
-        """The NameServers' answer of now. Raises RouteNotFoundError; the cached route then stays."""
+        """The NameServers' answer of now. Raises RouteNotFoundError; the cached route then stays. ClientClosedError."""
+        if self._is_closed:
+            raise ClientClosedError("closed")
         task = self._under_way.get(topic)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._refresh(topic))
             self._under_way[topic] = task
             task.add_done_callback(lambda done: self._refresh_ended(topic, done))
         # One waiter's cancellation must not take the answer from the others.
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and self._is_closed:
+                raise ClientClosedError("closed") from None  # nobody cancelled the waiter
+            raise
 
     def start_polling(self) -> None:
         """Refreshes every known topic in turn, until `close`."""
         self._poll_task = asyncio.get_running_loop().create_task(self._poll())
 
     async def close(self) -> None:
+        self._is_closed = True
         tasks = list(self._under_way.values())
         if self._poll_task is not None:
             tasks.append(self._poll_task)  # type: ignore[arg-type]

@@ -384,6 +384,24 @@ def test_a_closed_producer_says_so_and_has_taken_leave() -> None:
     run(story())
 
 
+@pytest.mark.parametrize("step", ["close", 14])
+def test_a_close_ends_a_send_that_is_being_tried_again(step: str | int) -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, asyncio.timeout(20):
+            producer = Producer(group.address, "g")
+            await producer.start()
+            await producer.send(Message("T", b"x"))
+            group.brokers[0].steps, group.namesrv.is_mute = [step], True
+            send = asyncio.create_task(producer.send(Message("T", b"y"), timeout_s=3600))
+            await group.until(lambda: group.namesrv.unanswered)
+            await producer.close()
+            with pytest.raises(SendError, match="closed") as caught:
+                await send
+            assert (caught.value.definite, caught.value.attempts) == (step == 14, 1)
+
+    run(story())
+
+
 def test_a_pipeline_reports_each_message_once_under_its_number() -> None:
     async def story() -> None:
         outcomes: dict[int, SendResult | SendError] = {}

@@ -243,8 +243,9 @@ class PushConsumer(_Client):
                 return count, failed
             try:
                 self._listener(message)
-            except Exception:
-                # Whatever it is, the application's trouble with one message must not end the consumer.
+            except BaseException:
+                # Whatever it is, the application's trouble with one message must not end the consumer: a SystemExit
+                # would end its event loop without a word.
                 log.exception(
                     "listener failed, the message comes again queue=%s offset=%d",
                     batch.queue, message.queue_offset,

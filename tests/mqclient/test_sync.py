@@ -137,6 +137,25 @@ def test_a_listener_gets_each_message_and_those_it_fails_with_are_given_back() -
     assert group.offsets["g", "T", 0] == 6
 
 
+def test_a_listener_that_would_end_the_program_ends_neither_its_thread_nor_the_consumer() -> None:
+    def story(group: FakeGroup) -> None:
+        send(group, "ab")
+        seen: list[bytes] = []
+        all_seen = threading.Event()
+
+        def listen(message: MessageExt) -> None:
+            seen.append(message.body)
+            if len(seen) == 2:
+                all_seen.set()
+            raise SystemExit
+
+        with PushConsumer(group.address, "g", {"T": "*"}, listen, thread_count=1, config=FIRST):
+            assert all_seen.wait(20)
+        assert seen == [b"a", b"b"]
+
+    assert len(with_group(story).brokers[0].sent_back) == 2
+
+
 def test_a_close_waits_for_the_call_under_way_and_leaves_the_rest_to_the_next_member() -> None:
     def story(group: FakeGroup) -> None:
         send(group, "abc")

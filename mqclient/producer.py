@@ -357,15 +357,19 @@ class Producer:
             fields = answer.ext_fields
             queue = send.queue
             assert queue is not None, "it was sent there"
-            send.outcome = SendResult(
-                SendStatus(code),
-                send.uniq_key,
-                fields["msgId"],
-                MessageQueue(queue.topic, queue.broker_name, int(fields["queueId"])),
-                int(fields["queueOffset"]),
-                send.attempts,
-                not send.definite,
-            )
+            try:
+                send.outcome = SendResult(
+                    SendStatus(code),
+                    send.uniq_key,
+                    fields["msgId"],
+                    MessageQueue(queue.topic, queue.broker_name, int(fields["queueId"])),
+                    int(fields["queueOffset"]),
+                    send.attempts,
+                    not send.definite,
+                )
+            except (KeyError, ValueError):
+                send.refusal = f"{address} answered what cannot be read: {dict(fields)}"
+                self._end_unknown(send)
             return
         send.refusal = f"{address} answered {code}: {answer.remark}"
         send.refusal_code = code

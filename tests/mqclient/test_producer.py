@@ -21,6 +21,7 @@ from mqclient import (
     SendStatus,
     by_sharding_key,
 )
+from remoting.command import response
 
 QUICK = ProducerConfig(send_timeout_s=20, retry_pause_s=0.001, retry_pause_max_s=0.002, stalled_after_s=0.01)
 
@@ -380,6 +381,22 @@ def test_a_closed_producer_says_so_and_has_taken_leave() -> None:
             assert group.brokers[0].unregistered[0]["producerGroup"] == "g"
             with pytest.raises(ClientClosedError, match="closed"):
                 await producer.send(Message("T", b"x"))
+
+    run(story())
+
+
+def test_an_answer_that_cannot_be_read_leaves_the_outcome_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        config = ProducerConfig(retry_times=0)
+        async with FakeGroup() as group, Producer(group.address, "g", config=config) as producer:
+            monkeypatch.setattr(
+                group.brokers[0],
+                "send_message",
+                lambda _, command: response(command, ext_fields={"queueId": "x"}),
+            )
+            with pytest.raises(SendError, match="cannot be read") as caught:
+                await producer.send(Message("T", b"x"))
+            assert (caught.value.definite, caught.value.attempts) == (False, 1)
 
     run(story())
 

@@ -25,7 +25,7 @@ CharsetOption = Annotated[str, Option("-c", "--charsetName", help="Of the bodies
 def whole_message(message: MessageExt, charset: str = "UTF-8") -> dict[str, object]:
     """All of it. A body that is no text is shown in base64."""
     try:
-        body = {"body": message.body.decode(charset)}
+        body = {"body": _text(message.body, charset)}
     except UnicodeDecodeError:
         body = {"body_base64": base64.b64encode(message.body).decode()}
     return {
@@ -49,6 +49,13 @@ def whole_message(message: MessageExt, charset: str = "UTF-8") -> dict[str, obje
         "properties": message.properties,
         **body,
     }
+
+
+def _text(body: bytes, charset: str, errors: str = "strict") -> str:
+    try:
+        return body.decode(charset, errors)
+    except LookupError:
+        raise ValueError(f"no charset {charset}: UTF-8, GBK and the like are") from None
 
 
 def _line(message: MessageExt) -> dict[str, object]:
@@ -223,7 +230,7 @@ async def _read(
 
 
 def _body_line(message: MessageExt, charset: str, *, body: bool) -> dict[str, object]:
-    return {**_line(message), **({"body": message.body.decode(charset, "replace")} if body else {})}
+    return {**_line(message), **({"body": _text(message.body, charset, "replace")} if body else {})}
 
 
 @command

@@ -117,6 +117,7 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("queryMsgByUniqueKey", *TOPIC, "-i", "C0"): "no message C0 in topic T",
     ("queryMsgByKey", *TOPIC, "-k", "nope"): "no message of topic T with key nope",
     ("queryMsgByOffset", *TOPIC, "-b", "golden-a", "-i", "0", "-o", "7"): "it has those from 0 to below 2",
+    ("queryMsgByOffset", *TOPIC, "-b", "golden-a", "-i", "0", "-o", "1", "-f", "nope"): "no charset nope",
     ("queryCq", *TOPIC, "-q", "7", "-i", "0"): "is not exist",
     ("consumeMessage", *TOPIC, "-i", "0"): "a queue is named by its broker with -b",
     ("sendMessage", *TOPIC, "-p", "x", "-i", "0"): "a queue is named by its broker with -b",

@@ -6,6 +6,7 @@ Results go to stdout. Progress goes to stderr and only when that is a terminal, 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -76,6 +77,10 @@ def user_errors(*further: type[Exception]) -> Iterator[None]:
     kinds: tuple[type[Exception], ...] = (MQClientError, RemotingError, OSError, ValueError, *further)
     try:
         yield
+    except BrokenPipeError:
+        # Whoever reads our output has seen enough. What is left in the buffer must not meet the pipe again at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(EXIT_FAILED) from None
     except kinds as error:
         if isinstance(error, OSError) and error.filename:
             fail(f"{error.filename}: {error.strerror}")

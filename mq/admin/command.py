@@ -70,8 +70,7 @@ class Command:
                 return await self.function(admin, **values)
 
         with user_errors():
-            result = asyncio.run(work())
-        show(result, as_json=options.json)
+            show(asyncio.run(work()), as_json=options.json)
 
     def _parameters(self) -> list[inspect.Parameter]:
         return list(inspect.signature(self.function, eval_str=True).parameters.values())[1:]

@@ -1,6 +1,7 @@
 """The commands on a real cluster of one broker: what a user types and sees."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -217,6 +218,26 @@ def test_a_history_never_overwrites_the_file_that_is_sent(tmp_path: Path) -> Non
         assert done.returncode == 1
         assert "would overwrite the file that is sent" in done.stderr
         assert file.read_text() == "a\n"
+
+
+@pytest.mark.slow
+def test_a_reader_of_the_output_that_has_seen_enough_is_no_trouble() -> None:
+    code = "from mq.console import print_json, user_errors\n"
+    code += "with user_errors(): print_json(['x' * 100] * 5000)"
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    finally:
+        os.close(write_end)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 @pytest.mark.slow

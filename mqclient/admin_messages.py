@@ -52,10 +52,14 @@ class MessageAdmin:
         try:
             answer = await self._calls.call(host, RequestCode.VIEW_MESSAGE_BY_ID, header)
         except AdminError as error:
-            if error.code >= 0:
+            if (
+                error.code == ResponseCode.SYSTEM_ERROR
+            ):  # what brokers say of an offset where no message begins
                 raise AdminError(
                     f"no message {msg_id}: {error}", code=ResponseCode.QUERY_NOT_FOUND
                 ) from error
+            if error.code >= 0:
+                raise
             others = await self._others_of(host, topic)
             if not others:
                 raise

@@ -13,7 +13,7 @@ from one_broker import RecordingChannel, heart_beat
 
 from message.decoder import MessageExt
 from mq.admin.__main__ import COMMANDS, main
-from mqclient import Admin, AdminError
+from mqclient import Admin, AdminError, MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import response
 from remoting.topic_bodies import TopicConfig
@@ -451,3 +451,18 @@ def test_an_unknown_outcome_is_no_refusal(cluster: AdminCluster) -> None:
     assert asyncio.run(ends(ResponseCode.SYSTEM_ERROR)) == (False, False)
     assert asyncio.run(ends(ResponseCode.SERVICE_NOT_AVAILABLE)) == (True, True)
     assert asyncio.run(ends(ResponseCode.INVALID_PARAMETER)) == (True, False)
+
+
+def test_a_message_that_a_busy_broker_does_not_look_for_is_not_told_to_be_missing(
+    cluster: AdminCluster,
+) -> None:
+    cluster.refuse[RequestCode.VIEW_MESSAGE_BY_ID] = (ResponseCode.SYSTEM_BUSY, "busy")
+
+    async def work() -> None:
+        async with Admin(NAMESRV) as admin:
+            message = await admin.messages.by_offset(MessageQueue("T", "golden-a", 0), 0)
+            with pytest.raises(AdminError) as caught:
+                await admin.messages.by_offset_id("T", message.msg_id)
+        assert (caught.value.code, caught.value.retriable) == (ResponseCode.SYSTEM_BUSY, True)
+
+    asyncio.run(work())

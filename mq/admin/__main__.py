@@ -42,7 +42,7 @@ def find_command(name: str) -> Command:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Exit status 0: done; 1: failed; 2: wrong options."""
+    """Exit status 0: done; 1: failed; 2: wrong options; 130: interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     wanted = given[0] if given and given[0] in COMMANDS else None
     parser = argparse.ArgumentParser(
@@ -54,7 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in (wanted,) if wanted is not None else COMMANDS:
         find_command(name).add_to(commands, name)
     options = parser.parse_args(given or ["--help"])
-    options.command.run(options)
+    try:
+        options.command.run(options)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # as a shell tells of it
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from one_broker import RecordingChannel, heart_beat
 
 from message.decoder import MessageExt
 from mq.admin.__main__ import COMMANDS, main
+from mq.admin.command import Command
 from mqclient import Admin, AdminError, MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import response
@@ -466,3 +467,13 @@ def test_a_message_that_a_busy_broker_does_not_look_for_is_not_told_to_be_missin
         assert (caught.value.code, caught.value.retriable) == (ResponseCode.SYSTEM_BUSY, True)
 
     asyncio.run(work())
+
+
+def test_an_interrupt_ends_a_command_without_a_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Command, "run", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        run("topicList")
+    assert ended.value.code == 130

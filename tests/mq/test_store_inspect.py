@@ -83,6 +83,20 @@ def test_a_plain_store_of_rocketmq_is_taken_over_and_then_ours(tmp_path: Path) -
     assert found["end_index"] >= entries
 
 
+def test_verify_proves_the_entries_and_changes_nothing(store: Path) -> None:
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in store.rglob("*")}
+    result = CliRunner().invoke(make_app("store"), ["store", "verify", str(store)])
+    assert (result.exit_code, "Clean" in result.output) == (0, True)
+    assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in store.rglob("*")} == before
+    data = store / "dledger-n0/data/00000000000000000000"
+    with data.open("r+b") as file:
+        file.seek(5000)
+        file.write(b"?")
+    result = CliRunner().invoke(make_app("store"), ["store", "verify", str(store), "--json"])
+    assert result.exit_code == 10
+    assert json.loads(result.stdout)["errors"] > 0
+
+
 def test_where_there_is_no_store_it_says_so(tmp_path: Path) -> None:
     status, _ = inspect(tmp_path)
     assert status == 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
@@ -40,7 +41,7 @@ MessageListener = Callable[[MessageExt], None]
 would wait for it."""
 
 
-class _Client:
+class _Client(ABC):
     """What has a thread, is started, and is closed once."""
 
     def __init__(self) -> None:
@@ -72,11 +73,11 @@ class _Client:
     ) -> None:
         self.close()
 
-    async def _start(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _start(self) -> None: ...
 
-    async def _close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _close(self) -> None: ...
 
 
 class Producer(_Client):

@@ -15,6 +15,8 @@ from mq.admin.options import Bool, BrokerOption, ClusterOption, Option
 from mq.admin.targets import done_at_each, leaders_of, members_of
 from mqclient import Admin
 
+EachMemberOption = Annotated[str, Option("-c", "--cluster", help="Every broker of this cluster.")]
+
 
 @command
 async def cluster_list(
@@ -92,7 +94,7 @@ async def update_broker_config(
 async def delete_expired_commit_log(
     admin: Admin,
     broker: BrokerOption = "",
-    cluster: Annotated[str, Option("-c", "--cluster", help="Every broker of this cluster.")] = "",
+    cluster: EachMemberOption = "",
 ) -> Result:
     """Have each broker delete data files that are past their time now, and not at its hour."""
     addresses = await members_of(admin, broker, cluster)
@@ -105,7 +107,7 @@ async def delete_expired_commit_log(
 async def clean_expired_cq(
     admin: Admin,
     broker: BrokerOption = "",
-    cluster: Annotated[str, Option("-c", "--cluster", help="Every broker of this cluster.")] = "",
+    cluster: EachMemberOption = "",
 ) -> Result:
     """Have each broker delete the files of queues of whose messages none is left."""
     addresses = await members_of(admin, broker, cluster)
@@ -118,7 +120,7 @@ async def clean_expired_cq(
 async def clean_unused_topic(
     admin: Admin,
     broker: BrokerOption = "",
-    cluster: Annotated[str, Option("-c", "--cluster", help="Every broker of this cluster.")] = "",
+    cluster: EachMemberOption = "",
 ) -> Result:
     """Have each broker delete the queue files of topics that were deleted."""
     addresses = await members_of(admin, broker, cluster)

@@ -186,8 +186,14 @@ def test_a_close_that_is_cut_short_leaves_no_task_and_no_lock_behind(tmp_path: P
             consumer = member(group, tmp_path)
             await consumer.start()
             await group.until(lambda: len(group.brokers[0].held) == 4)
-            closing = asyncio.create_task(consumer.close())
-            await asyncio.sleep(0)
+            begun = asyncio.Event()
+
+            async def close() -> None:
+                begun.set()
+                await consumer.close()
+
+            closing = asyncio.create_task(close())
+            await begun.wait()
             closing.cancel()
             with suppress(asyncio.CancelledError):
                 await closing

@@ -184,9 +184,10 @@ def test_a_second_consumer_with_the_same_file_is_refused_until_the_first_one_end
 def test_a_load_that_is_given_up_holds_the_file_for_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flock, go_on, locked = fcntl.flock, threading.Event(), threading.Event()
+    flock, begun, go_on, locked = fcntl.flock, threading.Event(), threading.Event(), threading.Event()
 
     def late(fd: int, operation: int) -> None:
+        begun.set()
         go_on.wait(20)
         flock(fd, operation)
         locked.set()
@@ -195,9 +196,8 @@ def test_a_load_that_is_given_up_holds_the_file_for_nobody(
         with monkeypatch.context() as patch:
             patch.setattr("fcntl.flock", late)
             loading = asyncio.create_task(store_in(tmp_path).load())
-            await asyncio.sleep(0)
+            assert await asyncio.to_thread(begun.wait, 20)
             loading.cancel()
-            await asyncio.sleep(0)
             go_on.set()
             with pytest.raises(asyncio.CancelledError):
                 await loading

@@ -288,9 +288,8 @@ def record(put: Any, queue_offset: int, phy_offset: int) -> bytes:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("has_deleted", [False, True])
-def test_java_may_go_on_after_us_and_we_after_java(tmp_path: Path, has_deleted: bool) -> None:
-    directory = unpack(tmp_path)
+def stopped_group(directory: Path) -> StoreGroup:
+    """Has taken over those stores, each with the tables of the first, and is stopped."""
     for node in ("n1", "n2"):
         shutil.rmtree(directory / node / "config")
         shutil.copytree(directory / "n0/config", directory / node / "config")
@@ -300,6 +299,13 @@ def test_java_may_go_on_after_us_and_we_after_java(tmp_path: Path, has_deleted: 
     restart(group)
     for member in list(group.members.values()):
         member.stop()
+    return group
+
+
+@pytest.mark.parametrize("has_deleted", [False, True])
+def test_java_may_go_on_after_us_and_we_after_java(tmp_path: Path, has_deleted: bool) -> None:
+    directory = unpack(tmp_path)
+    group = stopped_group(directory)
     for node in NODES:
         own = directory / node / f"dledger-{node}" / "pydledger"
         shutil.copytree(own, tmp_path / "own" / node)
@@ -360,15 +366,7 @@ def test_members_whose_logs_begin_apart_form_no_group_until_one_of_them_begins_a
 
 def test_a_member_that_java_did_not_run_on_does_not_bring_its_tables_of_before(tmp_path: Path) -> None:
     directory = unpack(tmp_path)
-    for node in ("n1", "n2"):
-        shutil.rmtree(directory / node / "config")
-        shutil.copytree(directory / "n0/config", directory / node / "config")
-    group = group_on(directory)
-    group.start()
-    group.lead()
-    restart(group)
-    for member in list(group.members.values()):
-        member.stop()
+    group = stopped_group(directory)
     for node in ("n0", "n1"):
         own = directory / node / f"dledger-{node}" / "pydledger"
         shutil.copytree(own, tmp_path / "own" / node)

@@ -116,10 +116,10 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def _functions(kind: type) -> dict[str, Function]:
-    """Its own, and what it has from private classes of the client."""
+    """Its own, and what it has from other classes of the client."""
     found: dict[str, Function] = {}
     for one in kind.__mro__:
-        if one is kind or (one.__module__.startswith("mqclient") and one.__name__.startswith("_")):
+        if one is kind or (one.__module__.startswith("mqclient") and not issubclass(kind, Exception)):
             body = ast.parse(inspect.cleandoc("\n" + inspect.getsource(one))).body[0]
             assert isinstance(body, ast.ClassDef), "that is what a class's source is"
             for statement in body.body:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from message.decoder import MessageExt
 from mqclient.consumer_config import ConsumerConfig
 from mqclient.errors import CommitError, OffsetIllegalError, QueueNotAssignedError
-from mqclient.group_member import GroupMember, OnAssignment
+from mqclient.group_member import GroupConsumer, GroupMember, OnAssignment
 from mqclient.message_queue import MessageQueue
 from mqclient.process_queue import ConsumeBatch
 from mqclient.topic_route import TopicRoute
@@ -19,7 +19,7 @@ OnTopicQueues = Callable[[str, Sequence[MessageQueue]], None]
 """Is called with a topic and the queues it has now."""
 
 
-class LitePullConsumer:
+class LitePullConsumer(GroupConsumer):
     """Use it as `async with LitePullConsumer(namesrv, group, {"T": "*"}) as consumer: await consumer.poll()`.
 
     With subscriptions the group's members share the queues; without, the application names them with `assign`, and
@@ -74,39 +74,9 @@ class LitePullConsumer:
         )
 
     @property
-    def client_id(self) -> str:
-        return self._member.instance.client_id
-
-    @property
     def assignment(self) -> list[MessageQueue]:
         """The queues this member reads now."""
         return self._member.queues
-
-    @property
-    def topics_without_route(self) -> list[str]:
-        """Subscribed topics that no NameServer has known so far, or that none could be asked for."""
-        return self._member.topics_without_route
-
-    async def start(self) -> None:
-        """Joins the group. Topics that do not exist yet are looked for again with each rebalance.
-
-        Raises LocalOffsetsError if a broadcasting member's offsets cannot be read, or could not be kept.
-        """
-        await self._member.start()
-
-    async def close(self) -> None:
-        """Leaves the group, with `auto_commit` after a last commit. A poll that waits ends without messages.
-
-        Cancelled, it leaves out what it was at, and still ends all that this consumer holds.
-        """
-        await self._member.close()
-
-    async def __aenter__(self) -> LitePullConsumer:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def poll(self, timeout_s: float = 5.0) -> list[MessageExt]:
         """The next messages, all of one queue and in its order; none if none came in time. Raises ClientClosedError."""

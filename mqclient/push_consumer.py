@@ -16,7 +16,7 @@ from message.names import retry_topic
 from message.tags import SUB_ALL
 from mqclient.consumer_config import ConsumerConfig, MessageModel
 from mqclient.errors import MQClientError
-from mqclient.group_member import GroupMember, OnAssignment
+from mqclient.group_member import GroupConsumer, GroupMember, OnAssignment
 from mqclient.message_queue import MessageQueue
 from mqclient.process_queue import ConsumeBatch
 from remoting.client import Connect
@@ -24,7 +24,7 @@ from remoting.client import Connect
 log = logging.getLogger(__name__)
 
 
-class PushConsumer:
+class PushConsumer(GroupConsumer):
     """Use it as `async with PushConsumer(namesrv, group, {"T": "*"}) as consumer: async for message in consumer: …`.
 
     "Push" is RocketMQ's word for it: the client pulls with long polls and the application only sees messages come.
@@ -68,39 +68,9 @@ class PushConsumer:
         )
 
     @property
-    def client_id(self) -> str:
-        return self._member.instance.client_id
-
-    @property
     def queues(self) -> list[MessageQueue]:
         """The queues this member reads now."""
         return self._member.queues
-
-    @property
-    def topics_without_route(self) -> list[str]:
-        """Subscribed topics that no NameServer has known so far, or that none could be asked for."""
-        return self._member.topics_without_route
-
-    async def start(self) -> None:
-        """Joins the group. Topics that do not exist yet are looked for again with each rebalance.
-
-        Raises LocalOffsetsError if a broadcasting member's offsets cannot be read, or could not be kept.
-        """
-        await self._member.start()
-
-    async def close(self) -> None:
-        """Leaves the group: commits what is done, tells the brokers, ends `async for`.
-
-        Cancelled, it leaves out what it was at, and still ends all that this consumer holds.
-        """
-        await self._member.close()
-
-    async def __aenter__(self) -> PushConsumer:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def take(self) -> ConsumeBatch | None:
         """The next batch of any queue, to be ended with `done` (or `send_back`); None once the consumer is closed.

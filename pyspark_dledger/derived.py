@@ -103,6 +103,8 @@ class DerivedChecks:
             index_files, notes = plan_key_index(replica, log.begin_pos, log.end_pos, damaged)
             units += index_files
             self.notes += [*notes, *config_notes(replica)]
+            if log.begin_index == 0 and log.begin_pos and replica.layout is Layout.DLEDGER:
+                self.notes.append(f"{replica.name}: a plain commitlog came before position {log.begin_pos:,}")
             self._deleted[replica.name] = deleted = _deleted_topics(replica, {topic for topic, _ in queues})
             names = sorted(topic.decode("utf-8", "replace") for topic in deleted)
             self.notes += [

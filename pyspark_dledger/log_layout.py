@@ -146,7 +146,10 @@ def _lacks_its_begin(replica: Replica, parts: Sequence[LogPart]) -> bool:
         return False
     segments = parts[0].segments if parts else []
     is_sound = bool(segments) and segments[0].first_pos == replica.begin_pos
-    return begin_index == 0 or (is_sound and segments[0].first_index > begin_index)
+    if begin_index == 0:
+        # Not at position 0 where a plain commit log came before it.
+        return replica.mark is not None and replica.begin_pos > replica.mark.begin_pos
+    return is_sound and segments[0].first_index > begin_index
 
 
 def _lay_out_file(items: list[Segment | Hole], file: DataFile, parts: Sequence[LogPart]) -> None:

@@ -403,6 +403,7 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         store_path_root_dir=store.store_path_root_dir,
         ledger_directory=_ledger_directory(config),
         commit_log_directory=store.store_path_commit_log if config.dledger is None else None,
+        old_commit_log_directory=None if config.dledger is None else store.store_path_commit_log,
         store_host=pack_host(config.broker_addr),
         mapped_file_size_commit_log=store.mapped_file_size_commit_log,
         mapped_file_size_consume_queue=store.mapped_file_size_consume_queue,

@@ -190,9 +190,9 @@ def _look_at_log(found: Inspection, replica: Replica, ledger: Path) -> None:
         return
     found.begin_index = first.index
     if first.index == 0 and replica.begin_pos > 0:
-        found.obstacles.append(
-            "a plain commitlog comes before it, which cannot be taken over: let Java's broker run on until its "
-            "retention has deleted that, and some of these files as well"
+        found.notes.append(
+            f"a plain commitlog comes before position {replica.begin_pos:,}: its messages are read, but not "
+            "replicated; take commitlog/ of the last master to the other members"
         )
     index = _Index(ledger / "index", first.index)
     found.end_index = index.end_index

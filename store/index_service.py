@@ -24,6 +24,7 @@ from store.key_index_file import IndexFileDamagedError
 from store.key_index_flush import Pause
 from store.key_index_mark import MARK_FILE_NAME
 from store.key_index_query import KeyIndexQuery
+from store.old_commit_log import OldCommitLog
 from store.replicated_log import Ledger
 from store.reput import Reput
 from store.store_config import StoreConfig
@@ -35,6 +36,8 @@ ENTRIES_PER_TICK: Final = 64
 ENTRIES_PER_IDLE_TICK: Final = 256
 ENTRIES_PER_STOP: Final = 50_000
 SIZE_PER_TICK: Final = 1 << 18  # bytes
+# Of what lies before the log, which is proven record by record.
+OLD_SIZE_PER_TICK: Final = 1 << 16
 RETRY_MS: Final = 1000  # after a job that failed
 
 
@@ -46,11 +49,13 @@ class IndexService:
         config: StoreConfig,
         descriptors: DescriptorCache,
         ledger: Ledger,
+        old_commit_log: OldCommitLog,
         reput: Reput,
         submit: Callable[[DiskJob], None],
         pause: Pause,
     ) -> None:
         self._ledger = ledger
+        self._old = old_commit_log
         self._reput = reput
         self._submit = submit
         self._key_index = KeyIndex(
@@ -83,6 +88,8 @@ class IndexService:
         With no job under way; blocks. A disk that takes no more of the index ends it: the log is still to be closed.
         Raises StoreDamagedError, DiskError when the log cannot be read.
         """
+        if self._is_before_log:
+            return
         last_index = self._next_index + ENTRIES_PER_STOP
         while self.behind > 0 and self._next_index < last_index:
             if self._key_index.is_full:
@@ -119,6 +126,10 @@ class IndexService:
         """Entries that are dispatched and not yet indexed."""
         return self._reput.applied_index + 1 - self._next_index
 
+    @property
+    def _is_before_log(self) -> bool:
+        return self._key_index.covered_pos < self._old.end_pos
+
     def covers(self, index: Index) -> bool:
         return index < self._next_index
 
@@ -150,9 +161,11 @@ class IndexService:
         try:
             if self._key_index.is_flush_due:
                 self._job = self._key_index.flush(now_ms)
-            elif self._ledger.ledger_begin_pos != self._begin_pos:
-                self._job = self._key_index.delete_before(self._ledger.ledger_begin_pos)
-                self._begin_pos = self._ledger.ledger_begin_pos
+            else:
+                begin_pos = self._old.begin_pos if self._old.end_pos else self._ledger.ledger_begin_pos
+                if begin_pos != self._begin_pos:
+                    self._job = self._key_index.delete_before(begin_pos)
+                    self._begin_pos = begin_pos
         except DiskError as error:
             self._failed("key-index", error)
         if self._job is not None:
@@ -205,6 +218,9 @@ class IndexService:
         return low
 
     def _advance(self, count: int) -> None:
+        if self._is_before_log:
+            self._index_old()
+            return
         # Retention may have taken what was not indexed yet.
         first_index = self._next_index = max(self._next_index, self._ledger.ledger_begin_index)
         last_index = min(Index(first_index + count - 1), self._reput.applied_index)
@@ -217,6 +233,20 @@ class IndexService:
                     return
         except LedgerError as error:
             raise StoreDamagedError(f"the log cannot be indexed: {error}") from error
+
+    def _index_old(self) -> None:
+        """Some of what lies before the log."""
+        verified = self._old.records_from(self._key_index.covered_pos, OLD_SIZE_PER_TICK)
+        if verified is None:
+            self._key_index.put([], [], [], self._old.end_pos)
+            return
+        try:
+            keys = scan_keys(scan_records(verified.buffer, verified.offsets))
+        except MessageDecodeError as error:
+            raise StoreDamagedError(
+                f"records from {verified.first_pos} hold no sound message: {error}"
+            ) from error
+        self._key_index.put(keys.key_hashes, keys.phy_offsets, keys.store_timestamps, verified.next_pos)
 
     def _index(self, batch: RecentBatch) -> None:
         buffer = batch.buffer

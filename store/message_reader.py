@@ -11,7 +11,8 @@ from store.consume_queue_store import ConsumeQueueStore
 from store.dledger_commit_log import store_timestamp_of
 from store.errors import StoreDamagedError
 from store.get_message import BoundaryType, GetMessageResult, GetMessageStatus
-from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
+from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE, FILLER_SIZE
+from store.old_commit_log import OldCommitLog
 from store.replicated_log import Ledger
 from store.reput import Reput
 from store.store_config import StoreConfig
@@ -22,9 +23,17 @@ Matcher = Callable[[int], bool]  # of a unit's tags code
 class MessageReader:
     """Reads block where the bytes are neither among the newest nor in the page cache."""
 
-    def __init__(self, config: StoreConfig, ledger: Ledger, queues: ConsumeQueueStore, reput: Reput) -> None:
+    def __init__(
+        self,
+        config: StoreConfig,
+        ledger: Ledger,
+        old_commit_log: OldCommitLog,
+        queues: ConsumeQueueStore,
+        reput: Reput,
+    ) -> None:
         self._config = config
         self._ledger = ledger
+        self._old = old_commit_log
         self._queues = queues
         self._reput = reput
 
@@ -64,6 +73,8 @@ class MessageReader:
     @property
     def min_phy_offset(self) -> int:
         """Of the first record that is still there."""
+        if self._old.end_pos:
+            return self._old.begin_pos
         return self._ledger.ledger_begin_pos + self._ledger.head_size
 
     def earliest_store_timestamp(self) -> int:
@@ -71,11 +82,14 @@ class MessageReader:
         phy_offset = self.min_phy_offset
         if phy_offset + RECORD_SIZE_MIN > self._reput.confirm_offset:
             return -1
-        head = self._ledger.read(phy_offset, RECORD_SIZE_MIN)
+        head = self._read(phy_offset, RECORD_SIZE_MIN)
         return store_timestamp_of(head) if len(head) == RECORD_SIZE_MIN else -1
 
     def look_message_by_offset(self, phy_offset: int) -> bytes | None:
         """The record at a physical offset, None where no committed message begins."""
+        if 0 <= phy_offset < self._old.end_pos:
+            old_size = self._old.record_size_at(phy_offset)
+            return self._old.read(phy_offset, old_size) if old_size is not None else None
         ledger, pos = self._ledger, phy_offset - self._ledger.head_size
         if pos < ledger.ledger_begin_pos:
             return None
@@ -124,14 +138,16 @@ class MessageReader:
         matcher: Matcher | None,
     ) -> GetMessageResult:
         config = self._config
-        hot = self._is_hot(CQ_UNIT.unpack_from(units)[0])
+        first_phy_offset = CQ_UNIT.unpack_from(units)[0]
+        hot = self._is_hot(first_phy_offset)
         if hot:
             count_max = min(count_max, config.max_transfer_count_on_message_in_memory)
             size_max = min(size_max, config.max_transfer_bytes_on_message_in_memory)
         else:
             count_max = min(count_max, config.max_transfer_count_on_message_in_disk)
             size_max = min(size_max, config.max_transfer_bytes_on_message_in_disk)
-        read = self._ledger.read
+        # Offsets of a queue's messages only grow.
+        read = self._ledger.read if first_phy_offset >= self._old.end_pos else self._read
         min_phy_offset = self.min_phy_offset
         confirm_offset = self._reput.confirm_offset
         status = GetMessageStatus.NO_MATCHED_MESSAGE
@@ -142,7 +158,7 @@ class MessageReader:
             # Before the filter, as RocketMQ does: a pull that is full looks no further for the offset to go on from.
             if buffers and (total + size > size_max or len(buffers) >= count_max):
                 break
-            if phy_offset < min_phy_offset and size > 0:
+            if (phy_offset < min_phy_offset and size > 0) or size == FILLER_SIZE:
                 # Fillers too: their message is gone, or was never here.
                 if not buffers:
                     status = GetMessageStatus.MESSAGE_WAS_REMOVING
@@ -173,6 +189,10 @@ class MessageReader:
             confirm_offset - phy_offset > config.access_message_in_memory_max_size,
         )
 
+    def _read(self, phy_offset: int, size: int) -> bytes:
+        log = self._old if phy_offset < self._old.end_pos else self._ledger
+        return log.read(phy_offset, size)
+
     def _is_hot(self, phy_offset: int) -> bool:
         return self._reput.confirm_offset - phy_offset <= self._config.access_message_in_memory_max_size
 
@@ -193,7 +213,7 @@ class MessageReader:
         if phy_offset < self.min_phy_offset:
             return -1
         behind = phy_offset + RECORD_SIZE_MIN
-        head = self._ledger.read(phy_offset, RECORD_SIZE_MIN) if behind <= self._reput.confirm_offset else b""
+        head = self._read(phy_offset, RECORD_SIZE_MIN) if behind <= self._reput.confirm_offset else b""
         if len(head) < RECORD_SIZE_MIN:
             raise StoreDamagedError(
                 f"{queue.files.directory}: unit {offset} says that a record begins at {phy_offset}, "

@@ -24,6 +24,7 @@ from store.java_import import JavaImport, is_sound_record
 from store.key_index import no_pause
 from store.key_index_flush import Pause
 from store.message_reader import MessageReader
+from store.old_commit_log import OldCommitLog
 from store.plain_import import ImportedState
 from store.put_message import PutBatch, PutMessage, PutRefusal
 from store.replicated_log import ReplicatedLog
@@ -92,6 +93,7 @@ class MessageStore(StoreReads):
         # Made by start(), as what StoreReads names is.
         self._imported: ImportedState
         self._replica: ReplicatedLog
+        self._old_commit_log: OldCommitLog
         self._schedule: ScheduleMessageService
         self._flusher: StoreFlusher
         self._retention: Retention
@@ -107,6 +109,7 @@ class MessageStore(StoreReads):
         config = self.config
         self._replica = replica
         self._commit_log = DLedgerCommitLog(config, replica, self._queues.max_offset)
+        self._old_commit_log = OldCommitLog(config, self._descriptors, replica.log.ledger_begin_pos)
         before_begin_index = Index(replica.log.ledger_begin_index - 1)
         self._imported = imported
         # Once what was imported has gone, a full-state record in the log holds what was left of it.
@@ -119,9 +122,15 @@ class MessageStore(StoreReads):
         )
         self._proposals = StateProposals(self._commit_log, config.state_record_size_max)
         self._reput = Reput(config, replica.log, self._commit_log, self._queues, self)
-        self._reader = MessageReader(config, replica.log, self._queues, self._reput)
+        self._reader = MessageReader(config, replica.log, self._old_commit_log, self._queues, self._reput)
         self._index = IndexService(
-            config, self._descriptors, replica.log, self._reput, self._runtime.submit, self._pause
+            config,
+            self._descriptors,
+            replica.log,
+            self._old_commit_log,
+            self._reput,
+            self._runtime.submit,
+            self._pause,
         )
         self._schedule = ScheduleMessageService(
             self._queues, self._reader, self._commit_log, self._state.tables
@@ -145,6 +154,7 @@ class MessageStore(StoreReads):
             config,
             self._disk,
             replica,
+            self._old_commit_log,
             self._queues,
             self._flusher,
             self._schedule.first_waiting_pos,
@@ -177,6 +187,7 @@ class MessageStore(StoreReads):
             mark_stopped(self._disk, self.config)
         self._index.close()
         self._queues.close()
+        self._old_commit_log.close()
 
     @property
     def is_busy(self) -> bool:
@@ -202,7 +213,7 @@ class MessageStore(StoreReads):
         self._flusher.tick(self._reput.applied_index, now_ms)
         if not self._is_clearing:
             self._index.tick(now_ms)
-            self._retention.tick(self.full_state_index, now_ms)
+            self._retention.tick(self.full_state_index, self.min_phy_offset, now_ms)
             self._commit_log.disk_full = self._retention.log.disk_full
 
     def reput_step(self, now_ms: int) -> int:
@@ -292,6 +303,7 @@ class MessageStore(StoreReads):
         """What was derived is void. A full-state record in the log makes it whole again."""
         log.warning("log began anew before_begin_index=%d", before_begin_index)
         self._commit_log.log_cut(Index(0))
+        self._old_commit_log.close()  # it does not reach up to here any more
         self._state.begin_anew(before_begin_index)
         self._queues.forget_all()
         self._flusher.begin_anew()
@@ -354,6 +366,7 @@ class MessageStore(StoreReads):
                 return
             log.warning("ConsumeQueues are damaged, all are built anew from the log fault=%s", fault)
         self._queues.delete_all()
+        self._old_commit_log.dispatch_to(self._queues, self.config.delay_levels)
         self._reput.start_from(Index(ledger.ledger_begin_index - 1), ledger.ledger_begin_pos)
 
     def _clear_queues(self) -> None:

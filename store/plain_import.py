@@ -66,7 +66,8 @@ def refuse_plain_store(disk: Disk, config: StoreConfig, commit_log_directory: st
     if not has_log and disk.list_directory(commit_log_directory):
         raise StoreConfigError(
             f"{commit_log_directory} is the log of a plain broker: say enableDLegerCommitLog=false, or give this "
-            "member a storePathRootDir of its own"
+            "member a storePathRootDir of its own. If the log of this member's group came behind it, move it away "
+            "until the others have filled that again"
         )
 
 

@@ -74,6 +74,7 @@ class RecordReader:
     index: Index
     term: Term
     end_pos: Pos  # behind the record
+    chunk_size: int = _CHUNK_SIZE  # read at once
     # The fault at which ranges() ended; None when it ended at zeros or at the end of the files.
     stopped_by: str | None = None
     blanks: list[tuple[int, int]] = field(default_factory=list)  # (position, size) of those passed
@@ -87,11 +88,11 @@ class RecordReader:
         """The records behind the last one, some MiB at a time, each range within one file."""
         data = self.data
         pos: int = self.end_pos
-        size_wanted = _CHUNK_SIZE
+        size_wanted = self.chunk_size
         while data.queue.find_mapped_file_by_offset(pos) is not None:
             file_end = data.file_end(pos)
             chunk = data.read(pos, min(size_wanted, file_end - pos))
-            size_wanted = _CHUNK_SIZE
+            size_wanted = self.chunk_size
             verified, size_missing = self._verify(chunk, pos)
             if verified is not None:
                 yield verified

@@ -1,4 +1,5 @@
 """What is old goes: whole data files of the log, oldest first, and then the ConsumeQueue files that point into them.
+Those of a plain CommitLog that came before the log are the oldest.
 
 Decides what may go and when; how a file goes is the log's business. Each member decides for itself, so members may
 begin at different entries. Nothing goes that is not committed and applied, nor what the newest complete full-state
@@ -20,6 +21,7 @@ from store.consume_queue import ConsumeQueue
 from store.consume_queue_store import ConsumeQueueStore
 from store.dledger_commit_log import store_timestamp_of
 from store.errors import StoreDamagedError
+from store.old_commit_log import OldCommitLog
 from store.replicated_log import ReplicatedLog
 from store.store_config import StoreConfig
 
@@ -56,6 +58,7 @@ class LogRetention:
         config: StoreConfig,
         disk: Disk,
         replica: ReplicatedLog,
+        old_commit_log: OldCommitLog,
         first_waiting_pos: FirstWaitingPos,
         hour_of: HourOf,
     ) -> None:
@@ -63,6 +66,7 @@ class LogRetention:
         self._config = config
         self._disk = disk
         self._replica = replica
+        self._old = old_commit_log
         self._first_waiting_pos = first_waiting_pos
         self._hour_of = hour_of
         self._checked_ms: int | None = None
@@ -118,6 +122,8 @@ class LogRetention:
 
     def _delete_one(self, needed_from: Index, now_ms: int) -> bool:
         """Whether to try again at the next tick: a deletion has begun, or the last one is not done."""
+        if self._old.end_pos:
+            return self._delete_old_one(needed_from, now_ms)
         ledger = self._replica.log
         last_index = ledger.first_file_last_index
         if last_index is None or last_index >= needed_from:
@@ -134,6 +140,27 @@ class LogRetention:
                 "oldest data file deleted last_index=%d by_force=%s begin_pos=%d",
                 last_index, self._by_force, ledger.ledger_begin_pos,
             )  # fmt: skip
+        return True
+
+    def _delete_old_one(self, needed_from: Index, now_ms: int) -> bool:
+        """As _delete_one(), of the log before the log."""
+        old, ledger = self._old, self._replica.log
+        if needed_from <= ledger.ledger_begin_index:
+            return False  # the offsets of its queues are known from its records alone
+        end = old.first_file_end
+        if not self._by_force:
+            # Of the record behind the file: where the file's last one begins, only a reading of all of it would tell.
+            if end < old.end_pos:
+                head = old.read(end, RECORD_SIZE_MIN)
+            else:
+                head = ledger.read(ledger.ledger_begin_pos + ledger.head_size, RECORD_SIZE_MIN)
+            if now_ms - store_timestamp_of(head) < self._config.file_reserved_time_ms:
+                return False
+        waiting_pos = self._first_waiting_pos()
+        if waiting_pos is not None and waiting_pos < end:
+            return False
+        old.delete_first_file()
+        log.info("oldest file before the log deleted end=%d by_force=%s", end, self._by_force)
         return True
 
 
@@ -155,22 +182,23 @@ class Retention:
         config: StoreConfig,
         disk: Disk,
         replica: ReplicatedLog,
+        old_commit_log: OldCommitLog,
         queues: ConsumeQueueStore,
         checkpoints: Checkpoints,
         first_waiting_pos: FirstWaitingPos,
         hour_of: HourOf,
     ) -> None:
-        self.log = LogRetention(config, disk, replica, first_waiting_pos, hour_of)
-        self.queues = QueueRetention(queues, checkpoints)
-        self._replica = replica
+        self.log = LogRetention(config, disk, replica, old_commit_log, first_waiting_pos, hour_of)
+        self.queues = QueueRetention(queues, checkpoints, replica.log.head_size)
         self._checkpoints = checkpoints
 
     def begin_anew(self) -> None:
         """All queues are gone."""
         self.queues.begin_anew()
 
-    def tick(self, full_state_index: Index, now_ms: int) -> None:
-        """`full_state_index`: that the newest complete full-state record speaks of.
+    def tick(self, full_state_index: Index, min_phy_offset: int, now_ms: int) -> None:
+        """`full_state_index`: that the newest complete full-state record speaks of. `min_phy_offset`: of the first
+        record that is there.
 
         Raises StoreDamagedError, DiskError.
         """
@@ -180,8 +208,7 @@ class Retention:
             self.log.tick(Index(last_index + 1), now_ms)
         except LedgerError as error:
             raise StoreDamagedError(f"retention cannot read the log: {error}") from error
-        ledger = self._replica.log
-        self.queues.tick(ledger.ledger_begin_pos, ledger.head_size)
+        self.queues.tick(min_phy_offset)
 
 
 class QueueRetention:
@@ -190,10 +217,11 @@ class QueueRetention:
     would have to build all queues anew.
     """
 
-    def __init__(self, queues: ConsumeQueueStore, checkpoints: Checkpoints) -> None:
+    def __init__(self, queues: ConsumeQueueStore, checkpoints: Checkpoints, first_phy_offset: int) -> None:
+        """`first_phy_offset`: of the first record of a log of which nothing is gone."""
         self._queues = queues
         self._checkpoints = checkpoints
-        self._begin_pos = 0  # as it was when the queues were looked at last
+        self._min_phy_offset = first_phy_offset  # as it was when the queues were looked at last
         self._to_correct: deque[ConsumeQueue] = deque()
         self._corrected: list[tuple[ConsumeQueue, int]] = []  # with their min offsets
         self._asked: list[WhichQueues] = []
@@ -215,8 +243,8 @@ class QueueRetention:
         if which not in self._asked:
             self._asked.append(which)
 
-    def tick(self, begin_pos: int, head_size: int) -> None:
-        """`head_size`: of an entry in front of its record. Raises DiskError."""
+    def tick(self, min_phy_offset: int) -> None:
+        """Raises DiskError."""
         for _ in range(min(_QUEUES_PER_TICK, len(self._to_clean))):
             queue, min_offset = self._to_clean.popleft()
             if queue in self._let_go:
@@ -225,14 +253,14 @@ class QueueRetention:
                     continue  # else there are messages again
             queue.delete_files_before(min_offset)
         if self._to_correct:
-            self._correct(self._begin_pos + head_size)
+            self._correct(self._min_phy_offset)
         elif self._awaited_number is not None:
             if self._checkpoints.written_number >= self._awaited_number:
                 self._awaited_number = None
                 self._to_clean.extend(self._corrected)
                 self._corrected.clear()
-        elif begin_pos != self._begin_pos or self._asked:
-            self._begin_pos = begin_pos
+        elif min_phy_offset != self._min_phy_offset or self._asked:
+            self._min_phy_offset = min_phy_offset
             self._asked_before, self._asked = self._asked, []
             self._to_correct.extend(self._queues)
 

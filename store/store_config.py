@@ -48,6 +48,9 @@ class StoreConfig:
     store_path_root_dir: str
     ledger_directory: str  # <root>/dledger-<selfId>
     commit_log_directory: str | None = None  # of a plain CommitLog; None: the log is in `ledger_directory`
+    old_commit_log_directory: str | None = (
+        None  # of the plain CommitLog that came before that log, if one did
+    )
     store_host: bytes  # as it is written into records: IPv4 address and port, 8 bytes
 
     mapped_file_size_commit_log: int = (

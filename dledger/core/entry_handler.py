@@ -108,6 +108,9 @@ class EntryHandler:
         elif held_last_index == payload.last_index:
             self._matched_index = max(self._matched_index, payload.last_index)
             self._answer(PushType.APPEND, request.sequence, PushResult.SUCCESS)
+        elif payload.first_pos != self._log.ledger_begin_pos and first_index == 0:
+            # The first entry of all lies behind what a plain broker stored there, before there was a group.
+            self._begin_behind(request, request.previous_index, payload.first_pos)
         elif self.has_no_space:
             self._answer(PushType.APPEND, request.sequence, PushResult.DISK_FULL)
         else:
@@ -156,11 +159,14 @@ class EntryHandler:
                     "one that is committed here"
                 )
             return
+        self._state.commit(index)
+        self._begin_behind(request, index, begin_pos)
+
+    def _begin_behind(self, request: PushRequest, index: Index, begin_pos: Pos) -> None:
         self.is_cutting = True
         self._waiting = request
         self._begins_behind = index
         self._durable.cut(Index(index + 1))
-        self._state.commit(index)
         self._outbox.cut(BeginAnew(index, request.previous_term, request.previous_chain, begin_pos))
 
     def cut_done(self, now_ms: int) -> None:

@@ -251,16 +251,11 @@ class Recovery:
         first_file = self._data.queue.mapped_files[0]
         header = header_at(self._data, first_file.file_from_offset)
         is_entry = header.magic == ENTRY_MAGIC and header.pos == first_file.file_from_offset
-        if first_file.file_from_offset > 0 and not (is_entry and header.index > 0):
-            if is_entry:
-                raise LedgerConfigError(
-                    f"{first_file.path}: begins with entry 0 at pos {header.pos}: a plain commitlog comes before "
-                    "it, which cannot be taken over. Let Java's broker run on until its retention has deleted that, "
-                    "and some of these files as well"
-                )
+        if first_file.file_from_offset > 0 and not is_entry:
             raise LedgerDamagedError(
                 f"{first_file.path}: begins with no entry (magic {header.magic}, index {header.index}, pos "
-                f"{header.pos}). Nothing was changed. {what_to_do(self._config.directory)}"
+                f"{header.pos}). Nothing was changed. If the group has never stored a message behind the plain "
+                f"commitlog of before, let Java's store one. Otherwise: {what_to_do(self._config.directory)}"
             )
         return Index(max(header.index, 0)) if is_entry else Index(0)
 

@@ -9,7 +9,8 @@ CQ_UNIT_SIZE: Final = CQ_UNIT.size
 CQ_FILE_UNITS: Final = 300_000  # of a file, unless the conf says otherwise
 
 # What stands in front of the first message of a queue that does not begin at its file's start.
-FILLER: Final = CQ_UNIT.pack(0, 0x7FFFFFFF, 0)
+FILLER_SIZE: Final = 0x7FFFFFFF
+FILLER: Final = CQ_UNIT.pack(0, FILLER_SIZE, 0)
 
 # Below the range of hashes: the tags code is the address of an extension unit. We write none.
 MAX_EXT_ADDR: Final = -2147483649
@@ -42,4 +43,4 @@ def parse_unit(buffer: bytes | bytearray | memoryview, offset: int = 0) -> Unit:
 
 
 def is_filler(unit: Unit) -> bool:
-    return unit == (0, 0x7FFFFFFF, 0)
+    return unit == (0, FILLER_SIZE, 0)

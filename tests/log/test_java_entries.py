@@ -215,7 +215,7 @@ def test_data_files_of_another_size_are_refused_with_the_setting() -> None:
         LogStore.open(disk, config(data_file_size=2 * FILE_SIZE))
 
 
-def test_a_log_behind_a_plain_commitlog_is_refused() -> None:
+def test_a_log_behind_a_plain_commitlog_begins_with_entry_0_where_that_ended() -> None:
     disk = CrashDisk()
     log = LogStore.open(disk, config())
     run(log.begin_anew(Index(-1), Term(-1), 0, FILE_SIZE), log.cut_done)  # type: ignore[arg-type]
@@ -226,8 +226,9 @@ def test_a_log_behind_a_plain_commitlog_is_refused() -> None:
         if "/pydledger/" in path:
             disk.unlink(path)
     java_was_here(disk, 1, 0)
-    with pytest.raises(LedgerConfigError, match="plain commitlog"):
-        start(disk)
+    for log in (start(disk), start(disk)):
+        assert (log.ledger_begin_index, log.ledger_begin_pos, log.ledger_end_index) == (0, FILE_SIZE, 0)
+        assert log.chain_at(Index(-1)) == 0
 
 
 def test_a_log_whose_first_files_java_deleted_begins_where_it_does() -> None:

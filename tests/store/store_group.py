@@ -212,6 +212,7 @@ class StoreGroup:
         return StoreConfig(
             store_path_root_dir=str(self.root(peer_id)),
             ledger_directory=str(self.root(peer_id) / f"dledger-{peer_id}"),
+            old_commit_log_directory=str(self.root(peer_id) / "commitlog"),
             store_host=HOST,
             mapped_file_size_commit_log=self.data_file_size,
             mapped_file_size_consume_queue=20 * self.cq_file_units,

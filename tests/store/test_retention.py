@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 from store_group import CQ_FILE_UNITS, DATA_FILE_SIZE, HOST, START_MS, StoreGroup, StoreMember, message
 
+from disk.mapped_file import DescriptorCache
 from dledger.entry import ENTRY_HEADER_SIZE, Index
 from message.encoder import encode_record
 from store.consume_queue import ConsumeQueue
 from store.errors import StoreDamagedError
 from store.get_message import GetMessageStatus
+from store.old_commit_log import OldCommitLog
 from store.put_message import PutStatus
 from store.retention import FORCE_RATIO, MANUAL_CHECKS, LogRetention, has_expired, utc_hour
 from store.state.state_record import CommitOffset, PutTopicConfig
@@ -71,7 +73,8 @@ class Files:
 
 def retention(files: Files, **settings: object) -> LogRetention:
     config = StoreConfig(store_path_root_dir="s", ledger_directory="s/d", store_host=HOST, **settings)  # type: ignore[arg-type]
-    return LogRetention(config, files, files, lambda: files.waiting_pos, utc_hour)  # type: ignore[arg-type]
+    none_before = OldCommitLog(config, DescriptorCache(files), 0)  # type: ignore[arg-type]
+    return LogRetention(config, files, files, none_before, lambda: files.waiting_pos, utc_hour)  # type: ignore[arg-type]
 
 
 def run(log_retention: LogRetention, now_ms: int, needed_from: int = 1000, ticks: int = 10) -> None:

@@ -352,3 +352,16 @@ def test_what_was_acknowledged_before_it_began_anew_is_not_said_again():
     assert follower.member.synced(Index(1), generation, 12) == NOTHING
     follower.member.cut_done(13)
     assert follower.member.durable_index == 2
+
+
+def test_without_entries_it_begins_where_entry_0_of_the_leader_lies():
+    follower = Follower([], [])
+    begin = BeginAnew(Index(-1), Term(-1), 0, Pos(4096))
+    follower.theirs.begin_anew(begin)
+    follower.theirs.append([b"first", b"second"], TERM)
+    request = follower.request(PushType.APPEND, -1)
+    assert follower.step(request) == Output(cut=begin)
+    output = follower.member.cut_done(12)
+    assert output.appends == (PushedEntries(request.payload, 0),), "without being asked again"
+    follower.log.append_range(request.payload, 0)
+    assert follower.sync() == follower.answer(PushType.APPEND, durable=1)

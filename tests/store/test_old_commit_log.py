@@ -134,6 +134,8 @@ def test_a_member_that_lost_its_disk_is_filled_and_begins_later_until_it_gets_th
     ]
     assert files[0] == files[1] == files[2]
     wiped.stop()
+    report = validate([directory / "n2"], runner=LocalRunner())
+    assert report.is_clean, report.findings.shown
     shutil.copytree(directory / "n0/commitlog", directory / "n2/commitlog")
     shutil.rmtree(directory / "n2/consumequeue")
     group.start("n2")

@@ -5,6 +5,8 @@ How bodies are read and written is in remoting/bodies.py. A field that only some
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import orjson
 from msgspec import field
 
@@ -99,6 +101,71 @@ class GetConsumerStatusBody(RemotingBody):
 
     consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
     message_queue_table: dict[MessageQueue, int] | None = None
+
+
+# What a consumer tells of itself
+
+
+class ProcessQueueInfo(RemotingBody):
+    """One queue of a consumer. `commit_offset`: up to here it is done, whether committed yet or not. Cached messages
+    were pulled and are not done. Locks are of consumers in order, transaction_msg of their messages under way.
+    """
+
+    commit_offset: int
+    cached_msg_min_offset: int = 0
+    cached_msg_max_offset: int = 0
+    cached_msg_count: int = 0
+    cached_msg_size_in_mib: int = field(default=0, name="cachedMsgSizeInMiB")
+    transaction_msg_min_offset: int = 0
+    transaction_msg_max_offset: int = 0
+    transaction_msg_count: int = 0
+    locked: bool = False
+    try_unlock_times: int = 0
+    last_lock_timestamp: int = 0
+    is_dropped: bool = field(default=False, name="droped")  # as Java spells it
+    last_pull_timestamp: int = 0
+    last_consume_timestamp: int = 0
+
+
+class ConsumeStatus(RemotingBody):
+    """Of one topic: times in ms, rates per second, failures in the last hour."""
+
+    pull_rt: float = field(default=0.0, name="pullRT")
+    pull_tps: float = field(default=0.0, name="pullTPS")
+    consume_rt: float = field(default=0.0, name="consumeRT")
+    consume_ok_tps: float = field(default=0.0, name="consumeOKTPS")
+    consume_failed_tps: float = field(default=0.0, name="consumeFailedTPS")
+    consume_failed_msgs: int = 0
+
+
+class ConsumerRunningInfo(RemotingBody):
+    """Answer to GET_CONSUMER_RUNNING_INFO. Tools read PROP_CONSUME_TYPE and PROP_CONSUMER_START_TIMESTAMP."""
+
+    properties: dict[str, str] = field(default_factory=dict)
+    subscription_set: list[SubscriptionData] = field(default_factory=list)
+    mq_table: dict[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)
+    mq_pop_table: dict[MessageQueue, object] | None = None
+    status_table: dict[str, ConsumeStatus] = field(default_factory=dict)
+    user_consumer_info: dict[str, str] | None = None
+    jstack: str | None = None
+
+
+class CMResult(StrEnum):
+    """What became of a message that a consumer was handed by a tool."""
+
+    SUCCESS = "CR_SUCCESS"
+    LATER = "CR_LATER"
+    THROW_EXCEPTION = "CR_THROW_EXCEPTION"
+
+
+class ConsumeMessageDirectlyResult(RemotingBody):
+    """Answer to CONSUME_MESSAGE_DIRECTLY."""
+
+    consume_result: str
+    order: bool = False
+    auto_commit: bool = True
+    remark: str | None = None
+    spent_time_mills: int = 0
 
 
 # Queues

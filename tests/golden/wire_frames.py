@@ -176,6 +176,7 @@ BODIES: dict[tuple[int, str], type[bodies.RemotingBody]] = {
     (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, "request"): admin_bodies.ResetOffsetBody,
     (RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, "response"): admin_bodies.GetConsumerStatusBody,
     (RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, "response"): admin_bodies.GetConsumerStatusBody,
+    (RequestCode.GET_CONSUMER_RUNNING_INFO, "response"): admin_bodies.ConsumerRunningInfo,
     (RequestCode.GET_TOPIC_STATS_INFO, "response"): admin_bodies.TopicStatsTable,
     (RequestCode.QUERY_CONSUME_QUEUE, "response"): admin_bodies.QueryConsumeQueueResponseBody,
     (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, "request"): admin_bodies.CreateTopicListRequestBody,

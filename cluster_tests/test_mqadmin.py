@@ -9,6 +9,10 @@ from java_client import JavaClient, JavaProcess
 from java_mqadmin import JavaMqAdmin
 from local_cluster import LocalCluster, wait_for
 
+from message.decoder import MessageExt
+from mqclient import ConsumeFromWhere, ConsumerConfig, Message, SendResult
+from mqclient.sync import Producer, PushConsumer
+
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 TOPIC, GROUP, GROUP_NAME = "Admin", "admin_group", "RaftNode00"
@@ -41,6 +45,10 @@ def send(cluster: LocalCluster, java: JavaClient, count: int, prefix: str) -> se
 def succeed(mqadmin: JavaMqAdmin, *arguments: str) -> None:
     """Repeats it where it fails: on a busy machine a sync may take longer than mqadmin waits. None of them minds."""
     wait_for(lambda: "success" in mqadmin.run(*arguments), 60, f"{arguments[0]} to succeed")
+
+
+def succeeded(printed: str) -> str | None:
+    return None if FAILED in printed else printed
 
 
 def reset_to_the_start(mqadmin: JavaMqAdmin) -> None:
@@ -130,3 +138,45 @@ def test_a_reset_is_not_undone_by_a_leader_that_dies_after_it(
         reset_to_the_start(mqadmin)
         cluster.kill(leader)
         wait_for(lambda: all(received(consumer)[key] >= 2 for key in keys), 90, "all of them again")
+
+
+def test_our_consumers_answer_what_tools_ask_of_clients(cluster: LocalCluster, mqadmin: JavaMqAdmin) -> None:
+    times: Counter[str] = Counter()
+    ids: dict[str, str] = {}
+
+    def listener(message: MessageExt) -> None:
+        ids[str(message.keys)] = message.msg_id
+        times[str(message.keys)] += 1
+
+    leader = leader_address(cluster)
+    succeed(mqadmin, "updateBrokerConfig", "-b", leader, "-k", "useServerSideResetOffset", "-v", "false")
+    config = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, persist_interval_s=0.2)
+    keys = [f"a{number}" for number in range(40)]
+    with (
+        Producer(cluster.namesrv, "p") as producer,
+        PushConsumer(cluster.namesrv, GROUP, {TOPIC: "*"}, listener, config=config) as consumer,
+    ):
+        outcomes = producer.send_batch([Message(TOPIC, b"x", keys=key) for key in keys], timeout_s=20)
+        assert all(isinstance(outcome, SendResult) for outcome in outcomes)
+        wait_for(lambda: times == Counter(keys), 30, "all messages")
+        client_id = consumer.client_id
+        # It finds a group's brokers by its topic of retries, of which the NameServer hears a little later.
+        status = str(
+            wait_for(lambda: succeeded(mqadmin.run("consumerStatus", "-g", GROUP)), 30, "the status")
+        )
+        assert client_id in status
+        assert "Rebalance OK" in status
+        assert "can't consume for a while" not in status
+        one = mqadmin.run("consumerStatus", "-g", GROUP, "-i", client_id, "-s")
+        assert "CONSUME_PASSIVELY" in one
+        assert "#Consumer jstack#" in one
+        progress = mqadmin.run("consumerProgress", "-g", GROUP, "-s", "true")
+        assert client_id.split("@")[0] in progress
+        reset_to_the_start(mqadmin)
+        wait_for(lambda: times == Counter(keys * 2), 30, "all of them again, and none of them a third time")
+        arguments = ("queryMsgById", "-t", TOPIC, "-i", ids["a7"], "-g", GROUP, "-d", client_id)
+        assert "CR_SUCCESS" in mqadmin.run(*arguments)
+        assert times["a7"] == 3
+        wait_for(
+            lambda: "Consume Diff Total: 0" in mqadmin.run("consumerProgress", "-g", GROUP), 30, "no lag"
+        )

@@ -77,6 +77,10 @@ class ClientInstance:
         await self.routes.close()
         await self.remoting.close()
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     def check_open(self) -> None:
         """Raises ClientClosedError before `start` and after `close`."""
         if self._closed or not self._started:

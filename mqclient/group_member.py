@@ -8,28 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Self
 
+from message.decoder import MessageExt
 from message.names import group_fault, retry_topic, topic_fault
 from message.tags import SUB_ALL, SubscriptionData, build_subscription
 from mqclient.client_instance import ClientInstance
+from mqclient.client_remoting_processor import ClientRemotingProcessor
 from mqclient.consumer_config import ConsumeFromWhere, ConsumerConfig, MessageModel
+from mqclient.direct_batch import DirectBatch
 from mqclient.errors import MQClientError
 from mqclient.local_file_offset_store import LocalFileOffsetStore
+from mqclient.member_info import heartbeat_data
 from mqclient.message_queue import MessageQueue
 from mqclient.offset_store import OffsetStore, RemoteBrokerOffsetStore
 from mqclient.process_queue import ConsumeBatch, ProcessQueue
 from mqclient.puller import Puller
 from mqclient.rebalance import all_queues, assigned_queues
 from mqclient.topic_route import TopicRoute
-from remoting.bodies import ConsumerData, HeartbeatData
-from remoting.bodies import SubscriptionData as SubscriptionDataBody
-from remoting.channel import Channel
 from remoting.client import Connect
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, response
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +36,8 @@ OnAssignment = Callable[[Sequence[MessageQueue]], None]
 """Is called with the queues of a member whenever they have changed."""
 
 LAST_COMMIT_TIMEOUT_S = 3.0
+# The broker waits 10 s for the whole of it: who asked shall hear that nobody wanted the message, and not of silence.
+HAND_OVER_TIMEOUT_S = 5.0
 # Java's. A broadcasting member finds its offsets file again by its client id, so that holds no process id.
 BROADCASTING_INSTANCE_NAME = "DEFAULT"
 
@@ -75,19 +76,20 @@ class GroupMember:
                     f"instance_name {instance_name!r}: it is part of a file's path, so without /"
                 )
             instance_name = instance_name or BROADCASTING_INSTANCE_NAME
-        self._config = config
-        self._is_lite = is_lite
+        self.config = config
+        self.is_lite = is_lite
         self._auto_commit = auto_commit
         self._now_ms = now_ms
+        self.started_ms = 0
         self._retry_topic = retry_topic(group)
-        self._subscriptions = self._built(subscriptions)
-        self._filters = self._subscriptions or self._built(assign_expressions or {})
+        self.subscriptions = self._built(subscriptions)
+        self._filters = self.subscriptions or self._built(assign_expressions or {})
         self._named: set[MessageQueue] = set()  # by the application
         self._paused: set[MessageQueue] = set()
         self.instance = ClientInstance(
             namesrv,
-            heartbeat_body=self._heartbeat_body,
-            on_request=self._on_request,
+            heartbeat_body=lambda client_id: heartbeat_data(self, client_id),
+            on_request=ClientRemotingProcessor(self).on_request,
             on_route_change=self._route_changed,
             instance_name=instance_name,
             poll_name_server_interval_s=config.poll_name_server_interval_s,
@@ -103,6 +105,7 @@ class GroupMember:
         self._pullers: dict[MessageQueue, tuple[Puller, asyncio.Task[None]]] = {}
         # A queue stands here once for each of its batches that can be taken, or more often; None: closed.
         self._ready: asyncio.Queue[ProcessQueue | None] = asyncio.Queue()
+        self._out_of_turn: deque[DirectBatch] = deque()  # for whoever takes next
         self._rebalance_now = asyncio.Event()
         self._greet_again = False
         self._routes_missed: set[str] = set()  # topics whose missing route has been told
@@ -114,16 +117,22 @@ class GroupMember:
         return sorted(self.process_queues)
 
     @property
+    def consume_type(self) -> str:
+        """In RocketMQ's words: who polls consumes actively."""
+        return "CONSUME_ACTIVELY" if self.is_lite else "CONSUME_PASSIVELY"
+
+    @property
     def topics_without_route(self) -> list[str]:
         return [
             topic
-            for topic in self._subscriptions
+            for topic in self.subscriptions
             if topic != self._retry_topic and self.instance.routes.cached(topic) is None
         ]
 
     async def start(self) -> None:
         """Joins the group. Raises LocalOffsetsError."""
         await self._offset_store.load()
+        self.started_ms = self._now_ms()
         try:
             self.instance.start()
             await self._find_routes()
@@ -135,7 +144,7 @@ class GroupMember:
         self.instance.spawn(self._rebalance_loop())
         if self._auto_commit:
             self.instance.spawn(self._persist_loop())
-        if self._retry_topic in self._subscriptions:
+        if self._retry_topic in self.subscriptions:
             self.instance.spawn(self._find_retry_topic())
 
     async def close(self) -> None:
@@ -159,6 +168,11 @@ class GroupMember:
             if process_queue is None:
                 self._ready.put_nowait(None)  # for the next one who asks
                 return None
+            if self._out_of_turn:
+                self._ready.put_nowait(process_queue)
+                direct = self._out_of_turn.popleft()
+                direct.take()
+                return direct
             if (batch := process_queue.take()) is not None:
                 return batch
 
@@ -166,6 +180,26 @@ class GroupMember:
         """The batch is taken once more."""
         batch.process_queue.give_back(batch)
         self._ready.put_nowait(batch.process_queue)
+
+    async def hand_over(self, queue: MessageQueue, message: MessageExt) -> DirectBatch | None:
+        """One message out of turn, to whoever takes next; returns when it is done, or given up.
+
+        None: nobody took it in time, and nobody will.
+        """
+        batch = DirectBatch(self._process_queue(queue, message.queue_offset), message)
+        self._out_of_turn.append(batch)
+        self._ready.put_nowait(batch.process_queue)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HAND_OVER_TIMEOUT_S):
+                    await batch.taken.wait()
+        finally:
+            if not batch.taken.is_set():
+                self._out_of_turn.remove(batch)
+        if not batch.taken.is_set():
+            return None
+        await batch.ended.wait()
+        return batch
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         for queue in queues:
@@ -224,14 +258,7 @@ class GroupMember:
         if (before := self.process_queues.pop(queue, None)) is not None:
             before.drop()
             self._pullers.pop(queue)[1].cancel()
-        config = self._config
-        process_queue = ProcessQueue(
-            queue,
-            offset,
-            count_max=config.cached_count_max,
-            bytes_max=config.cached_bytes_max,
-            span_max=config.cached_span_max,
-        )
+        process_queue = self._process_queue(queue, offset)
         if queue in self._paused:
             process_queue.pause()
         puller = Puller(
@@ -239,16 +266,50 @@ class GroupMember:
             self.group,
             process_queue,
             self._filters.get(queue.topic) or build_subscription(queue.topic, SUB_ALL),
-            config,
-            is_lite=self._is_lite,
+            self.config,
+            is_lite=self.is_lite,
             # In the request itself: a broker that has just begun to lead needs no heartbeat first. Without it, it goes
             # by what the group registered, and only then asks whether the group may broadcast.
-            sends_subscription=not (self.is_broadcasting and self._subscriptions),
+            sends_subscription=not (self.is_broadcasting and self.subscriptions),
             deliver=lambda: self._ready.put_nowait(process_queue),
             on_group_unknown=self._group_unknown,
         )
         self.process_queues[queue] = process_queue
         self._pullers[queue] = (puller, self.instance.spawn(puller.run()))
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Goes on here with those of these queues that are ours, and commits that.
+
+        Also where commits are the application's: an operator's word must outlive it. A commit that fails is made up for
+        by the next one, for then the queue has an offset that is not committed.
+        """
+        ours = {
+            queue: offset
+            for queue, offset in offsets.items()
+            if (process_queue := self.process_queues.get(queue)) is not None and not process_queue.is_dropped
+        }
+        for queue, offset in ours.items():
+            log.info(
+                "offset reset queue=%s from=%d to=%d",
+                queue,
+                self.process_queues[queue].consume_offset,
+                offset,
+            )
+            self.read_from(queue, offset)
+        await self.commit_offsets(ours)
+
+    def rebalance_soon(self) -> None:
+        self._rebalance_now.set()
+
+    def _process_queue(self, queue: MessageQueue, offset: int) -> ProcessQueue:
+        return ProcessQueue(
+            queue,
+            offset,
+            count_max=self.config.cached_count_max,
+            bytes_max=self.config.cached_bytes_max,
+            span_max=self.config.cached_span_max,
+            now_ms=self._now_ms,
+        )
 
     async def _leave(self) -> None:
         for process_queue in self.process_queues.values():
@@ -269,11 +330,11 @@ class GroupMember:
 
     async def _persist_loop(self) -> None:
         while True:
-            await asyncio.sleep(self._config.persist_interval_s)
+            await asyncio.sleep(self.config.persist_interval_s)
             await self.commit()
 
     async def _rebalance_loop(self) -> None:
-        config = self._config
+        config = self.config
         pause_s = config.retry_pause_s
         while True:
             self._rebalance_now.clear()
@@ -289,14 +350,14 @@ class GroupMember:
 
     async def _rebalance(self) -> bool:
         """False: not balanced, try again soon."""
-        if not self._subscriptions:
+        if not self.subscriptions:
             return await self._assign(sorted(self._named))
         await self._find_routes()
         balanced = True
         if self._greet_again:
             self._greet_again = False
             await self.instance.heartbeat()
-        for topic in self._subscriptions:
+        for topic in self.subscriptions:
             if topic == self._retry_topic and self.instance.routes.cached(topic) is None:
                 continue  # made by the broker with the first heartbeat of the group, or not at all
             queues = await self._wanted_queues(topic)
@@ -310,7 +371,7 @@ class GroupMember:
     async def _wanted_queues(self, topic: str) -> list[MessageQueue] | None:
         if self.is_broadcasting:
             return await all_queues(self.instance, topic)
-        return await assigned_queues(self.instance, self.group, topic, self._config.allocate_strategy)
+        return await assigned_queues(self.instance, self.group, topic, self.config.allocate_strategy)
 
     async def _assign(self, queues: list[MessageQueue], topic: str | None = None) -> bool:
         """Reads these and no others (of one topic). False: of some it is not known yet where to begin."""
@@ -346,11 +407,11 @@ class GroupMember:
         if committed is not None:
             return committed
         address, api = await self.instance.master_address(queue), self.instance.api
-        where = self._config.consume_from
+        where = self.config.consume_from
         if where is ConsumeFromWhere.FIRST or queue.topic == self._retry_topic:
             return await api.min_offset(address, queue)
         if where is ConsumeFromWhere.TIMESTAMP:
-            return await api.search_offset(address, queue, self._config.consume_timestamp_ms)
+            return await api.search_offset(address, queue, self.config.consume_timestamp_ms)
         return await api.max_offset(address, queue)
 
     async def _drop(self, queue: MessageQueue) -> None:
@@ -364,7 +425,7 @@ class GroupMember:
             await self.commit([process_queue])
 
     async def _find_routes(self) -> None:
-        for topic in self._subscriptions:
+        for topic in self.subscriptions:
             if self.instance.routes.cached(topic) is None:
                 try:
                     await self.instance.routes.refresh(topic)
@@ -379,7 +440,7 @@ class GroupMember:
         The broker makes it with the group's first heartbeat, or with the first message that is given back, and a
         NameServer hears of it a little later: a rebalance is too rare for it. Found, the new route has us rebalance.
         """
-        config, topic = self._config, self._retry_topic
+        config, topic = self.config, self._retry_topic
         pause_s = config.retry_pause_s
         while self.instance.routes.cached(topic) is None:
             await asyncio.sleep(pause_s)
@@ -402,16 +463,6 @@ class GroupMember:
         if self._on_route_change is not None:
             self._on_route_change(route)
 
-    def _on_request(self, channel: Channel, command: RemotingCommand) -> None:
-        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
-            self._rebalance_now.set()
-        elif not command.is_oneway:
-            code, remark = (
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {command.code} not supported",
-            )
-            channel.write(response(command, code, remark).encode())
-
     def _built(self, expressions: Mapping[str, str]) -> dict[str, SubscriptionData]:
         for topic in expressions:
             if (fault := topic_fault(topic)) is not None:
@@ -421,62 +472,3 @@ class GroupMember:
             topic: build_subscription(topic, expression, sub_version=sub_version)
             for topic, expression in expressions.items()
         }
-
-    def _heartbeat_body(self, client_id: str) -> HeartbeatData:
-        subscriptions = [
-            SubscriptionDataBody(
-                topic=data.topic,
-                sub_string=data.sub_string,
-                tags_set=sorted(data.tags_set),
-                code_set=sorted(data.code_set),
-                sub_version=data.sub_version,
-                expression_type=data.expression_type,
-            )
-            for data in self._subscriptions.values()
-        ]
-        consumer = ConsumerData(
-            group_name=self.group,
-            consume_type="CONSUME_ACTIVELY" if self._is_lite else "CONSUME_PASSIVELY",
-            message_model=self._config.message_model.value,
-            consume_from_where=self._config.consume_from.value,
-            subscription_data_set=subscriptions,
-        )
-        return HeartbeatData(
-            client_id=client_id, consumer_data_set=[consumer], heartbeat_fingerprint=0, without_sub=False
-        )
-
-
-class GroupConsumer:
-    """What the consumers of an application have in common: they join, and leave."""
-
-    _member: GroupMember
-
-    @property
-    def client_id(self) -> str:
-        return self._member.instance.client_id
-
-    @property
-    def topics_without_route(self) -> list[str]:
-        """Subscribed topics that no NameServer has known so far, or that none could be asked for."""
-        return self._member.topics_without_route
-
-    async def start(self) -> None:
-        """Joins the group. Topics that do not exist yet are looked for again with each rebalance.
-
-        Raises LocalOffsetsError if a broadcasting member's offsets cannot be read, or could not be kept.
-        """
-        await self._member.start()
-
-    async def close(self) -> None:
-        """Leaves the group, after a last commit unless `auto_commit` is off. Who waits for messages gets none.
-
-        Cancelled, it leaves out what it was at, and still ends all that this consumer holds.
-        """
-        await self._member.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

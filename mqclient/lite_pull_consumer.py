@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from message.decoder import MessageExt
 from mqclient.consumer_config import ConsumerConfig
 from mqclient.errors import CommitError, OffsetIllegalError, QueueNotAssignedError
-from mqclient.group_member import GroupConsumer, GroupMember, OnAssignment
+from mqclient.group_consumer import GroupConsumer
+from mqclient.group_member import GroupMember, OnAssignment
 from mqclient.message_queue import MessageQueue
 from mqclient.process_queue import ConsumeBatch
 from mqclient.topic_route import TopicRoute

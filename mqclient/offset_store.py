@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -28,11 +29,16 @@ class OffsetStore(Protocol):
 
 
 class RemoteBrokerOffsetStore:
-    """Each queue's offset with the broker that leads it; all members of the group have one."""
+    """Each queue's offset with the broker that leads it; all members of the group have one.
+
+    Invariant: commits of one queue reach the broker in their order. Else an offset that an operator set could be
+    followed by the one before it.
+    """
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
+        self._committing: defaultdict[MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def load(self) -> None: ...
 
@@ -47,10 +53,11 @@ class RemoteBrokerOffsetStore:
     async def close(self) -> None: ...
 
     async def _commit(self, queue: MessageQueue, offset: int) -> MQClientError | None:
-        try:
-            address = await self._instance.master_address(queue)
-            await self._instance.api.update_consumer_offset(address, self._group, queue, offset)
-        except MQClientError as error:
-            log.info("commit failed queue=%s offset=%d reason=%s", queue, offset, error)
-            return error
-        return None
+        async with self._committing[queue]:
+            try:
+                address = await self._instance.master_address(queue)
+                await self._instance.api.update_consumer_offset(address, self._group, queue, offset)
+            except MQClientError as error:
+                log.info("commit failed queue=%s offset=%d reason=%s", queue, offset, error)
+                return error
+            return None

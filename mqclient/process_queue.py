@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from message.decoder import MessageExt
 from mqclient.message_queue import MessageQueue
@@ -52,7 +53,14 @@ class ProcessQueue:
     """
 
     def __init__(
-        self, queue: MessageQueue, offset: int, *, count_max: int, bytes_max: int, span_max: int
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        span_max: int,
+        now_ms: Callable[[], int],
     ) -> None:
         self.queue = queue
         self.pull_offset = offset
@@ -70,6 +78,11 @@ class ProcessQueue:
         self._count = 0
         self._bytes = 0
         self._newest_offset = offset
+        self._now_ms = now_ms
+        self.last_pull_ms = self.last_consume_ms = now_ms()
+
+    def pull_begins(self) -> None:
+        self.last_pull_ms = self._now_ms()
 
     def pulled(self, messages: list[MessageExt], next_offset: int) -> None:
         """Takes a pull's messages (those that match) and where the next pull begins."""
@@ -85,6 +98,20 @@ class ProcessQueue:
         self._newest_offset = messages[-1].queue_offset
         self._ready.append(batch)
         self._update_room()
+
+    @property
+    def cached_count(self) -> int:
+        """Messages that are not done."""
+        return self._count
+
+    @property
+    def cached_bytes(self) -> int:
+        return self._bytes
+
+    @property
+    def cached_offsets(self) -> tuple[int, int]:
+        """Of the oldest and of the newest message that is not done; zeros when there is none, as in Java."""
+        return (self._batches[0].oldest_offset, self._newest_offset) if self._count else (0, 0)
 
     @property
     def ready_count(self) -> int:
@@ -103,6 +130,8 @@ class ProcessQueue:
         while batches and batches[0].is_done:
             batch = batches.popleft()
             self.consume_offset = batch.next_offset
+            if batch.count:
+                self.last_consume_ms = self._now_ms()
             self._count -= batch.count
             self._bytes -= batch.size
         self._update_room()

@@ -120,6 +120,7 @@ class Puller:
         queue, offset = process_queue.queue, process_queue.pull_offset
         self.address = address = await self._instance.master_address(queue)
         fields = self._fields | {"queueOffset": str(offset)}
+        process_queue.pull_begins()
         answer = await self._instance.api.ask(
             address, self._code, fields, timeout_s=self._config.pull_timeout_s
         )
@@ -136,7 +137,7 @@ class Puller:
             if wanted:
                 messages = [message for message in messages if message.tags in wanted]
             if process_queue.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-                _show_origin(messages)
+                show_origin(messages)
             process_queue.pulled(messages, number_field(answer, "nextBeginOffset", self.address))
             if messages:
                 self._deliver()
@@ -161,7 +162,7 @@ class Puller:
             log.info("route not found topic=%s reason=%s", self._process_queue.queue.topic, error)
 
 
-def _show_origin(messages: list[MessageExt]) -> None:
+def show_origin(messages: list[MessageExt]) -> None:
     """A message delivered again shows the topic that it was sent to, not the group's retry topic."""
     for message in messages:
         message.topic = message.properties.get("RETRY_TOPIC", message.topic)

@@ -15,8 +15,10 @@ from message.decoder import MessageExt
 from message.names import retry_topic
 from message.tags import SUB_ALL
 from mqclient.consumer_config import ConsumerConfig, MessageModel
+from mqclient.direct_batch import DirectBatch
 from mqclient.errors import MQClientError
-from mqclient.group_member import GroupConsumer, GroupMember, OnAssignment
+from mqclient.group_consumer import GroupConsumer
+from mqclient.group_member import GroupMember, OnAssignment
 from mqclient.message_queue import MessageQueue
 from mqclient.process_queue import ConsumeBatch
 from remoting.client import Connect
@@ -98,9 +100,13 @@ class PushConsumer(GroupConsumer):
         The broker keeps count of the attempts (`reconsume_times`), waits longer each time, or as `delay_level` says,
         and after `max_reconsume_times`, or with level -1 at once, moves them to the topic `%DLQ%<group>`. What a broker
         does not take back is left to us: it is delivered again here, and meanwhile its queue's offset stands still.
-        A broadcasting group has no such topics: its members give up, with a line in the log.
+        A broadcasting group has no such topics: its members give up, with a line in the log. Who handed a message
+        over with a tool is told that it failed, and it stays where it is.
         """
         left = list(batch.messages if messages is None else messages)
+        if isinstance(batch, DirectBatch) and left:
+            batch.failed()
+            return
         if self._member.is_broadcasting and left:
             log.warning(
                 "given up, the group is broadcasting queue=%s offsets=%d to %d",

@@ -32,7 +32,7 @@ class RouteTable:
     ) -> None:
         if not namesrv_addresses:
             raise ValueError("at least one NameServer address is needed")
-        self._namesrv_addresses = list(namesrv_addresses)
+        self.namesrv_addresses = list(namesrv_addresses)
         self._fetch = fetch
         self._poll_interval_s = poll_interval_s
         self._on_change = on_change
@@ -88,18 +88,18 @@ class RouteTable:
 
     async def _refresh(self, topic: str) -> TopicRoute:
         trouble = ""
-        for _ in range(len(self._namesrv_addresses)):
-            address = self._namesrv_addresses[0]
+        for _ in range(len(self.namesrv_addresses)):
+            address = self.namesrv_addresses[0]
             try:
                 route = await self._fetch(address, topic)
             except MQClientError as error:
                 trouble = str(error)  # which names the address
-                self._namesrv_addresses.append(self._namesrv_addresses.pop(0))
+                self.namesrv_addresses.append(self.namesrv_addresses.pop(0))
                 continue
             if route is None:
                 # Another one may know it: NameServers share nothing, and this one may have just started.
                 trouble = f"topic {topic} is not known to the NameServer {address}"
-                self._namesrv_addresses.append(self._namesrv_addresses.pop(0))
+                self.namesrv_addresses.append(self.namesrv_addresses.pop(0))
                 continue
             self._store(route)
             return route

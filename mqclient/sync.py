@@ -21,6 +21,7 @@ import mqclient.producer
 import mqclient.push_consumer
 from message.decoder import MessageExt
 from mqclient.consumer_config import ConsumerConfig
+from mqclient.direct_batch import DirectBatch
 from mqclient.errors import SendError
 from mqclient.group_member import OnAssignment
 from mqclient.lite_pull_consumer import OnTopicQueues
@@ -244,7 +245,7 @@ class PushConsumer(_Client):
                 return count, failed
             try:
                 self._listener(message)
-            except BaseException:
+            except BaseException as error:
                 # Whatever it is, the application's trouble with one message must not end the consumer: a SystemExit
                 # would end its event loop without a word.
                 log.exception(
@@ -252,6 +253,8 @@ class PushConsumer(_Client):
                     batch.queue, message.queue_offset,
                 )  # fmt: skip
                 failed.append(message)
+                if isinstance(batch, DirectBatch):
+                    batch.fault = f"{type(error).__name__}: {error}"
         return len(batch.messages), failed
 
 

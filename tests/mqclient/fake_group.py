@@ -70,8 +70,10 @@ class FakeBroker:
         self.late: list[tuple[Channel, RemotingCommand]] = []
         self.sent_back: list[dict[str, str]] = []
         self.takes_back = 1_000_000  # so many messages
+        self.answers: dict[int, RemotingCommand] = {}  # of clients, by opaque
         self.is_mute = False
         self.refuses_offsets = False
+        self._opaque = 0
 
     @property
     def address(self) -> str:
@@ -103,6 +105,9 @@ class FakeBroker:
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
         }
         for command in commands:
+            if command.is_response:
+                self.answers[command.opaque] = command
+                continue
             answer = handlers[RequestCode(command.code)](channel, command)
             if answer is not None:
                 channel.write(answer.encode())
@@ -181,6 +186,23 @@ class FakeBroker:
         for channel in self.channels.values():
             changed = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {}, opaque=0, oneway=True)
             channel.write(changed.encode())
+
+    def tell(
+        self, client_id: str, code: int, fields: dict[str, str], body: bytes = b"", *, oneway: bool = True
+    ) -> int:
+        """A request of ours to a client; returns its opaque."""
+        self._opaque += 1
+        command = request(code, fields, body, opaque=self._opaque, oneway=oneway)
+        self.channels[client_id].write(command.encode())
+        return self._opaque
+
+    async def ask(
+        self, client_id: str, code: int, fields: dict[str, str], body: bytes = b""
+    ) -> RemotingCommand:
+        await self.group.until(lambda: client_id in self.channels)
+        opaque = self.tell(client_id, code, fields, body, oneway=False)
+        await self.group.until(lambda: opaque in self.answers)
+        return self.answers.pop(opaque)
 
     def consumer_list(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         body = GetConsumerListByGroupResponseBody(consumer_id_list=list(self.channels))

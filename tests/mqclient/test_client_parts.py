@@ -1,6 +1,7 @@
 """The parts that must agree with Java to the byte: unique keys, offsets within a queue."""
 
 import datetime
+from collections.abc import Callable
 
 import pytest
 
@@ -38,10 +39,20 @@ def message(queue_offset: int) -> MessageExt:
 
 
 def process_queue(
-    offset: int, *, count_max: int = 100, bytes_max: int = 10_000, span_max: int = 2000
+    offset: int,
+    *,
+    count_max: int = 100,
+    bytes_max: int = 10_000,
+    span_max: int = 2000,
+    now_ms: Callable[[], int] = lambda: 0,
 ) -> ProcessQueue:
     return ProcessQueue(
-        MessageQueue("T", "b", 0), offset, count_max=count_max, bytes_max=bytes_max, span_max=span_max
+        MessageQueue("T", "b", 0),
+        offset,
+        count_max=count_max,
+        bytes_max=bytes_max,
+        span_max=span_max,
+        now_ms=now_ms,
     )
 
 

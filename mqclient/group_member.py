@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -18,6 +18,7 @@ from message.tags import SUB_ALL, SubscriptionData, build_subscription
 from mqclient.client_instance import ClientInstance
 from mqclient.client_remoting_processor import ClientRemotingProcessor
 from mqclient.consumer_config import ConsumeFromWhere, ConsumerConfig, MessageModel
+from mqclient.consumer_stats import TopicStats
 from mqclient.direct_batch import DirectBatch
 from mqclient.errors import MQClientError
 from mqclient.local_file_offset_store import LocalFileOffsetStore
@@ -28,6 +29,7 @@ from mqclient.process_queue import ConsumeBatch, ProcessQueue
 from mqclient.puller import Puller
 from mqclient.rebalance import all_queues, assigned_queues
 from mqclient.topic_route import TopicRoute
+from remoting.admin_bodies import ConsumeStatus
 from remoting.client import Connect
 
 log = logging.getLogger(__name__)
@@ -101,6 +103,7 @@ class GroupMember:
             else RemoteBrokerOffsetStore(self.instance, group)
         )
         self.process_queues: dict[MessageQueue, ProcessQueue] = {}
+        self._stats: defaultdict[str, TopicStats] = defaultdict(TopicStats)
         self._assigning = asyncio.Lock()
         self._pullers: dict[MessageQueue, tuple[Puller, asyncio.Task[None]]] = {}
         # A queue stands here once for each of its batches that can be taken, or more often; None: closed.
@@ -298,6 +301,11 @@ class GroupMember:
             self.read_from(queue, offset)
         await self.commit_offsets(ours)
 
+    def consume_statuses(self) -> dict[str, ConsumeStatus]:
+        """How fast this member was with each topic of late."""
+        now_ms = self._now_ms()
+        return {topic: stats.status(now_ms) for topic, stats in sorted(self._stats.items())}
+
     def rebalance_soon(self) -> None:
         self._rebalance_now.set()
 
@@ -309,6 +317,7 @@ class GroupMember:
             bytes_max=self.config.cached_bytes_max,
             span_max=self.config.cached_span_max,
             now_ms=self._now_ms,
+            stats=self._stats[queue.topic],
         )
 
     async def _leave(self) -> None:

@@ -45,6 +45,7 @@ def running_info(member: GroupMember, *, with_stacks: bool) -> ConsumerRunningIn
             ): _queue_info(process_queue)
             for queue, process_queue in sorted(member.process_queues.items())
         },
+        status_table=member.consume_statuses(),
         jstack=_stacks() if with_stacks else None,
     )
 

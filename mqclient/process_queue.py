@@ -7,13 +7,24 @@ from collections import deque
 from collections.abc import Callable
 
 from message.decoder import MessageExt
+from mqclient.consumer_stats import TopicStats
 from mqclient.message_queue import MessageQueue
 
 
 class ConsumeBatch:
     """`messages` of one queue, in its order. Whoever takes a batch ends it with `done`, else its offset never moves."""
 
-    __slots__ = ("count", "is_done", "messages", "next_offset", "oldest_offset", "process_queue", "size")
+    __slots__ = (
+        "count",
+        "failed_count",
+        "is_done",
+        "messages",
+        "next_offset",
+        "oldest_offset",
+        "process_queue",
+        "size",
+        "taken_ms",
+    )
 
     def __init__(self, process_queue: ProcessQueue, messages: list[MessageExt], next_offset: int) -> None:
         self.process_queue = process_queue
@@ -24,6 +35,8 @@ class ConsumeBatch:
         self.next_offset = next_offset
         self.size = sum(message.store_size for message in messages)
         self.is_done = False
+        self.taken_ms = 0
+        self.failed_count = 0  # of its messages, that were sent back
 
     @property
     def queue(self) -> MessageQueue:
@@ -41,6 +54,7 @@ class ConsumeBatch:
             self.oldest_offset = self.messages[count].queue_offset
             self.process_queue.stopped_within(self)
         else:
+            self.process_queue.consumed(self)
             self.is_done = True
             self.process_queue.batch_done()
 
@@ -61,6 +75,7 @@ class ProcessQueue:
         bytes_max: int,
         span_max: int,
         now_ms: Callable[[], int],
+        stats: TopicStats,
     ) -> None:
         self.queue = queue
         self.pull_offset = offset
@@ -81,6 +96,8 @@ class ProcessQueue:
         self._now_ms = now_ms
         self.last_pull_ms = self.last_consume_ms = now_ms()
 
+        self._stats = stats
+
     def pull_begins(self) -> None:
         self.last_pull_ms = self._now_ms()
 
@@ -88,6 +105,9 @@ class ProcessQueue:
         """Takes a pull's messages (those that match) and where the next pull begins."""
         batch = ConsumeBatch(self, messages, next_offset)
         self.pull_offset = next_offset
+        if messages:
+            now_ms = self._now_ms()
+            self._stats.pulled(now_ms, len(messages), now_ms - self.last_pull_ms)
         self._batches.append(batch)
         if not messages:
             # It still keeps its place: the offset may move over it only behind the batches before it.
@@ -119,11 +139,21 @@ class ProcessQueue:
 
     def take(self) -> ConsumeBatch | None:
         """The oldest batch that nobody has taken; None also while the queue is paused, and once it is dropped."""
-        return None if self.is_dropped or self.is_paused or not self._ready else self._ready.popleft()
+        if self.is_dropped or self.is_paused or not self._ready:
+            return None
+        batch = self._ready.popleft()
+        batch.taken_ms = self._now_ms()
+        return batch
 
     def give_back(self, batch: ConsumeBatch) -> None:
         """The batch was taken and is to be taken once more."""
         self._ready.append(batch)
+
+    def consumed(self, batch: ConsumeBatch) -> None:
+        """For the statistics; once for each batch, and not for empty ones."""
+        if batch.count and not batch.is_done:
+            now_ms = self._now_ms()
+            self._stats.consumed(now_ms, batch.count, batch.failed_count, now_ms - batch.taken_ms)
 
     def batch_done(self) -> None:
         batches = self._batches

@@ -116,6 +116,7 @@ class PushConsumer(GroupConsumer):
         try:
             while left:
                 await self._send_back_message(batch.queue, left[0], delay_level)
+                batch.failed_count += 1
                 del left[0]
         except MQClientError as error:
             log.warning("not taken back queue=%s reason=%s", batch.queue, error)

@@ -8,6 +8,7 @@ import pytest
 from message.decoder import MessageExt
 from message.message_id import decode_uniq_key
 from mqclient.client_instance import parse_namesrv
+from mqclient.consumer_stats import TopicStats
 from mqclient.message_queue import MessageQueue
 from mqclient.process_queue import ConsumeBatch, ProcessQueue
 from mqclient.uniq_key import UniqKeyGenerator
@@ -53,6 +54,7 @@ def process_queue(
         bytes_max=bytes_max,
         span_max=span_max,
         now_ms=now_ms,
+        stats=TopicStats(),
     )
 
 

@@ -252,6 +252,41 @@ def test_running_info_shows_what_a_push_consumer_holds() -> None:
     run(story())
 
 
+def test_running_info_shows_how_fast_topics_were_pulled_and_consumed() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            await send(group, "abcdef")
+            now_ms = 600_000
+            consumer = PushConsumer(
+                group.address,
+                "g",
+                {"T": "*"},
+                config=replace(FIRST, pull_batch_size=3),
+                on_assignment=group.changed,
+                now_ms=lambda: now_ms,
+            )
+            async with consumer:
+                await group.until(lambda: len(group.brokers[0].held) == 4)
+                good, bad = await take(consumer), await take(consumer)
+                now_ms += 100
+                good.done()
+                good.done()
+                now_ms += 100
+                await consumer.send_back(bad, bad.messages[:2])
+                status = (await running_info(group, consumer.client_id)).status_table["T"]
+                assert (status.pull_rt, status.pull_tps) == (0.0, 0.1)
+                assert (status.consume_rt, status.consume_ok_tps) == (150.0, pytest.approx(4 / 60))
+                assert (status.consume_failed_tps, status.consume_failed_msgs) == (pytest.approx(2 / 60), 2)
+                now_ms += 60_000
+                status = (await running_info(group, consumer.client_id)).status_table["T"]
+                assert (status.pull_tps, status.consume_rt, status.consume_failed_msgs) == (0.0, 0.0, 2)
+                now_ms += 3_600_000
+                status = (await running_info(group, consumer.client_id)).status_table["T"]
+                assert status.consume_failed_msgs == 0
+
+    run(story())
+
+
 def test_running_info_of_a_consumer_that_polls_says_so_and_shows_stacks_when_asked() -> None:
     async def story() -> None:
         async with FakeGroup() as group, lite(group) as consumer:

@@ -74,7 +74,9 @@ class BrokerController:
         )
         consumer_manage = ConsumerManageProcessor(store, self.topics, self.groups, self.consumers, self.locks)
         admin = AdminBrokerProcessor(config, store, self.topics, self.groups, self.consumers, self.stats)
-        client_admin = ClientAdminProcessor(store, self.consumers, self.producers, self.client_requests)
+        client_admin = ClientAdminProcessor(
+            config, store, self.consumers, self.producers, self.client_requests
+        )
         self._consume_stats = ConsumeStatsProcessor(config, store, self.topics, self.consumers, self.stats)
         self._queries = QueryMessageProcessor(store)
         self._offset_admin = OffsetAdminProcessor(

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from broker.answers import Answers, RequestHandler
+from broker.broker_config import BrokerConfig
 from broker.client_channel import ClientChannel, ClientChannelInfo
 from broker.client_requests import ClientRequests
 from broker.consumer_manager import ConsumerGroupInfo, ConsumerManager
@@ -35,11 +36,13 @@ STATUS_TIMEOUT_MS = 5_000  # of each client of a group; all are asked at once
 class ClientAdminProcessor:
     def __init__(
         self,
+        config: BrokerConfig,
         store: MessageStore,
         consumers: ConsumerManager,
         producers: ProducerManager,
         client_requests: ClientRequests,
     ) -> None:
+        self._config = config
         self._store = store
         self._consumers = consumers
         self._producers = producers
@@ -131,7 +134,8 @@ class ClientAdminProcessor:
     def _consume_directly(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
-        """The client gets the message itself: it could not read it by its id."""
+        """The client gets the message itself, for it could not read it by its id, and the broker's name, which the
+        message does not say."""
         header = headers.decode(admin_headers.ConsumeMessageDirectlyResultRequestHeader, command.ext_fields)
         body: bytes | None = bytes(command.body)
         if header.msg_id:
@@ -145,6 +149,7 @@ class ClientAdminProcessor:
                 remark = f"can not find message by the id, {header.msg_id}"
                 answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
                 return
+        command.ext_fields["brokerName"] = self._config.broker_name
         self._pass_on(answers, command, header.consumer_group, header.client_id or "", body or b"", now_ms)
 
     def _pass_on(

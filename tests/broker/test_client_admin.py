@@ -139,6 +139,7 @@ def test_a_message_to_consume_directly_travels_with_the_request(
     broker.receive([broker.new_request(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields)])
     asked = asked_of(client, RequestCode.CONSUME_MESSAGE_DIRECTLY)
     assert b"look at me" in bytes(asked.body)
+    assert asked.ext_fields == fields | {"brokerName": broker.config.broker_name}
     for bad_id in ("zz", "00" * 16):
         answer = broker.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, {**fields, "msgId": bad_id})
         assert answer.code in (ResponseCode.INVALID_PARAMETER, ResponseCode.SYSTEM_ERROR)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from java_client import JavaClient, JavaProcess
-from java_servers import JavaGroup, java_group
-from local_cluster import LocalCluster, wait_for
+from java_servers import JavaBroker, JavaGroup, JavaNameServer, java_group
+from local_cluster import LocalCluster, port_block, wait_for
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -92,16 +92,38 @@ def keys(messages: Messages) -> set[str]:
     return {key for key, *_ in messages.values()}
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(35_000, marks=pytest.mark.long)])
+def fill_plain(client: JavaClient, work: Path, store: Path, count: int) -> int:
+    """Java's broker before there was a group. How many messages it acknowledged."""
+    with port_block() as base_port:
+        name_server = JavaNameServer(work / "namesrv", base_port)
+        conf = {**CONF, "enableDLegerCommitLog": "false"}
+        broker = JavaBroker(work / "broker", store, name_server.address, base_port, conf=conf)
+        with name_server, broker:
+            acknowledged = send_all(client, name_server.address, count, "plain-")
+            broker.stop_orderly()
+    return acknowledged
+
+
+@pytest.mark.parametrize(
+    ("count", "was_plain"),
+    [
+        (300, False),
+        pytest.param(300, True, marks=pytest.mark.long),
+        pytest.param(35_000, False, marks=pytest.mark.long),
+    ],
+)
 def test_every_message_and_offset_stays_from_java_to_us_to_java_and_to_us(
-    cluster: LocalCluster, tmp_path: Path, count: int
+    cluster: LocalCluster, tmp_path: Path, count: int, was_plain: bool
 ) -> None:
     client = JavaClient("5.5.0", tmp_path / "java")
     stores = {f"n{number}": cluster.directory / f"n{number}" / "store" for number in range(3)}
+    acknowledged = fill_plain(client, tmp_path / "plain", tmp_path / "store", count) if was_plain else 0
     for store in stores.values():
-        store.mkdir(parents=True)
+        if was_plain:
+            shutil.copytree(tmp_path / "store", store)
+        else:
+            store.mkdir(parents=True)
     with java_group(tmp_path / "java-servers", stores, CONF) as java:
-        acknowledged = 0
         for part in range(3):
             acknowledged += send_all(client, java.namesrv, count, f"java{part}-")
             if part < 2:

@@ -14,9 +14,11 @@ from broker.broker_config import read_broker_config
 from broker.server import Broker
 from disk.real_disk import RealDisk
 from dledger.errors import DLedgerError
+from message.decoder import decode_message
 from remoting.codes import RequestCode, ResponseCode
 from remoting.configuration import parse_properties
 from store.errors import StoreConfigError, StoreDamagedError
+from store.get_message import BoundaryType
 from store.layout.config_json import parse_config
 from store.state.config_files import read_config_files
 
@@ -57,6 +59,21 @@ def check(broker: OneBroker, name: str) -> None:
                 assert queue is not None
                 units = [[offset, *(queue.unit(offset) or ())] for offset in range(len(line["units"]))]
                 assert units == line["units"], (line["topic"], line["queueId"])
+            case "offset_by_time":
+                boundary = BoundaryType(line["boundary"])
+                place = line["topic"], line["queueId"], line["timestamp"], boundary
+                assert store.offset_by_time(*place) == line["offset"], line
+            case "query_key":
+                assert found_by_key(broker, line) == line["commitLogOffsets"], line
+
+
+def found_by_key(broker: OneBroker, line: dict[str, Any]) -> list[int]:
+    """Physical offsets, as the index says that RocketMQ has filled, or we behind it."""
+    query = broker.store.query_message(line["topic"], line["key"], line["maxNum"], line["begin"], line["end"])
+    broker.run_until(lambda: not query.is_waiting)
+    while not query.is_done:
+        query.look()
+    return [decode_message(record).phy_offset for record in query.records]
 
 
 @pytest.mark.slow

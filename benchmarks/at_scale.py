@@ -1,6 +1,6 @@
 """What size costs: restarts, idle CPU, look-ups by key and reads of a large store, each beside the same of a small one.
 
-`--mqload` is the cheap client that fills the store (`send` and `read`, as in side_by_side.py). One JSON line
+`--mqload` is the cheap client that fills the log and reads it (`send` and `read`, as in side_by_side.py). One JSON line
 per measurement goes to `--out`. A restart is: SIGKILL to all three brokers, then the seconds until clients can send and
 until every member has dispatched all that is committed.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 from running import ROOT, LocalCluster, idle, local_cluster
 
-from mqclient import Message, Producer
+from mqclient import Message, Producer, SendError
 from mqclient.client_api import ClientApi
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
@@ -28,10 +28,13 @@ FILL_S = 15  # of one call of the load program
 IN_FLIGHT = 64
 BODY_SIZE = 4096
 FOREVER_MS = 2**62
+FILL_COUNT = 64  # messages of one write to a connection
+KEYS_PER_MESSAGE = 32
+PARTS = ("topics", "log", "keys")
 
 
 class Measured:
-    def __init__(self, cluster: LocalCluster, mqload: Path, out: Path) -> None:
+    def __init__(self, cluster: LocalCluster, mqload: Path | None, out: Path) -> None:
         self.cluster = cluster
         self.mqload = mqload
         self.out = out
@@ -43,7 +46,8 @@ class Measured:
         print(line, flush=True)
 
     def load(self, *arguments: str) -> dict[str, Any]:
-        command = [str(self.mqload), *arguments, "-namesrv", self.cluster.namesrv]
+        assert self.mqload is not None, "asked for at the start"
+        command = [str(self.mqload.resolve()), *arguments, "-namesrv", self.cluster.namesrv]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr[-500:]}")
@@ -130,26 +134,52 @@ async def mark(namesrv: str, keys: Iterable[str]) -> None:
             await producer.send(Message("Marked", key.encode(), keys=key))
 
 
+async def send_keyed(namesrv: str, parts: Iterable[int]) -> None:
+    """A part is FILL_COUNT messages with many keys each, found nowhere else."""
+    parts = iter(parts)
+
+    async def sender(producer: Producer) -> None:
+        for part in parts:
+            first = part * FILL_COUNT * KEYS_PER_MESSAGE
+            messages = [
+                Message(
+                    "Keyed",
+                    b"-",
+                    keys=[f"key{first + at + number}" for number in range(KEYS_PER_MESSAGE - 1)],
+                )
+                for at in range(0, FILL_COUNT * KEYS_PER_MESSAGE, KEYS_PER_MESSAGE)
+            ]
+            while messages:
+                outcomes = await producer.send_batch(messages)
+                failed = [at for at, outcome in enumerate(outcomes) if isinstance(outcome, SendError)]
+                messages = [messages[at] for at in failed]
+
+    async with Producer(namesrv) as producer:
+        await asyncio.gather(*(sender(producer) for _ in range(4)))
+
+
 def measure_keys(run: Measured, key_count: int) -> None:
-    """The load program gives each message two keys."""
-    asyncio.run(mark(run.cluster.namesrv, (f"few{number}" for number in range(200))))
+    """Messages have KEYS_PER_MESSAGE keys, the unique one included: the keys are what is measured, not the sends."""
+    namesrv = run.cluster.namesrv
+    asyncio.run(mark(namesrv, (f"few{number}" for number in range(200))))
     few = run.ask(lambda api, leader: query_keys(api, leader, (f"few{number}" for number in range(200))))
     run.write("query by key, few keys", few)
-    first_count = run.entry_count()
-    parts = iter(range(1 << 30))
-
-    def is_enough() -> bool:
-        part = next(parts)
-        asyncio.run(mark(run.cluster.namesrv, (f"many{part}-{number}" for number in range(20))))
-        return 2 * (run.entry_count() - first_count) >= key_count
-
-    run.fill("Keyed", ("-batch", "32", "-size", "64", "-senders", "16"), is_enough)
-    keys = [f"many{part}-{number}" for part in range(next(parts)) for number in range(20)]
+    part_count = -(-key_count // (FILL_COUNT * KEYS_PER_MESSAGE))
+    steps = [range(part_count * step // 10, part_count * (step + 1) // 10) for step in range(10)]
     began = time.monotonic()
+    for step, parts in enumerate(steps):
+        asyncio.run(send_keyed(namesrv, parts))
+        asyncio.run(mark(namesrv, (f"many{step}-{number}" for number in range(20))))
+    sent = time.monotonic()
+    keys = [f"many{step}-{number}" for step in range(len(steps)) for number in range(20)]
     run.ask(lambda api, leader: until_indexed(api, leader, keys[-1]))
-    run.write("keys indexed after the last send", {"seconds": round(time.monotonic() - began, 1)})
-    many = run.ask(lambda api, leader: query_keys(api, leader, keys[:: max(1, len(keys) // 200)]))
-    run.write(f"query by key, {2 * (run.entry_count() - first_count):,} keys", many)
+    count = part_count * FILL_COUNT * KEYS_PER_MESSAGE
+    what = f"{count:,} keys, {KEYS_PER_MESSAGE} per message"
+    indexed = time.monotonic()
+    figures = {"send_s": round(sent - began, 1), "behind_s": round(indexed - sent, 1)}
+    run.write(f"indexed, {what}", {**figures, "keys_per_s": round(count / (indexed - began))})
+    many = run.ask(lambda api, leader: query_keys(api, leader, keys))
+    run.write(f"query by key, {what}", many)
 
 
 async def until_indexed(api: ClientApi, leader: str, key: str) -> dict[str, Any]:
@@ -187,7 +217,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--mqload", type=Path, required=True, help="the cheap client")
+    parser.add_argument(
+        "--parts", nargs="+", choices=PARTS, default=PARTS, help="of what is measured (default: all)"
+    )
+    parser.add_argument("--mqload", type=Path, help="the cheap client; for `log` alone")
     parser.add_argument("--base-port", type=int, default=27000)
     parser.add_argument("--log-gb", type=float, default=5, help="size of the log, 4 KiB messages (default 5)")
     parser.add_argument("--queues", type=int, default=1000, help="queues of its topic (default 1000)")
@@ -195,32 +228,37 @@ def main() -> int:
     parser.add_argument("--keys", type=int, default=10_000_000, help="in the key index (default 10 million)")
     parser.add_argument("--out", type=Path, default=ROOT / "run" / "at_scale.jsonl")
     options = parser.parse_args()
+    if "log" in options.parts and options.mqload is None:
+        parser.error("--mqload is needed for the part `log`; --parts topics keys does without")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text("")
-    with local_cluster(options.base_port, {}) as cluster:
-        run = Measured(cluster, options.mqload.resolve(), options.out)
-        cluster.up()
-        run.idle("empty")
-        run.restart("empty")
-        run.write(
-            f"{options.topics} topics made",
-            run.ask(lambda api, leader: create_topics(api, leader, options.topics)),
-        )
-        run.idle(f"{options.topics} topics")
-        run.restart(f"{options.topics} topics")
-    with local_cluster(options.base_port, {}) as cluster:
-        run = Measured(cluster, options.mqload.resolve(), options.out)
-        cluster.up()
-        entries = int(options.log_gb * (1 << 30)) // BODY_SIZE
-        wide = ("-queues", str(options.queues), "-batch", "8", "-size", str(BODY_SIZE), "-senders", "16")
-        run.fill("Wide", wide, lambda: run.entry_count() >= entries)
-        run.restart(f"{options.log_gb:g} GB, {options.queues} queues")
-        measure_reading(run, "Wide")
-    with local_cluster(options.base_port, {}) as cluster:
-        run = Measured(cluster, options.mqload.resolve(), options.out)
-        cluster.up()
-        measure_keys(run, options.keys)
-        run.restart(f"{options.keys:,} keys")
+    if "topics" in options.parts:
+        with local_cluster(options.base_port, {}) as cluster:
+            run = Measured(cluster, options.mqload, options.out)
+            cluster.up()
+            run.idle("empty")
+            run.restart("empty")
+            run.write(
+                f"{options.topics} topics made",
+                run.ask(lambda api, leader: create_topics(api, leader, options.topics)),
+            )
+            run.idle(f"{options.topics} topics")
+            run.restart(f"{options.topics} topics")
+    if "log" in options.parts:
+        with local_cluster(options.base_port, {}) as cluster:
+            run = Measured(cluster, options.mqload, options.out)
+            cluster.up()
+            entries = int(options.log_gb * (1 << 30)) // BODY_SIZE
+            wide = ("-queues", str(options.queues), "-batch", "8", "-size", str(BODY_SIZE), "-senders", "16")
+            run.fill("Wide", wide, lambda: run.entry_count() >= entries)
+            run.restart(f"{options.log_gb:g} GB, {options.queues} queues")
+            measure_reading(run, "Wide")
+    if "keys" in options.parts:
+        with local_cluster(options.base_port, {}) as cluster:
+            run = Measured(cluster, options.mqload, options.out)
+            cluster.up()
+            measure_keys(run, options.keys)
+            run.restart(f"{options.keys:,} keys")
     return 0
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from message.decoder import MessageExt, decode_messages
 from message.errors import MessageError
+from message.inner_batch import unwrapped
 from message.names import RETRY_GROUP_TOPIC_PREFIX
 from message.sys_flag import pull_sys_flag
 from message.tags import SubscriptionData
@@ -131,7 +132,7 @@ class Puller:
     def _take(self, answer: RemotingCommand) -> None:
         process_queue, code = self._process_queue, answer.code
         if code == ResponseCode.SUCCESS:
-            messages = decode_messages(answer.body, decompress=True)
+            messages = unwrapped(decode_messages(answer.body, decompress=True), process_queue.pull_offset)
             # Brokers compare hashes of tags; two tags may share one.
             wanted = self._subscription.tags_set
             if wanted:

@@ -137,7 +137,8 @@ class PushConsumer(GroupConsumer):
             await instance.master_address(queue),
             self.group,
             topic=message.topic,
-            msg_id=message.msg_id,
+            # By it the broker finds the message in an inner batch.
+            msg_id=message.uniq_key or message.msg_id,
             phy_offset=message.phy_offset,
             delay_level=delay_level,
             max_times=self._config.max_reconsume_times,

@@ -23,14 +23,13 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.fastjson import dumps_fastjson
 from store.get_message import BoundaryType
-from store.layout.consume_queue_unit import CQ_UNIT
 from store.retention import has_expired
 from store.state.state_record import PutForbidden, PutSubscriptionGroup, PutTopicConfig, StateChange
 from store.state.table_configs import PERM_READ, DataVersion, SubscriptionGroupConfig, TopicConfig
 
 if TYPE_CHECKING:
-    from store.consume_queue import ConsumeQueue
     from store.message_store import MessageStore
+    from store.unit_queue import UnitQueue
 
 QUERY_UNITS_MAX = 1000  # of one ConsumeQueue look-up
 TOPIC_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
@@ -105,7 +104,7 @@ class AdminBrokerProcessor:
         self._store.retention.queues.let_go(self._is_unused)
         answers.add(command)
 
-    def _is_unused(self, queue: ConsumeQueue) -> bool:
+    def _is_unused(self, queue: UnitQueue) -> bool:
         # Queues are looked at later, when the log may have begun anew: what is not known then is not unused.
         topic = queue.topic_name
         is_known = self._topics.select(topic) is not None or names.is_system_topic(topic)
@@ -165,7 +164,7 @@ class AdminBrokerProcessor:
                     tags_code=tags_code,
                     eval=subscription is not None and subscription.matches(tags_code),
                 )
-                for phy_offset, size, tags_code in CQ_UNIT.iter_unpack(units)
+                for (phy_offset, size, tags_code), _ in queue.parse(units, first)
             ],
             subscription_data=shown_subscription(subscription) if subscription is not None else None,
             filter_data=f"{group}@{header.topic} is not online!" if group and subscription is None else None,

@@ -97,6 +97,7 @@ class MessageStoreConfig:
     store_path_commit_log: str  # of a plain CommitLog
     mapped_file_size_commit_log: int = 1024 * 1024 * 1024
     mapped_file_size_consume_queue: int = 6_000_000
+    mapper_file_size_batch_consume_queue: int = 13_800_000
     max_hash_slot_num: int = HASH_SLOT_COUNT
     max_index_num: int = INDEX_COUNT_MAX
     # RocketMQ acks from page cache by default; an ack of a replicated log that a power cut can undo is none.
@@ -121,6 +122,8 @@ class MessageStoreConfig:
     def __post_init__(self) -> None:
         if self.mapped_file_size_consume_queue % 20:
             raise ConfigError("mappedFileSizeConsumeQueue must be a multiple of 20, the size of a unit")
+        if self.mapper_file_size_batch_consume_queue % 46:
+            raise ConfigError("mapperFileSizeBatchConsumeQueue must be a multiple of 46, the size of a unit")
         try:
             IndexFileShape(self.max_hash_slot_num, self.max_index_num)
         except StoreConfigError as error:
@@ -303,6 +306,9 @@ STORE_SETTINGS: Mapping[str, Setting] = {
     "mappedFileSizeCommitLog": whole_number("mapped_file_size_commit_log", 1 << 16, 1 << 40, "bytes"),
     "mapedFileSizeConsumeQueue": whole_number("mapped_file_size_consume_queue", 20, 1 << 40, "bytes"),
     "mappedFileSizeConsumeQueue": whole_number("mapped_file_size_consume_queue", 20, 1 << 40, "bytes"),
+    "mapperFileSizeBatchConsumeQueue": whole_number(
+        "mapper_file_size_batch_consume_queue", 46, 1 << 40, "bytes"
+    ),
     "maxHashSlotNum": whole_number("max_hash_slot_num", 1, _INT_MAX, "slots"),
     "maxIndexNum": whole_number("max_index_num", 2, _INT_MAX, "index numbers"),
     "flushDiskType": one_of("flush_disk_type", {item.value: item for item in FlushDiskType}),

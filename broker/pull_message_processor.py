@@ -167,7 +167,7 @@ class PullMessageProcessor:
             header.topic,
             header.queue_id,
             result.next_begin_offset,
-            len(result.buffers),
+            result.count,
         )
         _add_result(frames, command, code, result, group, topic, suggested)
 

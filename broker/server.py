@@ -407,6 +407,7 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         store_host=pack_host(config.broker_addr),
         mapped_file_size_commit_log=store.mapped_file_size_commit_log,
         mapped_file_size_consume_queue=store.mapped_file_size_consume_queue,
+        mapper_file_size_batch_consume_queue=store.mapper_file_size_batch_consume_queue,
         index_file_shape=IndexFileShape(store.max_hash_slot_num, store.max_index_num),
         max_message_size=store.max_message_size,
         flush_interval_consume_queue_ms=store.flush_interval_consume_queue_ms,

@@ -288,7 +288,7 @@ def _header_at(path: str) -> EntryHeader | None:
 
 def _topics(disk: RealDisk, root: Path) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for topic, _, next_offset in consume_queue_ends(disk, f"{root}/consumequeue"):
+    for topic, _, next_offset in consume_queue_ends(disk, str(root)):
         name = topic.decode(errors="replace")
         counts[name] = counts.get(name, 0) + next_offset
     return counts

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 
 from disk.disk import Disk, File
 from disk.mapped_file import MappedFile
-from store.consume_queue import ConsumeQueue
-from store.layout.consume_queue_unit import CQ_UNIT_SIZE
+from store.unit_queue import UnitQueue
 
 
 @dataclass(slots=True)
 class _Part:
     """Bytes for one file, which the job makes if `held` is None."""
 
-    queue: ConsumeQueue
+    queue: UnitQueue
     file_from_offset: int
     offset_in_file: int
     data: bytes | memoryview
@@ -27,14 +26,14 @@ class ConsumeQueueFlushJob:
     __slots__ = ("_disk", "_parts", "flushed_to")
     kind = "flush-consume-queue"
 
-    def __init__(self, disk: Disk, queues: Sequence[ConsumeQueue]) -> None:
+    def __init__(self, disk: Disk, queues: Sequence[UnitQueue]) -> None:
         self._disk = disk
         self._parts: list[_Part] = []
-        self.flushed_to: list[tuple[ConsumeQueue, int]] = []  # what settle() may be followed by
+        self.flushed_to: list[tuple[UnitQueue, int]] = []  # what settle() may be followed by
         for queue in queues:
-            offset, units = queue.unflushed()
-            self._add_parts(queue, offset * CQ_UNIT_SIZE, memoryview(units))
-            self.flushed_to.append((queue, offset + len(units) // CQ_UNIT_SIZE))
+            number, units = queue.unflushed()
+            self._add_parts(queue, number * queue.unit_size, memoryview(units))
+            self.flushed_to.append((queue, number + len(units) // queue.unit_size))
 
     def run(self) -> None:
         for part in self._parts:
@@ -52,7 +51,7 @@ class ConsumeQueueFlushJob:
             elif succeeded:
                 part.queue.files.adopt(part.file_from_offset)
 
-    def _add_parts(self, queue: ConsumeQueue, offset: int, data: memoryview) -> None:
+    def _add_parts(self, queue: UnitQueue, offset: int, data: memoryview) -> None:
         files = queue.files
         while data:
             file_from_offset = offset - offset % files.mapped_file_size

@@ -9,10 +9,14 @@ from collections.abc import Iterable, Iterator
 
 from disk.mapped_file import DescriptorCache
 from disk.mapped_file_queue import MappedFileQueueError
+from store.batch_consume_queue import BatchConsumeQueue
 from store.consume_queue import ConsumeQueue
 from store.consume_queue_flush import ConsumeQueueFlushJob
-from store.dispatch_request import DispatchRequest, QueueKey, unit_bytes
+from store.dispatch_request import DispatchRequest, QueueKey
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE
+from store.layout.directories import BATCH_CONSUME_QUEUES, CONSUME_QUEUES
+from store.store_config import StoreConfig
+from store.unit_queue import UnitQueue
 
 log = logging.getLogger(__name__)
 
@@ -25,24 +29,28 @@ _UNITS_KEPT_MIN = 64
 
 
 class ConsumeQueueStore:
-    """Invariant: a queue with units that no file holds durably is in `_dirty`, or in the job under way."""
+    """Invariant: a queue with units that no file holds durably is in `_dirty`, or in the job under way. A queue has
+    units of one kind, those of its topic's queue.type: it takes it from its first record.
+    """
 
-    def __init__(self, descriptors: DescriptorCache, directory: str, file_size: int, cache_size: int) -> None:
-        self.directory = directory
+    def __init__(self, descriptors: DescriptorCache, config: StoreConfig) -> None:
         self._descriptors = descriptors
         self._disk = descriptors.disk
-        self._file_size = file_size
-        self._cache_size = cache_size
-        self._queues: dict[QueueKey, ConsumeQueue] = {}
-        self._dirty: dict[ConsumeQueue, None] = {}
+        self._directory = f"{config.store_path_root_dir}/{CONSUME_QUEUES}"
+        self._batch_directory = f"{config.store_path_root_dir}/{BATCH_CONSUME_QUEUES}"
+        self._file_size = config.mapped_file_size_consume_queue
+        self._batch_file_size = config.mapper_file_size_batch_consume_queue
+        self._cache_size = config.consume_queue_cache_size
+        self._queues: dict[QueueKey, UnitQueue] = {}
+        self._dirty: dict[UnitQueue, None] = {}
 
     def __len__(self) -> int:
         return len(self._queues)
 
-    def __iter__(self) -> Iterator[ConsumeQueue]:
+    def __iter__(self) -> Iterator[UnitQueue]:
         return iter(self._queues.values())
 
-    def find(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
+    def find(self, topic: bytes, queue_id: int) -> UnitQueue | None:
         return self._queues.get((topic, queue_id))
 
     def max_offset(self, key: QueueKey) -> int:
@@ -54,9 +62,9 @@ class ConsumeQueueStore:
         queues, dirty = self._queues, self._dirty
         for request in requests:
             queue = queues.get((request.topic, request.queue_id))
-            if queue is None:
-                queue = self._add(request.topic, request.queue_id)
-            if queue.put(request.queue_offset, unit_bytes(request)):
+            if queue is None or queue.is_batch is not request.is_batch:
+                queue = self._queue_for(request, queue)
+            if queue is not None and queue.put(request):
                 dirty[queue] = None
 
     def rows(self) -> list[QueueRow]:
@@ -70,14 +78,21 @@ class ConsumeQueueStore:
         """Queues whose messages have all expired keep their next offset (from a full-state record)."""
         for topic, queue_id, _, max_offset in rows:
             if max_offset and (topic, queue_id) not in self._queues:
-                self._add(topic, queue_id).start_empty(max_offset)
+                self._add(topic, queue_id, is_batch=False).start_empty(max_offset)
 
     def restore(self, rows: Iterable[QueueRow]) -> str | None:
         """Takes up the queues of a checkpoint. Returns what is wrong with the first that is damaged, or None; then
         call delete_all() and dispatch the log again. Raises DiskError.
         """
+        # One that is without files has no units: it is of any kind.
+        batch_queues = {
+            directory
+            for directory in self._directories(self._batch_directory)
+            if self._disk.list_directory(directory)
+        }
         for topic, queue_id, min_offset, max_offset in rows:
-            queue = self._add(topic, queue_id)
+            is_batch = self._directory_of(topic, queue_id, is_batch=True) in batch_queues
+            queue = self._add(topic, queue_id, is_batch=is_batch)
             try:
                 fault = queue.restore(min_offset, max_offset)
             except MappedFileQueueError as error:
@@ -85,7 +100,7 @@ class ConsumeQueueStore:
             if fault is not None:
                 return f"{queue.files.directory}: {fault}"
         known = {queue.files.directory for queue in self._queues.values()}
-        for directory in self._directories():
+        for directory in self._all_directories():
             if directory not in known:
                 self._delete_files(directory)  # of a queue that began behind the checkpoint
         return None
@@ -93,7 +108,7 @@ class ConsumeQueueStore:
     def delete_all(self) -> None:
         """Deletes every ConsumeQueue file, known or not. Raises DiskError. Directories stay: Java minds none."""
         self.forget_all()
-        for directory in self._directories():
+        for directory in self._all_directories():
             self._delete_files(directory)
 
     def forget_all(self) -> None:
@@ -112,16 +127,16 @@ class ConsumeQueueStore:
         files.delete_from(0)
         self._disk.sync_directory(files.directory)
 
-    def dirty(self, least_units: int = 1) -> list[ConsumeQueue]:
+    def dirty(self, least_units: int = 1) -> list[UnitQueue]:
         """Queues with at least so many units that no file holds durably."""
         return [queue for queue in self._dirty if queue.unflushed_count >= least_units]
 
-    def flush_job(self, queues: list[ConsumeQueue]) -> ConsumeQueueFlushJob | None:
+    def flush_job(self, queues: list[UnitQueue]) -> ConsumeQueueFlushJob | None:
         """Writes and syncs the unflushed units of the first of `queues`, which it takes out of the list.
 
         None if there is nothing to flush. One job at a time.
         """
-        taken: list[ConsumeQueue] = []
+        taken: list[UnitQueue] = []
         while queues and len(taken) < _QUEUES_PER_JOB:
             queue = queues.pop()
             self._dirty.pop(queue, None)
@@ -147,26 +162,62 @@ class ConsumeQueueStore:
         for queue in self._queues.values():
             queue.files.close()
 
-    def _is_known(self, queue: ConsumeQueue) -> bool:
+    def _is_known(self, queue: UnitQueue) -> bool:
         return self._queues.get((queue.topic, queue.queue_id)) is queue
 
-    def _directories(self) -> Iterator[str]:
+    def _all_directories(self) -> Iterator[str]:
+        yield from self._directories(self._directory)
+        yield from self._directories(self._batch_directory)
+
+    def _directories(self, of_kind: str) -> Iterator[str]:
         """Of all queues that have one on disk."""
-        for topic in self._disk.list_directory(self.directory):
-            for queue_id in self._disk.list_directory(f"{self.directory}/{topic}"):
-                yield f"{self.directory}/{topic}/{queue_id}"
+        for topic in self._disk.list_directory(of_kind):
+            for queue_id in self._disk.list_directory(f"{of_kind}/{topic}"):
+                yield f"{of_kind}/{topic}/{queue_id}"
 
     def _delete_files(self, directory: str) -> None:
         for name in reversed(self._disk.list_directory(directory)):
             self._disk.unlink(f"{directory}/{name}")
 
-    def _add(self, topic: bytes, queue_id: int) -> ConsumeQueue:
+    def _queue_for(self, request: DispatchRequest, queue: UnitQueue | None) -> UnitQueue | None:
+        """A new queue for units of this kind, where `queue` is none or of the other one; None if they get none."""
+        topic, queue_id, is_batch = request.topic, request.queue_id, request.is_batch
+        if queue is None:
+            return self._add(topic, queue_id, is_batch=is_batch)
+        if queue.has_units:
+            # A leader refuses both, so this is a log of other hands: of a topic deleted and made anew as another type,
+            # or that was sent single messages in spite of its type. Those RocketMQ's consumers do not see, either.
+            log.error(
+                "queue type contradicted topic=%s queue_id=%d is_batch=%s offset=%d: %s",
+                topic.decode(errors="replace"),
+                queue_id,
+                queue.is_batch,
+                request.queue_offset,
+                "earlier messages are not read any more" if is_batch else "messages without a unit",
+            )
+            if not is_batch:
+                return None
+            queue.files.delete_from(0)
+            self._dirty.pop(queue, None)
+            return self._add(topic, queue_id, is_batch=True)
+        new = self._add(topic, queue_id, is_batch=is_batch)
+        if queue.max_offset:
+            new.start_empty(queue.max_offset)
+        return new
+
+    def _add(self, topic: bytes, queue_id: int, *, is_batch: bool) -> UnitQueue:
+        kind, file_size = (
+            (BatchConsumeQueue, self._batch_file_size) if is_batch else (ConsumeQueue, self._file_size)
+        )
+        directory = self._directory_of(topic, queue_id, is_batch=is_batch)
+        queue: UnitQueue = kind(self._descriptors, directory, file_size, topic, queue_id)
+        self._queues[topic, queue_id] = queue
+        return queue
+
+    def _directory_of(self, topic: bytes, queue_id: int, *, is_batch: bool) -> str:
         name = topic.decode("utf-8", "surrogateescape")
         if "/" in name or "\0" in name or name in ("", ".", ".."):
             # Brokers refuse such names, so this is a log of other hands; its files would lie anywhere.
             log.error("topic %r has no directory of its own, its messages are filed under its hex", topic)
             name = topic.hex()
-        directory = f"{self.directory}/{name}/{queue_id}"
-        queue = ConsumeQueue(self._descriptors, directory, self._file_size, topic, queue_id)
-        self._queues[topic, queue_id] = queue
-        return queue
+        return f"{self._batch_directory if is_batch else self._directory}/{name}/{queue_id}"

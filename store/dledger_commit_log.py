@@ -26,11 +26,14 @@ from message.record_layout import (
 )
 from message.sys_flag import (
     BORNHOST_V6_FLAG,
+    INNER_BATCH_FLAG,
     STOREHOSTADDRESS_V6_FLAG,
     TRANSACTION_COMMIT_TYPE,
     TRANSACTION_PREPARED_TYPE,
 )
-from store.dispatch_request import DispatchRequest, QueueKey
+from store.consume_queue_store import ConsumeQueueStore
+from store.dispatch_request import BatchDispatchRequest, DispatchRequest, QueueKey
+from store.inner_batch import properties_at
 from store.layout.consume_queue_unit import CQ_UNIT
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.replicated_log import ReplicatedLog
@@ -40,10 +43,11 @@ from store.system_message import SystemMessage, kind_of_record, no_op_message, s
 log = logging.getLogger(__name__)
 
 OnPut = Callable[[PutStatus], None]
-MaxOffset = Callable[[QueueKey], int]
 
 # Of messages that get a second look; the bit for COMMIT is ROLLBACK's too.
-_UNUSUAL_FLAGS: Final = HOSTS_V6_MASK | TRANSACTION_COMMIT_TYPE
+_UNUSUAL_FLAGS: Final = HOSTS_V6_MASK | TRANSACTION_COMMIT_TYPE | INNER_BATCH_FLAG
+# Of messages that do not take the next place in their queue as others do.
+_PLACE_FLAGS: Final = TRANSACTION_PREPARED_TYPE | INNER_BATCH_FLAG
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
 _STORE_TIMESTAMP_AT: Final = 56
 _INT64 = struct.Struct(">q")
@@ -57,6 +61,10 @@ _REFUSED: Final = {
     RefusalReason.DISK_FULL: PutStatus.SERVICE_NOT_AVAILABLE,
     RefusalReason.STOPPED: PutStatus.SERVICE_NOT_AVAILABLE,
 }
+
+
+class _QueueTypeError(Exception):
+    """A message must not go to a queue that has units of another kind."""
 
 
 class PendingDispatch:
@@ -78,12 +86,11 @@ class DLedgerCommitLog:
     log, committed or not; a queue that is not in it has no message behind what its ConsumeQueue holds.
     """
 
-    def __init__(self, config: StoreConfig, replica: ReplicatedLog, max_offset: MaxOffset) -> None:
-        """`max_offset`: of a queue's ConsumeQueue."""
+    def __init__(self, config: StoreConfig, replica: ReplicatedLog, queues: ConsumeQueueStore) -> None:
         self._config = config
         self._replica = replica
         self._head_size = replica.log.head_size
-        self._max_offset = max_offset
+        self._queues = queues
         self._topic_queue_table: dict[QueueKey, int] = {}
         self._pending: deque[PendingDispatch] = deque()
         self.serving_term: Term | None = None
@@ -151,6 +158,8 @@ class DLedgerCommitLog:
             requests, bodies, results = self._encode(messages, sizes, positions, store_timestamp)
         except struct.error as error:
             return PutRefusal(PutStatus.MESSAGE_ILLEGAL, f"a number does not fit into its field: {error}")
+        except _QueueTypeError as error:
+            return PutRefusal(PutStatus.MESSAGE_ILLEGAL, str(error))
 
         def appended(status: AppendStatus) -> None:
             on_done(PutStatus.PUT_OK if status is AppendStatus.SUCCESS else PutStatus.UNKNOWN)
@@ -164,7 +173,7 @@ class DLedgerCommitLog:
         self.last_store_timestamp = store_timestamp
         table = self._topic_queue_table
         for key, request in requests.items():
-            table[key] = request.queue_offset + len(request.units)
+            table[key] = request.next_offset
         # The tags code of a delayed message is its delivery time, which scan_records() knows to find.
         if requests and all(key[0] != _SCHEDULE_TOPIC for key in requests):
             end_pos = positions[-1] + self._head_size + sizes[-1]
@@ -209,12 +218,13 @@ class DLedgerCommitLog:
         return batch.last_index
 
     def fits(self, message: PutMessage) -> bool:
-        """Whether the message is not too large for an entry."""
+        """Whether the message is not too large for an entry, and may go to its queue."""
         try:
             self._replica.reserve([_record_size(message)])
-        except EntryTooLargeError:
+            self._check_type((message.topic, message.queue_id), is_batch=False)
+        except (EntryTooLargeError, _QueueTypeError):
             return False
-        return True
+        return not message.sys_flag & INNER_BATCH_FLAG
 
     def append_state(
         self, records: Sequence[bytes], on_done: Callable[[AppendStatus], None], now_ms: int
@@ -257,7 +267,7 @@ class DLedgerCommitLog:
     def _encode(
         self, messages: Sequence[PutMessage], sizes: list[int], positions: list[Pos], store_timestamp: int
     ) -> tuple[dict[QueueKey, DispatchRequest], list[bytes], list[tuple[int, int]]]:
-        """Requests by queue, the records, and (phy_offset, queue_offset) of each message."""
+        """Requests by queue, the records, and (phy_offset, queue_offset) of each message. Raises _QueueTypeError."""
         requests: dict[QueueKey, DispatchRequest] = {}
         bodies: list[bytes] = []
         results: list[tuple[int, int]] = []
@@ -266,12 +276,20 @@ class DLedgerCommitLog:
         for message, size, pos in zip(messages, sizes, positions, strict=True):
             topic, queue_id, sys_flag = message.topic, message.queue_id, message.sys_flag
             phy_offset = pos + head_size
-            if sys_flag & TRANSACTION_PREPARED_TYPE:
-                queue_offset = 0  # it gets no unit, so it takes no place in the queue
+            properties = message.properties
+            if sys_flag & _PLACE_FLAGS:
+                if sys_flag & TRANSACTION_PREPARED_TYPE:
+                    queue_offset = 0  # it gets no unit, so it takes no place in the queue
+                else:
+                    batch = self._batch_request(requests, message)
+                    queue_offset = batch.next_offset
+                    batch.add(phy_offset, size, message.tags_code, store_timestamp, message.message_count)
+                    properties = properties_at(properties, queue_offset)
             else:
                 key = (topic, queue_id)
                 request = find(key)
                 if request is None:
+                    self._check_type(key, is_batch=False)
                     request = requests[key] = DispatchRequest(topic, queue_id, self._next_offset(key))
                 tags_code = message.tags_code
                 units = request.units
@@ -293,15 +311,36 @@ class DLedgerCommitLog:
                     message.reconsume_times,
                     message.prepared_transaction_offset,
                     message.body,
-                    message.properties,
+                    properties,
                 )
             )
             results.append((phy_offset, queue_offset))
         return requests, bodies, results
 
+    def _batch_request(
+        self, requests: dict[QueueKey, DispatchRequest], message: PutMessage
+    ) -> BatchDispatchRequest:
+        key = message.topic, message.queue_id
+        request = requests.get(key)
+        if request is None:
+            self._check_type(key, is_batch=True)
+            request = requests[key] = BatchDispatchRequest(*key, self._next_offset(key))
+        assert isinstance(request, BatchDispatchRequest), "a topic takes messages of one kind"
+        return request
+
     def _next_offset(self, key: QueueKey) -> int:
         offset = self._topic_queue_table.get(key)
-        return self._max_offset(key) if offset is None else offset
+        return self._queues.max_offset(key) if offset is None else offset
+
+    def _check_type(self, key: QueueKey, *, is_batch: bool) -> None:
+        """Raises _QueueTypeError where the queue has units of the other kind, of an earlier life of its topic."""
+        queue = self._queues.find(*key)
+        if queue is not None and queue.is_batch is not is_batch and queue.has_units:
+            kinds = ("SimpleCQ", "BatchCQ")
+            raise _QueueTypeError(
+                f"queue {key[1]} of topic {key[0].decode()} holds messages of queue.type={kinds[queue.is_batch]}, "
+                f"and this one is of {kinds[is_batch]}: use a topic of another name"
+            )
 
     def _state_message(self, record: bytes) -> SystemMessage:
         return state_message(record, self._head_size, self._config.store_host, self.last_store_timestamp)
@@ -338,6 +377,8 @@ def _fault_of(message: PutMessage, body_max: int) -> str | None:
     if message.sys_flag & STOREHOSTADDRESS_V6_FLAG or len(message.born_host) != born_host_size:
         born = len(message.born_host)
         return f"sysFlag {message.sys_flag:#x} contradicts the hosts: {born} bytes of born host, an IPv4 store host"
+    if message.sys_flag & INNER_BATCH_FLAG and not message.message_count:
+        return f"sysFlag {message.sys_flag:#x} says that it is an inner batch: the broker makes those, of batch sends"
     if kind_of_record(message.sys_flag, message.topic) is not EntryKind.MESSAGE:
         return f"the topic {message.topic.decode()} is for the broker's own records"
     return None

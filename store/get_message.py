@@ -29,11 +29,8 @@ class GetMessageResult:
     max_offset: int
     buffers: list[bytes]
     size: int = 0  # of all buffers, bytes
+    count: int = 0  # of messages: a record may be a batch of them
     suggest_pulling_from_slave: bool = False  # what comes next is cold: any replica reads it as well
-
-    @property
-    def count(self) -> int:
-        return len(self.buffers)
 
 
 class BoundaryType(Enum):

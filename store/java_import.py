@@ -51,7 +51,7 @@ class JavaImport:
         delete_index_files(self._disk, index_directory, index_file_names(self._disk, index_directory))
         self._disk.make_directory(index_directory)
         self._disk.sync_directory(index_directory)
-        ends = consume_queue_ends(self._disk, f"{self._config.store_path_root_dir}/consumequeue")
+        ends = consume_queue_ends(self._disk, self._config.store_path_root_dir)
         rows = [(topic, queue_id, 0, offset) for topic, queue_id, offset in ends]
         log.info("queues of Java kept count=%d term=%d", len(rows), java_run.term)
         replace_file(self._disk, self._path, msgpack.packb([java_run.term, rows]))

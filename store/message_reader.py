@@ -6,16 +6,16 @@ ConsumeQueues hold units of applied entries alone, and a physical offset counts 
 from collections.abc import Callable
 
 from message.record_layout import RECORD_SIZE_MIN
-from store.consume_queue import ConsumeQueue
 from store.consume_queue_store import ConsumeQueueStore
 from store.dledger_commit_log import store_timestamp_of
 from store.errors import StoreDamagedError
 from store.get_message import BoundaryType, GetMessageResult, GetMessageStatus
-from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE, FILLER_SIZE
+from store.layout.consume_queue_unit import CQ_UNIT_SIZE, FILLER_SIZE
 from store.old_commit_log import OldCommitLog
 from store.replicated_log import Ledger
 from store.reput import Reput
 from store.store_config import StoreConfig
+from store.unit_queue import UnitQueue
 
 Matcher = Callable[[int], bool]  # of a unit's tags code
 
@@ -63,7 +63,9 @@ class MessageReader:
         if offset > high:
             return _nothing(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
         scan_count = max(self._config.max_filter_message_size // CQ_UNIT_SIZE, count_max)
-        # Without a filter each unit is a message.
+        if queue.is_batch:
+            matcher = None  # the messages of a batch have tags of their own, which consumers look at
+        # Without a filter each unit is a message, or several.
         units = queue.units(offset, count_max if matcher is None else scan_count)
         if not units:
             next_offset = min(queue.first_offset_of_next_file(offset), high)
@@ -130,7 +132,7 @@ class MessageReader:
 
     def _read_units(
         self,
-        queue: ConsumeQueue,
+        queue: UnitQueue,
         offset: int,
         units: bytes,
         count_max: int,
@@ -138,7 +140,7 @@ class MessageReader:
         matcher: Matcher | None,
     ) -> GetMessageResult:
         config = self._config
-        first_phy_offset = CQ_UNIT.unpack_from(units)[0]
+        first_phy_offset = int.from_bytes(units[:8], "big")
         hot = self._is_hot(first_phy_offset)
         if hot:
             count_max = min(count_max, config.max_transfer_count_on_message_in_memory)
@@ -152,20 +154,20 @@ class MessageReader:
         confirm_offset = self._reput.confirm_offset
         status = GetMessageStatus.NO_MATCHED_MESSAGE
         buffers: list[bytes] = []
-        total = 0
+        total = count = 0
         next_offset = offset
-        for phy_offset, size, tags_code in CQ_UNIT.iter_unpack(units):
+        for (phy_offset, size, tags_code), behind in queue.parse(units, offset):
             # Before the filter, as RocketMQ does: a pull that is full looks no further for the offset to go on from.
-            if buffers and (total + size > size_max or len(buffers) >= count_max):
+            if buffers and (total + size > size_max or count + behind - next_offset > count_max):
                 break
             if (phy_offset < min_phy_offset and size > 0) or size == FILLER_SIZE:
                 # Fillers too: their message is gone, or was never here.
                 if not buffers:
                     status = GetMessageStatus.MESSAGE_WAS_REMOVING
-                next_offset += 1
+                next_offset = behind
                 continue
             if matcher is not None and not matcher(tags_code):
-                next_offset += 1
+                next_offset = behind
                 continue
             # What the log cannot hold is not read: of a damaged unit it could be gigabytes, or nothing.
             record = read(phy_offset, size) if RECORD_SIZE_MIN <= size <= confirm_offset - phy_offset else b""
@@ -176,7 +178,8 @@ class MessageReader:
                 )
             buffers.append(record)
             total += size
-            next_offset += 1
+            count += behind - next_offset
+            next_offset = behind
         if buffers:
             status = GetMessageStatus.FOUND
         return GetMessageResult(
@@ -186,6 +189,7 @@ class MessageReader:
             queue.max_offset,
             buffers,
             total,
+            count,
             confirm_offset - phy_offset > config.access_message_in_memory_max_size,
         )
 
@@ -196,7 +200,7 @@ class MessageReader:
     def _is_hot(self, phy_offset: int) -> bool:
         return self._reput.confirm_offset - phy_offset <= self._config.access_message_in_memory_max_size
 
-    def _first_at(self, queue: ConsumeQueue, timestamp: int) -> int:
+    def _first_at(self, queue: UnitQueue, timestamp: int) -> int:
         """The first offset whose message was stored at `timestamp` or later; store timestamps never fall."""
         low, high = queue.min_offset, queue.max_offset
         while low < high:
@@ -208,7 +212,7 @@ class MessageReader:
                 high = middle
         return low
 
-    def _store_timestamp_of(self, queue: ConsumeQueue, offset: int, phy_offset: int) -> int:
+    def _store_timestamp_of(self, queue: UnitQueue, offset: int, phy_offset: int) -> int:
         """ms; -1 where the message is gone: the log loses files before its queues know. Raises StoreDamagedError."""
         if phy_offset < self.min_phy_offset:
             return -1

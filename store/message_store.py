@@ -78,12 +78,7 @@ class MessageStore(StoreReads):
         self._role_listeners: list[OnRoleChanged] = []
         self._serving_listeners: list[OnServing] = []
         self._descriptors = DescriptorCache(disk)
-        self._queues = ConsumeQueueStore(
-            self._descriptors,
-            f"{config.store_path_root_dir}/consumequeue",
-            config.mapped_file_size_consume_queue,
-            config.consume_queue_cache_size,
-        )
+        self._queues = ConsumeQueueStore(self._descriptors, config)
         self._no_op_term = Term(-1)  # of the newest no-op applied
         self._last_checkpoint: Checkpoint | None = None  # taken by stop()
         self._damage = None
@@ -108,7 +103,7 @@ class MessageStore(StoreReads):
         self._now_ms = now_ms
         config = self.config
         self._replica = replica
-        self._commit_log = DLedgerCommitLog(config, replica, self._queues.max_offset)
+        self._commit_log = DLedgerCommitLog(config, replica, self._queues)
         self._old_commit_log = OldCommitLog(config, self._descriptors, replica.log.ledger_begin_pos)
         before_begin_index = Index(replica.log.ledger_begin_index - 1)
         self._imported = imported

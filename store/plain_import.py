@@ -138,7 +138,7 @@ class PlainImport:
         root = self._config.store_path_root_dir
         tables = read_config_files(disk, f"{root}/config")
         queues = {(topic, queue_id): end for topic, queue_id, _, end in known.queues}
-        for topic, queue_id, end in consume_queue_ends(disk, f"{root}/consumequeue"):
+        for topic, queue_id, end in consume_queue_ends(disk, root):
             queues[topic, queue_id] = max(end, queues.get((topic, queue_id), 0))
         imported = ImportedState(
             ledger.ledger_end_index,

@@ -25,6 +25,7 @@ class PutMessage(msgspec.Struct, gc=False):
     sys_flag: int = 0
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+    message_count: int = 0  # of an inner batch (store/inner_batch.py); 0: it is none
 
 
 class PutStatus(Enum):

@@ -17,17 +17,17 @@ from dledger.entry import Index
 from dledger.log.errors import LedgerError
 from message.names import is_system_topic
 from message.record_layout import RECORD_SIZE_MIN
-from store.consume_queue import ConsumeQueue
 from store.consume_queue_store import ConsumeQueueStore
 from store.dledger_commit_log import store_timestamp_of
 from store.errors import StoreDamagedError
 from store.old_commit_log import OldCommitLog
 from store.replicated_log import ReplicatedLog
 from store.store_config import StoreConfig
+from store.unit_queue import UnitQueue
 
 log = logging.getLogger(__name__)
 
-WhichQueues = Callable[[ConsumeQueue], bool]
+WhichQueues = Callable[[UnitQueue], bool]
 HourOf = Callable[[int], int]  # ms since the epoch -> hour of the day
 FirstWaitingPos = Callable[[], int | None]  # of delayed messages that are not delivered yet
 
@@ -41,7 +41,7 @@ _MS_PER_HOUR: Final = 3_600_000
 _QUEUES_PER_TICK: Final = 100
 
 
-def has_expired(queue: ConsumeQueue) -> bool:
+def has_expired(queue: UnitQueue) -> bool:
     """Of all of its messages none is left. For let_go()."""
     return queue.min_offset == queue.max_offset and not is_system_topic(queue.topic_name)
 
@@ -222,13 +222,13 @@ class QueueRetention:
         self._queues = queues
         self._checkpoints = checkpoints
         self._min_phy_offset = first_phy_offset  # as it was when the queues were looked at last
-        self._to_correct: deque[ConsumeQueue] = deque()
-        self._corrected: list[tuple[ConsumeQueue, int]] = []  # with their min offsets
+        self._to_correct: deque[UnitQueue] = deque()
+        self._corrected: list[tuple[UnitQueue, int]] = []  # with their first units
         self._asked: list[WhichQueues] = []
         self._asked_before: list[WhichQueues] = []  # of the queues that are looked at now
-        self._let_go: set[ConsumeQueue] = set()  # their last files go, too
+        self._let_go: set[UnitQueue] = set()  # their last files go, too
         self._awaited_number: int | None = None  # of a capture that has all of these
-        self._to_clean: deque[tuple[ConsumeQueue, int]] = deque()
+        self._to_clean: deque[tuple[UnitQueue, int]] = deque()
 
     def begin_anew(self) -> None:
         """All queues are gone."""
@@ -246,12 +246,13 @@ class QueueRetention:
     def tick(self, min_phy_offset: int) -> None:
         """Raises DiskError."""
         for _ in range(min(_QUEUES_PER_TICK, len(self._to_clean))):
-            queue, min_offset = self._to_clean.popleft()
+            queue, first_unit = self._to_clean.popleft()
             if queue in self._let_go:
                 self._let_go.discard(queue)
                 if queue.delete_files_if_empty():
                     continue  # else there are messages again
-            queue.delete_files_before(min_offset)
+            # A queue that was empty meanwhile may count its units anew.
+            queue.delete_files_before(min(first_unit, queue.first_unit))
         if self._to_correct:
             self._correct(self._min_phy_offset)
         elif self._awaited_number is not None:
@@ -271,8 +272,8 @@ class QueueRetention:
             if queue.has_units and any(which(queue) for which in self._asked_before):
                 queue.let_go()
                 self._let_go.add(queue)
-            if queue in self._let_go or queue.has_files_before(queue.min_offset):
-                self._corrected.append((queue, queue.min_offset))
+            if queue in self._let_go or queue.has_files_before(queue.first_unit):
+                self._corrected.append((queue, queue.first_unit))
         if not self._to_correct and self._corrected:
             self._awaited_number = self._checkpoints.capture_number + 1
             self._checkpoints.want_checkpoint()

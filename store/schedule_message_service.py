@@ -11,17 +11,16 @@ from typing import Final
 
 from dledger.entry import Index
 from message.errors import MessageDecodeError
-from store.consume_queue import ConsumeQueue
 from store.consume_queue_store import ConsumeQueueStore
 from store.delayed_message import SCHEDULE_TOPIC_BYTES, delivered
 from store.dledger_commit_log import DLedgerCommitLog
 from store.errors import StoreDamagedError
-from store.layout.consume_queue_unit import CQ_UNIT
 from store.message_reader import MessageReader
 from store.put_message import PutMessage
 from store.state.state_record import Delivery, DeliveryRun, pack_change, pack_changes
 from store.state.state_tables import StateTables
 from store.store_config import DELAY_LEVELS_MAX
+from store.unit_queue import UnitQueue
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ class ScheduleMessageService:
         self._tables = tables
         self.last_index: Index | None = None  # of the batch under way
         self._refused_until_ms = 0  # nothing is offered to the log before
-        self._levels: list[tuple[int, ConsumeQueue]] = []  # that anything was ever delayed by
+        self._levels: list[tuple[int, UnitQueue]] = []  # that anything was ever delayed by
         self._queue_count = 0  # of the store, when these were looked up
         # Of the first message of each level that is not due: its offset, and when it is (ms).
         self._heads: dict[int, tuple[int, int]] = {}
@@ -96,7 +95,7 @@ class ScheduleMessageService:
             size = self._take(level, offset, queue, messages, runs, size, now_ms)
         self._deliver(messages, runs, now_ms)
 
-    def _due(self, now_ms: int) -> list[tuple[int, int, int, ConsumeQueue]]:
+    def _due(self, now_ms: int) -> list[tuple[int, int, int, UnitQueue]]:
         """(when, level, offset of its first message, queue) of each level that has something due; the levels that
         wait longest come first when sorted, and no two are of one level.
         """
@@ -131,7 +130,7 @@ class ScheduleMessageService:
         self,
         level: int,
         offset: int,
-        queue: ConsumeQueue,
+        queue: UnitQueue,
         messages: list[PutMessage],
         runs: list[DeliveryRun],
         size: int,
@@ -140,7 +139,7 @@ class ScheduleMessageService:
         """Adds a level's messages from `offset` on, as many as are due and fit. Returns the size with them."""
         first_offset, count = offset, 0
         units = queue.units(offset, DELIVERY_COUNT_MAX - len(messages))
-        for phy_offset, record_size, deliver_ms in CQ_UNIT.iter_unpack(units):
+        for (phy_offset, record_size, deliver_ms), _ in queue.parse(units, offset):
             if deliver_ms > now_ms or (messages and size + record_size > DELIVERY_SIZE_MAX):
                 break
             message = self._message_at(phy_offset, record_size, level, offset)

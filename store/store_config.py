@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from store.errors import StoreConfigError
+from store.layout.batch_unit import BATCH_FILE_UNITS, BATCH_UNIT_SIZE
 from store.layout.consume_queue_unit import CQ_FILE_UNITS, CQ_UNIT_SIZE
 from store.layout.index_file import IndexFileShape
 
@@ -57,6 +58,7 @@ class StoreConfig:
         1 << 30
     )  # the ledger's data files: bounds a state record, paces full states
     mapped_file_size_consume_queue: int = CQ_FILE_UNITS * CQ_UNIT_SIZE
+    mapper_file_size_batch_consume_queue: int = BATCH_FILE_UNITS * BATCH_UNIT_SIZE
     max_message_size: int = 4 << 20  # of a body
     # Another one than that of the files that are there has all of them built anew.
     index_file_shape: IndexFileShape = field(default_factory=IndexFileShape)
@@ -93,11 +95,14 @@ class StoreConfig:
     delay_levels: Mapping[int, int] = field(default_factory=lambda: DELAY_LEVELS)
 
     def __post_init__(self) -> None:
-        if self.mapped_file_size_consume_queue <= 0 or self.mapped_file_size_consume_queue % CQ_UNIT_SIZE:
-            raise StoreConfigError(
-                f"mappedFileSizeConsumeQueue={self.mapped_file_size_consume_queue}: allowed are multiples of "
-                f"{CQ_UNIT_SIZE}, the size of a unit"
-            )
+        for key, size, unit_size in (
+            ("mappedFileSizeConsumeQueue", self.mapped_file_size_consume_queue, CQ_UNIT_SIZE),
+            ("mapperFileSizeBatchConsumeQueue", self.mapper_file_size_batch_consume_queue, BATCH_UNIT_SIZE),
+        ):
+            if size <= 0 or size % unit_size:
+                raise StoreConfigError(
+                    f"{key}={size}: allowed are multiples of {unit_size}, the size of a unit"
+                )
         if len(self.store_host) != 8:
             raise StoreConfigError(
                 f"brokerIP1 must be an IPv4 address: packed, it has {len(self.store_host)} bytes with its port"

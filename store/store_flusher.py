@@ -13,7 +13,6 @@ from disk.disk import Disk, DiskError
 from dledger.entry import Index
 from dledger.log.jobs import DiskJob
 from store.checkpoint_file import Checkpoint, CheckpointJob
-from store.consume_queue import ConsumeQueue
 from store.consume_queue_flush import ConsumeQueueFlushJob
 from store.consume_queue_store import ConsumeQueueStore
 from store.exports import ExportJob, Versions, versions_of
@@ -21,6 +20,7 @@ from store.layout.checkpoint import StoreCheckpoint
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE
 from store.state.state_machine import StateMachine
 from store.store_config import StoreConfig
+from store.unit_queue import UnitQueue
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class _CheckpointUnderWay:
     applied_index: Index
     content: bytes
     java_checkpoint: StoreCheckpoint
-    unflushed: list[ConsumeQueue] = field(default_factory=list)
+    unflushed: list[UnitQueue] = field(default_factory=list)
 
 
 class StoreFlusher:
@@ -64,7 +64,7 @@ class StoreFlusher:
         self._submit = submit
         self._job: DiskJob | None = None
         self._checkpoint: _CheckpointUnderWay | None = None
-        self._to_flush: list[ConsumeQueue] = []
+        self._to_flush: list[UnitQueue] = []
         self._exported: Versions | None = None
         # Nothing is exported before this is applied: Java may have written what lies in config/ now, and the log's end
         # as it was found tells whether it did. A member that has no entry yet may come to hold, and lead on, Java's.

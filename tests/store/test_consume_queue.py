@@ -13,14 +13,20 @@ from disk.real_disk import RealDisk
 from store.consume_queue_store import ConsumeQueueStore
 from store.dispatch_request import DispatchRequest
 from store.layout.consume_queue_unit import CQ_UNIT, FILLER
+from store.store_config import StoreConfig
 
 FILE_UNITS = 10
 
 
 def open_store(directory: Path, cache_units: int = 0) -> ConsumeQueueStore:
-    return ConsumeQueueStore(
-        DescriptorCache(RealDisk(), 4), str(directory / "cq"), 20 * FILE_UNITS, 20 * cache_units
+    config = StoreConfig(
+        store_path_root_dir=str(directory),
+        ledger_directory="",
+        store_host=bytes(8),
+        mapped_file_size_consume_queue=20 * FILE_UNITS,
+        consume_queue_cache_size=20 * cache_units,
     )
+    return ConsumeQueueStore(DescriptorCache(RealDisk(), 4), config)
 
 
 def unit(number: int) -> tuple[int, int, int]:
@@ -86,7 +92,7 @@ def test_a_queue_that_begins_above_0_has_fillers_from_its_file_s_start(tmp_path:
     store = open_store(tmp_path)
     store.put([request(23, 2)])
     flush(store)
-    (path,) = (tmp_path / "cq" / "T" / "0").iterdir()
+    (path,) = (tmp_path / "consumequeue" / "T" / "0").iterdir()
     assert path.name == f"{20 * 20:020d}"
     data = path.read_bytes()
     assert data[: 3 * 20] == FILLER * 3
@@ -127,14 +133,14 @@ def test_a_failed_flush_changes_nothing_and_the_next_one_makes_up_for_it(tmp_pat
     store.put([request(15, 30)])
     job = store.flush_job(store.dirty())
     assert job is not None
-    (tmp_path / "cq" / "T" / "0" / f"{400:020d}").mkdir()  # where a file is to be
+    (tmp_path / "consumequeue" / "T" / "0" / f"{400:020d}").mkdir()  # where a file is to be
     with pytest.raises(DiskError):
         job.run()
     store.flush_done(job, succeeded=False)
     queue = store.find(b"T", 0)
     assert queue is not None
-    assert queue.flushed_offset == 15
-    (tmp_path / "cq" / "T" / "0" / f"{400:020d}").rmdir()
+    assert queue.flushed_unit == 15
+    (tmp_path / "consumequeue" / "T" / "0" / f"{400:020d}").rmdir()
     flush(store)
     rows = store.rows()
     store.close()
@@ -144,7 +150,7 @@ def test_a_failed_flush_changes_nothing_and_the_next_one_makes_up_for_it(tmp_pat
 
 
 def test_a_file_left_by_an_earlier_life_of_a_queue_is_wiped(tmp_path: Path) -> None:
-    directory = tmp_path / "cq" / "T" / "0"
+    directory = tmp_path / "consumequeue" / "T" / "0"
     directory.mkdir(parents=True)
     (directory / f"{0:020d}").write_bytes(b"\xff" * 20 * FILE_UNITS)
     store = open_store(tmp_path)
@@ -161,7 +167,7 @@ def test_restoring_removes_files_of_queues_that_the_checkpoint_does_not_know(tmp
     store.close()
     reopened = open_store(tmp_path)
     assert reopened.restore(rows) is None
-    assert list((tmp_path / "cq" / "U" / "0").iterdir()) == []
+    assert list((tmp_path / "consumequeue" / "U" / "0").iterdir()) == []
     assert all_units(reopened) == [unit(0), unit(1)]
 
 
@@ -183,10 +189,10 @@ def test_a_topic_that_names_no_directory_is_kept_inside_all_the_same(tmp_path: P
     store = open_store(tmp_path)
     store.put([request(0, 2, b"../../evil"), request(0, 1, b"..")])
     flush(store)
-    assert sorted(path.name for path in (tmp_path / "cq").iterdir()) == sorted(
+    assert sorted(path.name for path in (tmp_path / "consumequeue").iterdir()) == sorted(
         [b"../../evil".hex(), b"..".hex()]
     )
-    assert [path.name for path in tmp_path.iterdir()] == ["cq"]
+    assert [path.name for path in tmp_path.iterdir()] == ["consumequeue"]
     assert all_units(store, b"../../evil") == [unit(0), unit(1)]
 
 

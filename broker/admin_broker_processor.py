@@ -16,6 +16,7 @@ from broker.client_admin_processor import shown_subscription
 from broker.client_channel import ClientChannel
 from broker.consumer_manager import ConsumerManager
 from broker.subscription_group_manager import SubscriptionGroupManager
+from broker.topic_attributes import altered_attributes, attribute_changes_of
 from broker.topic_config_manager import TopicConfigManager
 from message import names
 from remoting import admin_bodies, admin_headers, bodies, headers, topic_bodies
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 QUERY_UNITS_MAX = 1000  # of one ConsumeQueue look-up
 TOPIC_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
-TOPIC_ATTRIBUTES = frozenset({"queue.type", "cleanup.policy", "message.type", "reserve.time"})
 
 
 class AdminBrokerProcessor:
@@ -183,7 +183,7 @@ class AdminBrokerProcessor:
             return
         known = self._topics.select(header.topic)
         try:
-            changes = _attribute_changes(header.attributes or "")
+            changes = attribute_changes_of(header.attributes or "")
             config = _topic_config(header.topic, header, known, changes)
         except ValueError as error:
             answers.add(command, ResponseCode.SYSTEM_ERROR, str(error))
@@ -419,7 +419,7 @@ def _topic_config(
         topic_filter_type=wanted.topic_filter_type,
         topic_sys_flag=wanted.topic_sys_flag or 0,
         order=wanted.order,
-        attributes=_altered_attributes(known.attributes if known else {}, attribute_changes),
+        attributes=altered_attributes(name, known.attributes if known else None, attribute_changes),
     )
 
 
@@ -450,25 +450,3 @@ def _queue_nums_fault(name: str, nums: int) -> str | None:
     if 0 <= nums <= TOPIC_QUEUE_NUMS_MAX:
         return None
     return f"{name} {nums}: 0 to {TOPIC_QUEUE_NUMS_MAX} are allowed"
-
-
-def _attribute_changes(text: str) -> dict[str, str]:
-    """`+key=value,-key` as RocketMQ reads it: {"+key": "value", "-key": ""}."""
-    pieces = filter(None, (piece.strip() for piece in text.split(",")))
-    return {name: value for name, _, value in (piece.partition("=") for piece in pieces)}
-
-
-def _altered_attributes(known: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
-    """Attributes after {"+key": "value", "-key": ""}. Raises ValueError for another form."""
-    attributes = dict(known)
-    for signed_name, value in changes.items():
-        sign, name = signed_name[:1], signed_name[1:]
-        if name not in TOPIC_ATTRIBUTES:
-            raise ValueError(f"unsupported key: {name}")
-        if sign == "+" and value:
-            attributes[name] = value
-        elif sign == "-":
-            attributes.pop(name, None)
-        else:
-            raise ValueError(f"attribute {signed_name}={value} is neither +key=value nor -key")
-    return attributes

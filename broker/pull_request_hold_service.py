@@ -55,7 +55,9 @@ class PullRequestHoldService:
     def on_arriving(
         self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int], now_ms: int
     ) -> None:
-        """New messages of one queue: their tag hashes, and the queue's max offset behind them."""
+        """New messages of one queue: their tag hashes (none if they are not known), and the queue's max offset behind
+        them.
+        """
         requests = self._held.get((topic, queue_id))
         if not requests:
             return
@@ -66,7 +68,8 @@ class PullRequestHoldService:
             wanted = request.code_set
             if wanted is not None and codes is None:
                 codes = set(tags_codes)
-            if request.queue_offset < max_offset and (wanted is None or not wanted.isdisjoint(codes or ())):
+            is_wanted = wanted is None or not codes or not wanted.isdisjoint(codes)
+            if request.queue_offset < max_offset and is_wanted:
                 woken.append(request)
             else:
                 kept.append(request)

@@ -18,6 +18,7 @@ from broker.topic_config_manager import RETRY_QUEUE_NUMS, TopicConfigManager
 from message import const
 from message.decoder import MessageExt, decode_message
 from message.errors import MessageDecodeError, MessageEncodeError
+from message.inner_batch import unwrapped
 from message.message_id import pack_host
 from message.names import dlq_topic, retry_topic
 from message.properties import encode_properties
@@ -81,7 +82,7 @@ class SendMessageBackProcessor:
             answers.add(command)
             return
         # Before the topic: a request that is refused leaves none behind.
-        message = self._message_at(header.offset)
+        message = self._message_at(header.offset, header.origin_msg_id)
         if message is None:
             remark = f"look message by offset failed, {header.offset}"
             answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
@@ -140,16 +141,18 @@ class SendMessageBackProcessor:
         self._topics.create(self._topics.retry_topic_config(topic, queue_nums), on_created, now_ms)
         return None
 
-    def _message_at(self, phy_offset: int) -> MessageExt | None:
-        """The message that a consumer can have been given from there."""
+    def _message_at(self, phy_offset: int, message_id: str | None) -> MessageExt | None:
+        """The message that a consumer can have been given from there; of an inner batch the one with this id."""
         record = self._store.look_message_by_offset(phy_offset)
         if record is None:
             return None
         try:
-            message = decode_message(record)
+            messages = unwrapped([decode_message(record)])
         except MessageDecodeError:
             return None
-        return message if has_consume_queue_unit(message.sys_flag) else None
+        if len(messages) > 1:
+            messages = [message for message in messages if message.uniq_key == message_id]
+        return messages[0] if messages and has_consume_queue_unit(messages[0].sys_flag) else None
 
     def _put(self, put: PutMessage, answers: Answers, command: RemotingCommand, now_ms: int) -> None:
         def on_done(status: PutStatus) -> None:

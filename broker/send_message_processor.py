@@ -15,12 +15,18 @@ from typing import TYPE_CHECKING
 from broker.broker_config import BrokerConfig
 from broker.client_channel import ClientChannel
 from broker.rebalance_lock_manager import RebalanceLockManager
+from broker.send_batch import (
+    CLIENT_SYS_FLAGS,
+    NOT_FOR_BATCHES,
+    SendRefused,
+    batch_of,
+    illegal,
+    inner_batch_of,
+)
 from broker.send_response import SendResponseEncoder
 from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.topic_config_manager import TopicConfigManager, TopicEntry
 from broker.unique_id import UniqueIdGenerator
-from message.batch import decode_batch_body
-from message.errors import MessageDecodeError
 from message.message_id import pack_host
 from message.names import NOT_ALLOWED_SEND_TOPICS, RETRY_GROUP_TOPIC_PREFIX, dlq_topic, topic_fault
 from message.properties import PROPERTIES_LENGTH_MAX, decode_properties, delete_property, find_property
@@ -39,12 +45,6 @@ log = logging.getLogger(__name__)
 
 _BORN_HOST = "packed_host"  # channel attribute
 _ONEWAY = 2
-# Of a client's system flags only compression and multi tags are its own to set: the bits of transactions, hosts and
-# inner batches say how a record is laid out or dispatched.
-_CLIENT_SYS_FLAGS = 0x703
-# A batch of the largest size, of messages of 100 bytes, has fewer. Beyond that it is ever smaller messages, at 10 us
-# of all three members each: 170,000 in one request kept a leader silent until its followers elected another.
-BATCH_MESSAGES_MAX = 32_768
 
 # The long names of SEND_MESSAGE by the short ones of V2.
 _SHORT_NAMES = {
@@ -65,7 +65,10 @@ _SHORT_NAMES = {
 
 # Not stored, and not passed on: these ask for what the broker does not do yet.
 _TIMER_PROPERTIES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-_NOT_FOR_BATCHES = "batch request does not support this topic"
+_NOT_ALONE = (
+    "topic[{topic}] has queue.type=BatchCQ: it takes batches (request code 320); a single message no consumer would be "
+    "given"
+)
 _REFUSAL_CODES = {
     PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
@@ -75,17 +78,9 @@ _REFUSAL_CODES = {
 
 
 # What the answer to one stored send needs, apart from where it was stored: opaque, serialize type, whether it is
-# oneway, queue id, UNIQ_KEY, and how many messages it was (more than one for a batch). One per message: no class.
-_Reply = tuple[int, int, bool, str, str, int]
-
-
-class _Refused(Exception):
-    """One request is not stored; the others of its read are."""
-
-    def __init__(self, code: int, remark: str) -> None:
-        super().__init__(remark)
-        self.code = code
-        self.remark = remark
+# oneway, queue id, UNIQ_KEY, whether it is an inner batch, and how many records it became (more than one for any other
+# batch). One per message: no class.
+_Reply = tuple[int, int, bool, str, str, bool, int]
 
 
 class SendMessageProcessor:
@@ -123,10 +118,7 @@ class SendMessageProcessor:
             f"{config.broker_cluster_name}\x02"
         ).encode()
         self._message_id_prefix = pack_host(config.broker_addr).hex().upper()
-        self._illegal = (
-            "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
-            f"{config.store.max_message_size}B, msg properties length limit 32KB."
-        )
+        self._illegal = illegal(config.store.max_message_size)
 
     def process(self, channel: ClientChannel, commands: Sequence[RemotingCommand], now_ms: int) -> None:
         """Answers each of `commands`, which are all sends, now or when its outcome is known."""
@@ -178,10 +170,23 @@ class SendMessageProcessor:
                 else:
                     code_of_tags = tags_code_of_bytes(find_property(text.encode(), b"TAGS") or b"")
                 delay_level = 0
-                if "DELAY" in text or "TIMER_D" in text or "TRAN_MSG\x01" in text or "POP_CK\x01" in text:
+                if (
+                    "DELAY" in text
+                    or "TIMER_D" in text
+                    or "TRAN_MSG\x01" in text
+                    or "POP_CK\x01" in text
+                    or "INNER_NUM\x01" in text
+                ):
                     text, delay_level = self._check_properties(text, fields, code)
                 if code == RequestCode.SEND_BATCH_MESSAGE:
-                    count = self._add_batch(puts, command, fields, entry, queue_id, born_host, born_flag)
+                    batch = batch_of(command, fields, entry, queue_id, born_host, born_flag, body_max)
+                    if entry.is_batch:
+                        properties = text.encode() + (tail if text[-1] == "\x02" else b"\x02" + tail)
+                        batch = [inner_batch_of(batch, command, fields, properties, code_of_tags)]
+                    puts += batch
+                    count = len(batch)
+                elif entry.is_batch:
+                    raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, _NOT_ALONE.format(topic=topic))
                 else:
                     count = 1
                     properties = text.encode() + (tail if text[-1] == "\x02" else b"\x02" + tail)
@@ -189,7 +194,7 @@ class SendMessageProcessor:
                     if not isinstance(body, bytes):
                         body = bytes(body)
                     if len(body) > body_max or len(properties) > PROPERTIES_LENGTH_MAX or not body:
-                        raise _Refused(ResponseCode.MESSAGE_ILLEGAL, self._illegal)
+                        raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, self._illegal)
                     append_put(
                         PutMessage(
                             entry.topic_bytes,
@@ -200,7 +205,7 @@ class SendMessageProcessor:
                             int(fields["g"]),
                             born_host,
                             int(fields["h"]),
-                            int(fields["f"]) & _CLIENT_SYS_FLAGS | born_flag,
+                            int(fields["f"]) & CLIENT_SYS_FLAGS | born_flag,
                             int(fields.get("j", 0)),
                         )
                     )
@@ -213,10 +218,11 @@ class SendMessageProcessor:
                         command.flag & _ONEWAY != 0,
                         queue_text,
                         transaction_id,
+                        entry.is_batch,
                         count,
                     )
                 )
-            except _Refused as refused:
+            except SendRefused as refused:
                 self._add_refusal(answers, command, refused.code, refused.remark)
             except KeyError as missing:
                 self._add_refusal(
@@ -264,7 +270,7 @@ class SendMessageProcessor:
         encode_json, encode_binary = self._responses.json, self._responses.binary
         frames: list[bytes] = []
         index = 0
-        for opaque, serialize_type, is_oneway, queue_id, transaction_id, count in replies:
+        for opaque, serialize_type, is_oneway, queue_id, transaction_id, is_inner_batch, count in replies:
             phy_offset, queue_offset = results[index]
             if not is_oneway:
                 message_id = f"{prefix}{phy_offset:016X}"
@@ -272,8 +278,19 @@ class SendMessageProcessor:
                     message_id = ",".join(
                         [f"{prefix}{phy_offset:016X}" for phy_offset, _ in results[index : index + count]]
                     )
-                encode = encode_binary if serialize_type else encode_json
-                frames.append(encode(opaque, message_id, queue_id, queue_offset, transaction_id))
+                if is_inner_batch:
+                    fields = {
+                        **self._common_fields,
+                        "msgId": message_id,
+                        "queueId": queue_id,
+                        "queueOffset": str(queue_offset),
+                        "transactionId": transaction_id,
+                        "batchUniqId": transaction_id,
+                    }
+                    frames.append(encode_response(opaque, serialize_type, ResponseCode.SUCCESS, fields))
+                else:
+                    encode = encode_binary if serialize_type else encode_json
+                    frames.append(encode(opaque, message_id, queue_id, queue_offset, transaction_id))
             index += count
         if frames:
             channel.write(b"".join(frames))
@@ -331,20 +348,20 @@ class SendMessageProcessor:
         """
         fault = topic_fault(topic)
         if fault is not None:
-            raise _Refused(ResponseCode.INVALID_PARAMETER, fault)
+            raise SendRefused(ResponseCode.INVALID_PARAMETER, fault)
         if topic in NOT_ALLOWED_SEND_TOPICS:
-            raise _Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+            raise SendRefused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         if is_retry:
             if command.code == RequestCode.SEND_BATCH_MESSAGE:
-                raise _Refused(ResponseCode.MESSAGE_ILLEGAL, _NOT_FOR_BATCHES)
+                raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, NOT_FOR_BATCHES)
             fields = self._retry_fields(topic, fields, now_ms)
             topic = fields["b"]
         entry = self._topics.entry(topic)
         if entry is not None:
             if self._topics.is_forbidden(entry.config):
                 remark = f"the broker[{self._broker_ip1}] sending message is forbidden"
-                raise _Refused(ResponseCode.NO_PERMISSION, remark)
+                raise SendRefused(ResponseCode.NO_PERMISSION, remark)
             return entry, fields
         config: TopicConfig | None
         if is_retry:
@@ -352,7 +369,7 @@ class SendMessageProcessor:
         else:
             config = self._topics.config_from_template(topic, fields["c"], int(fields["d"]))
         if config is None:
-            raise _Refused(
+            raise SendRefused(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}"
             )
         self._check_before_creation(channel, command, fields, config)
@@ -382,24 +399,24 @@ class SendMessageProcessor:
         int(fields["f"])
         for number, bits in ((fields["g"], 64), (fields["h"], 32), (fields.get("j", 0), 32)):
             if not -(1 << bits - 1) <= int(number) < 1 << bits - 1:
-                raise _Refused(ResponseCode.MESSAGE_ILLEGAL, f"{number} is no number of {bits} bits")
+                raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, f"{number} is no number of {bits} bits")
         text, delay_level = self._check_properties(fields.get("i", ""), fields, command.code)
         if command.code == RequestCode.SEND_BATCH_MESSAGE:
-            self._add_batch([], command, fields, entry, 0, b"", 0)
+            batch_of(command, fields, entry, 0, b"", 0, self._max_message_size)
             return
         properties = text.encode().removesuffix(b"\x02") + b"\x02" + self._properties_tail
         put = PutMessage(entry.topic_bytes, queue_id, b"", properties, 0, 0, b"", 0, 0)
         if delay_level:
             put = delayed(put, delay_level, self._delay_level_max)
         if not 0 < len(command.body) <= self._max_message_size or len(put.properties) > PROPERTIES_LENGTH_MAX:
-            raise _Refused(ResponseCode.MESSAGE_ILLEGAL, self._illegal)
+            raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, self._illegal)
 
     def _retry_fields(self, topic: str, fields: dict[str, str], now_ms: int) -> dict[str, str]:
         """The header of a consumer's send to its retry topic: changed if it has tried often enough."""
         group = topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
         config = self._groups.find(group, now_ms)
         if config is None:
-            raise _Refused(
+            raise SendRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group} {FAQ}"
             )
         times_max = int(fields.get("l") or config.retry_max_times)
@@ -412,7 +429,7 @@ class SendMessageProcessor:
     def _queue_id(self, channel: ClientChannel, entry: TopicEntry, queue_id: int) -> int:
         if queue_id < 0 and entry.config.write_queue_nums > 0:
             return self._random.randrange(entry.config.write_queue_nums)
-        raise _Refused(
+        raise SendRefused(
             ResponseCode.INVALID_PARAMETER,
             f"request queueId[{queue_id}] is illegal, {entry.describe()} Producer: {channel.remote_address}",
         )
@@ -422,61 +439,23 @@ class SendMessageProcessor:
         properties = decode_properties(text.encode())
         level = int(properties.get("DELAY", "0"))
         if level > 0 and code == RequestCode.SEND_BATCH_MESSAGE:
-            raise _Refused(ResponseCode.MESSAGE_ILLEGAL, "property DELAY: a batch cannot be delayed")
+            raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, "property DELAY: a batch cannot be delayed")
         is_retried = level > 0 and int(fields.get("j") or 0) > 0
         if properties.get("TRAN_MSG", "").lower() == "true" and not is_retried:
-            raise _Refused(
+            raise SendRefused(
                 ResponseCode.NO_PERMISSION, "sending transaction messages is not supported by this broker yet"
+            )
+        if "INNER_NUM" in properties:
+            raise SendRefused(
+                ResponseCode.MESSAGE_ILLEGAL, "property INNER_NUM: the broker counts the messages of a batch"
             )
         for name in _TIMER_PROPERTIES:
             if level <= 0 and properties.get(name, "0") != "0":
-                raise _Refused(
+                raise SendRefused(
                     ResponseCode.MESSAGE_ILLEGAL,
                     f"property {name}: this broker delays by level (DELAY) and does not support timer messages yet",
                 )
         return delete_property(text.encode(), b"POP_CK").decode(), max(level, 0)
-
-    def _add_batch(
-        self,
-        puts: list[PutMessage],
-        command: RemotingCommand,
-        fields: dict[str, str],
-        entry: TopicEntry,
-        queue_id: int,
-        born_host: bytes,
-        born_flag: int,
-    ) -> int:
-        """The rest of row 10, then each message of a batch as one of its own; how many."""
-        if len(entry.topic_bytes) > 127:
-            raise _Refused(ResponseCode.MESSAGE_ILLEGAL, _NOT_FOR_BATCHES)
-        try:
-            messages = decode_batch_body(command.body)
-        except MessageDecodeError as error:
-            raise _Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
-        if not messages or len(command.body) > self._max_message_size:
-            raise _Refused(ResponseCode.MESSAGE_ILLEGAL, self._illegal)
-        if len(messages) > BATCH_MESSAGES_MAX:
-            raise _Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"batch of {len(messages)} messages: {BATCH_MESSAGES_MAX} are allowed",
-            )
-        sys_flag = int(fields["f"]) & _CLIENT_SYS_FLAGS | born_flag
-        born_timestamp = int(fields["g"])
-        puts += [
-            PutMessage(
-                entry.topic_bytes,
-                queue_id,
-                body,
-                properties,
-                tags_code_of_bytes(find_property(properties, b"TAGS") or b""),
-                born_timestamp,
-                born_host,
-                flag,
-                sys_flag,
-            )
-            for flag, body, properties in messages
-        ]
-        return len(messages)
 
     def _born_host(self, channel: ClientChannel) -> tuple[bytes, int]:
         """The client's address packed, and the system flag that goes with it."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.broker_config import BrokerConfig
+from broker.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from message import names
 from store.state.state_proposals import OnProposed, ProposeStatus
 from store.state.state_record import DeleteTopic, PutTopicConfig
@@ -34,6 +35,11 @@ class TopicEntry:
     config: TopicConfig
     topic_bytes: bytes
     queue_limit: int  # the larger of read and write queue numbers
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether a batch that is sent to it is stored as one record."""
+        return self.config.attributes.get(QUEUE_TYPE) == BATCH_CQ
 
     def describe(self) -> str:
         """The config in the words that RocketMQ's answers use."""
@@ -106,6 +112,7 @@ class TopicConfigManager:
             topic not in names.NOT_ALLOWED_SEND_TOPICS
             and not topic.startswith(names.RETRY_GROUP_TOPIC_PREFIX)
             and not self.is_forbidden(config)
+            and not entry.is_batch
         ):
             self._entries[topic] = entry
         return entry

@@ -121,7 +121,7 @@ def test_the_filter_sees_the_tags_that_consumers_see(
 
 
 def test_bits_that_say_how_a_record_is_laid_out_are_not_taken_from_a_client(broker: OneBroker) -> None:
-    answer = broker.ask(SEND, send_fields("T", f=str(0x3FF)), b"x")
+    answer = broker.ask(SEND, send_fields("T", f=str(0x37F)), b"x")
     assert decode_message(stored(broker, answer)).sys_flag == 0x303
     assert broker.ask(SEND, send_fields("T"), b"y").ext_fields["queueOffset"] == "1"
 

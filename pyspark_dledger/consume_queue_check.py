@@ -19,16 +19,17 @@ from message.dispatch_columns import DispatchColumns, scan_records
 from message.errors import MessageDecodeError
 from message.names import SCHEDULE_TOPIC
 from message.sys_flag import has_consume_queue_unit
+from pyspark_dledger.batch_queue_files import BatchQueueFiles, described, messages_of
 from pyspark_dledger.entry_scan import Run
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.queue_files import QueueFiles, queue_directory
 from pyspark_dledger.replica import EVERYTHING, Layout, Replica
 from store.dispatch_request import DispatchRequest, QueueKey, dispatch_requests, unit_bytes
+from store.layout.batch_unit import BATCH_UNIT_SIZE
 from store.layout.checkpoint import parse_checkpoint
-from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
+from store.layout.consume_queue_unit import CQ_UNIT_SIZE
 from store.store_config import DELAY_LEVELS
 
-_ZERO_UNIT: Final = bytes(CQ_UNIT_SIZE)
 # Messages: their columns take some 10 MB, and a thousand queues are not read for each window.
 _COMPARED_AT_ONCE: Final = 32768
 _TAGS_CODE_AT: Final = 12  # in a unit
@@ -110,6 +111,7 @@ class ConsumeQueueCheck:
         self._replica = replica
         self._bound = units_bound(replica)
         self._files: dict[tuple[bytes, int], QueueFiles] = {}
+        self._batch_files: dict[tuple[bytes, int], BatchQueueFiles] = {}
         self._unreadable: dict[str, str] = {}
         self._parts: list[QueuePart] = []
         self._stretch = _Stretch(-1, -1, -1)
@@ -201,7 +203,10 @@ class ConsumeQueueCheck:
         queues: dict[QueueKey, list[tuple[DispatchRequest, _Batch]]] = {}
         for batch in self._waiting:
             for request in batch.requests:
-                queues.setdefault((request.topic, request.queue_id), []).append((request, batch))
+                if request.is_batch:
+                    self._compare_batches(request, batch)
+                else:
+                    queues.setdefault((request.topic, request.queue_id), []).append((request, batch))
         self._waiting, self._waiting_count = [], 0
         for queue in queues.values():
             first, end = queue[0][0].queue_offset, queue[-1][0].next_offset
@@ -214,6 +219,17 @@ class ConsumeQueueCheck:
                 found = self._units(request, len(request.units))
                 if found is not None and found != unit_bytes(request):
                     self._add_faults(batch, request, found)
+
+    def _compare_batches(self, request: DispatchRequest, batch: _Batch) -> None:
+        key = request.topic, request.queue_id
+        directory = queue_directory(self._replica, *key, is_batch=True)
+        try:
+            files = self._batch_files[key] = self._batch_files.get(key) or BatchQueueFiles(directory)
+            if files.read(request.queue_offset, len(request.units)) != unit_bytes(request):
+                found = [files.unit_of(messages_of(unit)[0]) for unit in request.units]
+                self._add_faults(batch, request, b"".join(found))
+        except OSError as error:
+            self._unreadable[str(error.filename)] = error.strerror or str(error)
 
     def _units(self, request: DispatchRequest, count: int) -> bytes | None:
         """What the files have from the request's offset on; None where they cannot be read."""
@@ -234,11 +250,16 @@ class ConsumeQueueCheck:
         if found.count(0) == len(found) and min(columns.store_timestamps) > newest_on_disk:
             return  # none of them needs to be there
         rows = batch.rows_of(request)
+        size = request.unit_size
         for at, expected in enumerate(request.units):
-            unit = found[at * CQ_UNIT_SIZE : (at + 1) * CQ_UNIT_SIZE]
-            offset = request.queue_offset + at
+            unit = found[at * size : (at + 1) * size]
+            if request.is_batch:
+                offset, end = messages_of(expected)
+            else:
+                offset = request.queue_offset + at
+                end = offset + 1
             row = rows[offset]
-            is_missing = unit == _ZERO_UNIT
+            is_missing = not any(unit)
             store_timestamp = columns.store_timestamps[row]
             # A running Java broker may be in the middle of writing the newest ones.
             may_come = is_missing or self._replica.is_live
@@ -253,7 +274,7 @@ class ConsumeQueueCheck:
                     topic=request.topic,
                     queue_id=request.queue_id,
                     first_offset=offset,
-                    last_offset=offset,
+                    last_offset=end - 1,
                     first_index=index,
                     last_index=index,
                     count=1,
@@ -366,12 +387,6 @@ def queue_findings(
         )
 
 
-def described(unit: bytes) -> str:
-    """A unit in words."""
-    phy_offset, size, tags_code = CQ_UNIT.unpack(unit)
-    return f"physical offset {phy_offset}, {size} bytes, tags code {tags_code}"
-
-
 def _joined(faults: Iterable[QueueFault]) -> Iterator[QueueFault]:
     current: QueueFault | None = None
     for fault in faults:
@@ -399,7 +414,11 @@ def _join(first: QueueFault, second: QueueFault) -> QueueFault | None:
 
 
 def _queue_finding(replica: Replica, fault: QueueFault) -> Finding:
-    directory = queue_directory(replica, fault.topic, fault.queue_id)
+    if len(fault.expected) == BATCH_UNIT_SIZE:
+        path = queue_directory(replica, fault.topic, fault.queue_id, is_batch=True)
+    else:
+        directory = queue_directory(replica, fault.topic, fault.queue_id)
+        path = QueueFiles.path_in(directory, fault.first_offset * CQ_UNIT_SIZE)
     wanted = described(fault.expected)
     if fault.kind is Kind.CONSUME_QUEUE_MISSING:
         sentence = f"the log has the message ({wanted}), the queue has no unit for it"
@@ -410,7 +429,7 @@ def _queue_finding(replica: Replica, fault: QueueFault) -> Finding:
     return Finding(
         kind=fault.kind,
         replica=replica.name,
-        file=replica.relative(QueueFiles.path_in(directory, fault.first_offset * CQ_UNIT_SIZE)),
+        file=replica.relative(path),
         first_index=fault.first_index if fault.first_index >= 0 else None,
         last_index=fault.last_index if fault.last_index >= 0 else None,
         topic=fault.topic.decode("utf-8", "replace"),

@@ -26,6 +26,7 @@ from pyspark_dledger.queue_files import topic_directory
 from pyspark_dledger.replica import Layout, Replica, min_offsets_of
 from pyspark_dledger.state_check import StateEntries, StatePlaces, StateReplay, plan_replay, replay
 from pyspark_dledger.work import DataRange
+from store.layout.directories import BATCH_CONSUME_QUEUES, CONSUME_QUEUES
 
 DerivedPart = QueuePart | StatePlaces
 DerivedUnit = QueueExtras | KeyIndexFile | StateReplay | ConfigFiles
@@ -158,7 +159,11 @@ def _deleted_topics(replica: Replica, topics: Set[bytes]) -> Set[bytes]:
     kept = None if is_ours(replica) else topics_of(replica)
     if kept is None:
         return frozenset()
-    present = set(names_of_directories(f"{replica.directory}/consumequeue"))
+    present = {
+        name
+        for kind in (CONSUME_QUEUES, BATCH_CONSUME_QUEUES)
+        for name in names_of_directories(f"{replica.directory}/{kind}")
+    }
     return {
         topic
         for topic in topics

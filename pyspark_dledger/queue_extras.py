@@ -12,11 +12,12 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pyspark_dledger.consume_queue_check import described
+from pyspark_dledger.batch_queue_files import BatchQueueFiles, described, messages_of
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.queue_files import QueueFiles, topic_directory
 from pyspark_dledger.replica import EVERYTHING, Replica
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE, is_filler, parse_unit
+from store.layout.directories import BATCH_CONSUME_QUEUES, CONSUME_QUEUES
 
 _CHUNK_SIZE = CQ_UNIT_SIZE * 65536
 _QUEUES_PER_UNIT = 64
@@ -30,6 +31,7 @@ Ranges = tuple[tuple[int, int], ...]
 class QueueOnDisk:
     topic: str
     queue_id: int
+    is_batch: bool
     directory: str
     explained: Ranges  # queue offsets first .. end, sorted, apart from each other
 
@@ -55,12 +57,19 @@ def plan_extras(
 ) -> list[QueueExtras]:
     """All queues that have a directory, whether the log knows them or not, but those whose directories pass 1 has found
     `unreadable`. Raises OSError."""
-    root = f"{replica.directory}/consumequeue"
     known = {
         (topic_directory(topic), str(queue_id)): ranges for (topic, queue_id), ranges in explained.items()
     }
     queues = [
-        QueueOnDisk(topic, int(queue_id), f"{root}/{topic}/{queue_id}", known.get((topic, queue_id), ()))
+        QueueOnDisk(
+            topic,
+            int(queue_id),
+            kind == BATCH_CONSUME_QUEUES,
+            f"{root}/{topic}/{queue_id}",
+            known.get((topic, queue_id), ()),
+        )
+        for kind in (CONSUME_QUEUES, BATCH_CONSUME_QUEUES)
+        for root in (f"{replica.directory}/{kind}",)
         for topic in names_of_directories(root)
         if not topic.startswith(_LIGHT_QUEUE_PREFIX)
         for queue_id in names_of_directories(f"{root}/{topic}")
@@ -87,25 +96,38 @@ def find_extras(unit: QueueExtras) -> Iterator[Finding]:
 
 
 def _extras_of(unit: QueueExtras, queue: QueueOnDisk) -> Iterator[Finding]:
-    files = QueueFiles(queue.directory)
+    unexplained = (
+        _unexplained_batches(BatchQueueFiles(queue.directory), queue.explained)
+        if queue.is_batch
+        else _unexplained(QueueFiles(queue.directory), queue.explained)
+    )
     first = last = -1
     first_unit = b""
-    for offset, data in _unexplained(files, queue.explained):
+    for offset, end, data in unexplained:
         if not _is_extra(unit, queue, offset, data):
             continue
         if offset == last + 1 and first >= 0:
-            last = offset
+            last = end - 1
             continue
         if first >= 0:
             yield _finding(unit.replica, queue, first, last, first_unit)
-        first = last = offset
+        first, last = offset, end - 1
         first_unit = data
     if first >= 0:
         yield _finding(unit.replica, queue, first, last, first_unit)
 
 
-def _unexplained(files: QueueFiles, explained: Ranges) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes of each unit outside `explained` that is not zeros."""
+def _unexplained_batches(files: BatchQueueFiles, explained: Ranges) -> Iterator[tuple[int, int, bytes]]:
+    """As _unexplained(): of units that begin outside `explained`."""
+    for data in files.units():
+        base, end = messages_of(data)
+        number = bisect_right(explained, (base, EVERYTHING)) - 1
+        if number < 0 or base >= explained[number][1]:
+            yield base, end, data
+
+
+def _unexplained(files: QueueFiles, explained: Ranges) -> Iterator[tuple[int, int, bytes]]:
+    """First offset, the one behind the last and bytes of each unit outside `explained` that is not zeros."""
     edges = [0, *(edge for bounds in explained for edge in bounds), files.end // CQ_UNIT_SIZE]
     for first, end in list(pairwise(edges))[::2]:
         for start, stop in files.stored(first * CQ_UNIT_SIZE, end * CQ_UNIT_SIZE):
@@ -119,7 +141,8 @@ def _unexplained(files: QueueFiles, explained: Ranges) -> Iterator[tuple[int, by
                 for place in range(0, len(chunk), CQ_UNIT_SIZE):
                     data = chunk[place : place + CQ_UNIT_SIZE]
                     if any(data):
-                        yield (at + place) // CQ_UNIT_SIZE, data
+                        offset = (at + place) // CQ_UNIT_SIZE
+                        yield offset, offset + 1, data
 
 
 def _is_extra(unit: QueueExtras, queue: QueueOnDisk, offset: int, data: bytes) -> bool:
@@ -137,13 +160,14 @@ def _is_extra(unit: QueueExtras, queue: QueueOnDisk, offset: int, data: bytes) -
 
 
 def _finding(replica: Replica, queue: QueueOnDisk, first: int, last: int, first_unit: bytes) -> Finding:
+    path = queue.directory if queue.is_batch else QueueFiles.path_in(queue.directory, first * CQ_UNIT_SIZE)
     sentence = f"the unit says {described(first_unit)}; the log has no message for this offset"
-    if last > first:
+    if last > first and not queue.is_batch:
         sentence = f"{last - first + 1} units; of the first: {sentence}"
     return Finding(
         kind=Kind.CONSUME_QUEUE_EXTRA,
         replica=replica.name,
-        file=replica.relative(QueueFiles.path_in(queue.directory, first * CQ_UNIT_SIZE)),
+        file=replica.relative(path),
         topic=queue.topic,
         queue_id=queue.queue_id,
         first_offset=first,

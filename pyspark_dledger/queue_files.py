@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyspark_dledger.replica import Replica
+from store.layout.directories import BATCH_CONSUME_QUEUES, CONSUME_QUEUES
 
 # No queue of that name can have been written, or it was not.
 _NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
@@ -21,9 +22,10 @@ class QueueFile:
     size: int
 
 
-def queue_directory(replica: Replica, topic: bytes, queue_id: int) -> str:
+def queue_directory(replica: Replica, topic: bytes, queue_id: int, *, is_batch: bool = False) -> str:
     """Where the store files a queue."""
-    return f"{replica.directory}/consumequeue/{topic_directory(topic)}/{queue_id}"
+    kind = BATCH_CONSUME_QUEUES if is_batch else CONSUME_QUEUES
+    return f"{replica.directory}/{kind}/{topic_directory(topic)}/{queue_id}"
 
 
 def topic_directory(topic: bytes) -> str:

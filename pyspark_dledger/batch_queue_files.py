@@ -28,6 +28,16 @@ def described(unit: bytes) -> str:
     return f"{words}, a batch of {end - base} messages from offset {base} on"
 
 
+def units_of_one(units: bytes, offset: int) -> bytes:
+    """As units of a ConsumeQueue, the units of batches of one message from queue offset `offset` on; empty if they are
+    anything else.
+    """
+    found = [units[at : at + BATCH_UNIT_SIZE] for at in range(0, len(units), BATCH_UNIT_SIZE)]
+    if any(messages_of(unit) != (number, number + 1) for number, unit in enumerate(found, offset)):
+        return b""
+    return b"".join(unit[: CQ_UNIT.size] for unit in found)
+
+
 class BatchQueueFiles:
     """As they were when this was made."""
 

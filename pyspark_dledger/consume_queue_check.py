@@ -9,24 +9,22 @@ recovery dispatches them again.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
 from message.dispatch_columns import DispatchColumns, scan_records
 from message.errors import MessageDecodeError
 from message.names import SCHEDULE_TOPIC
 from message.sys_flag import has_consume_queue_unit
-from pyspark_dledger.batch_queue_files import BatchQueueFiles, described, messages_of
+from pyspark_dledger.batch_queue_files import BatchQueueFiles, described, messages_of, units_of_one
 from pyspark_dledger.entry_scan import Run
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.queue_files import QueueFiles, queue_directory
-from pyspark_dledger.replica import EVERYTHING, Layout, Replica
+from pyspark_dledger.replica import Replica
+from pyspark_dledger.units_bound import units_bound
 from store.dispatch_request import DispatchRequest, QueueKey, dispatch_requests, unit_bytes
 from store.layout.batch_unit import BATCH_UNIT_SIZE
-from store.layout.checkpoint import parse_checkpoint
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE
 from store.store_config import DELAY_LEVELS
 
@@ -34,15 +32,6 @@ from store.store_config import DELAY_LEVELS
 _COMPARED_AT_ONCE: Final = 32768
 _TAGS_CODE_AT: Final = 12  # in a unit
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
-
-
-@dataclass(frozen=True, slots=True)
-class UnitsBound:
-    """Units of entries behind `index` are not compared. Those of records with a later `store_timestamp` (ms) may be
-    missing."""
-
-    index: int
-    store_timestamp: int = EVERYTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,20 +76,6 @@ class QueuePart:
     faults: list[QueueFault]
     record_faults: list[RecordFault]
     unreadable: list[tuple[str, str]]  # path, what the system says
-
-
-def units_bound(replica: Replica) -> UnitsBound:
-    """How far the files of this replica must hold units. Raises OSError."""
-    is_settled = replica.stopped_cleanly and not replica.is_live
-    if is_ours(replica):
-        # A clean stop leaves Java's checkpoint too, whose index is the applied one.
-        exported = replica.java_committed_index if is_settled else -1
-        return UnitsBound(max(replica.applied_index, exported))
-    if is_settled and replica.layout is Layout.COMMIT_LOG:
-        return UnitsBound(EVERYTHING)
-    if is_settled and replica.java_committed_index >= 0:
-        return UnitsBound(replica.java_committed_index)
-    return UnitsBound(EVERYTHING, _checkpoint_timestamp(replica))
 
 
 class ConsumeQueueCheck:
@@ -217,19 +192,35 @@ class ConsumeQueueCheck:
                 continue
             for request, batch in queue:
                 found = self._units(request, len(request.units))
-                if found is not None and found != unit_bytes(request):
+                if found is not None and found != unit_bytes(request) and not self._are_units_of_one(request):
                     self._add_faults(batch, request, found)
 
     def _compare_batches(self, request: DispatchRequest, batch: _Batch) -> None:
-        key = request.topic, request.queue_id
-        directory = queue_directory(self._replica, *key, is_batch=True)
         try:
-            files = self._batch_files[key] = self._batch_files.get(key) or BatchQueueFiles(directory)
+            files = self._batch_files_of(request)
             if files.read(request.queue_offset, len(request.units)) != unit_bytes(request):
                 found = [files.unit_of(messages_of(unit)[0]) for unit in request.units]
                 self._add_faults(batch, request, b"".join(found))
         except OSError as error:
             self._unreadable[str(error.filename)] = error.strerror or str(error)
+
+    def _are_units_of_one(self, request: DispatchRequest) -> bool:
+        """Whether these are single messages of a topic with queue.type=BatchCQ, as RocketMQ's brokers store them."""
+        try:
+            units = self._batch_files_of(request).read(request.queue_offset, len(request.units))
+        except OSError as error:
+            self._unreadable[str(error.filename)] = error.strerror or str(error)
+            return False
+        return units_of_one(units, request.queue_offset) == unit_bytes(request)
+
+    def _batch_files_of(self, request: DispatchRequest) -> BatchQueueFiles:
+        """Raises OSError."""
+        key = request.topic, request.queue_id
+        files = self._batch_files.get(key)
+        if files is None:
+            files = BatchQueueFiles(queue_directory(self._replica, *key, is_batch=True))
+            self._batch_files[key] = files
+        return files
 
     def _units(self, request: DispatchRequest, count: int) -> bytes | None:
         """What the files have from the request's offset on; None where they cannot be read."""
@@ -345,11 +336,6 @@ class _Stretch:
             reason=reason,
         )
         self.record_faults.append(fault)
-
-
-def is_ours(replica: Replica) -> bool:
-    """Whether a member of ours has kept the ConsumeQueues, if only last."""
-    return replica.mark is not None or replica.applied_index >= 0
 
 
 def queue_findings(
@@ -490,11 +476,3 @@ def _pos_of(run: Run, number: int) -> int:
 def _reason(error: MessageDecodeError) -> str:
     """Without the offset in a buffer, which says nothing to a reader."""
     return str(error).partition(": ")[2] or str(error)
-
-
-def _checkpoint_timestamp(replica: Replica) -> int:
-    """Units of records up to this store time (ms) were on disk, as Java's checkpoint says; 0 if nothing says."""
-    try:
-        return parse_checkpoint((Path(replica.directory) / "checkpoint").read_bytes()).min_timestamp
-    except (FileNotFoundError, struct.error):
-        return 0

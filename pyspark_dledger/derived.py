@@ -15,7 +15,6 @@ from pyspark_dledger.config_check import ConfigFiles, check_config, config_notes
 from pyspark_dledger.consume_queue_check import (
     ConsumeQueueCheck,
     QueuePart,
-    is_ours,
     queue_findings,
 )
 from pyspark_dledger.findings import Finding
@@ -25,6 +24,7 @@ from pyspark_dledger.queue_extras import QueueExtras, Ranges, find_extras, names
 from pyspark_dledger.queue_files import topic_directory
 from pyspark_dledger.replica import Layout, Replica, min_offsets_of
 from pyspark_dledger.state_check import StateEntries, StatePlaces, StateReplay, plan_replay, replay
+from pyspark_dledger.units_bound import is_ours
 from pyspark_dledger.work import DataRange
 from store.layout.directories import BATCH_CONSUME_QUEUES, CONSUME_QUEUES
 

@@ -25,10 +25,10 @@ from typing import Final
 from message.decoder import decode_message
 from message.errors import MessageDecodeError
 from message.sys_flag import has_index_entry
-from pyspark_dledger.consume_queue_check import is_ours
 from pyspark_dledger.entry_scan import Run, scan
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.replica import EVERYTHING, Replica
+from pyspark_dledger.units_bound import is_ours
 from pyspark_dledger.work import DataRange
 from store.errors import StoreConfigError
 from store.layout.index_file import (

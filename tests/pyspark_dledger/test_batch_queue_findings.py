@@ -1,5 +1,6 @@
 """Units of inner batches, compared with the log."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from message.batch import BatchMessage, encode_batch
 from pyspark_dledger.findings import Kind
 from pyspark_dledger.replica import open_replica
 from store.inner_batch import inner_batch
-from store.layout.batch_unit import BATCH_UNIT, BATCH_UNIT_SIZE
+from store.layout.batch_unit import BATCH_UNIT, BATCH_UNIT_SIZE, pack_batch_unit
+from store.layout.consume_queue_unit import CQ_UNIT
 
 COUNTS = (3, 2, 4, 1, 5, 2)
 FILE = "batchconsumequeue/B/0"
@@ -68,3 +70,24 @@ def test_a_unit_that_no_batch_of_the_log_explains_is_found(root: Path) -> None:
     values[4] = 17
     write(root, 6, BATCH_UNIT.pack(*values))
     assert found(root) == [(Kind.CONSUME_QUEUE_EXTRA, FILE, 17, 18)]
+
+
+def test_single_messages_have_units_of_one_where_javas_broker_stored_them(root: Path) -> None:
+    """As its recorded stores have them; a broker of ours takes none for such topics."""
+    units = CQ_UNIT.iter_unpack(
+        b"".join(path.read_bytes() for path in sorted((root / "consumequeue/T/0").iterdir()))
+    )
+    batch_units = [
+        pack_batch_unit(phy_offset, size, tags_code, 1, offset, 1)
+        for offset, (phy_offset, size, tags_code) in enumerate(units)
+        if size
+    ]
+    shutil.rmtree(root / "consumequeue/T")
+    (root / "batchconsumequeue/T/0").mkdir(parents=True)
+    path = root / "batchconsumequeue/T/0" / ("0" * 20)
+    path.write_bytes(b"".join(batch_units))
+    assert found(root) == []
+    path.write_bytes(b"".join(batch_units[:-1]))
+    assert [(kind, first, last) for kind, _, first, last in found(root)] == [
+        (Kind.CONSUME_QUEUE_MISSING, 0, 5)
+    ]

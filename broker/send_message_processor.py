@@ -66,8 +66,7 @@ _SHORT_NAMES = {
 # Not stored, and not passed on: these ask for what the broker does not do yet.
 _TIMER_PROPERTIES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _NOT_ALONE = (
-    "topic[{topic}] has queue.type=BatchCQ: it takes batches (request code 320); a single message no consumer would be "
-    "given"
+    "topic[{topic}] has queue.type=BatchCQ: single messages are not supported yet, send batches (code 320)"
 )
 _REFUSAL_CODES = {
     PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,

@@ -186,7 +186,7 @@ class ConsumeQueueStore:
             return self._add(topic, queue_id, is_batch=is_batch)
         if queue.has_units:
             # A leader refuses both, so this is a log of other hands: of a topic deleted and made anew as another type,
-            # or that was sent single messages in spite of its type. Those RocketMQ's consumers do not see, either.
+            # or of both single messages and batches, as RocketMQ's brokers take them.
             log.error(
                 "queue type contradicted topic=%s queue_id=%d is_batch=%s offset=%d: %s",
                 topic.decode(errors="replace"),

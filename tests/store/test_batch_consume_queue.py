@@ -1,5 +1,7 @@
 """Inner batches: one record and one unit for several queue offsets, through the whole life of a store."""
 
+import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -7,8 +9,10 @@ from store_group import CQ_FILE_UNITS, StoreGroup, StoreMember, message
 
 from message.batch import BatchMessage, encode_batch
 from message.decoder import MessageExt, decode_message
+from message.dispatch_columns import scan_records
 from message.inner_batch import unwrapped
 from store.consume_queue_ends import consume_queue_ends
+from store.dispatch_request import dispatch_requests, unit_bytes
 from store.get_message import BoundaryType, GetMessageStatus
 from store.inner_batch import inner_batch
 from store.layout.batch_unit import BATCH_UNIT
@@ -269,3 +273,19 @@ def test_the_ends_of_batch_queues_are_found_in_their_files(tmp_path: Path) -> No
     found = consume_queue_ends(disk, str(group.root()))
     ends = {(topic, queue_id): end for topic, queue_id, end in found}
     assert (ends[b"B", 0], ends[b"T", 0]) == (15, CQ_FILE_UNITS + 1)
+
+
+def test_units_are_those_that_java_makes_of_the_same_log() -> None:
+    """Recorded from a plain broker of RocketMQ 5.5.0: batches of 3, 2, 4, 1, 5 and 2 messages."""
+    recorded = json.loads((Path(__file__).parent / "java_inner_batches.json").read_text())
+    log, wanted = base64.b64decode(recorded["log"]), bytes.fromhex(recorded["units"])
+    offsets = [0]
+    while (end := offsets[-1] + int.from_bytes(log[offsets[-1] : offsets[-1] + 4], "big")) < len(log):
+        offsets.append(end)
+    (request,) = dispatch_requests(scan_records(log, offsets))
+    assert (request.topic, request.queue_offset, request.next_offset) == (b"Batches", 0, 17)
+    assert unit_bytes(request) == wanted
+    messages = unwrapped([decode_message(log, offset) for offset in offsets])
+    assert [(message.queue_offset, message.body) for message in messages] == [
+        (number, b"m%d" % number) for number in range(17)
+    ]

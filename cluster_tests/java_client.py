@@ -105,6 +105,10 @@ class JavaClient:
         """`count` sends: single messages, batches and delayed ones."""
         return self.start("mixed", namesrv, topic, str(count), str(interval_ms), prefix)
 
+    def batch(self, namesrv: str, topic: str, count: int, size: int, prefix: str) -> "JavaProcess":
+        """`count` batches of `size` messages."""
+        return self.start("batch", namesrv, topic, str(count), str(size), prefix)
+
     def every(self, namesrv: str, topic: str) -> "JavaProcess":
         """Consumers of every kind in one process."""
         return self.start("every", namesrv, topic)

@@ -37,6 +37,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * fail    namesrv topic group delay_level max_times    likewise, each message is answered RECONSUME_LATER
  * read    namesrv group                                likewise, each line of it a topic: all messages of all its queues
  * mixed   namesrv topic count interval_ms key_prefix   of ten sends one is a batch of five, one is delayed by a second
+ * batch   namesrv topic count size key_prefix          so many batches
  * every   namesrv topic                                until standard input ends: consumers of every kind, told apart by
  *                                                      "who"; retry-1 takes a message at its second try only
  * query   namesrv topic                                likewise, each line of it a key and an offset message id
@@ -79,6 +80,9 @@ public final class Interop {
                 break;
             case "mixed":
                 mixed(args);
+                break;
+            case "batch":
+                batch(args);
                 break;
             case "every":
                 every(args);
@@ -181,6 +185,24 @@ public final class Interop {
                 for (Message message : messages) print("event", "failed", "key", message.getKeys(), "error", problem);
             }
             TimeUnit.MILLISECONDS.sleep(Long.parseLong(args[4]));
+        }
+        print("event", "done");
+        producer.shutdown();
+    }
+
+    private static void batch(String[] args) throws Exception {
+        DefaultMQProducer producer = producer(args[1]);
+        for (int i = 0; i < Integer.parseInt(args[3]); i++) {
+            List<Message> messages = new ArrayList<>();
+            for (int j = 0; j < Integer.parseInt(args[4]); j++) {
+                String key = args[5] + i + "-" + j;
+                messages.add(new Message(args[2], j % 2 == 0 ? "TagA" : "TagB", key, body(key)));
+            }
+            try {
+                report(args[5] + i, producer.send(messages));
+            } catch (Exception problem) {
+                print("event", "failed", "key", args[5] + i, "error", problem);
+            }
         }
         print("event", "done");
         producer.shutdown();

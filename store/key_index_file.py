@@ -27,7 +27,7 @@ from store.layout.index_file import (
 
 # Of the slot table, read and written in one go: large enough that calls cost nothing, small enough for the memory that
 # the key index may take (twice that, for a moment).
-SLOT_RUN_SIZE: Final = 128 * 1024
+SLOT_RUN_SIZE: Final = 512 * 1024
 PAGE_SIZE: Final = 4096
 _NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
 

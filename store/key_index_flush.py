@@ -4,9 +4,10 @@ The order of its steps is what a start after a crash relies on: entries are on d
 both before the mark counts them. So slots can always be led back to where the mark was (roll_back).
 """
 
+import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from disk.disk import Disk, File
@@ -25,17 +26,19 @@ from store.key_index_mark import KeyIndexMark, KeyIndexMarkFile
 from store.layout.index_file import (
     EMPTY_INDEX_HEADER,
     HASH_SLOT_SIZE,
-    INDEX_ENTRY,
+    INDEX_ENTRY_SIZE,
     INDEX_HEADER_SIZE,
     IndexFileShape,
     IndexHeader,
     entry_offset,
-    slot_offset,
     time_diff,
 )
 
-# Between two pauses, too: about 0.5 ms for which the event loop's thread does not get the interpreter.
-_ENTRIES_PER_WRITE: Final = 1024
+# About 0.5 ms for which the event loop's thread does not get the interpreter. Under load this one waits up to 5 ms for
+# it after each pause, read and write: how few they are decides how fast keys get to the files.
+_ENTRIES_PER_PAUSE: Final = 2048
+_ENTRIES_PER_WRITE: Final = 8192
+_WORDS_PER_ENTRY: Final = INDEX_ENTRY_SIZE // HASH_SLOT_SIZE
 
 
 # Called in the job's thread after each 0.5 ms of its computing, lest the event loop's thread wait 5 ms for the
@@ -196,18 +199,14 @@ def append_entries(
     if first_number <= 1:
         header = IndexHeader(keys.store_timestamps[start], 0, keys.phy_offsets[start], 0, 0, 1)
 
-    slots = _WantedSlots(shape, islice(keys.key_hashes, start, end), end - start, pause)
+    slots = _WantedSlots(shape, keys.key_hashes, start, end, pause)
     previous = slots.previous(file, first_number)
     for at in range(start, end, _ENTRIES_PER_WRITE):
         part = slice(at, min(at + _ENTRIES_PER_WRITE, end))
-        entries = map(
-            INDEX_ENTRY.pack,
-            keys.key_hashes[part],
-            keys.phy_offsets[part],
-            [time_diff(timestamp, header.begin_timestamp) for timestamp in keys.store_timestamps[part]],
-            previous[at - start : at - start + _ENTRIES_PER_WRITE],
+        entries = _packed(
+            keys, part, header.begin_timestamp, previous[part.start - start : part.stop - start]
         )
-        file.pwrite(b"".join(entries), entry_offset(first_number + at - start, shape.slot_count))
+        file.pwrite(entries, entry_offset(first_number + at - start, shape.slot_count))
         pause()
     file.fdatasync()
 
@@ -226,6 +225,27 @@ def append_entries(
     return header
 
 
+def _packed(keys: PendingKeys, part: slice, begin_timestamp: int, previous: "array[int]") -> bytes:
+    """INDEX_ENTRY of each key, made column by column: of big-endian words of four bytes."""
+    timestamps = keys.store_timestamps[part]
+    diffs = {timestamp: time_diff(timestamp, begin_timestamp) for timestamp in set(timestamps)}
+    offsets = _words(keys.phy_offsets[part])
+    words = array("I", bytes(INDEX_ENTRY_SIZE * len(previous)))
+    words[0::_WORDS_PER_ENTRY] = _words(keys.key_hashes[part])
+    words[1::_WORDS_PER_ENTRY] = offsets[0::2]
+    words[2::_WORDS_PER_ENTRY] = offsets[1::2]
+    words[3::_WORDS_PER_ENTRY] = _words(array("i", map(diffs.__getitem__, timestamps)))
+    words[4::_WORDS_PER_ENTRY] = _words(previous)
+    return words.tobytes()
+
+
+def _words(column: "array[int]") -> "array[int]":
+    """The column's bytes as they are in the file. Spoils `column`."""
+    if sys.byteorder == "little":
+        column.byteswap()
+    return array("I", column.tobytes())
+
+
 class _WantedSlots:
     """The slots of some hashes, by runs of the slot table that are read and written as a whole.
 
@@ -233,30 +253,36 @@ class _WantedSlots:
     more, each page is written anyhow.
     """
 
-    def __init__(self, shape: IndexFileShape, hashes: Iterable[int], count: int, pause: Pause) -> None:
-        slot_count = shape.slot_count
+    def __init__(
+        self, shape: IndexFileShape, key_hashes: "array[int]", start: int, end: int, pause: Pause
+    ) -> None:
+        """Of the hashes [start, end)."""
         self._slots_end = shape.slots_end
         self._pause = pause
-        self._run_size = PAGE_SIZE if count < shape.slots_end // PAGE_SIZE else SLOT_RUN_SIZE
-        self._offsets = array("i")  # in the file
-        self._runs: dict[int, array[int]] = {}  # number of the run -> places in `hashes`, in order
-        for place, key_hash in enumerate(hashes):
-            offset = slot_offset(key_hash, slot_count)
-            self._offsets.append(offset)
-            run = self._runs.get(offset // self._run_size)
-            if run is None:
-                run = self._runs[offset // self._run_size] = array("i")
-            run.append(place)
-            if (place + 1) % _ENTRIES_PER_WRITE == 0:
-                pause()
+        self._run_size = PAGE_SIZE if end - start < shape.slots_end // PAGE_SIZE else SLOT_RUN_SIZE
+        # Counted in slots from the begin of the file, as runs are, which begin where pages do.
+        self._wanted = array("i")
+        # Number of the run -> places among the hashes, in order.
+        self._runs: defaultdict[int, array[int]] = defaultdict(lambda: array("i"))
+        slot_count, first_slot = shape.slot_count, INDEX_HEADER_SIZE // HASH_SLOT_SIZE
+        slots_per_run = self._run_size // HASH_SLOT_SIZE
+        runs = self._runs
+        for at in range(start, end, _ENTRIES_PER_PAUSE):
+            hashes = key_hashes[at : min(at + _ENTRIES_PER_PAUSE, end)]
+            wanted = [key_hash % slot_count + first_slot for key_hash in hashes]
+            for place, slot in enumerate(wanted, at - start):
+                runs[slot // slots_per_run].append(place)
+            self._wanted.extend(wanted)
+            pause()
 
     def previous(self, file: File, first_number: int) -> "array[int]":
         """What the slots hold as each of the entries from `first_number` on comes."""
-        offsets = self._offsets
-        previous = array("i", bytes(4 * len(offsets)))
+        wanted = self._wanted
+        previous = array("i", bytes(wanted.itemsize * len(wanted)))
         for start, slots, places in self._sweep(file):
+            first_slot = start // HASH_SLOT_SIZE
             for place in places:
-                at = (offsets[place] - start) // HASH_SLOT_SIZE
+                at = wanted[place] - first_slot
                 number = slots[at]
                 # What points ahead is damage; Java takes that for an empty slot, too.
                 previous[place] = number if number < first_number + place else 0
@@ -264,10 +290,11 @@ class _WantedSlots:
         return previous
 
     def write(self, file: File, first_number: int) -> None:
-        offsets = self._offsets
+        wanted = self._wanted
         for start, slots, places in self._sweep(file):
+            first_slot = start // HASH_SLOT_SIZE
             for place in places:
-                slots[(offsets[place] - start) // HASH_SLOT_SIZE] = first_number + place
+                slots[wanted[place] - first_slot] = first_number + place
             write_slots(file, start, slots)
 
     def _sweep(self, file: File) -> "Iterator[tuple[int, array[int], array[int]]]":
@@ -279,6 +306,6 @@ class _WantedSlots:
             places = self._runs[run_number]
             yield start, read_slots(file, start, end), places
             count += len(places)
-            if count >= _ENTRIES_PER_WRITE:
+            if count >= _ENTRIES_PER_PAUSE:
                 count = 0
                 self._pause()

@@ -62,15 +62,15 @@ class StoreConfig:
     max_message_size: int = 4 << 20  # of a body
     # Another one than that of the files that are there has all of them built anew.
     index_file_shape: IndexFileShape = field(default_factory=IndexFileShape)
-    # So many touch nearly every page of the slot table (20 MB, 5,000 pages): fewer keys would write as much for less,
-    # more would take more memory. 20 bytes each wait, and as much again while a flush runs.
-    index_keys_per_flush: int = 32_768
+    # Each flush reads and writes the whole slot table (20 MB), for so many touch all of its pages: fewer keys would pay
+    # as much for less, more would take more memory. 20 bytes each wait, and 32 bytes each while a flush runs.
+    index_keys_per_flush: int = 65_536
 
     flush_interval_consume_queue_ms: int = 1000
     flush_consume_queue_least_pages: int = 2
     flush_consume_queue_thorough_interval_ms: int = 60_000
     # A start after a crash dispatches again what came behind the last checkpoint: about 0.3 s for so many entries.
-    checkpoint_entries_max: int = 131_072
+    checkpoint_entries_max: int = 65_536
     # config/*.json
     flush_consumer_offset_interval_ms: int = 5000
     # Newest units of all queues, kept so that pulls which follow the log read no file.

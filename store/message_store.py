@@ -398,8 +398,15 @@ class MessageStore(StoreReads):
             assert java_term is not None, "retention stays behind the newest full-state record"
             self._java_import.begin(self._state, self._queues, java_term, self.term, self.applied_index)
             self._is_importing = True
-        else:
+        elif self._state.is_whole:
             self._start_serving()
+        else:
+            raise StoreDamagedError(
+                f"{self.config.ledger_directory}: nothing says which topics, groups and offsets there are: the log "
+                "begins behind the last full state in it, as RocketMQ's retention may leave it, and this member has no "
+                "checkpoint. A member that has one can lead. If none has, start RocketMQ on all stores, let it store a "
+                "message, stop it and start these again: then config/ counts"
+            )
 
     def _start_serving(self) -> None:
         self._is_importing = False

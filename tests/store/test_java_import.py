@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from golden_store import DLEDGER_STORE, GOLDEN, NODES, unpack_store
-from store_group import StoreGroup, StoreMember, message
+from store_group import DATA_FILE_SIZE, StoreGroup, StoreMember, message
 
 from disk.real_disk import RealDisk
 from dledger.entry import EntryKind, Index, Term, walk
@@ -385,3 +385,32 @@ def test_a_member_that_java_did_not_run_on_does_not_bring_its_tables_of_before(t
         member.crash()
     group.start("n1", "n2")
     assert group.lead().store.query_offset("sg_cons", "StoreB", 0) == 317
+
+
+def test_a_member_that_java_has_left_without_a_full_state_does_not_serve_with_empty_tables(
+    tmp_path: Path,
+) -> None:
+    group = StoreGroup(tmp_path, 1)
+    group.start()
+    leader = group.lead()
+    leader.store.propose(CommitOffset("g", "T", 0, 7), None, group.now_ms)
+    group.run_for(1000)
+    body = bytes(DATA_FILE_SIZE // 8)
+    while leader.replica.log.ledger_end_pos < DATA_FILE_SIZE - 1.5 * len(body):
+        leader.put(message(body=body))
+    leader.put(message(body=bytes(DATA_FILE_SIZE - leader.replica.log.ledger_end_pos - 250)))
+    leader.stop()
+    group.start()
+    leader = group.lead()
+    assert leader.replica.log.pos_at(leader.store.applied_index) == DATA_FILE_SIZE, "the no-op alone"
+    leader.crash()
+    # Java runs, stores nothing and deletes what has expired; what we knew besides is lost.
+    ledger = group.root() / "dledger-n0"
+    (ledger / "currterm").write_text("voteLeader=n0\ncurrTerm=4\n")
+    (ledger / f"data/{0:020}").unlink()
+    for path in ledger.glob("pydledger/applied-state-*"):
+        path.unlink()
+    group.start()
+    with pytest.raises(StoreDamagedError, match="let it store a message, stop it"):
+        group.lead()
+    assert group.serving() is None

@@ -27,6 +27,8 @@ from store.key_index_file import delete_index_files, index_file_names
 from store.layout.config_json import BACKUP, CONSUMER_OFFSETS, TOPICS, parse_config
 from store.state.config_files import read_config_files
 from store.state.state_machine import StateMachine
+from store.state.state_record import CommitOffset
+from store.state.state_tables import TOPIC_GROUP_SEPARATOR, StateTables
 from store.store_config import StoreConfig
 
 log = logging.getLogger(__name__)
@@ -74,7 +76,8 @@ class JavaImport:
                 f"{directory}: no {TOPICS}, so this member cannot say which topics, groups and offsets Java's broker "
                 f"had. {_COPY}"
             )
-        if self._kept_term() < java_term and self._are_exports_before(directory, state.java_index):
+        exported_at = self._exported_at(directory)
+        if self._kept_term() < java_term and exported_at is not None and exported_at < state.java_index:
             raise StoreDamagedError(
                 f"{directory}: what this member has exported before Java's broker went on elsewhere. {_COPY}"
             )
@@ -92,15 +95,38 @@ class JavaImport:
         )
         state.begin_import(tables, rows, self._config.state_record_size_max, term, applied_index)
 
-    def _are_exports_before(self, directory: str, index: Index) -> bool:
-        """Java's broker writes these anew every few seconds, without our field."""
+    def commits_under_java(self, tables: StateTables, last_term: Term) -> list[CommitOffset]:
+        """As the first leader since Java's broker ran and stored nothing: how far consumers came meanwhile, beyond
+        `tables`. `last_term`: of the last entry before this leader's own.
+
+        Raises ConfigFilesDamagedError, DiskError.
+        """
+        directory = f"{self._config.store_path_root_dir}/config"
+        kept_term = self._kept_term()
+        if kept_term < 0 or last_term > kept_term or self._exported_at(directory) is not None:
+            return []
+        known = tables.consumer_offset_table
+        commits = []
+        for key, queues in read_config_files(self._disk, directory).consumer_offset_table.offsets.items():
+            topic, _, group = key.rpartition(TOPIC_GROUP_SEPARATOR)
+            if tables.topic_config_table.get(topic) is not None:
+                commits += [
+                    CommitOffset(group, topic, queue_id, offset)
+                    for queue_id, offset in queues.items()
+                    if offset > known.query(group, topic, queue_id)
+                ]
+        log.info("offsets committed under Java are taken over directory=%s count=%d", directory, len(commits))
+        return commits
+
+    def _exported_at(self, directory: str) -> int | None:
+        """The applied index of our offsets there. Java's broker writes them anew every few seconds, without it."""
         path = f"{directory}/{CONSUMER_OFFSETS}"
         try:
             content = parse_config(self._disk.read_file(path).decode()) if self._disk.exists(path) else {}
         except (ValueError, RecursionError):
-            return False
+            return None
         exported_at = content.get(APPLIED_INDEX)
-        return type(exported_at) is int and exported_at < index
+        return exported_at if type(exported_at) is int else None
 
     def _kept_term(self) -> int:
         return self._kept()[0]

@@ -80,6 +80,7 @@ class MessageStore(StoreReads):
         self._descriptors = DescriptorCache(disk)
         self._queues = ConsumeQueueStore(self._descriptors, config)
         self._no_op_term = Term(-1)  # of the newest no-op applied
+        self._before_no_op_term = Term(-1)  # of the entry before that
         self._last_checkpoint: Checkpoint | None = None  # taken by stop()
         self._damage = None
         self._java_import = JavaImport(disk, config)
@@ -144,7 +145,8 @@ class MessageStore(StoreReads):
             self._runtime.submit,
             self._reput.applied_index,
         )
-        self._flusher.export_from_index = replica.log.ledger_end_index
+        # With the next term: before, what Java's broker has left in config/ may still be wanted.
+        self._flusher.export_from_index = Index(replica.log.ledger_end_index + 1)
         self._retention = Retention(
             config,
             self._disk,
@@ -292,7 +294,7 @@ class MessageStore(StoreReads):
 
     def log_cut(self, from_index: Index) -> None:
         self._commit_log.log_cut(from_index)
-        self._flusher.export_from_index = min(self._flusher.export_from_index, Index(from_index - 1))
+        self._flusher.export_from_index = min(self._flusher.export_from_index, from_index)
 
     def log_began_anew(self, before_begin_index: Index) -> None:
         """What was derived is void. A full-state record in the log makes it whole again."""
@@ -317,6 +319,9 @@ class MessageStore(StoreReads):
 
     def no_op_applied(self, term: Term, index: Index) -> None:
         self._no_op_term = term
+        before = self._replica.log.term_at(Index(index - 1))
+        assert before is not None, "what was applied last is in the log, or was before its begin"
+        self._before_no_op_term = before
         self._state.term_began(index)
         if index == self._imported.last_index + 1:
             # All queues that have a message are there now; the others go on where they ended.
@@ -399,7 +404,10 @@ class MessageStore(StoreReads):
             self._java_import.begin(self._state, self._queues, java_term, self.term, self.applied_index)
             self._is_importing = True
         elif self._state.is_whole:
+            commits = self._java_import.commits_under_java(self._state.tables, self._before_no_op_term)
             self._start_serving()
+            for change in commits:
+                self.propose(change, None, self._now_ms)  # known to those who ask from now on
         else:
             raise StoreDamagedError(
                 f"{self.config.ledger_directory}: nothing says which topics, groups and offsets there are: the log "

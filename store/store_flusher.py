@@ -66,8 +66,8 @@ class StoreFlusher:
         self._checkpoint: _CheckpointUnderWay | None = None
         self._to_flush: list[UnitQueue] = []
         self._exported: Versions | None = None
-        # Nothing is exported before this is applied: Java may have written what lies in config/ now, and the log's end
-        # as it was found tells whether it did. A member that has no entry yet may come to hold, and lead on, Java's.
+        # Nothing is exported before this is applied: Java may have written what lies in config/ now, and whoever leads
+        # first looks at it. A member that has no entry yet may come to hold, and lead on, Java's.
         self.export_from_index = Index(-1)
         self._started_ms: int | None = None  # when the first tick came; all intervals count from there
         self._checkpoint_ms = self._flush_ms = self._export_ms = 0

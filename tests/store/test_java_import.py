@@ -329,6 +329,39 @@ def test_java_may_go_on_after_us_and_we_after_java(tmp_path: Path, has_deleted: 
     assert leader.store.query_offset("sg_cons", "StoreB", 0) == 317
 
 
+def java_stores_nothing(directory: Path, node: str, offsets: dict[int, int]) -> None:
+    """As Java's broker would on a stopped member of ours, if consumers of StoreB committed these offsets."""
+    ledger = directory / node / f"dledger-{node}"
+    term = int((ledger / "currterm").read_text().split("currTerm=")[1].split()[0])
+    (ledger / "currterm").write_text(f"voteLeader=n0\ncurrTerm={term}\n")
+    path = directory / node / "config/consumerOffset.json"
+    exported: Any = parse_config(path.read_text())
+    del exported[APPLIED_INDEX]
+    exported["offsetTable"]["StoreB@sg_cons"].update(offsets)
+    path.write_text(render_config(exported))
+
+
+def test_offsets_committed_under_java_count_where_it_stored_nothing(tmp_path: Path) -> None:
+    directory = unpack(tmp_path)
+    group = stopped_group(directory)
+    known = config_of(directory / "n0").consumer_offset_table.offsets["StoreB@sg_cons"]
+    for node in NODES:
+        java_stores_nothing(directory, node, {0: known[0] + 1, 1: known[1] - 1})
+    group.start("n0")
+    group.run_for(20_000)  # alone it must not write over what Java's broker has left
+    group.members["n0"].stop()
+    group.start()
+    leader = group.lead()
+    assert leader.store.query_offset("sg_cons", "StoreB", 0) == known[0] + 1, "also before it is committed"
+    leader.store.propose(CommitOffset("sg_cons", "StoreB", 1, known[1] + 5), None, group.now_ms)
+    group.run_for(100)
+    group.settle()
+    leader = restart(group)
+    for member in group.members.values():
+        offsets = member.store.consumer_offset_table.offsets["StoreB@sg_cons"]
+        assert offsets == {0: known[0] + 1, 1: known[1] + 5}
+
+
 def test_a_member_that_was_behind_under_java_comes_to_level(tmp_path: Path) -> None:
     directory = unpack(tmp_path)
     ledger = directory / "n1/dledger-n1"

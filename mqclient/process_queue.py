@@ -146,8 +146,9 @@ class ProcessQueue:
         return batch
 
     def give_back(self, batch: ConsumeBatch) -> None:
-        """The batch was taken and is to be taken once more."""
-        self._ready.append(batch)
+        """The batch was taken and is to be taken once more, unless the queue was reset since."""
+        if batch in self._batches:
+            self._ready.append(batch)
 
     def consumed(self, batch: ConsumeBatch) -> None:
         """For the statistics; once for each batch, and not for empty ones."""
@@ -174,6 +175,7 @@ class ProcessQueue:
     def reset(self, offset: int) -> None:
         """The broker says that this is where the queue goes on (its begin moved, or an operator reset it)."""
         self._batches.clear()
+        self._ready.clear()
         self._count = self._bytes = 0
         self.pull_offset = self.consume_offset = offset
         self._update_room()

@@ -64,6 +64,24 @@ def taken(queue: ProcessQueue) -> ConsumeBatch:
     return batch
 
 
+def test_nothing_of_before_a_reset_is_handed_out_after_it() -> None:
+    queue = process_queue(10)
+    queue.pulled([message(10)], 11)
+    queue.pulled([message(11)], 12)
+    before = taken(queue)
+    queue.reset(500)
+    assert queue.ready_count == 0
+    queue.give_back(before)
+    queue.pulled([message(500)], 501)
+    after = taken(queue)
+    assert [message.queue_offset for message in after.messages] == [500]
+    assert queue.take() is None
+    before.done()
+    assert (queue.consume_offset, queue.cached_count) == (500, 1)
+    after.done()
+    assert queue.consume_offset == 501
+
+
 def test_the_offset_of_a_queue_moves_over_the_oldest_batch_that_is_done() -> None:
     queue = process_queue(10)
     queue.pulled([message(10), message(11)], 12)
@@ -124,8 +142,9 @@ def test_a_puller_hears_of_the_end_of_a_queue_that_is_paused() -> None:
 def test_a_reset_forgets_what_was_pulled_before_it() -> None:
     queue = process_queue(0, count_max=1)
     queue.pulled([message(0)], 1)
+    before = taken(queue)
     queue.reset(500)
-    taken(queue).done()
+    before.done()
     assert (queue.pull_offset, queue.consume_offset) == (500, 500)
     assert queue.room.is_set()
 

@@ -257,17 +257,20 @@ class Producer:
         """One attempt for each; returns those that are to be tried again."""
         by_broker: dict[str, list[PendingSend]] = {}
         for send in sends:
-            queue = send.queue = self._choose_queue(route, send)
-            by_broker.setdefault(queue.broker_name, []).append(send)
-        if len(by_broker) == 1:
-            await self._attempt(route, queue.broker_name, list(sends), timeout_s)
-        else:
-            await asyncio.gather(
-                *(
-                    self._attempt(route, broker_name, some, timeout_s)
-                    for broker_name, some in by_broker.items()
-                )
-            )
+            try:
+                queue = send.queue = self._choose_queue(route, send)
+                broker_name = queue.broker_name
+            except Exception as error:  # noqa: BLE001 (whatever it is, it goes into the outcome)
+                # The application's selector, which may not expect fewer queues while a group elects. What became of
+                # the other messages, and of this one in earlier rounds, must be told all the same.
+                self._fail(send, f"the selector chose no queue: {error!r}")
+                assert isinstance(send.outcome, SendError), "it has just failed"
+                send.outcome.__cause__ = error
+                continue
+            by_broker.setdefault(broker_name, []).append(send)
+        await asyncio.gather(
+            *(self._attempt(route, broker_name, some, timeout_s) for broker_name, some in by_broker.items())
+        )
         return [send for send in sends if send.outcome is None]
 
     def _command(self, send: PendingSend, queue: MessageQueue) -> RemotingCommand:
@@ -368,7 +371,7 @@ class Producer:
                     not send.definite,
                 )
             except (KeyError, ValueError):
-                send.refusal = f"{address} answered what cannot be read: {dict(fields)}"
+                send.refusal = f"{address} answered a send with what cannot be read: {dict(fields)}"
                 self._end_unknown(send)
             return
         send.refusal = f"{address} answered {code}: {answer.remark}"

@@ -419,6 +419,29 @@ def test_a_close_ends_a_send_that_is_being_tried_again(step: str | int) -> None:
     run(story())
 
 
+def test_a_selector_that_fails_loses_no_outcome() -> None:
+    async def story() -> None:
+        chosen: list[bytes] = []
+
+        def select(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+            if message.body in chosen:
+                raise LookupError("my queue is gone")
+            chosen.append(message.body)
+            return queues[0]
+
+        async with FakeGroup() as group, Producer(group.address, "g", config=QUICK) as producer:
+            group.brokers[0].steps = [0, 14, "close"]
+            messages = [Message("T", b"stored"), Message("T", b"refused"), Message("T", b"unknown")]
+            stored, refused, unknown = await producer.send_batch(messages, selector=select)
+            assert isinstance(stored, SendResult)
+            for outcome, definite in ((refused, True), (unknown, False)):
+                assert isinstance(outcome, SendError)
+                assert "my queue is gone" in str(outcome)
+                assert (outcome.definite, outcome.attempts) == (definite, 1)
+
+    run(story())
+
+
 def test_a_pipeline_reports_each_message_once_under_its_number() -> None:
     async def story() -> None:
         outcomes: dict[int, SendResult | SendError] = {}

@@ -108,8 +108,9 @@ def test_a_selector_that_calls_its_producer_is_told_that_it_would_wait_for_itsel
                 producer.send(message)
                 return queues[0]
 
-            with pytest.raises(RuntimeError, match="wait for itself"):
+            with pytest.raises(SendError, match="wait for itself") as caught:
                 producer.send(Message("T", b"x"), selector=select)
+            assert isinstance(caught.value.__cause__, RuntimeError)
 
     with_group(story)
 

@@ -177,7 +177,7 @@ class SendMessageProcessor:
                     or "INNER_NUM\x01" in text
                 ):
                     text, delay_level = self._check_properties(text, fields, code)
-                if code == RequestCode.SEND_BATCH_MESSAGE:
+                if _is_batch(code, fields):
                     batch = batch_of(command, fields, entry, queue_id, born_host, born_flag, body_max)
                     if entry.is_batch:
                         properties = text.encode() + (tail if text[-1] == "\x02" else b"\x02" + tail)
@@ -352,7 +352,7 @@ class SendMessageProcessor:
             raise SendRefused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         if is_retry:
-            if command.code == RequestCode.SEND_BATCH_MESSAGE:
+            if _is_batch(command.code, fields):
                 raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, NOT_FOR_BATCHES)
             fields = self._retry_fields(topic, fields, now_ms)
             topic = fields["b"]
@@ -400,7 +400,7 @@ class SendMessageProcessor:
             if not -(1 << bits - 1) <= int(number) < 1 << bits - 1:
                 raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, f"{number} is no number of {bits} bits")
         text, delay_level = self._check_properties(fields.get("i", ""), fields, command.code)
-        if command.code == RequestCode.SEND_BATCH_MESSAGE:
+        if _is_batch(command.code, fields):
             batch_of(command, fields, entry, 0, b"", 0, self._max_message_size)
             return
         properties = text.encode().removesuffix(b"\x02") + b"\x02" + self._properties_tail
@@ -437,7 +437,7 @@ class SendMessageProcessor:
         """Refuses what the broker does not do yet; the text without a pop handle, and the delay level."""
         properties = decode_properties(text.encode())
         level = int(properties.get("DELAY", "0"))
-        if level > 0 and code == RequestCode.SEND_BATCH_MESSAGE:
+        if level > 0 and _is_batch(code, fields):
             raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, "property DELAY: a batch cannot be delayed")
         is_retried = level > 0 and int(fields.get("j") or 0) > 0
         if properties.get("TRAN_MSG", "").lower() == "true" and not is_retried:
@@ -462,3 +462,8 @@ class SendMessageProcessor:
         if packed is None:
             packed = channel.attributes[_BORN_HOST] = pack_host(channel.remote_address)
         return packed, BORNHOST_V6_FLAG if len(packed) == 20 else 0
+
+
+def _is_batch(code: int, fields: dict[str, str]) -> bool:
+    """By its header, as in Java, where any code may bring one; or by its code."""
+    return code == RequestCode.SEND_BATCH_MESSAGE or fields.get("m") == "true"

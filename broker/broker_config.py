@@ -156,6 +156,7 @@ class BrokerConfig:
     notify_consumer_ids_changed_enable: bool = True
     region_id: str = "DefaultRegion"
     trace_on: bool = True
+    start_accept_send_request_timestamp: int = 0  # ms since 1970; before it, sends are refused
     slave_read_enable: bool = False
     register_broker_timeout_ms: int = 24_000
     register_name_server_period_ms: int = 30_000
@@ -268,6 +269,9 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     "notifyConsumerIdsChangedEnable": boolean("notify_consumer_ids_changed_enable"),
     "regionId": words("region_id"),
     "traceOn": boolean("trace_on"),
+    "startAcceptSendRequestTimeStamp": whole_number(
+        "start_accept_send_request_timestamp", 0, (1 << 63) - 1, "ms since 1970"
+    ),
     "slaveReadEnable": boolean("slave_read_enable"),
     "registerBrokerTimeoutMills": whole_number("register_broker_timeout_ms", 1, _INT_MAX, "ms"),
     "registerNameServerPeriod": whole_number("register_name_server_period_ms", 1, _INT_MAX, "ms"),

@@ -130,7 +130,7 @@ class BrokerInfoProcessor:
             "putTps": _rates(stats.put_total),
             "role": store.role.value,
             "runtime": _duration(now_ms - self._boot_ms),
-            "startAcceptSendRequestTimeStamp": "0",
+            "startAcceptSendRequestTimeStamp": str(self.config.start_accept_send_request_timestamp),
             "term": str(store.term),
             **_NO_QUEUES,
         }

@@ -107,6 +107,7 @@ class SendMessageProcessor:
         self._unique_ids = UniqueIdGenerator(config.broker_ip1, rng)
         self._broker_ip1 = config.broker_ip1
         self._max_message_size = config.store.max_message_size
+        self._accepts_from_ms = config.start_accept_send_request_timestamp
         self._delay_level_max = max(store.config.delay_levels)
         trace_on = "true" if config.trace_on else "false"
         self._common_fields = {"MSG_REGION": config.region_id, "TRACE_ON": trace_on}
@@ -123,6 +124,10 @@ class SendMessageProcessor:
         """Answers each of `commands`, which are all sends, now or when its outcome is known."""
         if not self._store.serving:
             self._refuse_all(channel, commands, ResponseCode.SERVICE_NOT_AVAILABLE, self._not_serving())
+            return
+        if now_ms < self._accepts_from_ms:
+            remark = f"broker unable to service, until {self._accepts_from_ms} ms since 1970"
+            self._refuse_all(channel, commands, ResponseCode.SYSTEM_ERROR, remark)
             return
         born_host, born_flag = self._born_host(channel)
         puts: list[PutMessage] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from one_broker import OneBroker, RecordingChannel, pull_fields, send_fields
+from one_broker import START_MS, OneBroker, RecordingChannel, pull_fields, send_fields
 
 from message.batch import BatchMessage, encode_batch
 from message.decoder import decode_message, decode_messages
@@ -325,6 +325,20 @@ def test_a_batch_is_stored_message_by_message(broker: OneBroker, code: RequestCo
         (b"m2", 2, 2),
     ]
     assert messages[0].properties == {"UNIQ_KEY": "K0", "TAGS": "B"}
+
+
+def test_before_its_time_a_broker_takes_no_sends(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path, f"startAcceptSendRequestTimeStamp={START_MS + 60_000}\n")
+    create(broker, "T")
+    answer = broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x")
+    assert (answer.code, answer.remark) == (
+        ResponseCode.SYSTEM_ERROR,
+        f"broker unable to service, until {START_MS + 60_000} ms since 1970",
+    )
+    broker.run_for(60_000)
+    assert broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x").code == ResponseCode.SUCCESS
+    assert broker.store.max_offset("T", 0) == 1
+    broker.close()
 
 
 def test_a_batch_that_cannot_be_read_is_refused_as_a_whole(broker: OneBroker) -> None:

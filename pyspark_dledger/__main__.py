@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyspark_dledger.history_check import HistoryError
@@ -32,8 +32,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--html", type=Path, metavar="F", help="the report as a page for a browser")
     parser.add_argument("--history", type=Path, metavar="F", help="what mq produce --history noted")
     parser.add_argument("--broker", default="", metavar="NAME", help="whose sends of the history these are")
-    parser.add_argument("--committed", type=int, metavar="N", help="the group has committed up to this index")
-    parser.add_argument("--max-findings", type=int, default=200, metavar="N", help="so many are shown")
+    parser.add_argument(
+        "--committed", type=_at_least(0), metavar="N", help="the group has committed up to this index"
+    )
+    parser.add_argument(
+        "--max-findings", type=_at_least(1), default=200, metavar="N", help="so many are shown"
+    )
     parser.add_argument("--master", default="local[*]", metavar="URL", help="ignored under spark-submit")
     options = parser.parse_args(arguments)
     try:
@@ -61,6 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n    ".join(finding_lines(finding)))
     print(verdict(report).headline)
     return 0 if report.is_clean else EXIT_FINDINGS
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if (value := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"{value} is too small, the least is {least}")
+        return value
+
+    return number
 
 
 def _could_not_run(error: Exception) -> int:

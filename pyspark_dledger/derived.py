@@ -74,6 +74,7 @@ class DerivedChecks:
         self.queue_count = 0  # ConsumeQueues compared with the log; known after units()
         self.notes: list[str] = []  # likewise
         self._replicas = replicas
+        self._unreadable: list[Finding] = []  # IndexFiles; known after units()
         self._queue_parts: dict[str, list[QueuePart]] = {replica.name: [] for replica in replicas}
         self._deleted: dict[str, Set[bytes]] = {}
         self._state_places: dict[str, list[StatePlaces]] = {replica.name: [] for replica in replicas}
@@ -101,8 +102,11 @@ class DerivedChecks:
             damaged = _merged([*log.damaged, *undecodable])
             unreadable = {str(Path(path).parent) for part in parts for path, _ in part.unreadable}
             units += plan_extras(replica, queues, log.begin_pos, damaged, unreadable)
-            index_files, notes = plan_key_index(replica, log.begin_pos, log.end_pos, damaged)
+            index_files, notes, unreadable_files = plan_key_index(
+                replica, log.begin_pos, log.end_pos, damaged
+            )
             units += index_files
+            self._unreadable += unreadable_files
             self.notes += [*notes, *config_notes(replica)]
             if log.begin_index == 0 and log.begin_pos and replica.layout is Layout.DLEDGER:
                 self.notes.append(f"{replica.name}: a plain commitlog came before position {log.begin_pos:,}")
@@ -130,7 +134,8 @@ class DerivedChecks:
         return units
 
     def findings(self) -> Iterator[Finding]:
-        """Of pass 1; after units()."""
+        """Of pass 1, and of what could not be looked at; after units()."""
+        yield from self._unreadable
         for replica in self._replicas:
             parts, deleted = self._queue_parts[replica.name], self._deleted[replica.name]
             yield from queue_findings(replica, parts, deleted, min_offsets_of(replica))

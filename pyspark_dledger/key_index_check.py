@@ -81,18 +81,28 @@ class KeyIndexFile:
 
 def plan_key_index(
     replica: Replica, begin_pos: int, end_pos: int, damaged: Sequence[tuple[int, int]]
-) -> tuple[list[KeyIndexFile], list[str]]:
-    """Units of work, and notes on files that cannot be checked. Raises OSError."""
+) -> tuple[list[KeyIndexFile], list[str], list[Finding]]:
+    """Units of work, notes on files that cannot be checked, and findings of those that cannot even be read."""
     notes: list[str] = []
+    unreadable: list[Finding] = []
     files: list[IndexFileOnDisk] = []
+    gaps: set[int] = set()  # before the files of these numbers lies one that cannot be read
     for path in _paths(replica):
-        found = _open(path, replica.index_file_shape)
+        try:
+            found = _open(path, replica.index_file_shape)
+            is_fresh = found is not None and _is_fresh(found)
+        except FileNotFoundError:
+            continue  # as in check_key_index()
+        except OSError as error:
+            unreadable.append(_unreadable(replica, path, error))
+            gaps.add(len(files))
+            continue
         if found is None:
             name = replica.relative(path)
             notes.append(
                 f"{replica.name}: {name} was not looked at: its size does not tell how many slots it has"
             )
-        elif not _is_fresh(found):
+        elif not is_fresh:
             files.append(found)
     is_settled = replica.stopped_cleanly and not replica.is_live and not is_ours(replica)
     may_be_under_way = replica.is_live or not replica.stopped_cleanly
@@ -100,22 +110,29 @@ def plan_key_index(
         files.pop()  # entries come first: nothing says yet that they count
     units = []
     for number, file in enumerate(files):
-        following = files[number + 1].header.begin_phy_offset if number + 1 < len(files) else -1
-        end = end_pos if is_settled else file.header.end_phy_offset + 1
+        ends_at_gap = number + 1 in gaps
+        following = -1
+        if number + 1 < len(files) and not ends_at_gap:
+            following = files[number + 1].header.begin_phy_offset
+        previous_end = files[number - 1].header.end_phy_offset if number else -1
+        if number in gaps:
+            previous_end = file.header.begin_phy_offset
+        is_whole = is_settled and not ends_at_gap
+        end = end_pos if is_whole else file.header.end_phy_offset + 1
         units.append(
             KeyIndexFile(
                 replica,
                 file,
                 begin_pos,
                 end if following < 0 else following + 1,
-                files[number - 1].header.end_phy_offset if number else -1,
+                previous_end,
                 following,
                 tuple(sorted(damaged)),
                 EVERYTHING if is_settled else end_pos,
-                is_settled or following >= 0,
+                is_whole or following >= 0,
             )
         )
-    return units, notes
+    return units, notes, unreadable
 
 
 def _paths(replica: Replica) -> list[str]:
@@ -177,7 +194,7 @@ class _Place:
 
 
 def check_key_index(unit: KeyIndexFile) -> Iterator[Finding]:
-    """At most one finding; it counts the wrong places. Raises OSError."""
+    """At most one finding; it counts the wrong places."""
     count = 0
     first = ""
     try:
@@ -186,6 +203,9 @@ def check_key_index(unit: KeyIndexFile) -> Iterator[Finding]:
             first = first or fault
     except FileNotFoundError:
         return  # retention of a running broker took the file, or one of the log's, while the validation ran
+    except OSError as error:
+        yield _unreadable(unit.replica, unit.file.path, error)
+        return
     if count:
         yield Finding(
             kind=Kind.KEY_INDEX_WRONG,
@@ -194,6 +214,15 @@ def check_key_index(unit: KeyIndexFile) -> Iterator[Finding]:
             count=count,
             sentence=first if count == 1 else f"{count} places; the first: {first}",
         )
+
+
+def _unreadable(replica: Replica, path: str, error: OSError) -> Finding:
+    return Finding(
+        kind=Kind.UNREADABLE_FILE,
+        replica=replica.name,
+        file=replica.relative(str(error.filename or path)),
+        sentence=f"it cannot be read: {error.strerror or error}; entries of keys were not compared with the log",
+    )
 
 
 def _faults(unit: KeyIndexFile) -> Iterator[str]:

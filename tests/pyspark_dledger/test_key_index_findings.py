@@ -1,5 +1,7 @@
 """IndexFiles of recorded stores: each wrong place is counted once, and nothing else is."""
 
+import builtins
+import errno
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -297,7 +299,7 @@ def test_behind_a_crash_the_newest_keys_may_be_missing_or_too_many(store: Indexe
 
 def test_a_file_of_unusual_size_is_a_note(store: IndexedStore) -> None:
     store.path.write_bytes(store.content[:-4])
-    units, notes = plan_key_index(store.replica, 0, 1 << 40, [])
+    units, notes, _ = plan_key_index(store.replica, 0, 1 << 40, [])
     assert units == []
     name = f"{store.root.name}: index/{store.path.name}"
     assert notes == [f"{name} was not looked at: its size does not tell how many slots it has"]
@@ -319,7 +321,7 @@ class TestOurOwnShape:
 
     def test_files_are_looked_at_and_sound(self, stores: Stores) -> None:
         replica = stores.replicas()[0]
-        units, notes = plan_key_index(replica, 0, 1 << 40, [])
+        units, notes, _ = plan_key_index(replica, 0, 1 << 40, [])
         assert (notes, {unit.file.shape for unit in units}) == ([], {INDEX_FILE_SHAPE})
         assert len(units) > 1, "files are full in this store"
         assert derived_findings([replica]) == []
@@ -338,13 +340,56 @@ class TestOurOwnShape:
     def test_without_the_mark_each_file_is_a_note(self, stores: Stores) -> None:
         root = stores.roots[0]
         (root / "dledger-n0" / "pydledger" / "key-index-mark").unlink()
-        units, notes = plan_key_index(open_replica(root), 0, 1 << 40, [])
+        units, notes, _ = plan_key_index(open_replica(root), 0, 1 << 40, [])
         assert (units, len(notes)) == ([], len(list((root / "index").iterdir())))
 
     def test_files_of_java_s_shape_are_java_s(self, store: IndexedStore) -> None:
         replica = replace(store.replica, index_file_shape=INDEX_FILE_SHAPE)
-        [unit], notes = plan_key_index(replica, 0, 1 << 40, [])
+        [unit], notes, _ = plan_key_index(replica, 0, 1 << 40, [])
         assert (unit.file.shape, notes) == (IndexFileShape(SLOTS, 4 * SLOTS), [])
+
+
+@pytest.mark.parametrize("readable_times", [0, 1], ids=["at first", "later"])
+def test_a_file_that_cannot_be_read_is_one_finding(
+    store: IndexedStore, readable_times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.path.write_bytes(store.content)
+    opened: list[str] = []
+    really_open = builtins.open
+
+    def failing(file: object, *args: object, **named: object) -> object:
+        if str(file) == str(store.path):
+            opened.append(str(file))
+            if len(opened) > readable_times:
+                raise OSError(errno.EIO, "Input/output error", str(file))
+        return really_open(file, *args, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(builtins, "open", failing)
+    [finding] = derived_findings([store.replica])
+    assert (finding.kind, finding.file) == (Kind.UNREADABLE_FILE, f"index/{store.path.name}")
+    assert "Input/output error" in finding.sentence
+
+
+def test_the_neighbours_of_a_file_that_cannot_be_read_are_sound(
+    store: IndexedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, times = store.keys(), store.times()
+    cuts = [next(at for at in range(part, len(keys)) if keys[at][1] != keys[at - 1][1]) for part in (40, 80)]
+    store.path.write_bytes(made_file(keys[: cuts[0]], times))
+    paths = [store.path.with_name(str(int(store.path.name) + number)) for number in (1, 2)]
+    paths[0].write_bytes(made_file(keys[cuts[0] : cuts[1]], times))
+    paths[1].write_bytes(made_file(keys[cuts[1] :], times))
+    assert derived_findings([store.replica]) == []
+    really_open = builtins.open
+
+    def failing(file: object, *args: object, **named: object) -> object:
+        if str(file) == str(paths[0]):
+            raise OSError(errno.EIO, "Input/output error", str(file))
+        return really_open(file, *args, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(builtins, "open", failing)
+    [finding] = derived_findings([store.replica])
+    assert (finding.kind, finding.file) == (Kind.UNREADABLE_FILE, f"index/{paths[0].name}")
 
 
 def test_a_header_of_zeros_does_not_hide_the_entries(store: IndexedStore) -> None:

@@ -154,6 +154,16 @@ def test_findings_are_the_same_on_spark(
     assert main([str(directory) for directory in directories]) == 10
 
 
+@pytest.mark.parametrize("arguments", [("--committed", "-1"), ("--committed", "x"), ("--max-findings", "0")])
+def test_numbers_that_are_too_small_are_refused_before_anything_is_started(
+    arguments: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["nowhere", *arguments])
+    assert ended.value.code == 2
+    assert f"argument {arguments[0]}: " in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 def test_what_keeps_a_validation_from_running_is_one_line(

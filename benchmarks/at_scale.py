@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from running import ROOT, LocalCluster, idle, local_cluster
+from running import ROOT, LocalCluster, end_on_sigterm, idle, local_cluster
 
 from mqclient import Message, Producer, SendError
 from mqclient.client_api import ClientApi
@@ -230,6 +230,7 @@ def main() -> int:
     options = parser.parse_args()
     if "log" in options.parts and options.mqload is None:
         parser.error("--mqload is needed for the part `log`; --parts topics keys does without")
+    end_on_sigterm()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text("")
     if "topics" in options.parts:

@@ -3,15 +3,28 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def end_on_sigterm() -> None:
+    """From now on SIGTERM raises, as Ctrl-C does: whoever has started servers takes them away."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, lambda *_: None)  # a second one must not break that off
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
 
 
 def cpu_seconds(pid: int) -> float:

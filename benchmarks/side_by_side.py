@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from running import ROOT, LocalCluster, idle, local_cluster
+from running import ROOT, LocalCluster, end_on_sigterm, idle, local_cluster
 
 LOADS = (("64x1K", 64, 1024), ("1x1K", 1, 1024), ("64x128", 64, 128), ("1x128", 1, 128))
 
@@ -227,6 +227,7 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, default=ROOT / "run" / "benchmarks.jsonl")
     options = parser.parse_args()
+    end_on_sigterm()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text("")
     bench = Bench(options.mqload.resolve(), options.out, options.seconds, official=options.official)

@@ -17,9 +17,9 @@ from mqclient.topic_route import MASTER_ID
 from remoting.client import RemotingClient
 from remoting.errors import RemotingError
 
-# The first request has a broker load its HTTP server, which takes over a second on a busy machine. Members that are
-# down or paused are not asked, so nobody waits for these.
-HTTP_TIMEOUT_S = 10.0
+# The first request has a broker load its HTTP server, which takes over a second on a busy machine. A member that lives
+# and says nothing must not keep the others from being shown for much longer.
+HTTP_TIMEOUT_S = 2.0
 POLL_INTERVAL_S = 0.02
 # What a member that does not answer cannot tell.
 UNKNOWN: dict[str, Any] = {

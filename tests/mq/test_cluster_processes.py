@@ -7,11 +7,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mq import cluster_status
 from mq.cluster import Cluster, ClusterError
 from mq.cluster_layout import ClusterLayout
 from mq.processes import (
@@ -148,6 +150,20 @@ def test_a_cluster_of_other_members_does_not_take_over_a_directory_with_data(tmp
     three._save()
     with pytest.raises(ClusterError, match="holds the data of a cluster of 1 x 3 brokers"):
         Cluster.up(ClusterLayout(dir=str(tmp_path), nodes_per_group=5))
+
+
+def test_a_member_that_lives_and_says_nothing_is_shown_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_status, "HTTP_TIMEOUT_S", 0.01)
+    me = process_id_of(os.getpid())
+    assert me is not None
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # the kernel takes the connection, nobody reads
+        layout = ClusterLayout(dir=str(tmp_path), nodes_per_group=1)
+        cluster = Cluster(layout, {"n0": me})
+        node = replace(layout.nodes[0], http_port=mute.getsockname()[1])
+        told = cluster_status.node_status(cluster, node)
+    assert (told["role"], told["pid"], told["serving"]) == ("UNREACHABLE", os.getpid(), False)
 
 
 def test_the_holder_of_a_port_is_named() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 from mqclient.admin_calls import AdminCalls, AdminError
 from mqclient.admin_results import BrokerConsumeProgress, BrokerMember, DayCounts
 from remoting import admin_bodies, admin_headers
-from remoting.bodies import ClusterInfo, KVTable, loads_fastjson
+from remoting.bodies import ClusterInfo, KVTable
 from remoting.codes import RequestCode
-from remoting.configuration import format_properties, parse_properties
+from remoting.configuration import format_properties
 
 CONSUME_STATS_TIMEOUT_S = 50.0  # all groups of a broker
 
@@ -52,7 +52,7 @@ class BrokerAdmin:
         infos = await asyncio.gather(*(self._info_of(address) for *_, address in places))
 
         def between(info: Mapping[str, str], kind: str, first: str, last: str) -> int:
-            return int(info.get(f"{kind}Total{last}", 0)) - int(info.get(f"{kind}Total{first}", 0))
+            return _count(info.get(f"{kind}Total{last}")) - _count(info.get(f"{kind}Total{first}"))
 
         return [
             DayCounts(
@@ -67,19 +67,14 @@ class BrokerAdmin:
 
     async def runtime_info(self, address: str) -> dict[str, str]:
         answer = await self._calls.call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return dict(sorted(KVTable.decode(answer.body).table.items()))
+        return dict(sorted(answer.read(KVTable).table.items()))
 
     async def ha_status(self, address: str) -> dict[str, Any]:
-        answer = await self._calls.call(address, RequestCode.GET_BROKER_HA_STATUS)
-        status = loads_fastjson(bytes(answer.body))
-        if not isinstance(status, dict):
-            raise AdminError(f"{address}: an answer that cannot be read")
-        return status
+        return (await self._calls.call(address, RequestCode.GET_BROKER_HA_STATUS)).json_object()
 
     async def config(self, address: str) -> dict[str, str]:
         answer = await self._calls.call(address, RequestCode.GET_BROKER_CONFIG)
-        items = parse_properties(bytes(answer.body).decode(errors="replace"), address)
-        return {item.key: item.value for item in sorted(items, key=lambda item: item.key)}
+        return dict(sorted(answer.properties().items()))
 
     async def update_config(self, address: str, values: Mapping[str, str]) -> None:
         """All of them, or none when one cannot be changed."""
@@ -103,7 +98,7 @@ class BrokerAdmin:
                 diff=offsets.broker_offset - offsets.consumer_offset,
                 last_time_ms=offsets.last_timestamp or None,
             )
-            for item in admin_bodies.ConsumeStatsList.decode(answer.body).consume_stats_list
+            for item in answer.read(admin_bodies.ConsumeStatsList).consume_stats_list
             for group, found in item.items()
             for stats in found
             for queue, offsets in stats.offset_table.items()
@@ -151,6 +146,10 @@ def _number(text: str | None) -> float | None:
         return float(text) if text else None
     except ValueError:
         return None
+
+
+def _count(text: str | None) -> int:
+    return int(text) if text is not None and text.isdecimal() else 0
 
 
 def _first_rate(text: str | None) -> float | None:

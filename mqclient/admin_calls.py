@@ -7,16 +7,20 @@ changes something only of the leader. NameServers share nothing, so what changes
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from message.decoder import MessageExt, decode_messages
+from message.errors import MessageError
+from mqclient.answer import Answer
 from mqclient.client_api import ClientApi
 from mqclient.client_instance import parse_namesrv
 from mqclient.errors import MQClientError, NoAnswerError
 from mqclient.topic_route import MASTER_ID
-from remoting.bodies import BrokerData, ClusterInfo, TopicRouteData
+from remoting.bodies import BrokerData, ClusterInfo, TopicRouteData, loads_fastjson
 from remoting.client import Connect, RemotingClient
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from remoting.configuration import ConfigError, parse_properties
+from remoting.errors import RemotingBodyError
 from remoting.headers import CommandHeader, GetRouteInfoRequestHeader, to_ext_fields
 
 T = TypeVar("T")
@@ -49,6 +53,52 @@ class AdminError(MQClientError):
         self.code = code
 
 
+class AdminAnswer(Answer):
+    """As a tool reads it. A change that it answers may have been made."""
+
+    __slots__ = ()
+
+    def checked(self) -> AdminAnswer:
+        """Itself if it is one of success. Raises AdminError."""
+        code = self.code
+        if code == ResponseCode.SUCCESS:
+            return self
+        # RocketMQ's brokers add stack traces and links to their remarks.
+        reason = (self.remark.strip().splitlines() or [f"code {code}"])[0]
+        if code not in _REFUSALS:
+            raise AdminError(f"{self.address}: {reason}", definite=False, code=code)
+        retriable, advice = _REFUSALS[code]
+        text = f"{self.address}: {reason}: {advice}" if advice else f"{self.address}: {reason}"
+        raise AdminError(text, retriable=retriable, code=code)
+
+    def json_object(self) -> dict[str, Any]:
+        """A body whose names nobody here knows."""
+        try:
+            value = loads_fastjson(bytes(self.body))
+        except RemotingBodyError as error:
+            raise self.unreadable(str(error)) from error
+        if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+            raise self.unreadable("a body that is no JSON object")
+        return value
+
+    def properties(self) -> dict[str, str]:
+        """Settings by name."""
+        try:
+            items = parse_properties(bytes(self.body).decode(errors="replace"), "its answer")
+        except ConfigError as error:
+            raise self.unreadable(str(error)) from error
+        return {item.key: item.value for item in items}
+
+    def messages(self) -> list[MessageExt]:
+        try:
+            return decode_messages(self.body, decompress=True)
+        except MessageError as error:
+            raise self.unreadable(f"messages that cannot be read: {error}") from error
+
+    def unreadable(self, reason: str) -> AdminError:
+        return AdminError(f"{self.address} answered {self.request.name} with {reason}", definite=False)
+
+
 class AdminCalls:
     """The one thing that all parts of an Admin share."""
 
@@ -69,9 +119,9 @@ class AdminCalls:
         body: bytes = b"",
         *,
         timeout_s: float | None = None,
-    ) -> RemotingCommand:
+    ) -> AdminAnswer:
         """The answer of success. Raises AdminError for every other end."""
-        return checked(address, await self.ask(address, code, header, body, timeout_s=timeout_s))
+        return (await self.ask(address, code, header, body, timeout_s=timeout_s)).checked()
 
     async def ask(
         self,
@@ -82,20 +132,21 @@ class AdminCalls:
         *,
         more_fields: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
-    ) -> RemotingCommand:
+    ) -> AdminAnswer:
         """Any answer. Raises AdminError where none came. `more_fields`: such as the header's class does not have."""
         fields = {**(to_ext_fields(header) if header is not None else {}), **(more_fields or {})}
         try:
-            return await self._api.ask(address, code, fields, body, timeout_s=timeout_s)
+            answer = await self._api.ask(address, code, fields, body, timeout_s=timeout_s)
         except NoAnswerError as error:
             unknown = "" if error.definite else ": the outcome is unknown"
             raise AdminError(
                 f"{error}{unknown}", definite=error.definite, retriable=error.retriable
             ) from error
+        return AdminAnswer(address, code, answer.command)
 
     # NameServers
 
-    async def ask_namesrv(self, code: RequestCode, header: CommandHeader | None = None) -> RemotingCommand:
+    async def ask_namesrv(self, code: RequestCode, header: CommandHeader | None = None) -> AdminAnswer:
         """The first answer of success, from one NameServer after the other. Raises AdminError: the last one's refusal,
         or that none of them is there.
         """
@@ -108,7 +159,7 @@ class AdminCalls:
                 silent.append(str(error))
                 continue
             try:
-                return checked(address, answer)
+                return answer.checked()
             except AdminError as error:
                 refusal = error
         if refusal is not None:
@@ -124,7 +175,7 @@ class AdminCalls:
         body: bytes = b"",
         *,
         done: Iterable[str] = (),
-    ) -> dict[str, RemotingCommand]:
+    ) -> dict[str, AdminAnswer]:
         """Each NameServer's answer, by address. Raises AdminError as `at_each` does."""
         return await at_each(
             self.namesrv_addresses, lambda address: self.call(address, code, header, body), done=done
@@ -142,12 +193,14 @@ class AdminCalls:
             raise AdminError(
                 f"no NameServer knows topic {topic}: {_REFUSALS[error.code][1]}", code=error.code
             ) from error
-        route = TopicRouteData.decode(answer.body)
+        route = answer.read(TopicRouteData)
+        if not route.broker_datas:
+            raise answer.unreadable(f"a route of topic {topic} without any broker")
         route.broker_datas.sort(key=lambda broker: broker.broker_name)
         return route
 
     async def cluster_info(self) -> ClusterInfo:
-        return ClusterInfo.decode((await self.ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+        return (await self.ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO)).read(ClusterInfo)
 
     # Brokers
 
@@ -164,7 +217,7 @@ class AdminCalls:
         """Who takes changes. Raises AdminError when a group has nobody now: half of them is no whole."""
         leaders = [leader_of(group) for group in await self.groups(cluster)]
         if not leaders:
-            raise AdminError("no broker is registered with the NameServer: start one", retriable=True)
+            raise no_broker()
         return leaders
 
     async def members(self, cluster: str = "") -> list[str]:
@@ -198,6 +251,10 @@ async def at_each(
     return results
 
 
+def no_broker() -> AdminError:
+    return AdminError("no broker is registered with the NameServer: start one", retriable=True)
+
+
 def leader_of(group: BrokerData) -> str:
     address = group.broker_addrs.get(MASTER_ID)
     if address is None:
@@ -212,17 +269,3 @@ def reader_of(group: BrokerData) -> str:
     if not group.broker_addrs:
         raise AdminError(f"broker {group.broker_name} has no member now", retriable=True)
     return group.broker_addrs[min(group.broker_addrs)]
-
-
-def checked(address: str, answer: RemotingCommand) -> RemotingCommand:
-    """The answer if it is one of success. Raises AdminError."""
-    code = answer.code
-    if code == ResponseCode.SUCCESS:
-        return answer
-    # RocketMQ's brokers add stack traces and links to their remarks.
-    reason = ((answer.remark or "").strip().splitlines() or [f"code {code}"])[0]
-    if code not in _REFUSALS:
-        raise AdminError(f"{address}: {reason}", definite=False, code=code)
-    retriable, advice = _REFUSALS[code]
-    text = f"{address}: {reason}: {advice}" if advice else f"{address}: {reason}"
-    raise AdminError(text, retriable=retriable, code=code)

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import field
 
 from message.names import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
-from mqclient.admin_calls import AdminCalls, AdminError, at_each, checked, leader_of, reader_of
+from mqclient.admin_calls import AdminAnswer, AdminCalls, AdminError, at_each, leader_of, no_broker, reader_of
 from mqclient.admin_results import (
     ClientConnection,
     ConsumerConnections,
@@ -20,7 +20,7 @@ from mqclient.admin_results import (
 from mqclient.admin_topics import TABLE_TIMEOUT_S, TopicAdmin
 from mqclient.topic_route import topic_route_of
 from remoting import admin_bodies, admin_headers, headers
-from remoting.bodies import BrokerData, MessageQueue, RemotingBody, SubscriptionGroupConfig, loads_fastjson
+from remoting.bodies import BrokerData, MessageQueue, RemotingBody, SubscriptionGroupConfig
 from remoting.codes import RequestCode, ResponseCode
 
 RUNNING_INFO_TIMEOUT_S = 15.0  # the broker waits 10 s for the client
@@ -42,7 +42,7 @@ class GroupAdmin:
         answer = await self._calls.call(
             address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, timeout_s=TABLE_TIMEOUT_S
         )
-        table = _GroupTable.decode(answer.body).subscription_group_table
+        table = answer.read(_GroupTable).subscription_group_table
         return [table[name] for name in sorted(table)]
 
     async def config(self, group: str) -> dict[str, SubscriptionGroupConfig]:
@@ -54,7 +54,8 @@ class GroupAdmin:
                     found[brokers.broker_name] = config
         if not found:
             raise AdminError(
-                f"no broker knows group {group}: consumerProgress without -g shows the groups there are"
+                f"no broker knows group {group}: consumerProgress without -g shows the groups there are",
+                code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
             )
         return found
 
@@ -103,7 +104,7 @@ class GroupAdmin:
                 RequestCode.GET_CONSUME_STATS,
                 admin_headers.GetConsumeStatsRequestHeader(consumer_group=group, topic=topic or None),
             )
-            stats = admin_bodies.ConsumeStats.decode(answer.body)
+            stats = answer.read(admin_bodies.ConsumeStats)
             tps += stats.consume_tps
             for queue, offsets in stats.offset_table.items():
                 end, offset = offsets.broker_offset, offsets.consumer_offset
@@ -136,7 +137,7 @@ class GroupAdmin:
         try:
             rows, tps = await self.progress_with_tps(group)
         except AdminError as error:
-            if error.retriable:
+            if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                 raise
             # It was deleted, and its topic of retries was left behind.
         diff = sum(row.diff for row in rows)
@@ -157,7 +158,10 @@ class GroupAdmin:
         except AdminError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
-            return await self._calls.groups()
+            groups = await self._calls.groups()
+            if not groups:
+                raise no_broker() from error
+            return groups
 
     async def reset_offsets(
         self, group: str, topic: str, timestamp_ms: int, *, cluster: str = "", force: bool = True
@@ -175,7 +179,7 @@ class GroupAdmin:
             leaders,
             lambda leader: self._calls.call(leader, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header),
         )
-        rows = [row for answer in answers.values() for row in _reset_rows(answer.body)]
+        rows = [row for answer in answers.values() for row in _reset_rows(answer)]
         return sorted(rows, key=lambda row: (row.broker, row.queue))
 
     async def reset_queue_offset(
@@ -186,7 +190,7 @@ class GroupAdmin:
             group=group, topic=topic, queue_id=queue_id, offset=offset, timestamp=0, is_force=True
         )
         answer = await self._calls.call(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
-        return _reset_rows(answer.body)
+        return _reset_rows(answer)
 
     async def clone_offsets(self, source: str, destination: str, topic: str) -> list[QueueOffset]:
         """Has one group stand where another one stands in a topic. Queues of which that one has no offset stay as they
@@ -199,10 +203,12 @@ class GroupAdmin:
             header = headers.QueryConsumerOffsetRequestHeader(
                 consumer_group=source, topic=topic, queue_id=queue.queue_id, set_zero_if_not_found=False
             )
-            leader = leaders[queue.broker_name]
+            leader = leaders.get(queue.broker_name)
+            if leader is None:
+                raise AdminError(f"broker {queue.broker_name} has no member now", retriable=True)
             answer = await self._calls.ask(leader, RequestCode.QUERY_CONSUMER_OFFSET, header)
             if answer.code != ResponseCode.QUERY_NOT_FOUND:
-                offset = int(checked(leader, answer).ext_fields["offset"])
+                offset = answer.checked().number("offset")
                 name = f"queue {queue.queue_id} of {queue.broker_name}"
                 found[name] = QueueOffset(topic, queue.broker_name, queue.queue_id, offset)
         if not found:
@@ -229,7 +235,7 @@ class GroupAdmin:
             RequestCode.GET_CONSUMER_CONNECTION_LIST,
             admin_headers.GetConsumerConnectionListRequestHeader(consumer_group=group),
         )
-        found = admin_bodies.ConsumerConnection.decode(answer.body)
+        found = answer.read(admin_bodies.ConsumerConnection)
         return ConsumerConnections(
             _connections(found.connection_set),
             [
@@ -245,7 +251,15 @@ class GroupAdmin:
         self, group: str, client_id: str, *, stacks: bool = False, address: str = ""
     ) -> dict[str, Any]:
         """What a client tells of itself, as Java's names have it."""
-        answer = await self._calls.call(
+        answer = await self._ask_running_info(group, client_id, stacks=stacks, address=address)
+        answer.read(admin_bodies.ConsumerRunningInfo)  # whoever shows it counts on its form
+        info = answer.json_object()
+        return {key: value for key, value in info.items() if value is not None}
+
+    async def _ask_running_info(
+        self, group: str, client_id: str, *, stacks: bool = False, address: str = ""
+    ) -> AdminAnswer:
+        return await self._calls.call(
             address or reader_of((await self._brokers_of(group))[0]),
             RequestCode.GET_CONSUMER_RUNNING_INFO,
             admin_headers.GetConsumerRunningInfoRequestHeader(
@@ -253,10 +267,6 @@ class GroupAdmin:
             ),
             timeout_s=RUNNING_INFO_TIMEOUT_S,
         )
-        info = loads_fastjson(bytes(answer.body))
-        if not isinstance(info, dict):
-            raise AdminError(f"client {client_id} told nothing that can be read")
-        return {key: value for key, value in info.items() if value is not None}
 
     async def _readers(self, group: str) -> dict[MessageQueue, str]:
         """Which client reads a queue, by what the clients say. Those that do not answer are left out."""
@@ -267,15 +277,11 @@ class GroupAdmin:
         readers = {}
         for client in clients:
             try:
-                info = await self.running_info(group, client.client_id)
+                answer = await self._ask_running_info(group, client.client_id)
+                queues = answer.read(admin_bodies.ConsumerRunningInfo).mq_table
             except AdminError:
                 continue
-            for queue in info.get("mqTable", {}):
-                fields = dict(queue)
-                key = MessageQueue(
-                    topic=fields["topic"], broker_name=fields["brokerName"], queue_id=fields["queueId"]
-                )
-                readers[key] = client.client_id
+            readers.update(dict.fromkeys(queues, client.client_id))
         return readers
 
     async def producer_connections(self, group: str, topic: str) -> list[ClientConnection]:
@@ -285,12 +291,12 @@ class GroupAdmin:
             RequestCode.GET_PRODUCER_CONNECTION_LIST,
             admin_headers.GetProducerConnectionListRequestHeader(producer_group=group),
         )
-        return _connections(admin_bodies.ProducerConnection.decode(answer.body).connection_set)
+        return _connections(answer.read(admin_bodies.ProducerConnection).connection_set)
 
     async def producers(self, address: str) -> list[ProducerClient]:
         """Every producer that is connected to one broker."""
         answer = await self._calls.call(address, RequestCode.GET_ALL_PRODUCER_INFO)
-        data = admin_bodies.ProducerTableInfo.decode(answer.body).data
+        data = answer.read(admin_bodies.ProducerTableInfo).data
         return [
             ProducerClient(
                 group, item.client_id, item.remote_ip, item.language, item.version, item.last_update_timestamp
@@ -300,10 +306,10 @@ class GroupAdmin:
         ]
 
 
-def _reset_rows(body: bytes | memoryview) -> list[QueueOffset]:
-    if not body:
+def _reset_rows(answer: AdminAnswer) -> list[QueueOffset]:
+    if not answer.body:
         return []
-    table = admin_bodies.ResetOffsetBody.decode(body).offset_table
+    table = answer.read(admin_bodies.ResetOffsetBody).offset_table
     return [QueueOffset(q.topic, q.broker_name, q.queue_id, offset) for q, offset in table.items()]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from message.decoder import MessageExt, decode_message, decode_messages
+from message.decoder import MessageExt
 from message.errors import MessageError
 from message.message_id import decode_offset_message_id
 from message.names import TRACE_TOPIC
 from message.sys_flag import pull_sys_flag
 from message.tags import build_subscription
-from mqclient.admin_calls import AdminCalls, AdminError, checked, reader_of
+from mqclient.admin_calls import AdminCalls, AdminError, reader_of
 from mqclient.admin_groups import RUNNING_INFO_TIMEOUT_S, GroupAdmin
 from mqclient.admin_results import (
     ConsumeQueueUnit,
@@ -24,7 +24,6 @@ from mqclient.admin_traces import traces_of
 from mqclient.message_queue import MessageQueue
 from mqclient.topic_route import topic_route_of
 from remoting import admin_bodies, admin_headers, headers
-from remoting.bodies import loads_fastjson
 from remoting.codes import RequestCode, ResponseCode
 
 TOOLS_CONSUMER_GROUP = "TOOLS_CONSUMER"  # every broker knows it
@@ -64,7 +63,10 @@ class MessageAdmin:
             if not others:
                 raise
             answer = await self._calls.call(others[0], RequestCode.VIEW_MESSAGE_BY_ID, header)
-        return decode_message(answer.body, decompress=True)
+        messages = answer.messages()
+        if not messages:
+            raise answer.unreadable("no message")
+        return messages[0]
 
     async def _others_of(self, address: str, topic: str) -> list[str]:
         """Members of the group that `address` is, or was, of: of one that is forgotten only the topic still tells."""
@@ -109,8 +111,7 @@ class MessageAdmin:
             )
             if answer.code == ResponseCode.QUERY_NOT_FOUND:
                 continue
-            checked(reader_of(group), answer)
-            found += decode_messages(answer.body, decompress=True)
+            found += answer.checked().messages()
         found.sort(key=lambda message: message.store_timestamp)
         return found[-count_max:]
 
@@ -142,7 +143,7 @@ class MessageAdmin:
         answer = await self._calls.call(
             await self._reader(queue), RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header
         )
-        return int(answer.ext_fields["offset"])
+        return answer.number("offset")
 
     async def bounds(self, queue: MessageQueue) -> tuple[int, int]:
         """The first offset that is there, and the next one to be given."""
@@ -157,7 +158,7 @@ class MessageAdmin:
             RequestCode.GET_MAX_OFFSET,
             headers.GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id),
         )
-        return int(first.ext_fields["offset"]), int(end.ext_fields["offset"])
+        return first.number("offset"), end.number("offset")
 
     async def by_offset(self, queue: MessageQueue, offset: int) -> MessageExt:
         """Raises AdminError, QUERY_NOT_FOUND."""
@@ -195,13 +196,13 @@ class MessageAdmin:
             if answer.code == ResponseCode.PULL_NOT_FOUND:
                 return
             if answer.code == ResponseCode.SUCCESS:
-                for message in decode_messages(answer.body, decompress=True):
+                for message in answer.messages():
                     # Brokers compare hashes of tags; two tags may share one.
                     if message.queue_offset < end and (not wanted or message.tags in wanted):
                         yield message
             elif answer.code not in (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED):
-                checked(address, answer)
-            reached = int(answer.ext_fields["nextBeginOffset"])
+                answer.checked()
+            reached = answer.number("nextBeginOffset")
             if reached <= offset:
                 return  # a queue that begins later, or ends earlier, than it did
             offset = reached
@@ -220,7 +221,7 @@ class MessageAdmin:
         answer = await self._calls.call(
             address or await self._reader(queue), RequestCode.QUERY_CONSUME_QUEUE, header
         )
-        body = admin_bodies.QueryConsumeQueueResponseBody.decode(answer.body)
+        body = answer.read(admin_bodies.QueryConsumeQueueResponseBody)
         first = max(offset, body.min_queue_index)
         return ConsumeQueueUnits(
             body.min_queue_index,
@@ -241,14 +242,9 @@ class MessageAdmin:
         answer = await self._calls.call(
             address, RequestCode.CONSUME_MESSAGE_DIRECTLY, header, timeout_s=RUNNING_INFO_TIMEOUT_S
         )
-        result = loads_fastjson(bytes(answer.body))
-        if not isinstance(result, dict):
-            raise AdminError(f"client {client_id} told nothing that can be read", definite=False)
+        result = answer.read(admin_bodies.ConsumeMessageDirectlyResult)
         return DirectConsumption(
-            str(result.get("consumeResult")),
-            str(result["remark"]) if result.get("remark") else None,
-            int(str(result.get("spentTimeMills", 0))),
-            bool(result.get("order")),
+            result.consume_result, result.remark or None, result.spent_time_mills, result.order
         )
 
     async def tracks(self, message: MessageExt) -> list[MessageTrack]:
@@ -278,7 +274,10 @@ class MessageAdmin:
             return MessageTrack(group, "NOT_CONSUME_YET", None)
         for subscription in found.subscriptions:
             if subscription.topic == message.topic:
-                tags = build_subscription(message.topic, subscription.expression).tags_set
+                try:
+                    tags = build_subscription(message.topic, subscription.expression).tags_set
+                except MessageError as error:
+                    return MessageTrack(group, "UNKNOWN", f"its subscription cannot be read: {error}")
                 if tags and message.tags not in tags:
                     return MessageTrack(group, "CONSUMED_BUT_FILTERED", None)
         return MessageTrack(group, "CONSUMED", None)

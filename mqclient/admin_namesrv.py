@@ -6,7 +6,7 @@ from mqclient.admin_calls import AdminCalls, AdminError
 from mqclient.admin_results import WritePermChange
 from remoting import admin_headers, headers
 from remoting.codes import RequestCode, ResponseCode
-from remoting.configuration import format_properties, parse_properties
+from remoting.configuration import format_properties
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"  # the namespace that says which topics are read in order
 
@@ -18,13 +18,7 @@ class NamesrvAdmin:
     async def config(self) -> dict[str, dict[str, str]]:
         """Settings by NameServer."""
         answers = await self._calls.tell_namesrvs(RequestCode.GET_NAMESRV_CONFIG)
-        return {
-            address: {
-                item.key: item.value
-                for item in parse_properties(bytes(answer.body).decode(errors="replace"), address)
-            }
-            for address, answer in answers.items()
-        }
+        return {address: answer.properties() for address, answer in answers.items()}
 
     async def update_config(self, key: str, value: str) -> list[str]:
         """Returns the NameServers that did."""
@@ -40,7 +34,7 @@ class NamesrvAdmin:
             if error.code != ResponseCode.QUERY_NOT_FOUND:
                 raise
             return None
-        return answer.ext_fields.get("value")
+        return answer.fields.get("value")
 
     async def put_kv(self, namespace: str, key: str, value: str) -> list[str]:
         """Returns the NameServers that did."""
@@ -60,7 +54,7 @@ class NamesrvAdmin:
             admin_headers.WipeWritePermOfBrokerRequestHeader(broker_name=broker_name),
         )
         return [
-            WritePermChange(address, broker_name, int(answer.ext_fields.get("wipeTopicCount", 0)))
+            WritePermChange(address, broker_name, answer.number("wipeTopicCount"))
             for address, answer in answers.items()
         ]
 
@@ -71,6 +65,6 @@ class NamesrvAdmin:
             admin_headers.AddWritePermOfBrokerRequestHeader(broker_name=broker_name),
         )
         return [
-            WritePermChange(address, broker_name, int(answer.ext_fields.get("addTopicCount", 0)))
+            WritePermChange(address, broker_name, answer.number("addTopicCount"))
             for address, answer in answers.items()
         ]

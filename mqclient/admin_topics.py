@@ -32,7 +32,7 @@ class TopicAdmin:
             )
         else:
             answer = await self._calls.ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        return sorted(TopicList.decode(answer.body).topic_list)
+        return sorted(answer.read(TopicList).topic_list)
 
     async def names_with_groups(self) -> list[TopicGroup]:
         """A row per topic and group that reads it, but for topics of retries and dead letters."""
@@ -86,7 +86,7 @@ class TopicAdmin:
                     offsets.max_offset,
                     offsets.last_update_timestamp or None,
                 )
-                for queue, offsets in admin_bodies.TopicStatsTable.decode(answer.body).offset_table.items()
+                for queue, offsets in answer.read(admin_bodies.TopicStatsTable).offset_table.items()
             ]
         return sorted(rows, key=lambda row: (row.broker, row.queue))
 
@@ -99,7 +99,7 @@ class TopicAdmin:
                 RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
                 admin_headers.QueryTopicConsumeByWhoRequestHeader(topic=topic),
             )
-            groups.update(admin_bodies.GroupList.decode(answer.body).group_list)
+            groups.update(answer.read(admin_bodies.GroupList).group_list)
         return sorted(groups)
 
     async def stats(self, topic: str) -> list[TopicStats]:
@@ -116,7 +116,7 @@ class TopicAdmin:
                     RequestCode.GET_CONSUME_STATS,
                     admin_headers.GetConsumeStatsRequestHeader(consumer_group=group, topic=topic),
                 )
-                offsets = admin_bodies.ConsumeStats.decode(answer.body).offset_table.values()
+                offsets = answer.read(admin_bodies.ConsumeStats).offset_table.values()
                 diff += sum(queue.broker_offset - queue.consumer_offset for queue in offsets)
             rows.append(TopicStats(topic, group, max(diff, 0), in_tps, out_tps, in_24h, out_24h))
         return rows or [TopicStats(topic, None, 0, in_tps, 0.0, in_24h, 0)]
@@ -132,7 +132,7 @@ class TopicAdmin:
             )
             if answer.code != ResponseCode.SUCCESS:
                 continue  # nothing was counted yet
-            stats = admin_bodies.BrokerStatsData.decode(answer.body)
+            stats = answer.read(admin_bodies.BrokerStatsData)
             tps += stats.stats_minute.tps
             # The longest span that has been counted yet.
             spans = (stats.stats_day, stats.stats_hour, stats.stats_minute)
@@ -142,13 +142,13 @@ class TopicAdmin:
     async def configs(self, address: str) -> list[TopicConfig]:
         """All that one broker has, by name."""
         answer = await self._calls.call(address, RequestCode.GET_ALL_TOPIC_CONFIG, timeout_s=TABLE_TIMEOUT_S)
-        table = TopicConfigSerializeWrapper.decode(answer.body).topic_config_table
+        table = answer.read(TopicConfigSerializeWrapper).topic_config_table
         return [table[name] for name in sorted(table)]
 
     async def system_names(self, address: str) -> list[str]:
         """Those that one broker has without being told."""
         answer = await self._calls.call(address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
-        return sorted(TopicList.decode(answer.body).topic_list)
+        return sorted(answer.read(TopicList).topic_list)
 
     # Changing
 

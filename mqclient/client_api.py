@@ -7,25 +7,21 @@ BadAnswerError.
 
 from __future__ import annotations
 
-from typing import TypeVar
-
-from mqclient.errors import BadAnswerError, BrokerResponseError, NoAnswerError
+from mqclient.answer import Answer
+from mqclient.errors import BrokerResponseError, NoAnswerError
 from mqclient.message_queue import MessageQueue
 from mqclient.topic_route import TopicRoute, topic_route_of
 from remoting.bodies import (
     ClusterInfo,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
-    RemotingBody,
     TopicList,
     TopicRouteData,
 )
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, request
-from remoting.errors import RemotingBodyError, RemotingError
-
-Body = TypeVar("Body", bound=RemotingBody)
+from remoting.command import request
+from remoting.errors import RemotingError
 
 # Short: a NameServer answers from memory, and the next one may be well.
 ROUTE_TIMEOUT_S = 1.0
@@ -46,11 +42,11 @@ class ClientApi:
         body: bytes = b"",
         *,
         timeout_s: float | None = None,
-    ) -> RemotingCommand:
+    ) -> Answer:
         """Any request; raises BrokerResponseError unless the answer's code is 0."""
         answer = await self.ask(address, code, ext_fields, body, timeout_s=timeout_s)
         if answer.code != ResponseCode.SUCCESS:
-            raise BrokerResponseError(answer.code, answer.remark or "", address)
+            raise BrokerResponseError(answer.code, answer.remark, address)
         return answer
 
     async def ask(
@@ -61,13 +57,14 @@ class ClientApi:
         body: bytes = b"",
         *,
         timeout_s: float | None = None,
-    ) -> RemotingCommand:
+    ) -> Answer:
         """Any request, for callers to whom several codes are an answer."""
         command = request(code, ext_fields, body, opaque=0)
         try:
-            return await self.remoting.invoke(address, command, timeout_s or self._timeout_s)
+            answer = await self.remoting.invoke(address, command, timeout_s or self._timeout_s)
         except RemotingError as error:
             raise NoAnswerError(error) from error
+        return Answer(address, code, answer)
 
     async def topic_route(self, namesrv: str, topic: str) -> TopicRoute | None:
         """None: the NameServer does not know the topic."""
@@ -77,16 +74,15 @@ class ClientApi:
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         if answer.code != ResponseCode.SUCCESS:
-            raise BrokerResponseError(answer.code, answer.remark or "", namesrv)
-        return topic_route_of(topic, _body(TopicRouteData, answer, namesrv))
+            raise BrokerResponseError(answer.code, answer.remark, namesrv)
+        return topic_route_of(topic, answer.read(TopicRouteData))
 
     async def cluster_info(self, namesrv: str) -> ClusterInfo:
-        answer = await self.call(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)
-        return _body(ClusterInfo, answer, namesrv)
+        return (await self.call(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)).read(ClusterInfo)
 
     async def topic_list(self, namesrv: str) -> list[str]:
         answer = await self.call(namesrv, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        return sorted(_body(TopicList, answer, namesrv).topic_list)
+        return sorted(answer.read(TopicList).topic_list)
 
     async def create_topic(
         self,
@@ -128,7 +124,7 @@ class ClientApi:
         answer = await self.ask(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
         if answer.code != ResponseCode.SUCCESS:
             return []
-        client_ids = _body(GetConsumerListByGroupResponseBody, answer, address).consumer_id_list
+        client_ids = answer.read(GetConsumerListByGroupResponseBody).consumer_id_list
         # By UTF-16 units, which differ from characters beyond the 16th bit: members must agree on the order.
         return sorted(client_ids, key=lambda client_id: client_id.encode("utf-16-be", "surrogatepass"))
 
@@ -150,8 +146,8 @@ class ClientApi:
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         if answer.code != ResponseCode.SUCCESS:
-            raise BrokerResponseError(answer.code, answer.remark or "", address)
-        return number_field(answer, "offset", address)
+            raise BrokerResponseError(answer.code, answer.remark, address)
+        return answer.number("offset")
 
     async def update_consumer_offset(
         self, address: str, group: str, queue: MessageQueue, offset: int
@@ -184,24 +180,7 @@ class ClientApi:
         await self.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
 
     async def _offset(self, address: str, code: RequestCode, fields: dict[str, str]) -> int:
-        return number_field(await self.call(address, code, fields), "offset", address)
-
-
-def number_field(answer: RemotingCommand, name: str, address: str) -> int:
-    """Raises BadAnswerError."""
-    try:
-        return int(answer.ext_fields[name])
-    except (KeyError, ValueError):
-        raise BadAnswerError(
-            f"{address} answered without a number {name}: {answer.ext_fields.get(name, '')!r}"
-        ) from None
-
-
-def _body(kind: type[Body], answer: RemotingCommand, address: str) -> Body:
-    try:
-        return kind.decode(answer.body)
-    except RemotingBodyError as error:
-        raise BadAnswerError(f"{address} answered with a body that is no {kind.__name__}: {error}") from error
+        return (await self.call(address, code, fields)).number("offset")
 
 
 def _queue_fields(queue: MessageQueue) -> dict[str, str]:

@@ -12,13 +12,12 @@ from message.inner_batch import unwrapped
 from message.names import RETRY_GROUP_TOPIC_PREFIX
 from message.sys_flag import pull_sys_flag
 from message.tags import SubscriptionData
-from mqclient.client_api import number_field
+from mqclient.answer import Answer
 from mqclient.client_instance import ClientInstance
 from mqclient.consumer_config import ConsumerConfig
 from mqclient.errors import BrokerResponseError, MQClientError
 from mqclient.process_queue import ProcessQueue
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +128,7 @@ class Puller:
             return  # dropped or reset while this pull was held
         self._take(answer)
 
-    def _take(self, answer: RemotingCommand) -> None:
+    def _take(self, answer: Answer) -> None:
         process_queue, code = self._process_queue, answer.code
         if code == ResponseCode.SUCCESS:
             messages = unwrapped(decode_messages(answer.body, decompress=True), process_queue.pull_offset)
@@ -139,13 +138,13 @@ class Puller:
                 messages = [message for message in messages if message.tags in wanted]
             if process_queue.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
                 show_origin(messages)
-            process_queue.pulled(messages, number_field(answer, "nextBeginOffset", self.address))
+            process_queue.pulled(messages, answer.number("nextBeginOffset"))
             if messages:
                 self._deliver()
         elif code in NOTHING_NEW_CODES:
-            process_queue.pulled([], number_field(answer, "nextBeginOffset", self.address))
+            process_queue.pulled([], answer.number("nextBeginOffset"))
         elif code == ResponseCode.PULL_OFFSET_MOVED:
-            offset = number_field(answer, "nextBeginOffset", self.address)
+            offset = answer.number("nextBeginOffset")
             log.warning(
                 "offset moved queue=%s from=%d to=%d reason=%s",
                 process_queue.queue, process_queue.pull_offset, offset, answer.remark,
@@ -154,7 +153,7 @@ class Puller:
         else:
             if code in GROUP_UNKNOWN_CODES:
                 self._on_group_unknown()
-            raise BrokerResponseError(code, answer.remark or "", self.address)
+            raise BrokerResponseError(code, answer.remark, self.address)
 
     async def _look_for_leader(self) -> None:
         try:

@@ -9,7 +9,7 @@ milliseconds since the epoch.
 from __future__ import annotations
 
 from functools import cache
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import field
@@ -86,12 +86,16 @@ def _sorted_names(body_type: type[msgspec.Struct]) -> tuple[tuple[str, str], ...
 # Routes
 
 
+# Whoever has a route counts its queues: a number from outside must not take all memory.
+QueueCount = Annotated[int, msgspec.Meta(ge=0, le=65_536)]
+
+
 class QueueData(RemotingBody):
     """Queues of one topic on one broker group. `perm`: 4 read, 2 write, 1 inherit, 8 priority."""
 
     broker_name: str
-    read_queue_nums: int
-    write_queue_nums: int
+    read_queue_nums: QueueCount
+    write_queue_nums: QueueCount
     perm: int
     topic_sys_flag: int = 0
 

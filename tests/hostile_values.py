@@ -6,8 +6,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any
+
+from remoting.errors import RemotingBodyError
+from remoting.fastjson import dumps_fastjson, loads_fastjson
 
 # For any header field: most fields cannot be most of them.
 HOSTILE_VALUES = (
@@ -76,7 +80,14 @@ def hostile_bodies(sound: bytes) -> Iterator[bytes]:
     for _ in range(FLIPS if sound else 0):
         yield flipped(sound, random)
     if sound[:1] == b"{":
-        for value in _altered(json.loads(sound)):
+        try:
+            values = _altered(json.loads(sound))
+        except ValueError:
+            for value in _altered(loads_fastjson(sound)):
+                with suppress(RemotingBodyError):  # a number that only plain JSON has
+                    yield dumps_fastjson(value)
+            return
+        for value in values:
             yield json.dumps(value).encode()
 
 

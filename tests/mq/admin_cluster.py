@@ -24,7 +24,9 @@ FOLLOWER = "127.0.0.1:17921"  # registered, and nobody is there
 
 
 class AdminCluster:
-    """`broker` is real, and so is what the NameServer knows of it. `refuse` answers some requests instead of it."""
+    """`broker` is real, and so is what the NameServer knows of it. `refuse` answers some requests instead of it, and
+    `alter` changes answers of both, each given with its request's code, before they leave.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.broker = OneBroker(directory)
@@ -32,6 +34,7 @@ class AdminCluster:
         self.broker_address = BROKER
         self.codes: list[int] = []  # of all requests that brokers got
         self.refuse: dict[int, tuple[int, str]] = {}  # by request code: what is answered instead
+        self.alter: Callable[[int, RemotingCommand], None] = lambda code, answer: None
         self._namesrv = NamesrvProcessor(RouteInfoManager(), KVConfigManager(), {"listenPort": "9876"})
         self._channel_count = 0
         self.register()
@@ -95,12 +98,13 @@ class _Transport(asyncio.Transport):
         self._protocol = protocol
         self._address = address
         self._connection = RemotingConnection()
-        self._channel = _ServerEnd(channel_id, protocol)
+        self._channel = _ServerEnd(cluster, channel_id, protocol)
         self._is_closing = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         commands = self._connection.receive_data(bytes(data))
         for command in commands:
+            self._channel.asked[command.opaque] = command.code
             if command.code in self._cluster.refuse and self._address != NAMESRV:
                 code, remark = self._cluster.refuse[command.code]
                 self._channel.write(_refusal(command, code, remark))
@@ -128,12 +132,19 @@ class _Transport(asyncio.Transport):
 
 
 class _ServerEnd(RecordingChannel):
-    def __init__(self, channel_id: int, protocol: asyncio.Protocol) -> None:
+    def __init__(self, cluster: AdminCluster, channel_id: int, protocol: asyncio.Protocol) -> None:
         super().__init__(channel_id, f"127.0.0.1:{50_000 + channel_id}")
+        self.asked: dict[int, int] = {}  # codes of requests, by opaque
+        self._cluster = cluster
         self._protocol = protocol
 
     def write(self, data: bytes) -> None:
         whole = data if isinstance(data, bytes) else b"".join(data)
+        answers = RemotingConnection().receive_data(whole)
+        for answer in answers:
+            if answer.is_response:
+                self._cluster.alter(self.asked[answer.opaque], answer)
+        whole = b"".join(answer.encode() for answer in answers)
         self.writes.append(whole)
         asyncio.get_running_loop().call_soon(self._protocol.data_received, whole)
 

@@ -408,7 +408,7 @@ class AnsweringClient(RecordingChannel):
         self._cluster = cluster
         queue = b'{"brokerName":"golden-a","queueId":1,"topic":"T"}'
         subscription = b'{"subString":"%s","topic":"T"}' % tags.encode()
-        self._info = b'{"mqTable":{%s:{"cachedMsgCount":7}},"subscriptionSet":[%s]}' % (queue, subscription)
+        self._info = b'{"mqTable":{%s:{"cachedMsgCount":7,"commitOffset":0}},"subscriptionSet":[%s]}' % (queue, subscription)
 
     def write(self, data: bytes) -> None:
         super().write(data)
@@ -435,7 +435,7 @@ def test_each_client_tells_what_it_does_and_differing_subscriptions_are_warned_o
     assert "CLIENT QUEUES CACHED one 1 7 two 1 7 WARNING: they do not subscribe the same" in shown
     run("consumerStatus", "-g", "h", "-i", "two", "--json")
     told = json.loads(capsys.readouterr().out)
-    assert told["mqTable"] == {"T golden-a 1": {"cachedMsgCount": 7}}
+    assert told["mqTable"] == {"T golden-a 1": {"cachedMsgCount": 7, "commitOffset": 0}}
     run("consumerProgress", "-g", "h", "-t", "T", "-s", "true", "--json")
     clients = [row["client"] for row in json.loads(capsys.readouterr().out)]
     assert clients == [None, "two"]

@@ -13,6 +13,7 @@ from mq.admin.options import Bool, BrokerOption, ClusterOption, GroupOption, Opt
 from mq.admin.targets import done_at_each, leaders_of
 from mqclient import Admin, AdminError
 from remoting.bodies import SubscriptionGroupConfig
+from remoting.codes import ResponseCode
 
 ConsumerGroupOption = Annotated[str, Option("-g", "--consumerGroup", "--group", help="Consumer group.")]
 
@@ -179,13 +180,18 @@ async def delete_sub_group(
     """Delete a group from one broker; or from a cluster, with its %RETRY% and %DLQ% topics."""
     if not broker and not cluster:
         raise ValueError("name one broker with -b, or the cluster with -c")
-    await admin.groups.config(group)
-    offsets = ", with its offsets" if remove_offset else ""
+    what = f"group {group} deleted"
+    try:
+        await admin.groups.config(group)
+    except AdminError as error:
+        if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+            raise
+        # Asked again, as after a failure half way: what it had besides may still be there.
+        what = f"no broker knows group {group} any more, deleted all the same"
+    if remove_offset:
+        what += ", with its offsets"
     if broker:
         await admin.groups.delete(broker, group, clean_offsets=bool(remove_offset))
-        return [Done(broker, f"group {group} deleted{offsets}")]
+        return [Done(broker, what)]
     leaders = await admin.groups.delete_in_cluster(group, cluster, clean_offsets=bool(remove_offset))
-    return [
-        Done(leader, f"group {group} deleted{offsets}, and its topics of retries and dead letters")
-        for leader in leaders
-    ]
+    return [Done(leader, f"{what}, and its topics of retries and dead letters") for leader in leaders]

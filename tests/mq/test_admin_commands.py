@@ -47,6 +47,14 @@ SHOWN: dict[tuple[str, ...], str] = {
     ("updateSubGroup", "-g", "new", "-r", "3"): f"{BROKER}: group new",
     ("deleteSubGroup", "-g", "g", "-b", BROKER, "-r", "true"): f"{BROKER}: group g deleted, with its offsets",
     ("deleteSubGroup", "-g", "g", "-c", "GoldenCluster"): "and its topics of retries and dead letters",
+    (
+        "deleteSubGroup",
+        "-g",
+        "nope",
+        "-c",
+        "GoldenCluster",
+    ): "no broker knows group nope any more, deleted all",
+    ("deleteSubGroup", "-g", "nope", "-b", BROKER, "-r", "true"): "deleted all the same, with its offsets",
     ("resetOffsetByTime", "-g", "g", *TOPIC, "-s", "now"): "T golden-a 0 0",
     ("resetOffsetByTime", "-g", "g", *TOPIC, "-s", "0", "-b", BROKER, "-q", "0", "-o", "1"): "T golden-a 0 1",
     ("resetOffsetByTime", "-g", "g", *TOPIC, "-s", "0", "-b", BROKER, "-q", "1"): "T golden-a 1 0",
@@ -99,7 +107,6 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("updateSubGroupList", "-f", "/dev/null"): "/dev/null",
     ("deleteTopic", "-t", "Nope", "-c", "GoldenCluster"): "no NameServer knows topic Nope",
     ("deleteSubGroup", "-g", "g"): "name one broker with -b, or the cluster with -c",
-    ("deleteSubGroup", "-g", "nope", "-c", "GoldenCluster"): "no broker knows group nope",
     ("resetOffsetByTime", "-g", "g", *TOPIC, "-s", "soon"): "'soon' is no time: write now, ms since 1970",
     ("resetOffsetByTime", "-g", "g", *TOPIC, "-s", "0", "-q", "1"): "-b with its leader's address and -q",
     ("resetOffsetByTime", "-g", "nope", *TOPIC, "-s", "0"): "make it with updateSubGroup",
@@ -408,7 +415,10 @@ class AnsweringClient(RecordingChannel):
         self._cluster = cluster
         queue = b'{"brokerName":"golden-a","queueId":1,"topic":"T"}'
         subscription = b'{"subString":"%s","topic":"T"}' % tags.encode()
-        self._info = b'{"mqTable":{%s:{"cachedMsgCount":7,"commitOffset":0}},"subscriptionSet":[%s]}' % (queue, subscription)
+        self._info = b'{"mqTable":{%s:{"cachedMsgCount":7,"commitOffset":0}},"subscriptionSet":[%s]}' % (
+            queue,
+            subscription,
+        )
 
     def write(self, data: bytes) -> None:
         super().write(data)

@@ -13,20 +13,13 @@ import pytest
 from java_client import JavaClient
 from java_mqadmin import JavaMqAdmin
 from local_cluster import LocalCluster, wait_for
+from our_commands import mq, outcomes
 
 pytestmark = pytest.mark.slow
 
 TOPIC, READERS = "Shared", "readers"
 GROUPS = ("RaftNode00", "RaftNode01")
 COUNT = 900
-
-
-def mq(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "mq", *arguments], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 @contextmanager
@@ -90,10 +83,6 @@ def entries(groups: LocalCluster) -> int:
     return sum(
         max(node.get("ledger_end") or 0 for node in nodes if node["group"] == group) for group in GROUPS
     )
-
-
-def outcomes(history: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in history.read_text().splitlines() if "outcome" in line]
 
 
 def keys_in(output: Path) -> set[str]:

@@ -61,11 +61,13 @@ class StateMachine:
         self.is_whole, self.needs_import = True, False
 
     def begin_anew(self, before_begin_index: Index) -> None:
-        """The log begins with a later entry than before. The tables stay as they were, to be looked at, until a
-        full-state record takes their place.
+        """The log begins anew. Behind a later entry than before the tables stay as they were, to be looked at, until a
+        full-state record takes their place; with its first entry, all there ever was is applied once more.
         """
         self.full_state_log = FullStateLog()
-        self.is_whole = self.needs_import = False
+        self.is_whole, self.needs_import = before_begin_index < 0, False
+        if self.is_whole:
+            self.tables.unpack(StateTables().pack())
         self._before_begin_index = before_begin_index
         self._kept.clear()
         self.stop_writing()

@@ -30,7 +30,7 @@ from broker.unique_id import UniqueIdGenerator
 from message.message_id import pack_host
 from message.names import NOT_ALLOWED_SEND_TOPICS, RETRY_GROUP_TOPIC_PREFIX, dlq_topic, topic_fault
 from message.properties import PROPERTIES_LENGTH_MAX, decode_properties, delete_property, find_property
-from message.sys_flag import BORNHOST_V6_FLAG
+from message.sys_flag import BORNHOST_V6_FLAG, INNER_BATCH_FLAG
 from message.tags import tags_code, tags_code_of_bytes
 from remoting.codes import FAQ, RequestCode, ResponseCode
 from remoting.command import RemotingCommand, encode_response
@@ -400,7 +400,11 @@ class SendMessageProcessor:
         queue_id = int(fields["e"])
         if not 0 <= queue_id < entry.queue_limit:
             self._queue_id(channel, entry, queue_id)
-        int(fields["f"])
+        if int(fields["f"]) & INNER_BATCH_FLAG:
+            raise SendRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"sysFlag {fields['f']}: the broker makes inner batches, of batch sends",
+            )
         for number, bits in ((fields["g"], 64), (fields["h"], 32), (fields.get("j", 0), 32)):
             if not -(1 << bits - 1) <= int(number) < 1 << bits - 1:
                 raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, f"{number} is no number of {bits} bits")

@@ -42,7 +42,12 @@ COLUMNS: Final = (
     Column("digest", "binary", "mmh3 (x64, 128 bits) of the entry's bytes, header included"),
     Column("topic", "string", "", of_message=True),
     Column("queue_id", "int", "", of_message=True),
-    Column("queue_offset", "bigint", "number of the message in its queue", of_message=True),
+    Column(
+        "queue_offset",
+        "bigint",
+        "number of the message in its queue; of an inner batch, which is one row, that of its first message",
+        of_message=True,
+    ),
     Column(
         "phy_offset",
         "bigint",

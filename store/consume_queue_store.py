@@ -30,7 +30,8 @@ _UNITS_KEPT_MIN = 64
 
 class ConsumeQueueStore:
     """Invariant: a queue with units that no file holds durably is in `_dirty`, or in the job under way. A queue has
-    units of one kind, those of its topic's queue.type: it takes it from its first record.
+    units of one kind, those of its topic's queue.type: it takes it from its first record. One of batches has single
+    messages as batches of one.
     """
 
     def __init__(self, descriptors: DescriptorCache, config: StoreConfig) -> None:
@@ -64,7 +65,9 @@ class ConsumeQueueStore:
             queue = queues.get((request.topic, request.queue_id))
             if queue is None or queue.is_batch is not request.is_batch:
                 queue = self._queue_for(request, queue)
-            if queue is not None and queue.put(request):
+                if queue.is_batch and not request.is_batch:
+                    request = request.as_batches()
+            if queue.put(request):
                 dirty[queue] = None
 
     def rows(self) -> list[QueueRow]:
@@ -179,24 +182,21 @@ class ConsumeQueueStore:
         for name in reversed(self._disk.list_directory(directory)):
             self._disk.unlink(f"{directory}/{name}")
 
-    def _queue_for(self, request: DispatchRequest, queue: UnitQueue | None) -> UnitQueue | None:
-        """A new queue for units of this kind, where `queue` is none or of the other one; None if they get none."""
+    def _queue_for(self, request: DispatchRequest, queue: UnitQueue | None) -> UnitQueue:
+        """Where these go, if `queue` is none or of the other kind: a new queue, or one of batches that has some."""
         topic, queue_id, is_batch = request.topic, request.queue_id, request.is_batch
         if queue is None:
             return self._add(topic, queue_id, is_batch=is_batch)
         if queue.has_units:
-            # A leader refuses both, so this is a log of other hands: of a topic deleted and made anew as another type,
-            # or of both single messages and batches, as RocketMQ's brokers take them.
-            log.error(
-                "queue type contradicted topic=%s queue_id=%d is_batch=%s offset=%d: %s",
-                topic.decode(errors="replace"),
-                queue_id,
-                queue.is_batch,
-                request.queue_offset,
-                "earlier messages are not read any more" if is_batch else "messages without a unit",
-            )
+            # A leader refuses both. So this is a log of other hands, of single messages and batches, as RocketMQ's
+            # brokers take them; or it is of a topic deleted and made anew as another type, and the leader had let go of
+            # the queue's earlier messages, as each member does for itself.
             if not is_batch:
-                return None
+                return queue
+            log.error(
+                "single messages before a batch are not read any more topic=%s queue_id=%d offset=%d",
+                topic.decode(errors="replace"), queue_id, request.queue_offset,
+            )  # fmt: skip
             queue.files.delete_from(0)
             self._dirty.pop(queue, None)
             return self._add(topic, queue_id, is_batch=True)

@@ -1,5 +1,7 @@
 """What reput hands to ConsumeQueues and to those who wait for messages: one request per queue and batch."""
 
+from __future__ import annotations
+
 from typing import Final
 
 from message.dispatch_columns import DispatchColumns
@@ -18,9 +20,11 @@ class DispatchRequest:
 
     is_batch = False
     unit_size = CQ_UNIT_SIZE
-    __slots__ = ("queue_id", "queue_offset", "tags_codes", "topic", "units")
+    __slots__ = ("_source", "queue_id", "queue_offset", "tags_codes", "topic", "units")
 
-    def __init__(self, topic: bytes, queue_id: int, queue_offset: int) -> None:
+    def __init__(self, topic: bytes, queue_id: int, queue_offset: int, source: DispatchColumns | int) -> None:
+        """`source`: what it is read from, or the store timestamp (ms) of all its messages."""
+        self._source = source
         self.topic = topic
         self.queue_id = queue_id
         self.queue_offset = queue_offset  # of the first message
@@ -32,6 +36,19 @@ class DispatchRequest:
         """Queue offset behind the last message."""
         return self.queue_offset + len(self.units)
 
+    def as_batches(self) -> BatchDispatchRequest:
+        """The same messages, as RocketMQ has them in a BatchConsumeQueue: each is a batch of one."""
+        source = self._source
+        units = [CQ_UNIT.unpack(unit) for unit in self.units]
+        if isinstance(source, int):
+            timestamps = dict.fromkeys((phy_offset for phy_offset, _, _ in units), source)
+        else:
+            timestamps = dict(zip(source.phy_offsets, source.store_timestamps, strict=True))
+        batches = BatchDispatchRequest(self.topic, self.queue_id, self.queue_offset)
+        for phy_offset, size, tags_code in units:
+            batches.add(phy_offset, size, tags_code, timestamps[phy_offset], 1)
+        return batches
+
 
 class BatchDispatchRequest(DispatchRequest):
     """Inner batches of one queue with consecutive queue offsets, as units of a BatchConsumeQueue."""
@@ -41,7 +58,7 @@ class BatchDispatchRequest(DispatchRequest):
     __slots__ = ("_next_offset",)
 
     def __init__(self, topic: bytes, queue_id: int, queue_offset: int) -> None:
-        super().__init__(topic, queue_id, queue_offset)
+        super().__init__(topic, queue_id, queue_offset, 0)
         self._next_offset = queue_offset
 
     @property
@@ -90,7 +107,7 @@ def dispatch_requests(columns: DispatchColumns) -> list[DispatchRequest]:
                 request.add(phy_offset, size, tags_code, columns.store_timestamps[row], count)
                 continue
         if request is None or request.is_batch or queue_offset != request.queue_offset + len(request.units):
-            request = current[key] = DispatchRequest(topic, queue_id, queue_offset)
+            request = current[key] = DispatchRequest(topic, queue_id, queue_offset, columns)
             requests.append(request)
         request.units.append(pack(phy_offset, size, tags_code))
         request.tags_codes.append(tags_code)

@@ -290,7 +290,9 @@ class DLedgerCommitLog:
                 request = find(key)
                 if request is None:
                     self._check_type(key, is_batch=False)
-                    request = requests[key] = DispatchRequest(topic, queue_id, self._next_offset(key))
+                    request = requests[key] = DispatchRequest(
+                        topic, queue_id, self._next_offset(key), store_timestamp
+                    )
                 tags_code = message.tags_code
                 units = request.units
                 queue_offset = request.queue_offset + len(units)

@@ -289,3 +289,32 @@ def test_units_are_those_that_java_makes_of_the_same_log() -> None:
     assert [(message.queue_offset, message.body) for message in messages] == [
         (number, b"m%d" % number) for number in range(17)
     ]
+
+
+def test_a_single_message_behind_batches_is_a_batch_of_one_to_members_whose_queue_has_those(
+    tmp_path: Path,
+) -> None:
+    group = make(tmp_path, 3, thorough_interval_ms=1000)
+    group.start()
+    old = group.lead()
+    fill(old, 3, 2)
+    # As cleanUnusedTopic does, of each member that it is asked of.
+    old.store.retention.queues.let_go(lambda queue: queue.topic == b"B")
+    group.run_for(10_000)
+    old.put(message("B", body=b"5"), message("B", body=b"6"))
+    group.settle()
+    old.crash()
+    new = group.lead()
+    group.settle()
+    assert read_all(new) == numbered(7)
+    assert new.put(batch(7, 2)).queue_offsets == [7]
+    group.settle()
+    times = [new.store.store_timestamp("B", 0, offset) for offset in (5, 6, 7)]
+    for member in list(group.members.values()):
+        member.stop()
+    for peer_id in group.peers.keys() - {old.id}:
+        assert [unit[3:6] for unit in units(group.root(peer_id))][2:] == [
+            (times[0], 5, 1),
+            (times[1], 6, 1),
+            (times[2], 7, 2),
+        ]

@@ -34,7 +34,7 @@ def unit(number: int) -> tuple[int, int, int]:
 
 
 def request(first: int, count: int, topic: bytes = b"T", queue_id: int = 0) -> DispatchRequest:
-    made = DispatchRequest(topic, queue_id, first)
+    made = DispatchRequest(topic, queue_id, first, 0)
     made.units = [CQ_UNIT.pack(*unit(number)) for number in range(first, first + count)]
     made.tags_codes = [unit(number)[2] for number in range(first, first + count)]
     return made

@@ -33,7 +33,7 @@ class ConsumeBatch:
         # Of the first message that is not done. Kept here, for `messages` is the application's to change.
         self.oldest_offset = messages[0].queue_offset if messages else next_offset
         self.next_offset = next_offset
-        self.size = sum(message.store_size for message in messages)
+        self.size = sum(len(message.body) for message in messages)
         self.is_done = False
         self.taken_ms = 0
         self.failed_count = 0  # of its messages, that were sent back

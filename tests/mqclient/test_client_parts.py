@@ -104,8 +104,11 @@ def test_pulling_pauses_while_too_much_waits_to_be_consumed() -> None:
     assert not queue.room.is_set()
     taken(queue).done()
     assert queue.room.is_set()
-    heavy = process_queue(0, bytes_max=100)
+    # By their bodies, as in Java: each message of an inner batch has the size of the whole as its store size.
+    heavy = process_queue(0, bytes_max=2)
     heavy.pulled([message(0)], 1)
+    assert heavy.room.is_set()
+    heavy.pulled([message(1)], 2)
     assert not heavy.room.is_set()
 
 

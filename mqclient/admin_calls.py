@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from message.decoder import MessageExt, decode_messages
 from message.errors import MessageError
+from message.inner_batch import unwrapped
 from mqclient.answer import Answer
 from mqclient.client_api import ClientApi
 from mqclient.client_instance import parse_namesrv
@@ -89,9 +90,11 @@ class AdminAnswer(Answer):
             raise self.unreadable(str(error)) from error
         return {item.key: item.value for item in items}
 
-    def messages(self) -> list[MessageExt]:
+    def messages(self, from_offset: int | None = None) -> list[MessageExt]:
+        """Records, as they lie there; those of a pull `from_offset` on as consumers see them."""
         try:
-            return decode_messages(self.body, decompress=True)
+            records = decode_messages(self.body, decompress=True)
+            return records if from_offset is None else unwrapped(records, from_offset)
         except MessageError as error:
             raise self.unreadable(f"messages that cannot be read: {error}") from error
 

@@ -196,7 +196,7 @@ class MessageAdmin:
             if answer.code == ResponseCode.PULL_NOT_FOUND:
                 return
             if answer.code == ResponseCode.SUCCESS:
-                for message in answer.messages():
+                for message in answer.messages(offset):
                     # Brokers compare hashes of tags; two tags may share one.
                     if message.queue_offset < end and (not wanted or message.tags in wanted):
                         yield message

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from admin_cluster import BROKER, FOLLOWER, NAMESRV, AdminCluster
-from one_broker import RecordingChannel, heart_beat
+from one_broker import RecordingChannel, heart_beat, send_fields
 
+from message.batch import BatchMessage, encode_batch
 from message.decoder import MessageExt
 from mq.admin.__main__ import COMMANDS, main
 from mq.admin.command import Command
@@ -379,6 +380,21 @@ def test_a_message_is_found_when_the_member_that_took_it_in_has_died(
     cluster.broker_address = FOLLOWER
     found = asyncio.run(by_offset_id(message["offset_msg_id"]))
     assert (found.body, found.store_host) == (b"one", BROKER)
+
+
+def test_messages_of_an_inner_batch_are_shown_one_by_one_with_offsets_and_tags_of_their_own(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("updateTopic", "-t", "B", "-r", "1", "-w", "1", "-a", "+queue.type=BatchCQ")
+    batch = encode_batch(BatchMessage(0, b"m%d" % n, b"TAGS\x01%d\x02" % n) for n in range(3))
+    cluster.broker.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields("B", m="true"), batch)
+    cluster.register()
+    capsys.readouterr()
+    run("queryMsgByOffset", "-t", "B", "-b", "golden-a", "-i", "0", "-o", "1", "--json")
+    message = json.loads(capsys.readouterr().out)
+    assert (message["queue_offset"], message["body"]) == (1, "m1")
+    run("printMsg", "-t", "B", "-s", "2", "--json")
+    assert [message["body"] for message in json.loads(capsys.readouterr().out)] == ["m2"]
 
 
 async def by_offset_id(msg_id: str) -> MessageExt:

@@ -188,11 +188,11 @@ class ConsumeQueueStore:
         if queue is None:
             return self._add(topic, queue_id, is_batch=is_batch)
         if queue.has_units:
-            # A leader refuses both. So this is a log of other hands, of single messages and batches, as RocketMQ's
-            # brokers take them; or it is of a topic deleted and made anew as another type, and the leader had let go of
-            # the queue's earlier messages, as each member does for itself.
             if not is_batch:
                 return queue
+            # A leader refuses that. So this is a log of other hands, as RocketMQ's brokers take both; or of a topic
+            # deleted and made anew as another type, and the leader had let go of the queue's earlier messages, as each
+            # member does for itself.
             log.error(
                 "single messages before a batch are not read any more topic=%s queue_id=%d offset=%d",
                 topic.decode(errors="replace"), queue_id, request.queue_offset,

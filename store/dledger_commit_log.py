@@ -64,7 +64,7 @@ _REFUSED: Final = {
 
 
 class _QueueTypeError(Exception):
-    """A message must not go to a queue that has units of another kind."""
+    """A batch must not go to a queue of single messages."""
 
 
 class PendingDispatch:
@@ -218,11 +218,10 @@ class DLedgerCommitLog:
         return batch.last_index
 
     def fits(self, message: PutMessage) -> bool:
-        """Whether the message is not too large for an entry, and may go to its queue."""
+        """Whether the message is not too large for an entry, and no inner batch, which are not delayed."""
         try:
             self._replica.reserve([_record_size(message)])
-            self._check_type((message.topic, message.queue_id), is_batch=False)
-        except (EntryTooLargeError, _QueueTypeError):
+        except EntryTooLargeError:
             return False
         return not message.sys_flag & INNER_BATCH_FLAG
 
@@ -289,7 +288,6 @@ class DLedgerCommitLog:
                 key = (topic, queue_id)
                 request = find(key)
                 if request is None:
-                    self._check_type(key, is_batch=False)
                     request = requests[key] = DispatchRequest(
                         topic, queue_id, self._next_offset(key), store_timestamp
                     )
@@ -325,7 +323,7 @@ class DLedgerCommitLog:
         key = message.topic, message.queue_id
         request = requests.get(key)
         if request is None:
-            self._check_type(key, is_batch=True)
+            self._check_takes_batches(key)
             request = requests[key] = BatchDispatchRequest(*key, self._next_offset(key))
         assert isinstance(request, BatchDispatchRequest), "a topic takes messages of one kind"
         return request
@@ -334,14 +332,13 @@ class DLedgerCommitLog:
         offset = self._topic_queue_table.get(key)
         return self._queues.max_offset(key) if offset is None else offset
 
-    def _check_type(self, key: QueueKey, *, is_batch: bool) -> None:
-        """Raises _QueueTypeError where the queue has units of the other kind, of an earlier life of its topic."""
+    def _check_takes_batches(self, key: QueueKey) -> None:
+        """Raises _QueueTypeError where the queue has units of single messages, of an earlier life of its topic."""
         queue = self._queues.find(*key)
-        if queue is not None and queue.is_batch is not is_batch and queue.has_units:
-            kinds = ("SimpleCQ", "BatchCQ")
+        if queue is not None and not queue.is_batch and queue.has_units:
             raise _QueueTypeError(
-                f"queue {key[1]} of topic {key[0].decode()} holds messages of queue.type={kinds[queue.is_batch]}, "
-                f"and this one is of {kinds[is_batch]}: use a topic of another name"
+                f"queue {key[1]} of topic {key[0].decode()} holds messages of queue.type=SimpleCQ, and this is a batch "
+                "for BatchCQ: use a topic of another name"
             )
 
     def _state_message(self, record: bytes) -> SystemMessage:

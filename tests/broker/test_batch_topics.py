@@ -183,16 +183,31 @@ def test_other_settings_of_such_a_topic_change_and_its_type_stays(broker: OneBro
     assert (config.perm, config.attributes) == (4, {"queue.type": "BatchCQ"})
 
 
-def test_a_topic_made_anew_keeps_the_type_of_the_messages_that_are_left_in_its_queues(
+def test_messages_of_a_topic_made_anew_go_behind_those_that_are_left_of_its_earlier_life(
     broker: OneBroker,
 ) -> None:
     send(broker)
     assert broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "B"}).code == ResponseCode.SUCCESS
     create(broker, "B")
-    answer = broker.ask(SEND, send_fields("B", 1), b"x")
+    assert broker.ask(SEND, send_fields("B", 1), b"x").ext_fields["queueOffset"] == "3"
+    assert broker.ask(SEND, send_fields("B", 1), b"y").ext_fields["queueOffset"] == "4"
+    messages = pulled(broker.ask(RequestCode.PULL_MESSAGE, pull_fields("B", 1, 2)), 2)
+    assert [(message.queue_offset, message.body) for message in messages] == [
+        (2, b"m2"),
+        (3, b"x"),
+        (4, b"y"),
+    ]
+
+
+def test_a_topic_made_anew_takes_no_batches_while_messages_are_left_in_its_queues(broker: OneBroker) -> None:
+    create(broker, "T")
+    broker.ask(SEND, send_fields("T", 1), b"x")
+    assert broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == ResponseCode.SUCCESS
+    create(broker, "T", attributes="+queue.type=BatchCQ")
+    answer = broker.ask(BATCH, send_fields("T", 1, m="true"), BODY)
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-    assert "holds messages of queue.type=BatchCQ, and this one is of SimpleCQ" in (answer.remark or "")
-    assert broker.ask(SEND, send_fields("B", 2), b"x").code == ResponseCode.SUCCESS
+    assert "holds messages of queue.type=SimpleCQ, and this is a batch" in (answer.remark or "")
+    assert broker.ask(BATCH, send_fields("T", 2, m="true"), BODY).code == ResponseCode.SUCCESS
 
 
 def test_a_message_of_a_batch_is_given_back_alone(broker: OneBroker) -> None:

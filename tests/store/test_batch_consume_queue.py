@@ -12,6 +12,7 @@ from message.decoder import MessageExt, decode_message
 from message.dispatch_columns import scan_records
 from message.inner_batch import unwrapped
 from store.consume_queue_ends import consume_queue_ends
+from store.delayed_message import delayed
 from store.dispatch_request import dispatch_requests, unit_bytes
 from store.get_message import BoundaryType, GetMessageStatus
 from store.inner_batch import inner_batch
@@ -250,15 +251,28 @@ def test_retention_takes_batches_whose_records_are_gone_and_their_files(tmp_path
     assert len(read_all(leader)) == end - low
 
 
-def test_a_queue_takes_messages_of_one_kind(group: StoreGroup) -> None:
+def test_a_queue_of_single_messages_takes_no_batches(group: StoreGroup) -> None:
     leader = group.lead()
-    fill(leader, 2)
     leader.put(message("T"))
     group.settle()
-    assert leader.put(message("B")).refusal is PutStatus.MESSAGE_ILLEGAL
     assert leader.put(batch(0, 2, "T")).refusal is PutStatus.MESSAGE_ILLEGAL
     assert leader.put(message(sys_flag=0x80)).refusal is PutStatus.MESSAGE_ILLEGAL
-    assert leader.put(batch(2, 1)).queue_offsets == [2]
+    assert leader.put(message("T")).queue_offsets == [1]
+
+
+def test_a_queue_of_batches_takes_single_messages_as_batches_of_one(group: StoreGroup) -> None:
+    leader = group.lead()
+    end = fill(leader, 3, 2)
+    leader.put(message("B", body=b"%d" % end))
+    leader.put(delayed(message("B", body=b"%d" % (end + 1)), 1, 18))
+    group.run_for(2000)
+    end = fill(leader, 2, first=end + 2)
+    assert read_all(leader) == numbered(end)
+    stored = [leader.store.store_timestamp("B", 0, offset) for offset in (5, 6)]
+    leader.stop()
+    assert [unit[3:6] for unit in units(group.root())][2:4] == [(stored[0], 5, 1), (stored[1], 6, 1)]
+    group.start()
+    assert read_all(group.lead()) == numbered(end)
 
 
 def test_the_ends_of_batch_queues_are_found_in_their_files(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from message.decoder import decode_message
 from message.errors import MessageError
+from message.inner_batch import unwrapped
 from message.names import RETRY_GROUP_TOPIC_PREFIX
 from mqclient.member_info import running_info
 from mqclient.message_queue import MessageQueue
@@ -107,10 +108,11 @@ class ClientRemotingProcessor:
                 f"a consumer of group {member.group} that polls is handed no messages, nothing was consumed",
             )
         message = decode_message(command.body, decompress=True)
+        messages = unwrapped([message])
         queue = MessageQueue(message.topic, header.broker_name or "", message.queue_id)
         if message.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-            show_origin([message])
-        batch = await member.hand_over(queue, message)
+            show_origin(messages)
+        batch = await member.hand_over(queue, messages)
         if batch is None:
             return response(
                 command,

@@ -1,4 +1,4 @@
-"""A message that a tool has a consumer process now."""
+"""A message, or an inner batch, that a tool has a consumer process now."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class DirectBatch(ConsumeBatch):
 
     __slots__ = ("_taken_s", "ended", "fault", "result", "spent_s", "taken")
 
-    def __init__(self, process_queue: ProcessQueue, message: MessageExt) -> None:
+    def __init__(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         """`process_queue`: one that nobody pulls for."""
-        super().__init__(process_queue, [message], message.queue_offset + 1)
+        super().__init__(process_queue, messages, messages[-1].queue_offset + 1)
         self.taken = asyncio.Event()
         self.ended = asyncio.Event()
         self.result = CMResult.LATER

@@ -184,12 +184,12 @@ class GroupMember:
         batch.process_queue.give_back(batch)
         self._ready.put_nowait(batch.process_queue)
 
-    async def hand_over(self, queue: MessageQueue, message: MessageExt) -> DirectBatch | None:
-        """One message out of turn, to whoever takes next; returns when it is done, or given up.
+    async def hand_over(self, queue: MessageQueue, messages: list[MessageExt]) -> DirectBatch | None:
+        """What lies in one record, out of turn, to whoever takes next; returns when it is done, or given up.
 
         None: nobody took it in time, and nobody will.
         """
-        batch = DirectBatch(self._process_queue(queue, message.queue_offset), message)
+        batch = DirectBatch(self._process_queue(queue, messages[0].queue_offset), messages)
         self._out_of_turn.append(batch)
         self._ready.put_nowait(batch.process_queue)
         try:

@@ -13,7 +13,10 @@ from fake_group import FakeGroup
 
 import mqclient.group_member
 import mqclient.sync
+from message.batch import BatchMessage, encode_batch
 from message.decoder import MessageExt
+from message.encoder import encode_record
+from message.sys_flag import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG
 from mqclient import (
     ConsumeBatch,
     ConsumeFromWhere,
@@ -335,6 +338,35 @@ def test_a_message_that_a_tool_hands_over_and_that_is_sent_back_stays_out_of_the
                 assert result.consume_result == "CR_LATER"
                 assert group.brokers[0].sent_back == []
             assert group.offsets["g", "T", 0] == 1
+
+    run(story())
+
+
+def test_of_an_inner_batch_that_a_tool_hands_over_each_message_is_consumed() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            body = encode_batch(BatchMessage(0, text, b"") for text in (b"a", b"b"))
+            host, flags = bytes(8), INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
+            record = encode_record(
+                b"T", 0, 0, 4, 0, flags, 0, host, 0, host, 0, 0, body, b"INNER_NUM\x012\x02"
+            )
+            async with push(group) as consumer:
+                await group.until(lambda: consumer.client_id in group.brokers[0].channels)
+                asked = asyncio.ensure_future(
+                    group.brokers[0].ask(
+                        consumer.client_id,
+                        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+                        {"consumerGroup": "g", "clientId": consumer.client_id, "brokerName": "G"},
+                        record,
+                    )
+                )
+                batch = await take(consumer)
+                assert [(message.body, message.queue_offset) for message in batch.messages] == [
+                    (b"a", 4),
+                    (b"b", 5),
+                ]
+                batch.done()
+                assert ConsumeMessageDirectlyResult.decode((await asked).body).consume_result == "CR_SUCCESS"
 
     run(story())
 

@@ -333,9 +333,18 @@ class DLedgerCommitLog:
         return self._queues.max_offset(key) if offset is None else offset
 
     def _check_takes_batches(self, key: QueueKey) -> None:
-        """Raises _QueueTypeError where the queue has units of single messages, of an earlier life of its topic."""
+        """Raises _QueueTypeError where the queue has units of single messages, or is about to get some: they are of an
+        earlier life of its topic, or were delayed.
+        """
         queue = self._queues.find(*key)
-        if queue is not None and not queue.is_batch and queue.has_units:
+        if queue is not None and queue.has_units:
+            holds_single = not queue.is_batch
+        else:
+            requests = (request for pending in self._pending for request in pending.requests)
+            holds_single = any(
+                (request.topic, request.queue_id) == key and not request.is_batch for request in requests
+            )
+        if holds_single:
             raise _QueueTypeError(
                 f"queue {key[1]} of topic {key[0].decode()} holds messages of queue.type=SimpleCQ, and this is a batch "
                 "for BatchCQ: use a topic of another name"

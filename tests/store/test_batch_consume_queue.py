@@ -260,6 +260,17 @@ def test_a_queue_of_single_messages_takes_no_batches(group: StoreGroup) -> None:
     assert leader.put(message("T")).queue_offsets == [1]
 
 
+def test_a_batch_is_refused_also_while_single_messages_for_its_queue_wait_to_be_committed(
+    group: StoreGroup,
+) -> None:
+    leader = group.lead()
+    leader.put(message("B", body=b"0"))
+    assert leader.put(batch(1, 2)).refusal is PutStatus.MESSAGE_ILLEGAL
+    group.settle()
+    result = leader.store.get_message("B", 0, 0, 32, K256)
+    assert [decode_message(record).body for record in result.buffers] == [b"0"]
+
+
 def test_a_queue_of_batches_takes_single_messages_as_batches_of_one(group: StoreGroup) -> None:
     leader = group.lead()
     end = fill(leader, 3, 2)

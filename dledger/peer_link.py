@@ -106,6 +106,8 @@ class PeerLink(asyncio.Protocol):
             self.close(str(error))
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self.lost.is_set():
+            return  # the server has said so already
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()

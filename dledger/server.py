@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from disk.disk import Disk
-from dledger.config import DLedgerConfig
+from dledger.config import DLedgerConfig, PeerAddress
 from dledger.core.messages import HeartBeatResponse, Message, PeerId, PushResponse, VoteResponse
 from dledger.errors import HandshakeRefusedError
 from dledger.formation import GroupIdentity
@@ -255,16 +255,13 @@ class DLedgerServer:
 
     async def _dial(self, peer: PeerId) -> None:
         """Keeps the connection by which this member asks `peer`."""
-        loop = asyncio.get_running_loop()
         address = self.config.dial_address(peer)
         backoff_ms = self.config.dial_backoff_ms_min
         dial_now = self._dial_now[peer]
         while True:
             link: PeerLink | None = None
             try:
-                _, link = await loop.create_connection(
-                    lambda: self._new_link(peer), address.host, address.port
-                )
+                link = await self._connect(peer, address)
                 await link.lost.wait()
             except OSError as error:
                 log.debug("%s dial failed peer=%s at=%s error=%s", self.replica, peer, address, error)
@@ -276,6 +273,23 @@ class DLedgerServer:
                     await dial_now.wait()
             except TimeoutError:
                 backoff_ms = min(2 * backoff_ms, self.config.dial_backoff_ms_max)
+
+    async def _connect(self, peer: PeerId, address: PeerAddress) -> PeerLink:
+        """Raises OSError."""
+        made: list[PeerLink] = []
+
+        def make() -> PeerLink:
+            made.append(self._new_link(peer))
+            return made[-1]
+
+        try:
+            await asyncio.get_running_loop().create_connection(make, address.host, address.port)
+        except asyncio.CancelledError:
+            # A connection that was made and not handed out yet uvloop closes without a word to its protocol.
+            for link in made:
+                link.connection_lost(None)
+            raise
+        return made[0]
 
     def link_made(self, link: PeerLink) -> None:
         self._links.add(link)

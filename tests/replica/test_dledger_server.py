@@ -18,6 +18,7 @@ from dledger.config import DLedgerConfig, PeerAddress
 from dledger.core.messages import PeerId
 from dledger.core.output import AppendStatus
 from dledger.entry import EntryKind, Index, verify_entries
+from dledger.peer_link import PeerLink
 from dledger.rpc.connection import PeerConnection
 from dledger.rpc.handshake import Handshake, Hello
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
@@ -211,6 +212,31 @@ def test_a_member_restarted_at_once_is_found_again(tmp_path: Path) -> None:
         assert servers.leader() is leader
         await servers.stop()
 
+    uvloop.run(run())
+
+
+def test_a_connection_that_is_given_up_as_it_is_made_does_not_hold_up_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[tuple[PeerId, asyncio.Task[None]]] = []
+    link_made = DLedgerServer.link_made
+
+    def end_at_once(server: DLedgerServer, link: PeerLink) -> None:
+        link_made(server, link)
+        if link.dialled is not None and not ends:
+            ends.append((server.config.self_id, asyncio.get_running_loop().create_task(server.stop())))
+
+    async def run() -> None:
+        servers = Servers(tmp_path)
+        await servers.start()
+        await servers.until(lambda: ends)
+        [(name, end)] = ends
+        async with asyncio.timeout(20):
+            await end
+        del servers.running[name]
+        await servers.stop()
+
+    monkeypatch.setattr(DLedgerServer, "link_made", end_at_once)
     uvloop.run(run())
 
 

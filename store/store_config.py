@@ -70,7 +70,7 @@ class StoreConfig:
     flush_consume_queue_least_pages: int = 2
     flush_consume_queue_thorough_interval_ms: int = 60_000
     # A start after a crash dispatches again what came behind the last checkpoint: about 0.3 s for so many entries.
-    checkpoint_entries_max: int = 65_536
+    checkpoint_entries_max: int = 131_072
     # config/*.json
     flush_consumer_offset_interval_ms: int = 5000
     # Newest units of all queues, kept so that pulls which follow the log read no file.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from broker.broker_config import BrokerConfig
@@ -35,11 +35,10 @@ class TopicEntry:
     config: TopicConfig
     topic_bytes: bytes
     queue_limit: int  # the larger of read and write queue numbers
+    is_batch: bool = field(init=False)  # whether a batch that is sent to it is stored as one record
 
-    @property
-    def is_batch(self) -> bool:
-        """Whether a batch that is sent to it is stored as one record."""
-        return self.config.attributes.get(QUEUE_TYPE) == BATCH_CQ
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_batch", self.config.attributes.get(QUEUE_TYPE) == BATCH_CQ)
 
     def describe(self) -> str:
         """The config in the words that RocketMQ's answers use."""
@@ -112,7 +111,6 @@ class TopicConfigManager:
             topic not in names.NOT_ALLOWED_SEND_TOPICS
             and not topic.startswith(names.RETRY_GROUP_TOPIC_PREFIX)
             and not self.is_forbidden(config)
-            and not entry.is_batch
         ):
             self._entries[topic] = entry
         return entry

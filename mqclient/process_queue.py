@@ -95,7 +95,6 @@ class ProcessQueue:
         self._newest_offset = offset
         self._now_ms = now_ms
         self.last_pull_ms = self.last_consume_ms = now_ms()
-
         self._stats = stats
 
     def pull_begins(self) -> None:

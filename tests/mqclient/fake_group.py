@@ -16,6 +16,7 @@ from contextlib import suppress
 from message.decoder import decode_message
 from message.encoder import encode_record
 from message.message_id import offset_message_id, pack_host
+from mqclient import ConsumeFromWhere, ConsumerConfig
 from remoting.bodies import (
     BrokerData,
     GetConsumerListByGroupResponseBody,
@@ -27,6 +28,13 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, request, response
 from remoting.server import Channel, RemotingServer
 
+# A consumer that looks again at once for what is not there yet.
+FIRST = ConsumerConfig(
+    consume_from=ConsumeFromWhere.FIRST,
+    retry_pause_s=0.001,
+    retry_pause_max_s=0.01,
+    poll_name_server_interval_s=0.02,
+)
 HOST = pack_host("127.0.0.1:10911")
 
 
@@ -200,7 +208,10 @@ class FakeBroker:
         self, client_id: str, code: int, fields: dict[str, str], body: bytes = b""
     ) -> RemotingCommand:
         await self.group.until(lambda: client_id in self.channels)
-        opaque = self.tell(client_id, code, fields, body, oneway=False)
+        return await self.answer(self.tell(client_id, code, fields, body, oneway=False))
+
+    async def answer(self, opaque: int) -> RemotingCommand:
+        """To what tell() has asked."""
         await self.group.until(lambda: opaque in self.answers)
         return self.answers.pop(opaque)
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 import uvloop
-from fake_group import FakeGroup
+from fake_group import FIRST, FakeGroup
 
 import mqclient.group_member
 import mqclient.sync
@@ -19,7 +19,6 @@ from message.encoder import encode_record
 from message.sys_flag import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG
 from mqclient import (
     ConsumeBatch,
-    ConsumeFromWhere,
     ConsumerConfig,
     LitePullConsumer,
     Message,
@@ -39,13 +38,7 @@ from remoting.admin_bodies import (
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 
-FIRST = ConsumerConfig(
-    consume_from=ConsumeFromWhere.FIRST,
-    retry_pause_s=0.001,
-    retry_pause_max_s=0.01,
-    poll_name_server_interval_s=0.02,
-)
-ONE = MessageQueue("T", "G", 0)
+ONE, TWO = MessageQueue("T", "G", 0), MessageQueue("T", "G", 1)
 RESET = {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true"}
 
 
@@ -98,11 +91,16 @@ async def running_info(group: FakeGroup, client_id: str, *, stacks: bool = False
     return ConsumerRunningInfo.decode(answer.body)
 
 
-async def hand_over(group: FakeGroup, client_id: str, offset: int) -> RemotingCommand:
+def tell_to_consume(group: FakeGroup, client_id: str, offset: int) -> int:
+    """The request's opaque."""
+    code = RequestCode.CONSUME_MESSAGE_DIRECTLY
     fields = {"consumerGroup": "g", "clientId": client_id, "brokerName": "G"}
-    return await group.brokers[0].ask(
-        client_id, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, group.queues["T", 0][offset]
-    )
+    return group.brokers[0].tell(client_id, code, fields, group.queues["T", 0][offset], oneway=False)
+
+
+async def hand_over(group: FakeGroup, client_id: str, offset: int) -> RemotingCommand:
+    await group.until(lambda: client_id in group.brokers[0].channels)
+    return await group.brokers[0].answer(tell_to_consume(group, client_id, offset))
 
 
 def test_a_reset_has_a_consumer_go_on_there_and_what_it_had_before_moves_nothing() -> None:
@@ -190,7 +188,7 @@ def test_resets_of_other_topics_and_to_no_offset_are_passed_over() -> None:
 
 def test_commits_of_one_queue_reach_the_broker_in_their_order() -> None:
     async def story() -> None:
-        committed: list[int] = []
+        committed: list[tuple[MessageQueue, int]] = []
         asked: list[MessageQueue] = []
         route_found = asyncio.Event()
 
@@ -198,21 +196,23 @@ def test_commits_of_one_queue_reach_the_broker_in_their_order() -> None:
             asked.append(queue)
             if len(asked) == 1:
                 await route_found.wait()
+            elif queue == TWO:
+                route_found.set()
             return "a:1"
 
         async def update(address: str, group: str, queue: MessageQueue, offset: int) -> None:
-            committed.append(offset)
+            committed.append((queue, offset))
 
         api = SimpleNamespace(update_consumer_offset=update)
         instance = cast("ClientInstance", SimpleNamespace(master_address=master_address, api=api))
         store = RemoteBrokerOffsetStore(instance, "g")
         before = asyncio.ensure_future(store.commit({ONE: 7}))
         after = asyncio.ensure_future(store.commit({ONE: 0}))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        route_found.set()
-        await asyncio.gather(before, after)
-        assert committed == [7, 0]
+        behind = asyncio.ensure_future(
+            store.commit({TWO: 1})
+        )  # asks when the other two have come as far as they can
+        await asyncio.gather(before, after, behind)
+        assert [offset for queue, offset in committed if queue == ONE] == [7, 0]
 
     run(story())
 
@@ -309,13 +309,12 @@ def test_a_message_that_a_tool_hands_over_comes_before_what_waits_and_moves_no_o
             await send(group, "abcd")
             async with push(group, config=replace(FIRST, pull_batch_size=1)) as consumer:
                 await group.until(lambda: len(group.brokers[0].held) == 4)
-                asked = asyncio.ensure_future(hand_over(group, consumer.client_id, 2))
-                await asyncio.sleep(0)
+                asked = tell_to_consume(group, consumer.client_id, 2)
                 await running_info(group, consumer.client_id)  # asked behind it, on the same connection
                 direct, oldest = await take(consumer), await take(consumer)
                 assert (text_of(direct.messages), text_of(oldest.messages)) == ("c", "a")
                 direct.done()
-                result = ConsumeMessageDirectlyResult.decode((await asked).body)
+                result = ConsumeMessageDirectlyResult.decode((await group.brokers[0].answer(asked)).body)
                 assert (result.consume_result, result.remark) == ("CR_SUCCESS", None)
                 await consumer.commit()
                 assert group.offsets["g", "T", 0] == 0

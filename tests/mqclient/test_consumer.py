@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from fake_group import FakeGroup
+from fake_group import FIRST, FakeGroup
 
 from message.decoder import decode_message
 from mqclient import (
@@ -23,13 +23,7 @@ from mqclient import (
 from remoting.channel import Channel
 from remoting.command import RemotingCommand
 
-FIRST = ConsumerConfig(
-    consume_from=ConsumeFromWhere.FIRST,
-    retry_pause_s=0.001,
-    retry_pause_max_s=0.01,
-    redeliver_after_s=0.001,
-    poll_name_server_interval_s=0.02,
-)
+FIRST = replace(FIRST, redeliver_after_s=0.001)
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:

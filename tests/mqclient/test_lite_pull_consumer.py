@@ -5,15 +5,13 @@ from typing import Any
 
 import pytest
 import uvloop
-from fake_group import FakeGroup
+from fake_group import FIRST, FakeGroup
 
 from message.decoder import MessageExt
 from message.sys_flag import PULL_SUBSCRIPTION
 from mqclient import (
     ClientClosedError,
     CommitError,
-    ConsumeFromWhere,
-    ConsumerConfig,
     LitePullConsumer,
     Message,
     MessageQueue,
@@ -24,12 +22,6 @@ from mqclient import (
 )
 from remoting.codes import RequestCode
 
-FIRST = ConsumerConfig(
-    consume_from=ConsumeFromWhere.FIRST,
-    retry_pause_s=0.001,
-    retry_pause_max_s=0.01,
-    poll_name_server_interval_s=0.02,
-)
 QUEUES = [MessageQueue("T", "G", i) for i in range(4)]
 ONE = QUEUES[0]
 

@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_group import FakeGroup
+from fake_group import FIRST, FakeGroup
 
 from message.decoder import MessageExt
 from mqclient import (
     ClientClosedError,
-    ConsumeFromWhere,
     ConsumerConfig,
     LocalOffsetsError,
     Message,
@@ -27,12 +26,6 @@ from mqclient import (
 from mqclient.loop_thread import LoopThread
 from mqclient.sync import LitePullConsumer, Producer, PushConsumer
 
-FIRST = ConsumerConfig(
-    consume_from=ConsumeFromWhere.FIRST,
-    retry_pause_s=0.001,
-    retry_pause_max_s=0.01,
-    poll_name_server_interval_s=0.02,
-)
 ONE = MessageQueue("T", "G", 0)
 
 

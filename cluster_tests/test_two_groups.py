@@ -171,16 +171,21 @@ def test_java_clients_do_without_a_dead_group(
         for name in dead:
             groups.kill(name)
         wait_for(lambda: events(sender, "done"), 120, "all sends")
-        assert not events(sender, "failed"), "a try at the other group is left to each"
+        # A try at the other group is left to each but one: what lay with the leader when its connection ended. The
+        # client (4.9.8 and 5.5.0: failFast is called when it closes a channel, not when the peer does) goes on waiting
+        # for that answer till its time is up, and has none left for another try.
+        uncertain = {event["key"] for event in events(sender, "failed")}
+        assert len(uncertain) <= 1, uncertain
         acknowledged = {event["key"] for event in events(sender, "ok")}
-        assert len(acknowledged) == COUNT
+        assert len(acknowledged) == COUNT - len(uncertain)
         for name in dead:
             groups.start(name)
-        wait_for(
-            lambda: acknowledged == {event["key"] for event in events(consumer, "received")},
-            90,
-            "all messages received",
-        )
+
+        def received() -> set[str]:
+            return {event["key"] for event in events(consumer, "received")}
+
+        wait_for(lambda: acknowledged <= received(), 90, "all messages received")
+        assert received() <= acknowledged | uncertain
         with JavaMqAdmin(groups.namesrv, tmp_path / "mqadmin") as mqadmin:
 
             def shows_both(*command: str) -> bool:

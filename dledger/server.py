@@ -29,12 +29,10 @@ from dledger.rpc.codec import PeerMessage
 from dledger.rpc.handshake import NONCE_SIZE, Hello
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
 from dledger.runtime import Embedder
+from dledger.tick_pace import TickPace
 
 log = logging.getLogger(__name__)
 
-# A wake-up of an idle process costs more than what is done in it. No timer of a group at rest is due on the tick: they
-# are for periods and silences of 150 ms and more.
-QUIET_TICKS = 5
 # A process that is moved off its core between two clocks reads them milliseconds apart, and goes on so for its life.
 CLOCK_READINGS = 5
 
@@ -109,7 +107,7 @@ class DLedgerServer:
         self._idle: asyncio.Event = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
-        self._progress: tuple[object, ...] = ()
+        self._pace = TickPace(self.replica)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
 
@@ -168,21 +166,12 @@ class DLedgerServer:
         await asyncio.gather(*(link.lost.wait() for link in links))
 
     def _tick(self) -> None:
-        self._tick_in(self.config.tick_interval_ms * (QUIET_TICKS if self._rests() else 1))
+        self._tick_in(self._pace.delay_ms())
         self.replica.tick(self.now_ms())
 
     def _tick_in(self, delay_ms: int) -> None:
         assert self._loop is not None
         self._tick_handle = self._loop.call_later(delay_ms / 1000, self._tick)
-
-    def _rests(self) -> bool:
-        """Nothing has changed since the last tick, and nothing waits: a leader is known, its log is committed."""
-        member, end_index = self.replica.member, self.replica.log.ledger_end_index
-        progress = member.curr_term, member.role, member.leader_id, end_index, member.committed_index
-        stood_still = progress == self._progress
-        self._progress = progress
-        is_settled = member.leader_id is not None and member.committed_index == end_index
-        return stood_still and is_settled and self.replica.idle
 
     def status(self) -> dict[str, Any]:
         listen = str(self.config.listen) if self._listens else None

@@ -21,6 +21,7 @@ from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
+from dledger.tick_pace import TickPace
 from simulator.disk import CrashPointReached, SimDisk
 from simulator.disk_nodes import DeferredRun
 from simulator.event_loop import EventLoop
@@ -88,6 +89,8 @@ class Process:
             boot_id=f"{host.member_id}-boot-{host.boot}",
         )
         self.store.start(self.replica, host.now_ms())
+        self._pace = TickPace(self.replica)
+        self._tick_number = 0
 
     # -- Runtime -----------------------------------------------------------------------------------------------
 
@@ -109,13 +112,19 @@ class Process:
 
     # -- steps -------------------------------------------------------------------------------------------------
 
-    def tick(self) -> None:
+    def tick(self, number: int) -> None:
+        """`number`: of the last one that was wanted; others were too late."""
         host = self.host
-        now_ms = host.now_ms()
-        if not self.is_stopping:
+        if number == self._tick_number and not self.is_stopping:
+            now_ms = host.now_ms()
+            delay_ms = self._pace.delay_ms() if host.options.paces_ticks else host.options.tick_interval_ms
             self.replica.tick(now_ms)
             self.store.tick(now_ms)
-            host.call_later(host.options.tick_interval_ms * 1_000, self, self.tick)
+            self._tick_in(delay_ms)
+
+    def _tick_in(self, delay_ms: int) -> None:
+        self._tick_number += 1
+        self.host.call_later(delay_ms * 1_000, self, self.tick, self._tick_number)
 
     def receive(self, message: Message, payload: bytes) -> None:
         if not self.is_stopping:
@@ -181,6 +190,8 @@ class Process:
         del links[peer]
         now_ms = self.host.now_ms()
         self.replica.peer_disconnected(peer, now_ms)
+        if self.host.options.paces_ticks:
+            self._tick_in(self.host.options.tick_interval_ms)
         if peer in self.outgoing:
             self.replica.peer_connected(peer, now_ms)
 
@@ -376,7 +387,7 @@ class SimMember:
             return
         self.process = process
         self.network.started(self.member_id)
-        self.call_later(0, process, process.tick)
+        self.call_later(0, process, process.tick, 0)
 
     def end_process(self, *, silently: bool = False) -> None:
         """Killed: from here on nothing of it runs. `silently`: the host went with it."""

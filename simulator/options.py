@@ -26,6 +26,7 @@ _FAULT_WEIGHTS = {
     "failed_sync": 1,
     "wiped_disk": 1,
 }
+FAULT_KINDS = tuple(_FAULT_WEIGHTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,8 @@ class Options:
     begin_accidents: float  # how many moves of a log's begin are followed by a power loss
     long_absence_ms_max: int  # members are away for so long now and then; 0: none is
     faults: dict[str, int] = field(default_factory=dict)  # kind -> weight
+    is_calm: bool = False  # an hour or so with faults far apart (calm.py)
+    paces_ticks: bool = False  # members at rest tick seldom, as servers do
 
     def describe(self) -> str:
         """One line for the report of a failure."""

@@ -7,13 +7,13 @@ from simulator.member import SimMember
 def describe_failure(cluster: Cluster, name: str, text: str, trace_count: int) -> str:
     """The invariant, the group as it was, the last lines of the trace, and how to see it again."""
     now_ms = cluster.loop.now_us / 1_000
-    members = cluster.options.member_count
+    members, calm = cluster.options.member_count, " --calm" if cluster.options.is_calm else ""
     lines = [
         f"FAILED {name}: {text}",
         f"  seed={cluster.seed} now_ms={now_ms:.3f} {cluster.options.describe()}",
         *(f"  {_describe_member(member)}" for member in cluster.members),
         *(f"  {line}" for line in cluster.trace.last(trace_count)),
-        f"reproduce: scripts/simulate --seed {cluster.seed} --members {members}",
+        f"reproduce: scripts/simulate --seed {cluster.seed} --members {members}" + calm,
     ]
     return "\n".join(lines)
 

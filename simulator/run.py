@@ -5,6 +5,7 @@ import traceback
 from dataclasses import dataclass
 from enum import IntEnum
 
+from simulator.calm import calm
 from simulator.cluster import Cluster, Counts
 from simulator.invariants.invariant import ViolationError
 from simulator.options import draw_options
@@ -31,13 +32,19 @@ class Result:
 
 
 def run_seed(
-    seed: int, *, member_count: int | None = None, with_digest: bool = False, trace_count: int = 40
+    seed: int,
+    *,
+    member_count: int | None = None,
+    is_calm: bool = False,
+    with_digest: bool = False,
+    trace_count: int = 40,
 ) -> Result:
     """`trace_count`: lines of the trace in the report of a failure."""
     # Formatting log lines would take a third of the time, and the trace says it all.
     logging.disable(logging.CRITICAL)
     outcome, violated, report = Outcome.PASSED, "", ""
-    cluster = Cluster(seed, draw_options(seed, member_count), with_digest=with_digest)
+    options = draw_options(seed, member_count)
+    cluster = Cluster(seed, calm(options, seed) if is_calm else options, with_digest=with_digest)
     try:
         cluster.run()
     except ViolationError as violation:

@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from simulator.cluster import Counts
+from simulator.options import FAULT_KINDS
 from simulator.run import Outcome, Result
 
 # Averages per run. A change that makes faults rarer must not pass for a safer one.
@@ -19,59 +21,132 @@ FLOORS = {
     "transfers": 0.05,
 }
 FLOORS_COUNT_MIN = 20  # runs; of fewer the averages say nothing
+# Likewise for each kind of fault, of those that the options can draw unless it says otherwise here.
+_FAULT_FLOOR = 0.05
+FAULT_FLOORS = dict.fromkeys(FAULT_KINDS, _FAULT_FLOOR) | {
+    "crash": 1.0,
+    "power_loss": 1.0,
+    "partition": 1.0,
+    "pause": 0.5,
+    "isolate_leader": 0.3,
+    "leader_fell": 0.5,
+    "voter_fell": 0.2,
+    "long_absence": 0.2,
+    "answers_repeated": 0.5,
+    "begin_fell": 0.01,
+}
+FAULT_FLOORS_COUNT_MIN = 200  # runs: some kinds are rare
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A seed that failed, as a summary keeps it."""
+
+    seed: int
+    outcome: int
+    violated: str
+    report: str
 
 
 @dataclass(slots=True)
 class Summary:
     runs: int = 0
+    wall_s: float = 0.0  # one clock for all processes together
     totals: Counter[str] = field(default_factory=Counter)
-    faults: Counter[str] = field(default_factory=Counter)
-    failures: list[Result] = field(default_factory=list)
+    # By what is counted kind by kind: "faults", and each other Counter among the counts of a run.
+    kinds: dict[str, Counter[str]] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
 
     def add(self, result: Result) -> None:
         self.runs += 1
-        counts = result.counts
-        for name in counts.__slots__:
-            value = getattr(counts, name)
-            if name == "faults":
-                self.faults.update(value)
+        for item in fields(Counts):
+            value = getattr(result.counts, item.name)
+            if isinstance(value, Counter):
+                self.kinds.setdefault(item.name, Counter()).update(value)
             else:
-                self.totals[name] += value
+                self.totals[item.name] += value
         if result.outcome is not Outcome.PASSED:
-            self.failures.append(result)
+            self.failures.append(
+                Failure(
+                    seed=result.seed,
+                    outcome=result.outcome,
+                    violated=result.violated,
+                    report=result.report,
+                )
+            )
+
+    @property
+    def virtual_s(self) -> float:
+        return self.totals["virtual_ms"] / 1000
+
+    @property
+    def speed(self) -> float:
+        """Simulated seconds per second, all processes together."""
+        return self.virtual_s / max(self.wall_s, 0.001)
 
     def below_floor(self) -> list[str]:
         """Names of the averages that are too low."""
-        if self.runs < FLOORS_COUNT_MIN:
-            return []
-        return [name for name, floor in FLOORS.items() if self.totals[name] / self.runs < floor]
+        low = []
+        if self.runs >= FLOORS_COUNT_MIN:
+            low += [name for name, floor in FLOORS.items() if self.totals[name] / self.runs < floor]
+        if self.runs >= FAULT_FLOORS_COUNT_MIN:
+            faults = self.kinds["faults"]
+            low += [kind for kind, floor in FAULT_FLOORS.items() if faults[kind] / self.runs < floor]
+        return low
 
     def outcome(self) -> Outcome:
         """The worst: a violation of safety, then the harness, then liveness and floors."""
-        outcomes = {result.outcome for result in self.failures}
+        outcomes = {failure.outcome for failure in self.failures}
         for outcome in (Outcome.SAFETY, Outcome.HARNESS, Outcome.LIVENESS):
             if outcome in outcomes:
                 return outcome
         return Outcome.LIVENESS if self.below_floor() else Outcome.PASSED
 
     def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values; from_dict() reads them."""
         return {
             "runs": self.runs,
+            "group_hours": round(self.virtual_s / 3600, 2),
+            "wall_s": round(self.wall_s, 1),
+            "simulated_s_per_s": round(self.speed, 1),
             "violations": len(self.failures),
-            "failed_seeds": [result.seed for result in self.failures],
+            "failed_seeds": [failure.seed for failure in self.failures],
             "totals": dict(self.totals),
-            "faults": dict(sorted(self.faults.items())),
+            "kinds": {name: dict(sorted(counts.items())) for name, counts in self.kinds.items()},
             "below_floor": self.below_floor(),
+            "failures": [asdict(failure) for failure in self.failures],
         }
 
-    def lines(self, seconds: float) -> Iterable[str]:
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Summary":
+        """Raises KeyError, TypeError for what as_dict() did not make."""
+        return cls(
+            values["runs"],
+            values["wall_s"],
+            Counter(values["totals"]),
+            {name: Counter(counts) for name, counts in values["kinds"].items()},
+            [Failure(**failure) for failure in values["failures"]],
+        )
+
+    def lines(self) -> Iterable[str]:
         runs = max(1, self.runs)
-        yield f"{self.runs} runs, {len(self.failures)} violations, {seconds:.0f} s"
-        virtual_s = self.totals["virtual_ms"] / 1000
-        yield f"  {virtual_s:,.0f} simulated seconds, {virtual_s / max(seconds, 0.001):,.0f} per second"
+        yield f"{self.runs} runs, {len(self.failures)} violations, {self.wall_s:.0f} s"
+        yield (
+            f"  {self.virtual_s:,.0f} simulated seconds ({self.virtual_s / 3600:,.2f} group-hours), "
+            f"{self.speed:,.0f} per second"
+        )
         for name, total in self.totals.items():
             floor = f"  (floor {FLOORS[name]:g})" if name in FLOORS else ""
             yield f"  {name:<18} {total:>13,}  per run {total / runs:,.1f}{floor}"
-        yield "  faults: " + ", ".join(f"{kind} {count:,}" for kind, count in sorted(self.faults.items()))
+        for name, counts in self.kinds.items():
+            floors = FAULT_FLOORS if name == "faults" else {}
+            kinds = sorted(counts.keys() | floors.keys())
+            shown = (
+                f"{kind} {counts[kind]:,}" + (f" (floor {floors[kind]:g})" if kind in floors else "")
+                for kind in kinds
+            )
+            yield f"  {name} and their floors per run: " + ", ".join(shown)
         for name in self.below_floor():
             yield f"  BELOW ITS FLOOR: {name}; these runs prove too little"
+        if self.failures:
+            yield f"  failed seeds: {', '.join(str(failure.seed) for failure in self.failures)}"

@@ -1,16 +1,20 @@
 """Runs that were worth little must not pass for proof."""
 
+from collections import Counter
+
 import pytest
 
 from simulator.__main__ import main
 from simulator.cluster import Counts
+from simulator.options import FAULT_KINDS
 from simulator.run import Outcome, Result
-from simulator.summary import FLOORS, FLOORS_COUNT_MIN, Summary
+from simulator.summary import FAULT_FLOORS, FAULT_FLOORS_COUNT_MIN, FLOORS, FLOORS_COUNT_MIN, Summary
 
 
 def _result(outcome: Outcome = Outcome.PASSED, **counts: int) -> Result:
     enough = {name: int(10 * floor) + 1 for name, floor in FLOORS.items()}
-    return Result(1, outcome, "", "", Counts(**(enough | counts)), "")
+    faults = Counter(dict.fromkeys(FAULT_FLOORS, 1))
+    return Result(1, outcome, "", "", Counts(faults=faults, **(enough | counts)), "")
 
 
 def _summary(*results: Result) -> Summary:
@@ -25,6 +29,16 @@ def test_runs_below_a_floor_do_not_pass():
     assert _summary(*quiet).below_floor() == ["elections"]
     assert _summary(*quiet).outcome() is Outcome.LIVENESS
     assert _summary(*[_result()] * FLOORS_COUNT_MIN).outcome() is Outcome.PASSED
+
+
+@pytest.mark.parametrize("kind", FAULT_KINDS)
+def test_many_runs_without_one_kind_of_fault_do_not_pass(kind):
+    summary = _summary(*[_result()] * FAULT_FLOORS_COUNT_MIN)
+    assert summary.outcome() is Outcome.PASSED
+    del summary.kinds["faults"][kind]
+    assert summary.below_floor() == [kind]
+    assert summary.outcome() is Outcome.LIVENESS
+    assert any(kind in line and "BELOW ITS FLOOR" in line for line in summary.lines())
 
 
 def test_a_violation_of_safety_decides_the_exit_status():

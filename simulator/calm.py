@@ -1,0 +1,32 @@
+"""Calm lives: most of an hour with faults far apart, where a usual run has them all within seconds.
+
+What takes its time comes to pass in these: marks and checkpoints by the clock, files that grow old, a log that rests
+between two sends, clocks that are set by hours. The group rests as a server does, with ticks far apart (tick_pace.py).
+"""
+
+from dataclasses import replace
+from random import Random
+
+from simulator.options import Options
+
+# In a row of seeds each so-many-th is a calm one.
+CALM_EVERY = 32
+
+
+def calm(options: Options, seed: int) -> Options:
+    """The options of a seed, drawn out."""
+    random = Random(f"{seed}/calm")
+    retains = options.file_reserved_time_ms < 1 << 40
+    return replace(
+        options,
+        is_calm=True,
+        paces_ticks=True,
+        fault_phase_ms=random.randint(20, 60) * 60_000,
+        fault_interval_ms=random.choice((10_000, 30_000)),
+        fault_duration_ms_max=random.choice((1_000, 10_000)),
+        put_interval_us=random.choice((1_000_000, 3_000_000)),
+        # The accidents of a storm come with each election; here elections are few.
+        leader_falls=min(options.leader_falls, 0.3),
+        file_reserved_time_ms=random.choice((3_000, 60_000, 300_000)) if retains else 1 << 40,
+        clean_resource_interval_ms=10_000,
+    )

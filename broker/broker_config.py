@@ -142,6 +142,8 @@ class BrokerConfig:
     listen_port: int = 10911
     bind_address: str = "0.0.0.0"
     http_port: int | None = None  # None: no HTTP
+    # There is no access control: who may ask is who reaches the address.
+    http_address: str = "127.0.0.1"
     namesrv_addr: tuple[str, ...] = ()
     broker_permission: int = PERM_READ | PERM_WRITE
     default_topic_queue_nums: int = 8
@@ -280,6 +282,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
         "server_channel_max_idle_time_seconds", 1, _INT_MAX, "seconds"
     ),
     "pyDLedgerHttpPort": whole_number("http_port", 1, 65535),
+    "pyDLedgerHttpAddress": words("http_address"),
     # Roles come from the election; a conf of a slave must not start as something else.
     "brokerId": Setting(_NOTHING, int, "a whole number"),
     "brokerRole": Setting("broker_role", _role, "one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),

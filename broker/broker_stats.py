@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from dledger.figures import Figures
+
 SAMPLE_INTERVAL_MS = 10_000
 _HOUR_SAMPLE_MS = 600_000
 _DAY_SAMPLE_MS = 3_600_000
@@ -104,6 +106,10 @@ class BrokerStats:
         self._pulls: dict[tuple[str, str, int], _QueuePulls] = {}  # group, topic, queue id
         self._sampled: tuple[list[QueueEnd], list[int]] | None = None  # queues, their ends
         self._next_sample_ms = 0
+
+    def figures(self) -> Figures:
+        """As of the last sample."""
+        return {"messages_in_total": self.put_total.value, "messages_out_total": self.got_total.value}
 
     # From pulls
 

@@ -27,17 +27,18 @@ RECEIVED_MAX = 16 * 1024
 # One more, and the oldest is closed: aiohttp sets no time limit for a request.
 CONNECTIONS_MAX = 64
 
-# Status values that are numbers, as gauges.
-_GAUGES = ("term", "ledger_begin", "ledger_end", "committed", "applied", "synced", "reput")
-
 
 class HttpEndpoint:
     """Listens with plain asyncio; aiohttp takes each connection over."""
 
-    def __init__(self, host: str, port: int, status: Callable[[], Status]) -> None:
+    def __init__(
+        self, host: str, port: int, status: Callable[[], Status], metrics: Callable[[], str]
+    ) -> None:
+        """`metrics`: in Prometheus' text format."""
         self._host = host
         self.port = port
         self._status = status
+        self._metrics = metrics
         self._server: asyncio.Server | None = None
         self._web_server: web.Server | None = None
         self._doors: list[_Door] = []
@@ -77,17 +78,16 @@ class HttpEndpoint:
     async def _handle(self, request: web.BaseRequest) -> web.Response:
         from aiohttp import web
 
-        status = self._status()
         match request.path:
             case "/status":
-                return web.Response(body=orjson.dumps(status), content_type="application/json")
+                return web.Response(body=orjson.dumps(self._status()), content_type="application/json")
             case "/health":
-                is_healthy = status.get("failure") is None
+                is_healthy = self._status().get("failure") is None
                 return web.Response(
                     text="ok\n" if is_healthy else "failed\n", status=200 if is_healthy else 503
                 )
             case "/metrics":
-                return web.Response(text=metrics_text(status))
+                return web.Response(text=self._metrics())
         return web.Response(text="try /status, /health or /metrics\n", status=404)
 
 
@@ -165,19 +165,3 @@ class _Door(asyncio.Protocol):
             if self._received:
                 handler.data_received(bytes(self._received))
                 self._received.clear()
-
-
-def metrics_text(status: Status) -> str:
-    """The numbers of a status in Prometheus' text format."""
-    labels = f'group="{status["group"]}",id="{status["id"]}"'
-    lines = []
-    for name in _GAUGES:
-        if status.get(name) is not None:
-            lines.append(f"# TYPE pydledger_{name} gauge")
-            lines.append(f"pydledger_{name}{{{labels}}} {status[name]}")
-    lines.append("# TYPE pydledger_serving gauge")
-    lines.append(f"pydledger_serving{{{labels}}} {int(bool(status['serving']))}")
-    lines.append("# TYPE pydledger_watermark gauge")
-    for peer, watermark in status.get("watermarks", {}).items():
-        lines.append(f'pydledger_watermark{{{labels},peer="{peer}"}} {watermark}')
-    return "\n".join(lines) + "\n"

@@ -21,12 +21,14 @@ from typing import Any
 from broker.broker_config import BrokerConfig, DLedgerGroupConfig, FlushDiskType, parse_hours
 from broker.broker_controller import BrokerController
 from broker.http_endpoint import HttpEndpoint
+from broker.metrics import metrics_text
 from broker.store_lock import StoreLock
 from disk.disk import Disk, DiskError
 from disk.real_disk import RealDisk
 from dledger.config import DLedgerConfig, FlushMode, parse_address
 from dledger.core.member_config import MemberConfig
 from dledger.errors import DLedgerError
+from dledger.figures import Figures
 from dledger.job_thread import JobThread
 from dledger.log.jobs import DiskJob
 from dledger.server import DLedgerServer, make_clock
@@ -112,7 +114,7 @@ class Broker:
         )
         self._http: HttpEndpoint | None = None
         if config.http_port is not None:
-            self._http = HttpEndpoint(config.bind_address, config.http_port, self.status)
+            self._http = HttpEndpoint(config.http_address, config.http_port, self.status, self._metrics)
         self._name_servers = [_NameServer(address) for address in config.namesrv_addr]
         self._client = RemotingClient(on_close=self._connection_lost)
 
@@ -199,11 +201,19 @@ class Broker:
             "reput": store.applied_index,
             "reput_behind": store.reput_behind,
             "listen": self.config.broker_addr,
-            "http": f"{self.config.broker_ip1}:{http_port}" if http_port is not None else None,
+            "http": f"{self.config.http_address}:{http_port}" if http_port is not None else None,
             "store_dir": self.config.store.store_path_root_dir,
             "broker_name": self.config.broker_name,
             "cluster": self.config.broker_cluster_name,
         }
+
+    def figures(self) -> Figures:
+        """For programs that watch; what they mean is in metrics.py."""
+        return {**self._dledger.figures(), **self._store.figures(), **self._controller.stats.figures()}
+
+    def _metrics(self) -> str:
+        dledger = self._dledger.config
+        return metrics_text(self.figures(), {"group": dledger.group, "id": dledger.self_id})
 
     # -- runtime of the store --------------------------------------------------------------------------------
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
+from time import perf_counter_ns
 
+from dledger.job_times import JobTimes
 from dledger.log.jobs import DiskJob
 
 OnJobRun = Callable[[DiskJob, Exception | None], None]
@@ -23,6 +25,7 @@ class JobThread:
     """
 
     def __init__(self, name: str, on_run: OnJobRun) -> None:
+        self.times = JobTimes()  # of the jobs that have run, failed ones included
         self._name = name
         self._on_run = on_run
         self._queue: SimpleQueue[DiskJob | None] = SimpleQueue()
@@ -41,13 +44,15 @@ class JobThread:
             self._thread.join()
 
     def _run(self) -> None:
-        get, on_run = self._queue.get, self._on_run
+        get, on_run, times = self._queue.get, self._on_run, self.times
         while (job := get()) is not None:
             error: Exception | None = None
+            begun_ns = perf_counter_ns()
             try:
                 job.run()
             except Exception as failure:  # noqa: BLE001 (the top of a thread; who made the job decides what it means)
                 error = failure
+            times.add(perf_counter_ns() - begun_ns)
             on_run(job, error)
             # A job holds files, which is not to last until the next one comes.
             del job

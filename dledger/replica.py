@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from random import Random
-from typing import Any, cast
+from typing import cast
 
 from msgspec.structs import replace
 
 from disk.disk import DiskError, NoSpaceError
 from dledger.config import DLedgerConfig, FlushMode
 from dledger.core.member import Member
-from dledger.core.messages import Message, PeerId, PushRequest
+from dledger.core.messages import Message, PeerId, PushRequest, VoteResponse
 from dledger.core.output import (
     NOTHING,
     AppendRefusal,
@@ -38,6 +38,7 @@ from dledger.log.java_files import curr_term_job
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
+from dledger.member_journal import MemberJournal
 from dledger.pushed_entries import PushNotSoundError, verify_own, verify_pushed
 from dledger.rpc.handshake import DISK_UUID_SIZE
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
@@ -82,6 +83,7 @@ class Replica:
         self._draining = False
         self._no_space_until_ms: int | None = None
         self._pushed_index: dict[PeerId, Index] = {}  # last entry of the newest APPEND to each peer
+        self.journal = MemberJournal(config.self_id, quorum_state.hard_state)
         self.identity = begin_run(config, quorum_state, log_store, random.randbytes(DISK_UUID_SIZE), boot_id)
         self._formation: Formation | None = None
         if self.identity.group_uuid is None:
@@ -114,6 +116,8 @@ class Replica:
                 self._drop(message.leader_id, str(error))
                 return
             message = replace(message, payload=verified)
+        elif type(message) is VoteResponse:
+            self.journal.vote_heard(message)
         self._call(now_ms, self.member.step, message)
 
     def job_done(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
@@ -296,30 +300,6 @@ class Replica:
             peers={peer: str(address) for peer, address in self.config.peers.items()},
         )
 
-    def status(self) -> dict[str, Any]:
-        """For people and scripts; plain JSON values. `chain_crc` is that of the committed prefix."""
-        member, log_store = self.member, self.log
-        watermarks = member.peer_watermarks_by_term.get(member.curr_term, {})
-        return {
-            "id": self.config.self_id,
-            "group": self.config.group,
-            "role": member.role.value,
-            "term": member.curr_term,
-            "leader": member.leader_id,
-            "ledger_begin": log_store.ledger_begin_index,
-            "ledger_end": log_store.ledger_end_index,
-            "committed": member.committed_index,
-            "applied": self.applied_index,
-            "synced": log_store.durable_index,
-            "watermarks": dict(watermarks) if member.role is Role.LEADER else {},
-            "chain_crc": log_store.chain_at(member.committed_index),
-            "doubted": member.doubted,
-            "can_vote": member.can_vote,
-            "election_obstacle": member.election_obstacle,
-            "waits_for": self._formation.missing if self._formation is not None else [],
-            "failure": self.failure,
-        }
-
     # -- identity ------------------------------------------------------------------------------------------
 
     @property
@@ -329,6 +309,11 @@ class Replica:
         if identity.group_uuid is None:
             return None
         return GroupIdentity(identity.group_uuid, identity.pairs)
+
+    @property
+    def waits_for(self) -> list[PeerId]:
+        """Peers that are to be seen before the group can be formed."""
+        return self._formation.missing if self._formation is not None else []
 
     @property
     def begin_pos(self) -> int:
@@ -345,6 +330,7 @@ class Replica:
         return True
 
     def _make_member(self, now_ms: int) -> Member:
+        self.journal.hard_state_changed(self._quorum_state.hard_state)
         return Member(
             self.config.member_config,
             self.log,
@@ -381,6 +367,7 @@ class Replica:
         if output is NOTHING:
             return
         if output.hard_state is not None:
+            self.journal.hard_state_changed(output.hard_state)
             self._work.save_hard_state(output.hard_state)
         if output.cut is not None:
             self._begin_cut(output.cut)
@@ -401,7 +388,7 @@ class Replica:
             self._complete(completion)
         if output.role_change is not None:
             change = output.role_change
-            log.info("%s role changed leader=%s reason=%s", self, change.leader_id, change.reason)
+            self.journal.role_changed(change)
             later.append(lambda: self._embedder.role_changed(change))
         if output.no_op_wanted:
             later.append(lambda: self._append_no_op(now_ms))
@@ -451,6 +438,8 @@ class Replica:
             if first_index <= self._pushed_index.get(to, -1):
                 self._check_own(message, b"".join(buffers))
             self._pushed_index[to] = last_index
+        elif type(message) is VoteResponse:
+            self.journal.vote_said(to, message)
         self._runtime.send(to, message, buffers)
 
     def _check_own(self, message: PushRequest, payload: bytes) -> None:

@@ -18,13 +18,15 @@ from disk.disk import Disk
 from dledger.config import DLedgerConfig, PeerAddress
 from dledger.core.messages import HeartBeatResponse, Message, PeerId, PushResponse, VoteResponse
 from dledger.errors import HandshakeRefusedError
+from dledger.figures import Figures
 from dledger.formation import GroupIdentity
 from dledger.job_thread import JobThread
-from dledger.log.jobs import DiskJob
+from dledger.log.jobs import DiskJob, SyncJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.peer_link import PeerLink
 from dledger.replica import Replica
+from dledger.replica_status import replica_figures, replica_status
 from dledger.rpc.codec import PeerMessage
 from dledger.rpc.handshake import NONCE_SIZE, Hello
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
@@ -175,7 +177,15 @@ class DLedgerServer:
 
     def status(self) -> dict[str, Any]:
         listen = str(self.config.listen) if self._listens else None
-        return self.replica.status() | {"raft": listen, "links": sorted(self._outgoing)}
+        return replica_status(self.replica) | {"raft": listen, "links": sorted(self._outgoing)}
+
+    def figures(self) -> Figures:
+        syncs = self._job_threads.get(SyncJob.kind)
+        return {
+            **replica_figures(self.replica),
+            "links": len(self._outgoing),
+            "sync_seconds": syncs.times.figures() if syncs is not None else {},
+        }
 
     # -- Runtime
     # -------------------------------------------------------------------------------------------------

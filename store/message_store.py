@@ -11,6 +11,7 @@ from disk.disk import Disk
 from disk.mapped_file import DescriptorCache
 from dledger.core.output import AppendStatus, Role, RoleChange
 from dledger.entry import GENESIS_CHAIN, Index, Term
+from dledger.figures import Figures
 from dledger.log.java_files import checkpoint_job
 from dledger.log.jobs import DiskJob
 from store.abort_file import mark_running, mark_stopped
@@ -190,6 +191,17 @@ class MessageStore(StoreReads):
     def is_busy(self) -> bool:
         """Whether a job is under way."""
         return self._flusher.is_busy or self._index.is_busy
+
+    def figures(self) -> Figures:
+        """For programs that watch."""
+        disk = self._retention.log
+        return {
+            "serving": self.serving,
+            "queues": len(self._queues),
+            "disk_free_bytes": disk.disk_free,
+            "disk_size_bytes": disk.disk_size,
+            "disk_full": disk.disk_full is not None,
+        }
 
     # -- driven from outside -----------------------------------------------------------------------------------
 

@@ -63,6 +63,7 @@ class LogRetention:
         hour_of: HourOf,
     ) -> None:
         self.disk_full: str | None = None  # why writes are to be refused
+        self.disk_free = self.disk_size = 0  # bytes, as of the last look
         self._config = config
         self._disk = disk
         self._replica = replica
@@ -109,6 +110,7 @@ class LogRetention:
         """Percent used."""
         config = self._config
         free, total = self._disk.free_space(config.commit_log_directory or config.ledger_directory)
+        self.disk_free, self.disk_size = free, total
         used = 100 * (total - free) / total if total else 0.0
         if used > FULL_RATIO:
             if self.disk_full is None:

@@ -81,6 +81,8 @@ class LeaderElector:
         self._log = log
         self._outbox = outbox
         self._random = random
+        self.elections_begun = 0  # pre-votes are not counted
+        self.elections_won = 0
         self._campaign: Campaign | None = None
         self._lost: Campaign | None = None  # the newest round that ended without a winner, for status
         # Not waited for in a round that is lost without them.
@@ -92,6 +94,11 @@ class LeaderElector:
         # Nobody can be deposed by a pre-vote, so a member that starts need not wait to hear whether there is a leader.
         self._campaign_at_ms = now_ms + self._draw_jitter()
         self._ticked_ms = now_ms
+
+    @property
+    def elections_lost(self) -> int:
+        is_open = self._campaign is not None and not self._campaign.pre_vote
+        return self.elections_begun - self.elections_won - is_open
 
     # --- evidence about the leader
 
@@ -174,6 +181,7 @@ class LeaderElector:
         state = self._state
         term = Term(state.curr_term + 1)
         state.take_term(term, state.self_id, f"won the pre-vote of term {term}")
+        self.elections_begun += 1
         # The own grant counts when it is on disk: hard_state_saved().
         self._start_round(pre_vote=False, term=term, until_ms=now_ms + self._draw_timeout(), now_ms=now_ms)
 
@@ -212,6 +220,7 @@ class LeaderElector:
                 if campaign.pre_vote:
                     self._ask_vote(now_ms)
                 else:
+                    self.elections_won += 1
                     self._state.become_leader(f"won the vote of term {campaign.term}")
             case RoundOutcome.LOST:
                 self._lose_round(now_ms)

@@ -5,6 +5,7 @@ given, or knows sockets, files and threads: given the same calls, two members re
 the simulator drive the same class.
 """
 
+from collections.abc import Mapping
 from random import Random
 from typing import assert_never
 
@@ -133,6 +134,21 @@ class Member:
     @property
     def peer_watermarks_by_term(self) -> dict[Term, dict[PeerId, Index]]:
         return self._checker.peer_watermarks_by_term
+
+    @property
+    def uncommitted_size(self) -> int:
+        """Bytes that this member appended as a leader and no majority holds yet."""
+        return self._checker.uncommitted_size
+
+    @property
+    def elections(self) -> Mapping[str, int]:
+        """How often this member has asked for votes since it started, and how that ended; pre-votes are not counted."""
+        elector = self._elector
+        return {
+            "begun": elector.elections_begun,
+            "won": elector.elections_won,
+            "lost": elector.elections_lost,
+        }
 
     @property
     def election_obstacle(self) -> str | None:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow  # aiohttp takes its time to import
 
 def answers(status: Callable[[], Status], *requests: bytes) -> list[bytes]:
     async def main() -> list[bytes]:
-        endpoint = HttpEndpoint("127.0.0.1", 0, status)
+        endpoint = HttpEndpoint("127.0.0.1", 0, status, str)
         await endpoint.start()
         told = []
         for request in requests:
@@ -47,7 +47,7 @@ def test_what_is_no_request_is_answered_400_and_leaves_nothing_in_the_log(
 
 def test_more_than_any_request_has_ends_the_connection_unread(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        endpoint = HttpEndpoint("127.0.0.1", 0, dict)
+        endpoint = HttpEndpoint("127.0.0.1", 0, dict, str)
         await endpoint.start()
         async with asyncio.timeout(20):
             for _ in range(2):  # while aiohttp is being imported, and after
@@ -71,7 +71,7 @@ def test_more_than_any_request_has_ends_the_connection_unread(caplog: pytest.Log
 
 def test_idle_connections_make_room_for_one_that_asks() -> None:
     async def main() -> None:
-        endpoint = HttpEndpoint("127.0.0.1", 0, dict)
+        endpoint = HttpEndpoint("127.0.0.1", 0, dict, str)
         await endpoint.start()
         connections = []
         async with asyncio.timeout(20):

@@ -8,6 +8,7 @@ from virtual_group import VirtualGroup, VirtualMember
 
 from dledger.config import FlushMode
 from dledger.entry import Index
+from dledger.replica_status import replica_status
 
 
 def grow(group: VirtualGroup, leader: VirtualMember, count: int = 60) -> None:
@@ -52,7 +53,7 @@ def test_a_member_that_was_away_for_longer_than_the_log_reaches_back_begins_wher
     member = group.members[away]
     assert member.journal.begun_behind == [begin - 1]
     assert member.replica.log.ledger_begin_index == begin
-    assert member.replica.status()["chain_crc"] == leader.replica.status()["chain_crc"]
+    assert replica_status(member.replica)["chain_crc"] == replica_status(leader.replica)["chain_crc"]
     assert same_files(group)
     grow(group, leader, 10)
     group.crash(away)

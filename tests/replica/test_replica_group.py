@@ -23,7 +23,7 @@ def test_an_unformed_group_elects_nobody_until_all_members_were_seen(tmp_path: P
     group.start("n0", "n1")
     group.run_for(5000)
     assert [member.replica.member.role for member in group.running()] == [Role.FOLLOWER] * 2
-    assert group.members["n0"].replica.status()["waits_for"] == ["n2"]
+    assert group.members["n0"].replica.waits_for == ["n2"]
     group.start("n2")
     group.elect()
     assert len({member.replica.group_identity for member in group.running()}) == 1

@@ -20,6 +20,7 @@ from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
+from dledger.replica_status import replica_status
 from dledger.runtime import OnDone
 
 DATA_FILE_SIZE = 64 * 1024
@@ -226,7 +227,7 @@ class VirtualGroup:
         while not condition():
             time_ms, _, callback = heapq.heappop(self._events)
             assert time_ms <= end_ms, (
-                f"not within {limit_ms} ms: {[m.replica.status() for m in self.running()]}"
+                f"not within {limit_ms} ms: {[replica_status(m.replica) for m in self.running()]}"
             )
             self.now_ms = time_ms
             callback()

@@ -1,0 +1,116 @@
+"""What a broker's figures mean, and their form for Prometheus.
+
+Each room offers its own as a plain mapping (dledger/figures.py); here is the one table of all that there are, from
+which docs/metrics.md is checked. Names end with their unit; a number without one counts or is a yes (1) or no (0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from dledger.figures import Figures
+
+PREFIX = "pydledger_"
+
+
+class MetricKind(Enum):
+    GAUGE = "gauge"
+    COUNTER = "counter"  # only grows while the process lives
+    SUMMARY = "summary"  # `sum` and `count` of all, quantiles of the newest ones
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """`label`: that its values are told apart by, beside those of the broker."""
+
+    kind: MetricKind
+    meaning: str
+    label: str | None = None
+
+
+def _gauge(meaning: str, label: str | None = None) -> Metric:
+    return Metric(MetricKind.GAUGE, meaning, label)
+
+
+def _counter(meaning: str, label: str | None = None) -> Metric:
+    return Metric(MetricKind.COUNTER, meaning, label)
+
+
+METRICS: Mapping[str, Metric] = {
+    # Roles and elections.
+    "term": _gauge("current term"),
+    "role": _gauge("1 for the role that the member has, 0 for the others", "role"),
+    "has_leader": _gauge("1 while the member knows who leads"),
+    "serving": _gauge("1 while the member leads and takes sends"),
+    "failed": _gauge("1 once the member has stopped by itself"),
+    "can_vote": _gauge("0 while the group is not formed, or the member's votes could not be read"),
+    "doubted": _gauge(
+        "1 while the member may have lost what it acknowledged: its vote alone makes no majority"
+    ),
+    "links": _gauge("peers that the member has a connection to"),
+    "elections_total": _counter(
+        "elections that the member began (pre-votes not counted), won and lost", "outcome"
+    ),
+    "leader_changes_total": _counter("times that the member learnt of a leader of another term"),
+    "step_downs_total": _counter("times that the member ceased to lead, a clean stop included"),
+    # The log.
+    "ledger_begin_index": _gauge("first entry that the log holds"),
+    "ledger_end_index": _gauge("last entry of the log, -1 if it is empty"),
+    "durable_index": _gauge("last entry that is on this member's disk"),
+    "committed_index": _gauge("last entry that this member knows to be committed"),
+    "applied_index": _gauge("last entry that readers of this member can see"),
+    "commit_lag_entries": _gauge("entries of the log that are not known to be committed"),
+    "apply_lag_entries": _gauge("committed entries that readers cannot see yet"),
+    "watermark_index": _gauge("last entry that each member has acknowledged; only of the leader", "peer"),
+    "uncommitted_bytes": _gauge("bytes that the leader appended and no majority holds yet"),
+    # Disk.
+    "sync_seconds": Metric(
+        MetricKind.SUMMARY, "time that a sync of the log takes; quantiles are of the newest 1024", "quantile"
+    ),
+    "disk_free_bytes": _gauge("free space where the log is, as of the last look (every 10 s)"),
+    "disk_size_bytes": _gauge("size of the file system where the log is"),
+    "disk_full": _gauge("1 while sends are refused because the disk is too full"),
+    # Messages.
+    "queues": _gauge("queues of all topics that have had a message"),
+    "messages_in_total": _counter("messages stored since the member began to serve"),
+    "messages_out_total": _counter("messages given to consumers since the member began to serve"),
+}
+
+
+def metrics_text(figures: Figures, labels: Mapping[str, str]) -> str:
+    """In Prometheus' text format. `labels` say whose figures they are."""
+    lines: list[str] = []
+    for name, value in figures.items():
+        metric = METRICS[name]
+        lines.append(f"# HELP {PREFIX}{name} {metric.meaning}")
+        lines.append(f"# TYPE {PREFIX}{name} {metric.kind.value}")
+        lines += _samples(PREFIX + name, metric, value, labels)
+    return "\n".join(lines) + "\n"
+
+
+def _samples(
+    name: str, metric: Metric, value: float | Mapping[str, float], labels: Mapping[str, str]
+) -> Iterator[str]:
+    if not isinstance(value, Mapping):
+        yield f"{name}{_label_text(labels)} {_number(value)}"
+        return
+    assert metric.label is not None, f"{name} has values by a label"
+    for key, part in value.items():
+        if metric.kind is MetricKind.SUMMARY and key in ("sum", "count"):
+            yield f"{name}_{key}{_label_text(labels)} {_number(part)}"
+        else:
+            yield f"{name}{_label_text({**labels, metric.label: key})} {_number(part)}"
+
+
+def _label_text(labels: Mapping[str, str]) -> str:
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)

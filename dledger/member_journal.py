@@ -1,0 +1,94 @@
+"""What happens to a member, as its operator sees it: a line in the log for each change, and counts.
+
+It decides nothing and is told of everything by the replica, after the fact: a vote is noted when it leaves, which is
+when it is durable.
+"""
+
+import logging
+
+from dledger.core.messages import PeerId, VoteResponse, VoteResult
+from dledger.core.output import HardState, Role, RoleChange
+from dledger.entry import Term
+from dledger.figures import Figures
+
+log = logging.getLogger(__name__)
+
+
+class MemberJournal:
+    """Invariant: a line says what has changed, so nothing that repeats itself fills the disk: a campaign without a
+    winner asks the same question, and gets the same answers, many times in a second.
+    """
+
+    def __init__(self, self_id: PeerId, hard_state: HardState) -> None:
+        self._self_id = self_id
+        self._role = Role.FOLLOWER
+        self._term = hard_state.curr_term
+        self._leader_id: PeerId | None = None
+        self._doubted = hard_state.doubted
+        # What was last said to each candidate, and by each voter.
+        self._said: dict[PeerId, tuple[Term, bool, VoteResult]] = {}
+        self._heard: dict[PeerId, tuple[Term, bool, VoteResult]] = {}
+        self._leader_changes = 0
+        self._step_downs = 0
+
+    def role_changed(self, change: RoleChange) -> None:
+        role, term, leader_id = self._role, self._term, self._leader_id
+        self._role, self._term, self._leader_id = change.role, change.term, change.leader_id
+        if change.leader_id is not None and (change.term, change.leader_id) != (term, leader_id):
+            self._leader_changes += 1
+        level = logging.INFO
+        if role is Role.LEADER:
+            self._step_downs += 1
+            level = logging.WARNING
+        log.log(
+            level,
+            "%s role changed from=%s term=%d leader=%s reason=%s",
+            *(str(self), role.value, term, change.leader_id, change.reason),
+        )
+
+    def vote_said(self, candidate_id: PeerId, response: VoteResponse) -> None:
+        """This member's answer leaves."""
+        if self._is_new(self._said, candidate_id, response):
+            self._vote_line(response, "to", candidate_id)
+
+    def vote_heard(self, response: VoteResponse) -> None:
+        """What a voter answers this member's campaign."""
+        if self._is_new(self._heard, response.voter_id, response):
+            self._vote_line(response, "by", response.voter_id)
+
+    @staticmethod
+    def _is_new(
+        known: dict[PeerId, tuple[Term, bool, VoteResult]], peer: PeerId, response: VoteResponse
+    ) -> bool:
+        answer = (response.request_term, response.pre_vote, response.vote_result)
+        is_new = known.get(peer) != answer
+        known[peer] = answer
+        return is_new
+
+    def _vote_line(self, response: VoteResponse, preposition: str, peer: PeerId) -> None:
+        is_granted = response.vote_result is VoteResult.ACCEPT
+        log.info(
+            "%s %s %s %s=%s for_term=%d%s voter_term=%d voter_end=%d/%d%s",
+            str(self),
+            "pre-vote" if response.pre_vote else "vote",
+            "granted" if is_granted else "refused",
+            *(preposition, peer, response.request_term),
+            "" if is_granted else f" reason={response.vote_result.name}",
+            *(response.term, response.ledger_end_term, response.ledger_end_index),
+            " doubted" if response.doubted else "",
+        )
+
+    def hard_state_changed(self, hard_state: HardState) -> None:
+        """On its way to the disk, or there already."""
+        if hard_state.doubted and not self._doubted:
+            log.warning("%s doubted from here on: its vote alone makes no majority", str(self))
+        elif self._doubted and not hard_state.doubted:
+            log.info("%s doubted no more: it holds all that a majority ever acknowledged", str(self))
+        self._doubted = hard_state.doubted
+
+    def __str__(self) -> str:
+        """The prefix of log lines."""
+        return f"[{self._self_id}][{self._role.value}][term={self._term}]"
+
+    def figures(self) -> Figures:
+        return {"leader_changes_total": self._leader_changes, "step_downs_total": self._step_downs}

@@ -1,0 +1,57 @@
+"""What a replica tells of itself: to people and scripts, and in numbers to programs that watch."""
+
+from typing import Any
+
+from dledger.core.output import Role
+from dledger.figures import Figures
+from dledger.replica import Replica
+
+
+def replica_status(replica: Replica) -> dict[str, Any]:
+    """Plain JSON values. `chain_crc` is that of the committed prefix."""
+    member, log_store = replica.member, replica.log
+    watermarks = member.peer_watermarks_by_term.get(member.curr_term, {})
+    return {
+        "id": replica.config.self_id,
+        "group": replica.config.group,
+        "role": member.role.value,
+        "term": member.curr_term,
+        "leader": member.leader_id,
+        "ledger_begin": log_store.ledger_begin_index,
+        "ledger_end": log_store.ledger_end_index,
+        "committed": member.committed_index,
+        "applied": replica.applied_index,
+        "synced": log_store.durable_index,
+        "watermarks": dict(watermarks) if member.role is Role.LEADER else {},
+        "chain_crc": log_store.chain_at(member.committed_index),
+        "doubted": member.doubted,
+        "can_vote": member.can_vote,
+        "election_obstacle": member.election_obstacle,
+        "waits_for": replica.waits_for,
+        "failure": replica.failure,
+    }
+
+
+def replica_figures(replica: Replica) -> Figures:
+    """Indexes are -1 where there is nothing."""
+    member, log_store = replica.member, replica.log
+    ledger_end_index, committed_index = log_store.ledger_end_index, member.committed_index
+    return {
+        "term": member.curr_term,
+        "role": {role.value: role is member.role for role in Role},
+        "has_leader": member.leader_id is not None,
+        "doubted": member.doubted,
+        "can_vote": member.can_vote,
+        "failed": replica.failure is not None,
+        "ledger_begin_index": log_store.ledger_begin_index,
+        "ledger_end_index": ledger_end_index,
+        "committed_index": committed_index,
+        "applied_index": replica.applied_index,
+        "durable_index": log_store.durable_index,
+        "commit_lag_entries": ledger_end_index - committed_index,
+        "apply_lag_entries": max(0, committed_index - replica.applied_index),
+        "uncommitted_bytes": member.uncommitted_size,
+        "watermark_index": member.peer_watermarks_by_term.get(member.curr_term, {}),
+        "elections_total": member.elections,
+        **replica.journal.figures(),
+    }

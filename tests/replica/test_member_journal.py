@@ -1,0 +1,113 @@
+"""What an operator reads in the log of a member whose group elects: who, in which term, and why."""
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from virtual_group import VirtualGroup
+
+from dledger.core.messages import VoteResponse, VoteResult
+from dledger.core.output import HardState
+from dledger.entry import Index, Term
+from dledger.member_journal import MemberJournal
+from dledger.replica_status import replica_figures
+
+JOURNAL = "dledger.member_journal"
+
+
+def lines(caplog: pytest.LogCaptureFixture, pattern: str) -> list[str]:
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == JOURNAL and re.search(pattern, record.getMessage())
+    ]
+
+
+@pytest.fixture
+def group(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> VirtualGroup:
+    caplog.set_level(logging.INFO, JOURNAL)
+    return VirtualGroup(tmp_path)
+
+
+def test_a_vote_is_noted_by_who_gives_it_and_by_who_gets_it_with_term_and_ends(
+    group: VirtualGroup, caplog: pytest.LogCaptureFixture
+) -> None:
+    group.start()
+    leader = group.elect().id
+    group.run_until(group.converged)
+    said = lines(caplog, rf"vote granted to={leader} for_term=1 voter_term=1 voter_end=-1/-1$")
+    heard = lines(caplog, rf"^\[{leader}\]\[CANDIDATE\]\[term=1\] vote granted by=n. for_term=1 voter_term=1")
+    assert said
+    assert heard
+    assert lines(
+        caplog,
+        rf"\[{leader}\]\[LEADER\]\[term=1\] role changed from=CANDIDATE term=1 leader={leader} reason=won the",
+    )
+
+
+def test_a_refusal_says_why_and_what_repeats_itself_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, JOURNAL)
+    journal = MemberJournal("n0", HardState(1, Term(3), None, doubted=False))
+    small = VoteResponse(
+        *(Term(3), Term(4), "n0", True, VoteResult.REJECT_SMALL_LEDGER_END_INDEX, Term(3), Index(1207), False)
+    )
+    for _ in range(100):
+        journal.vote_said("n2", small)
+    journal.vote_said("n2", replace(small, request_term=Term(5)))
+    journal.vote_said("n1", replace(small, vote_result=VoteResult.ACCEPT, pre_vote=False, doubted=True))
+    who, own = "[n0][FOLLOWER][term=3]", "voter_term=3 voter_end=3/1207"
+    assert lines(caplog, "") == [
+        f"{who} pre-vote refused to=n2 for_term=4 reason=REJECT_SMALL_LEDGER_END_INDEX {own}",
+        f"{who} pre-vote refused to=n2 for_term=5 reason=REJECT_SMALL_LEDGER_END_INDEX {own}",
+        f"{who} vote granted to=n1 for_term=4 {own} doubted",
+    ]
+
+
+def test_a_doubt_has_a_line_when_it_begins_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, JOURNAL)
+    journal = MemberJournal("n0", HardState(1, Term(3), None, doubted=False))
+    journal.hard_state_changed(HardState(2, Term(3), None, doubted=True))
+    journal.hard_state_changed(HardState(3, Term(4), None, doubted=True))
+    journal.hard_state_changed(HardState(4, Term(4), None, doubted=False))
+    assert [record.levelno for record in caplog.records] == [logging.WARNING, logging.INFO]
+
+
+def test_a_leader_that_steps_down_warns_and_says_why(
+    group: VirtualGroup, caplog: pytest.LogCaptureFixture
+) -> None:
+    group.start()
+    leader = group.elect()
+    for member in group.running():
+        if member is not leader:
+            group.crash(member.id)
+    caplog.clear()
+    group.run_until(lambda: lines(caplog, "from=LEADER"))
+    (line,) = lines(caplog, "from=LEADER")
+    assert re.match(
+        rf"\[{leader.id}\]\[FOLLOWER\]\[term=1\] role changed from=LEADER term=1 leader=None "
+        r"reason=no majority answered for \d+ ms, limit \d+ ms$",
+        line,
+    )
+    (record,) = [record for record in caplog.records if record.getMessage() == line]
+    assert record.levelno == logging.WARNING
+    assert replica_figures(leader.replica)["step_downs_total"] == 1
+
+
+def test_elections_and_leaders_are_counted(group: VirtualGroup) -> None:
+    group.start()
+    leader = group.elect()
+    group.run_until(group.converged)
+    figures = replica_figures(leader.replica)
+    assert figures["elections_total"] == {"begun": 1, "won": 1, "lost": 0}
+    assert [replica_figures(member.replica)["leader_changes_total"] for member in group.running()] == [
+        1,
+        1,
+        1,
+    ]
+    group.crash(leader.id)
+    second = group.elect()
+    (third,) = (member for member in group.running() if member is not second)
+    group.run_until(lambda: third.replica.member.leader_id == second.id)
+    assert [replica_figures(member.replica)["leader_changes_total"] for member in (second, third)] == [2, 2]

@@ -13,6 +13,7 @@ from disk.disk import DiskError
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
+from remoting.operator_requests import note_operator_request
 from store.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ class BrokerRequestHandler:
                 remark = f"body of {len(command.body)} bytes: {BODY_SIZE_MAX} are allowed"
                 answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
                 continue
+            note_operator_request(command, channel.remote_address)
             try:
                 handler(answers, channel, command, now_ms)
             except (RemotingError, StoreError, DiskError) as error:

@@ -202,6 +202,7 @@ class Broker:
             "reput_behind": store.reput_behind,
             "listen": self.config.broker_addr,
             "http": f"{self.config.http_address}:{http_port}" if http_port is not None else None,
+            "disk_full": store.disk_full,
             "store_dir": self.config.store.store_path_root_dir,
             "broker_name": self.config.broker_name,
             "cluster": self.config.broker_cluster_name,
@@ -270,8 +271,9 @@ class Broker:
     def _log_status(self) -> None:
         status = self._dledger.status()
         log.info(
-            "%s ledger=%s..%s committed=%s reput=%s synced=%s watermarks=%s serving=%s",
+            "%s leader=%s ledger=%s..%s committed=%s reput=%s synced=%s watermarks=%s serving=%s doubted=%s",
             self,
+            status["leader"],
             status["ledger_begin"],
             status["ledger_end"],
             status["committed"],
@@ -279,6 +281,7 @@ class Broker:
             status["synced"],
             status["watermarks"],
             self._store.serving,
+            status["doubted"],
         )
         if status["waits_for"]:
             log.warning("%s the group is not formed yet, waits_for=%s", self, ",".join(status["waits_for"]))
@@ -460,8 +463,13 @@ async def run_broker(config: BrokerConfig) -> None:
     """
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        log.info("stopping signal=%s", number.name)
+        stopped.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(number, stop, number)
     try:
         broker = Broker(config)
     except (DLedgerError, StoreError) as error:

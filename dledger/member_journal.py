@@ -80,9 +80,7 @@ class MemberJournal:
 
     def hard_state_changed(self, hard_state: HardState) -> None:
         """On its way to the disk, or there already."""
-        if hard_state.doubted and not self._doubted:
-            log.warning("%s doubted from here on: its vote alone makes no majority", str(self))
-        elif self._doubted and not hard_state.doubted:
+        if self._doubted and not hard_state.doubted:
             log.info("%s doubted no more: it holds all that a majority ever acknowledged", str(self))
         self._doubted = hard_state.doubted
 

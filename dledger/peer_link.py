@@ -73,6 +73,7 @@ class PeerLink(asyncio.Protocol):
         )  # of an accepted one: known with the handshake, empty for a reader
         self.established = False
         self.lost = asyncio.Event()
+        self.lost_reason = "closed by the other side"  # once `lost` is set
         self._owner = owner
         self._sender_of = _ASKED_BY if dialled is None else _ANSWERED_BY
         self._config = config
@@ -111,6 +112,8 @@ class PeerLink(asyncio.Protocol):
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
+        if error is not None:
+            self.lost_reason = str(error)
         self.lost.set()
         self._owner.link_lost(self)
 
@@ -122,27 +125,28 @@ class PeerLink(asyncio.Protocol):
         transport.writelines(self._connection.send(message, buffers))
         if transport.get_write_buffer_size() > self._config.write_buffer_size_max:
             # A peer that takes nothing: better to begin anew by COMPARE later than to hold all of it here.
-            log.warning(
-                "link dropped peer=%s unsent_size=%d limit=%d",
-                self.peer_id,
-                transport.get_write_buffer_size(),
-                self._config.write_buffer_size_max,
+            self.abort(
+                f"it takes nothing: {transport.get_write_buffer_size()} bytes wait, limit "
+                f"{self._config.write_buffer_size_max}"
             )
-            transport.abort()
 
     def close(self, reason: str) -> None:
         """Closes after what is queued has been written, the reason of a refusal for example."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        log.warning(
-            "link closed peer=%s dialled=%s reason=%s", self.peer_id or "?", bool(self.dialled), reason
-        )
+        self.lost_reason = reason
+        if not self.established:
+            # What is established has its line when it is lost.
+            log.warning(
+                "link refused peer=%s dialled=%s reason=%s", self.peer_id or "?", bool(self.dialled), reason
+            )
         transport.write(self._connection.data_to_send())
         transport.close()
 
-    def abort(self) -> None:
+    def abort(self, reason: str) -> None:
         if self._transport is not None:
+            self.lost_reason = reason
             self._transport.abort()
 
     def _shaken(self) -> None:

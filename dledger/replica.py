@@ -326,7 +326,13 @@ class Replica:
         self.identity = store_formed(self._quorum_state, formed)
         self._formation = None
         uuid = formed.group.group_uuid.hex()
-        log.info("[%s] group formed uuid=%s doubted=%s", self.config.self_id, uuid, formed.doubted)
+        log.info("[%s] group formed uuid=%s", self.config.self_id, uuid)
+        if formed.doubted:
+            log.warning(
+                "[%s] doubted from here on, its vote alone makes no majority reason=its disk is not the one that the "
+                "group was formed with, or is empty where others have a log",
+                self.config.self_id,
+            )
         return True
 
     def _make_member(self, now_ms: int) -> Member:

@@ -3,6 +3,7 @@
 Blocking, and done before the member speaks or after it has fallen silent; so it is no job.
 """
 
+import logging
 from dataclasses import replace
 
 from dledger.config import DLedgerConfig, FlushMode
@@ -10,6 +11,8 @@ from dledger.errors import DLedgerConfigError
 from dledger.formation import Formed
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import MemberIdentity, QuorumState
+
+log = logging.getLogger(__name__)
 
 
 def begin_run(
@@ -36,6 +39,13 @@ def begin_run(
     )
     hard_state = quorum_state.hard_state
     if (log_store.doubted or lost_power) and not hard_state.doubted:
+        log.warning(
+            "[%s] doubted from here on, its vote alone makes no majority reason=%s",
+            config.self_id,
+            "entries above the synced mark may be lost, or the mark is"
+            if log_store.doubted
+            else "the host lost what was in its page cache: it has booted since, under ASYNC_FLUSH",
+        )
         quorum_state.store_job(replace(hard_state, sequence=hard_state.sequence + 1, doubted=True))
     identity = replace(identity, boot_id=boot_id, stopped_cleanly=False)
     # Each job holds all changes before it: this one writes the doubt as well.

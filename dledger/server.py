@@ -164,7 +164,7 @@ class DLedgerServer:
         self._dials.clear()
         links = list(self._links)
         for link in links:
-            link.abort()
+            link.abort("this member stops")
         await asyncio.gather(*(link.lost.wait() for link in links))
 
     def _tick(self) -> None:
@@ -257,13 +257,19 @@ class DLedgerServer:
         address = self.config.dial_address(peer)
         backoff_ms = self.config.dial_backoff_ms_min
         dial_now = self._dial_now[peer]
+        told: str | None = None  # of the newest dial that failed; it may go on for hours
         while True:
             link: PeerLink | None = None
             try:
                 link = await self._connect(peer, address)
+                told = None
                 await link.lost.wait()
             except OSError as error:
-                log.debug("%s dial failed peer=%s at=%s error=%s", self.replica, peer, address, error)
+                if str(error) != told:
+                    told = str(error)
+                    log.info(
+                        "%s peer cannot be reached peer=%s at=%s error=%s", self.replica, peer, address, error
+                    )
             if link is not None and link.established:
                 backoff_ms = self.config.dial_backoff_ms_min
             dial_now.clear()
@@ -293,7 +299,7 @@ class DLedgerServer:
     def link_made(self, link: PeerLink) -> None:
         self._links.add(link)
         if self._server is None:
-            link.abort()  # it came while this member was leaving
+            link.abort("this member stops")
 
     def link_established(self, link: PeerLink, peer: Hello) -> None:
         peer_id = peer.member_id
@@ -310,13 +316,14 @@ class DLedgerServer:
             return
         if formed_now:
             for other in list(self._links):
-                other.abort()
+                other.abort("the group has been formed, hands are shaken anew")
             return
         if link.dialled is None:
             older = self._incoming.get(peer_id)
             self._incoming[peer_id] = link
             if older is not None:
-                older.abort()  # its end at the peer is gone, or the peer would not have dialled
+                # Its end at the peer is gone, or the peer would not have dialled.
+                older.abort("the peer has dialled again")
             if peer_id not in self._outgoing:
                 self._dial_now[peer_id].set()  # it is up: no need to sit out the back-off
         else:
@@ -342,7 +349,10 @@ class DLedgerServer:
         if links.get(peer_id) is not link:
             return
         del links[peer_id]
-        log.info("%s link down peer=%s dialled=%s", self.replica, peer_id, link.dialled is not None)
+        log.info(
+            "%s link down peer=%s dialled=%s reason=%s",
+            *(self.replica, peer_id, link.dialled is not None, link.lost_reason),
+        )
         now_ms = self.now_ms()
         self.replica.peer_disconnected(peer_id, now_ms)
         if self._tick_handle is not None:

@@ -85,6 +85,9 @@ def status(directory: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> N
         "listen",
     )
     print_table(f"NameServer {told['namesrv']}", columns, [_row(node, columns) for node in told["nodes"]])
+    for node in told["nodes"]:
+        for remark in node["remarks"]:
+            print(f"{node['id']}: {remark}")
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -38,10 +39,16 @@ UNKNOWN: dict[str, Any] = {
 
 
 def cluster_status(cluster: Cluster) -> dict[str, Any]:
-    """`role` of a member that does not answer: DOWN (no process), PAUSED (SIGSTOP) or UNREACHABLE."""
+    """`role` of a member that does not answer: DOWN (no process), PAUSED (SIGSTOP) or UNREACHABLE. `remarks`: what of
+    a member is not as it should be, in words.
+    """
     nodes = cluster.layout.nodes
     with ThreadPoolExecutor(len(nodes)) as pool:
         statuses = list(pool.map(lambda node: node_status(cluster, node), nodes))
+    for status in statuses:
+        status["remarks"] = remarks(
+            status, [other for other in statuses if other["group"] == status["group"]]
+        )
     process = cluster.process(NAMESRV)
     return {
         "namesrv": cluster.layout.namesrv,
@@ -67,6 +74,33 @@ def node_status(cluster: Cluster, node: NodeLayout) -> dict[str, Any]:
         "http": node.http,
         "store_dir": str(node.store_dir),
     }
+
+
+def remarks(status: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> list[str]:
+    """`group`: the statuses of all of its members. A member that says nothing gets none: its role says so."""
+    if status["term"] is None:
+        return []
+    found = []
+    if status["failure"] is not None:
+        found.append(f"failed: {status['failure']}")
+    if status["waits_for"]:
+        found.append(f"the group is not formed, it waits for {', '.join(status['waits_for'])}")
+    elif not status["can_vote"]:
+        found.append("does not vote: its vote could not be read")
+    if status["doubted"]:
+        found.append("doubted: its vote alone makes no majority")
+    if status["election_obstacle"] is not None:
+        found.append(f"no leader: {status['election_obstacle']}")
+    if status["disk_full"] is not None:
+        found.append(f"sends are refused: {status['disk_full']}")
+    if status["role"] == "LEADER" and not status["serving"]:
+        found.append("does not serve yet")
+    committed = max(other["committed"] for other in group if other["committed"] is not None)
+    if status["ledger_end"] < committed:
+        found.append(f"{committed - status['ledger_end']:,} entries behind")
+    if status["reput_behind"] > 0:
+        found.append(f"{status['reput_behind']:,} entries to dispatch")
+    return found
 
 
 def wait_serving(cluster: Cluster, timeout_s: float) -> None:

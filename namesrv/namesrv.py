@@ -97,8 +97,13 @@ async def run_namesrv(config: NamesrvConfig) -> None:
     """Runs a NameServer until SIGTERM or SIGINT. Raises OSError when the port is taken."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        log.info("stopping signal=%s", number.name)
+        stopped.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(number, stop, number)
     namesrv = Namesrv(config)
     await namesrv.start()
     try:

@@ -20,6 +20,7 @@ from remoting.configuration import (
     refuse_unchangeable,
 )
 from remoting.errors import RemotingError
+from remoting.operator_requests import note_operator_request
 from remoting.topic_bodies import PERM_MAX, RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ class NamesrvProcessor:
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 f" request type {command.code} not supported",
             )
+        note_operator_request(command, channel.remote_address)
         try:
             return handler(channel, command, now_ms)
         except RemotingError as error:

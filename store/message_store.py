@@ -192,6 +192,11 @@ class MessageStore(StoreReads):
         """Whether a job is under way."""
         return self._flusher.is_busy or self._index.is_busy
 
+    @property
+    def disk_full(self) -> str | None:
+        """Why sends are refused for want of space."""
+        return self._retention.log.disk_full
+
     def figures(self) -> Figures:
         """For programs that watch."""
         disk = self._retention.log

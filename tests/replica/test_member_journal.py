@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 from virtual_group import VirtualGroup
 
+from dledger.config import FlushMode
 from dledger.core.messages import VoteResponse, VoteResult
 from dledger.core.output import HardState
 from dledger.entry import Index, Term
@@ -65,13 +66,22 @@ def test_a_refusal_says_why_and_what_repeats_itself_is_said_once(caplog: pytest.
     ]
 
 
-def test_a_doubt_has_a_line_when_it_begins_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, JOURNAL)
-    journal = MemberJournal("n0", HardState(1, Term(3), None, doubted=False))
-    journal.hard_state_changed(HardState(2, Term(3), None, doubted=True))
-    journal.hard_state_changed(HardState(3, Term(4), None, doubted=True))
-    journal.hard_state_changed(HardState(4, Term(4), None, doubted=False))
-    assert [record.levelno for record in caplog.records] == [logging.WARNING, logging.INFO]
+def test_a_member_that_lost_power_says_why_it_is_doubted_and_when_that_is_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    group = VirtualGroup(tmp_path, flush_mode=FlushMode.ASYNC_FLUSH)
+    group.boot_ids["n0"] = "boot-1"
+    group.start()
+    group.append(group.elect(), [b"x"])
+    group.run_until(group.converged)
+    group.crash("n0")
+    group.boot_ids["n0"] = "boot-2"
+    caplog.clear()
+    group.start("n0")
+    said = [record.getMessage() for record in caplog.records if "doubted" in record.getMessage()]
+    assert any(line.startswith("[n0] doubted from here on") and "page cache" in line for line in said), said
+    group.run_until(lambda: lines(caplog, r"^\[n0\].* doubted no more"))
 
 
 def test_a_leader_that_steps_down_warns_and_says_why(

@@ -97,7 +97,7 @@ class Pair:
         assert self.server is not None
         self.server.close()
         for link in self.dialler.links + self.acceptor.links:
-            link.abort()
+            link.abort("the test is over")
             await link.lost.wait()
 
 

@@ -1,0 +1,49 @@
+"""What `mq cluster status` says of members that are not as they should be."""
+
+from typing import Any
+
+import pytest
+
+from mq.cluster_status import UNKNOWN, remarks
+
+SOUND: dict[str, Any] = {
+    "role": "FOLLOWER",
+    "term": 7,
+    "serving": False,
+    "ledger_end": 120_000,
+    "committed": 120_000,
+    "reput_behind": 0,
+    "doubted": False,
+    "can_vote": True,
+    "waits_for": [],
+    "failure": None,
+    "election_obstacle": None,
+    "disk_full": None,
+}
+
+
+def test_of_a_sound_member_and_of_one_that_says_nothing_there_is_nothing_to_remark() -> None:
+    down = UNKNOWN | {"role": "DOWN"}
+    assert remarks(SOUND, [SOUND, down]) == remarks(down, [SOUND, down]) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"doubted": True}, "doubted: its vote alone makes no majority"),
+        ({"can_vote": False}, "does not vote: its vote could not be read"),
+        (
+            {"can_vote": False, "waits_for": ["n1", "n2"]},
+            "the group is not formed, it waits for n1, n2",
+        ),
+        ({"ledger_end": 1000, "committed": 900}, "119,000 entries behind"),
+        ({"reput_behind": 1234}, "1,234 entries to dispatch"),
+        ({"role": "LEADER"}, "does not serve yet"),
+        ({"disk_full": "the disk is 91.2 % full"}, "sends are refused: the disk is 91.2 % full"),
+        ({"election_obstacle": "vote of term 8: no answers"}, "no leader: vote of term 8: no answers"),
+        ({"failure": "sync job: EIO"}, "failed: sync job: EIO"),
+    ],
+)
+def test_what_is_not_as_it_should_be_is_said_in_words(told: dict[str, Any], expected: str) -> None:
+    status = SOUND | told
+    assert remarks(status, [SOUND, status]) == [expected]

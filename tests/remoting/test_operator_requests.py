@@ -1,0 +1,37 @@
+"""Who asked a server to change something, as its log says it."""
+
+import logging
+
+import pytest
+
+from remoting.codes import RequestCode
+from remoting.command import request
+from remoting.operator_requests import note_operator_request
+
+
+def lines(
+    caplog: pytest.LogCaptureFixture, code: RequestCode, fields: dict[str, str], body: bytes
+) -> list[str]:
+    caplog.set_level(logging.INFO)
+    note_operator_request(request(code, fields, body, opaque=1), "10.0.0.7:4711")
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_request_of_an_operator_is_noted_with_who_asked_and_without_its_body(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert lines(caplog, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}, b"secret=1") == [
+        "asked for DELETE_TOPIC_IN_BROKER code=215 addr=10.0.0.7:4711 body_size=8 fields={'topic': 'T'}"
+    ]
+
+
+def test_what_clients_ask_all_the_time_is_not_noted(caplog: pytest.LogCaptureFixture) -> None:
+    assert lines(caplog, RequestCode.UPDATE_CONSUMER_OFFSET, {"topic": "T"}, b"") == []
+
+
+def test_nobody_writes_lines_of_their_own_or_endless_ones_into_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (line,) = lines(caplog, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic\n": "T\nrole changed" * 10_000}, b"")
+    assert "\n" not in line
+    assert len(line) < 600

@@ -18,7 +18,8 @@ from disk.disk import Buffer, DiskError, NoSpaceError
 # Linux takes at most this many buffers in one call; more is EINVAL.
 IOV_MAX = os.sysconf("SC_IOV_MAX") if os.sysconf("SC_IOV_MAX") > 0 else 16
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+# EFBIG: a limit on the size of files (ulimit -f), which can be raised while the process runs.
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # The system call itself: where a file system cannot do it, glibc's posix_fallocate writes zeros into blocks that read
 # as zeros, which races with a writer in another thread. None on systems that do not have the call.

@@ -103,7 +103,7 @@ class DLedgerConfig:
     member: MemberConfig | None = None
 
     tick_interval_ms: int = 10
-    # A write error for want of space is forgotten after this, so the next append finds out anew.
+    # After a write that failed for want of space, it is looked for so often.
     no_space_retry_ms: int = 1000
     dial_backoff_ms_min: int = 20
     dial_backoff_ms_max: int = 500

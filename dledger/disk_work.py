@@ -1,5 +1,5 @@
 """When a replica's disk work is due, and one blocking job of a kind at a time: sync, hard state, cut, mark,
-next file.
+next file, probe for space.
 
 Group commit falls out of that: while a sync runs, what is appended waits; when it ends, the next takes all
 of it. What a finished job means for the core is the replica's to say: `settle` returns it as a value.
@@ -15,7 +15,15 @@ from dledger.config import DLedgerConfig, FlushMode
 from dledger.core.output import BeginAnew, Cut, HardState
 from dledger.entry import Index, Pos, Term
 from dledger.log.java_files import curr_term_job
-from dledger.log.jobs import CutJob, DiskJob, MarkJob, MoveBeginJob, PrepareFileJob, SyncJob
+from dledger.log.jobs import (
+    CutJob,
+    DiskJob,
+    MarkJob,
+    MoveBeginJob,
+    PrepareFileJob,
+    ProbeSpaceJob,
+    SyncJob,
+)
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 
@@ -37,13 +45,19 @@ class CutDone(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
+class SpaceProbed(msgspec.Struct, frozen=True, gc=False):
+    """What a probe has found."""
+
+    has_space: bool
+
+
 class Failed(msgspec.Struct, frozen=True, gc=False):
     """The member must not go on: what a failed sync did not write counts as written for ever after."""
 
     reason: str
 
 
-Settled = Synced | HardStateSaved | CutDone | Failed
+Settled = Synced | HardStateSaved | CutDone | SpaceProbed | Failed
 
 
 class DiskWork:
@@ -67,6 +81,8 @@ class DiskWork:
         self._mark: MarkJob | None = None
         self._move: MoveBeginJob | None = None
         self._prepare: PrepareFileJob | None = None
+        self._probe: ProbeSpaceJob | None = None
+        self._probe_at_ms: int | None = None
         self._hard_state: tuple[DiskJob, HardState] | None = None
         self._export: DiskJob | None = None
         self._exported: Term | None = None
@@ -80,7 +96,7 @@ class DiskWork:
         """Nothing under way. What is not due yet is not counted."""
         jobs = (
             *(self._sync, self._cut, self._mark, self._move, self._prepare),
-            *(self._hard_state, self._export),
+            *(self._hard_state, self._export, self._probe),
         )
         return all(job is None for job in jobs)
 
@@ -105,6 +121,16 @@ class DiskWork:
                 cut.before_begin_index, cut.before_begin_term, cut.before_begin_chain, cut.begin_pos
             )
         self._submit(self._cut)
+
+    def no_space(self, now_ms: int) -> None:
+        """A write has failed for want of space: probes again and again, until there is some."""
+        if self._probe is None:
+            self._probe_at_ms = now_ms + self._config.no_space_retry_ms
+
+    def probe_space(self, now_ms: int) -> None:
+        """At the next tick."""
+        if self._probe is None:
+            self._probe_at_ms = now_ms
 
     def delete_first_file(self) -> bool:
         """Whether a deletion of the oldest data file has begun."""
@@ -132,6 +158,13 @@ class DiskWork:
             self._mark = self._log.mark_job(now_ms)
             if self._mark is not None:
                 self._submit(self._mark)
+        if self._probe_at_ms is not None and now_ms >= self._probe_at_ms:
+            self._probe_at_ms = None
+            log_config = self._config.log_config
+            # As much as the next append may ask for.
+            size = min(log_config.allocate_step, log_config.data_file_size)
+            self._probe = ProbeSpaceJob(self._log.disk, f"{log_config.own_directory}/space-probe", size)
+            self._submit(self._probe)
         # Half a file ahead, or half a step of allocation, is more than what comes in between two ticks.
         end_pos = self._log.ledger_end_pos
         if end_pos != self._prepared_pos and self._prepare is None and now_ms >= self._prepare_not_before_ms:
@@ -142,13 +175,22 @@ class DiskWork:
                 self._prepared_pos = end_pos
 
     def settle(self, job: DiskJob, error: Exception | None, now_ms: int) -> Settled | None:
-        """`job` has run. Only the next file may be late for want of space: the append that needs it will say so."""
+        """`job` has run. Only the next file may be late for want of space: the append that needs it will say so.
+
+        An error of any other job, want of space in a sync included, means that something is not on disk that this
+        member believed to be there.
+        """
         if job is self._prepare and (error is None or isinstance(error, NoSpaceError)):
             self._prepare = None
             self._log.prepare_done(job, error)
             if error is not None:
                 self._prepare_not_before_ms = now_ms + self._config.no_space_retry_ms
             return None
+        if job is self._probe and (error is None or isinstance(error, NoSpaceError)):
+            self._probe = None
+            if error is not None:
+                self.no_space(now_ms)
+            return SpaceProbed(error is None)
         if job is self._export:
             self._export = None
             if error is not None:

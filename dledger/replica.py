@@ -29,7 +29,7 @@ from dledger.core.output import (
     Output,
     Role,
 )
-from dledger.disk_work import CutDone, DiskWork, Failed, HardStateSaved, Synced
+from dledger.disk_work import CutDone, DiskWork, Failed, HardStateSaved, SpaceProbed, Synced
 from dledger.entry import EntryCorruptError, EntryKind, Index, Pos
 from dledger.errors import HandshakeRefusedError
 from dledger.formation import Formation, Formed, GroupIdentity
@@ -81,7 +81,7 @@ class Replica:
         self._durable_at_append = config.flush_mode is FlushMode.ASYNC_FLUSH
         self._later: deque[Callable[[], None]] = deque()
         self._draining = False
-        self._no_space_until_ms: int | None = None
+        self._is_full = False
         self._pushed_index: dict[PeerId, Index] = {}  # last entry of the newest APPEND to each peer
         self.journal = MemberJournal(config.self_id, quorum_state.hard_state)
         self.identity = begin_run(config, quorum_state, log_store, random.randbytes(DISK_UUID_SIZE), boot_id)
@@ -99,9 +99,6 @@ class Replica:
         """Every `config.tick_interval_ms`."""
         if self.failure is not None:
             return
-        if self._no_space_until_ms is not None and now_ms >= self._no_space_until_ms:
-            self._no_space_until_ms = None
-            self._call(now_ms, self.member.write_failed_no_space, False)
         self._call(now_ms, self.member.tick)
         self._work.tick(now_ms)
 
@@ -131,6 +128,9 @@ class Replica:
                 self._call(now_ms, self.member.hard_state_saved, sequence)
             case CutDone():
                 self._call(now_ms, self.member.cut_done)
+            case SpaceProbed(has_space):
+                self._log_space(has_space, "a probe")
+                self._call(now_ms, self.member.write_failed_no_space, not has_space)
             case Failed(reason):
                 self._fail(reason, now_ms)
                 self._drain()
@@ -230,8 +230,8 @@ class Replica:
             self._work.appended()
             if self._durable_at_append:
                 self._carry_out(self._durable_now(now_ms), now_ms)
-        except NoSpaceError:
-            self._no_space(now_ms)
+        except NoSpaceError as error:
+            self._no_space(error, now_ms)
             raise
         except (DiskError, LedgerError) as error:
             self._fail(f"log failed: {error}", now_ms)
@@ -259,6 +259,10 @@ class Replica:
             self._fail(f"log failed: {error}", now_ms)
             self._drain()
             return False
+
+    def set_low_space(self, reason: str | None) -> None:
+        """Why the embedder takes no more messages for want of space; None when it does. Refuses nothing here."""
+        self.member.set_low_space(reason)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -377,13 +381,14 @@ class Replica:
             self._work.save_hard_state(output.hard_state)
         if output.cut is not None:
             self._begin_cut(output.cut)
-        appended, no_space = False, False
+        appended = False
+        no_space: NoSpaceError | None = None
         for pushed in output.appends:
             try:
                 self.log.append_range(pushed.payload, pushed.skip)
                 appended = True
-            except NoSpaceError:
-                no_space = True
+            except NoSpaceError as error:
+                no_space = error
         for envelope in output.messages:
             self._send(envelope.to, envelope.message)
         later = self._later
@@ -398,6 +403,8 @@ class Replica:
             later.append(lambda: self._embedder.role_changed(change))
         if output.no_op_wanted:
             later.append(lambda: self._append_no_op(now_ms))
+        if output.probe_wanted:
+            self._work.probe_space(now_ms)
         if output.fatal is not None:
             self._fail(output.fatal, now_ms)
             return
@@ -406,8 +413,8 @@ class Replica:
             self._work.appended()
             if self._durable_at_append:
                 self._carry_out(self._durable_now(now_ms), now_ms)
-        if no_space:
-            self._no_space(now_ms)
+        if no_space is not None:
+            self._no_space(no_space, now_ms)
 
     def _begin_cut(self, cut: Cut | BeginAnew) -> None:
         log.info("%s %s begin=%d end=%d", self, cut, self.log.ledger_begin_index, self.log.ledger_end_index)
@@ -475,11 +482,18 @@ class Replica:
         with suppress(DiskError, LedgerError):
             self.append([entry.encode(pos, now_ms)], [pos], EntryKind.NO_OP, None, now_ms)
 
-    def _no_space(self, now_ms: int) -> None:
-        if self._no_space_until_ms is None:
-            log.error("%s no space on the disk, writes are refused", self)
-        self._no_space_until_ms = now_ms + self.config.no_space_retry_ms
+    def _no_space(self, error: NoSpaceError, now_ms: int) -> None:
+        self._log_space(False, error)
+        self._work.no_space(now_ms)
         self._carry_out(self.member.write_failed_no_space(True, now_ms), now_ms)
+
+    def _log_space(self, has_space: bool, cause: object) -> None:
+        """Only changes: it is looked for again and again."""
+        if has_space and self._is_full:
+            log.info("%s space on the disk again, writes are taken", self)
+        elif not has_space and not self._is_full:
+            log.error("%s no space on the disk, writes are refused cause=%s", self, cause)
+        self._is_full = not has_space
 
     def _fail(self, reason: str, now_ms: int) -> None:
         """Ends this member. Of what the core still has to say only the ends of pending appends are heard."""

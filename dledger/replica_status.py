@@ -27,6 +27,7 @@ def replica_status(replica: Replica) -> dict[str, Any]:
         "doubted": member.doubted,
         "can_vote": member.can_vote,
         "election_obstacle": member.election_obstacle,
+        "disk_obstacle": member.disk_obstacle,
         "waits_for": replica.waits_for,
         "failure": replica.failure,
     }

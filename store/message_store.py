@@ -229,6 +229,7 @@ class MessageStore(StoreReads):
             self._index.tick(now_ms)
             self._retention.tick(self.full_state_index, self.min_phy_offset, now_ms)
             self._commit_log.disk_full = self._retention.log.disk_full
+            self._replica.set_low_space(self._retention.log.disk_full)
 
     def reput_step(self, now_ms: int) -> int:
         """Dispatches some committed entries. Returns how many; asks to be called again if there are more.

@@ -99,6 +99,10 @@ class ReplicatedLog(Protocol):
         """
         ...
 
+    def set_low_space(self, reason: str | None) -> None:
+        """Why messages are refused for want of space, None when they are not: who leads had better be somebody else."""
+        ...
+
     def delete_first_file(self, now_ms: int) -> bool:
         """Deletes the oldest data file. Whether that has begun: one goes at a time."""
         ...

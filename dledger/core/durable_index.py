@@ -53,5 +53,6 @@ class DurableIndex:
         self.value = index
         self._waiting_since_ms = None
 
-    def is_stalled(self, now_ms: int, stalled_sync_ms: int) -> bool:
-        return self._waiting_since_ms is not None and now_ms - self._waiting_since_ms >= stalled_sync_ms
+    def waiting_ms(self, now_ms: int) -> int:
+        """How long work has waited without a sync that completed; 0 when none waits."""
+        return now_ms - self._waiting_since_ms if self._waiting_since_ms is not None else 0

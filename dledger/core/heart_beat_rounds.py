@@ -24,6 +24,10 @@ class HeartBeatRounds:
         self._sent: deque[tuple[int, int]] = deque()  # (round, ms), oldest first
         self._next_ms = 0
 
+    @property
+    def newest_round(self) -> int:
+        return self._round
+
     def start(self, now_ms: int) -> None:
         """A new leader: its votes were answers to round 0."""
         self._round = 0
@@ -32,7 +36,7 @@ class HeartBeatRounds:
         self._next_ms = now_ms
         self.tick(now_ms, is_stalled=False)
 
-    def tick(self, now_ms: int, is_stalled: bool) -> None:
+    def tick(self, now_ms: int, is_stalled: bool, asks_for_space: bool = False) -> None:
         """A leader whose disk hangs falls silent, so that others can lead: heartbeats alone keep nobody's data."""
         if now_ms < self._next_ms or is_stalled:
             return
@@ -40,7 +44,9 @@ class HeartBeatRounds:
         self._round += 1
         self._sent.append((self._round, now_ms))
         state = self._state
-        request = HeartBeatRequest(state.curr_term, state.self_id, state.committed_index, self._round)
+        request = HeartBeatRequest(
+            state.curr_term, state.self_id, state.committed_index, self._round, asks_for_space
+        )
         for peer in self._config.others:
             self._outbox.send(peer, request)
 

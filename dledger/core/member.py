@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import assert_never
 
+from dledger.core.disk_fitness import DiskFitness
 from dledger.core.durable_index import DurableIndex
 from dledger.core.entry_dispatcher import EntryDispatcher
 from dledger.core.entry_handler import EntryHandler
@@ -76,6 +77,7 @@ class Member:
         self._elector = LeaderElector(config, state, log, outbox, random, now_ms)
         self._rounds = HeartBeatRounds(config, state, outbox)
         self._handler = EntryHandler(state, log, self._durable, outbox)
+        self._fitness = DiskFitness(config, self._durable, self._handler)
         self._checker = QuorumAckChecker(config, state, outbox)
         self._dispatchers = {
             peer: EntryDispatcher(config, state, log, outbox, peer) for peer in config.others
@@ -151,6 +153,11 @@ class Member:
         }
 
     @property
+    def disk_obstacle(self) -> str | None:
+        """Why the own disk is not fit to lead with; None when it is."""
+        return self._fitness.obstacle
+
+    @property
     def election_obstacle(self) -> str | None:
         """What a running campaign still lacks, for status pages."""
         return self._elector.obstacle()
@@ -178,6 +185,7 @@ class Member:
                     and message.member_id in self._dispatchers
                 ):
                     self._rounds.on_response(message)
+                    self._fitness.hear(message, now_ms)
             case VoteRequest():
                 self._elector.on_vote_request(message, now_ms, self._may_vote())
             case VoteResponse():
@@ -192,14 +200,17 @@ class Member:
         state = self._state
         if state.stopped:
             return NOTHING
-        is_stalled = self._durable.is_stalled(now_ms, self._config.stalled_sync_ms)
+        self._fitness.look(now_ms, self._rounds.newest_round)
+        if self._leads() and self._fitness.obstacle is not None:
+            self._give_way(self._fitness.obstacle, now_ms)
         if self._leads():
             silent_ms = self._rounds.quorum_silent_ms(now_ms)
             if silent_ms > self._config.check_quorum_ms:
                 reason = f"no majority answered for {silent_ms} ms, limit {self._config.check_quorum_ms} ms"
-                self._elector.step_down(f"the own disk hangs: {reason}" if is_stalled else reason, now_ms)
+                cause = f"{self._fitness.obstacle}; " if self._fitness.is_stalled else ""
+                self._elector.step_down(cause + reason, now_ms)
             else:
-                self._rounds.tick(now_ms, is_stalled)
+                self._rounds.tick(now_ms, self._fitness.is_stalled, self._fitness.wants_space)
                 for dispatcher in self._dispatchers.values():
                     dispatcher.tick(now_ms)
                 self._checker.tick(now_ms)
@@ -207,10 +218,20 @@ class Member:
             self._may_vote()
             and not self._handler.is_cutting
             and not self._handler.has_no_space
-            and not is_stalled
+            and not self._fitness.is_stalled
         )
         self._elector.tick(now_ms, may_campaign)
         return self._take(now_ms)
+
+    def _give_way(self, obstacle: str, now_ms: int) -> None:
+        """To a peer that needs nothing more from this leader to lead in its place."""
+        end_index = self._log.ledger_end_index
+        level = [
+            peer for peer, dispatcher in self._dispatchers.items() if dispatcher.match_index >= end_index
+        ]
+        successor = self._fitness.successor(level, now_ms)
+        if successor is not None:
+            self._elector.give_way(f"{obstacle}; {successor} can lead", now_ms)
 
     def peer_connected(self, peer: PeerId, now_ms: int) -> Output:
         if self._state.stopped:
@@ -253,9 +274,17 @@ class Member:
             self._handler.learn_commit(request.committed_index)
         elif request.leader_id not in self._dispatchers:
             return
+        if request.asks_for_space and self._fitness.is_proof_due(now_ms):
+            self._outbox.want_probe()
         self._outbox.send(
             request.leader_id,
-            HeartBeatResponse(state.curr_term, state.self_id, request.round, self._log.ledger_end_index),
+            HeartBeatResponse(
+                state.curr_term,
+                state.self_id,
+                request.round,
+                self._log.ledger_end_index,
+                self._fitness.is_fit(now_ms, with_proof=request.asks_for_space),
+            ),
         )
 
     def _is_led_by(self, leader_id: PeerId, now_ms: int) -> bool:
@@ -337,16 +366,24 @@ class Member:
         return self._take(now_ms)
 
     def write_failed_no_space(self, no_space: bool, now_ms: int) -> Output:
-        """True: nothing of an append could be written for want of space. False: try again.
+        """True: nothing of an append, or of a probe, could be written for want of space. False: a probe found some.
 
-        Until then appends and pushes are refused and this member does not campaign; it votes and reads on.
+        Until then appends and pushes are refused and this member does not campaign; it votes and reads on, and gives
+        way to a peer that has space.
         """
         if self._state.stopped:
             return NOTHING
         self._handler.set_no_space(no_space)
+        self._fitness.probed(now_ms, found_space=not no_space)
         if no_space and self._leads() and not self._checker.has_own_term_entry:
             self._elector.step_down("no space for the no-op of its term", now_ms)
         return self._take(now_ms)
+
+    def set_low_space(self, reason: str | None) -> None:
+        """Why the caller takes no more writes, None when it does: from the next tick on this member gives way to a
+        peer that takes some.
+        """
+        self._fitness.low_space = reason
 
     # --- finished disk work
 
@@ -411,6 +448,7 @@ class Member:
         self._leading_term = self._state.curr_term
         self._checker.start(self._durable.value)
         self._rounds.start(now_ms)
+        self._fitness.start_leading(self._rounds.newest_round)
         for dispatcher in self._dispatchers.values():
             dispatcher.start(now_ms)
         self._outbox.want_no_op()

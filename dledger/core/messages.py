@@ -59,6 +59,7 @@ class HeartBeatRequest(msgspec.Struct, frozen=True, gc=False):
     leader_id: PeerId
     committed_index: Index
     round: int  # grows by one per heartbeat of this leader in this term; check quorum counts answers to it
+    asks_for_space: bool = False  # the leader's disk takes no writes: is_disk_fit is to be said with proof
 
 
 class HeartBeatResponse(msgspec.Struct, frozen=True, gc=False):
@@ -66,6 +67,7 @@ class HeartBeatResponse(msgspec.Struct, frozen=True, gc=False):
     member_id: PeerId
     round: int
     ledger_end_index: Index
+    is_disk_fit: bool = True  # to lead with: it has space and finishes syncs
 
 
 class PushType(IntEnum):

@@ -26,6 +26,7 @@ class Outbox:
         "_held",
         "_messages",
         "_no_op_wanted",
+        "_probe_wanted",
         "_pushed",
         "_reported_commit",
         "_reported_role",
@@ -39,7 +40,7 @@ class Outbox:
         self._completions: list[Completion] = []
         self._pushed: PushedEntries | None = None
         self._cut: Cut | BeginAnew | None = None
-        self._no_op_wanted = False
+        self._no_op_wanted = self._probe_wanted = False
         self._fatal: str | None = None
         self._reported_commit = state.committed_index
         self._reported_role = (state.role, state.curr_term, state.leader_id)
@@ -83,6 +84,9 @@ class Outbox:
     def want_no_op(self) -> None:
         self._no_op_wanted = True
 
+    def want_probe(self) -> None:
+        self._probe_wanted = True
+
     def fail(self, reason: str) -> None:
         """What must not go on: the member is stopped from here on, whatever its caller does."""
         self._fatal = reason
@@ -111,6 +115,7 @@ class Outbox:
             and self._cut is None
             and self._fatal is None
             and not self._no_op_wanted
+            and not self._probe_wanted
         ):
             return NOTHING
         output = Output(
@@ -122,6 +127,7 @@ class Outbox:
             completions=tuple(completions),
             role_change=role_change,
             no_op_wanted=self._no_op_wanted,
+            probe_wanted=self._probe_wanted,
             fatal=self._fatal,
         )
         if messages:
@@ -129,5 +135,5 @@ class Outbox:
         if completions:
             self._completions = []
         self._pushed = self._cut = self._fatal = None
-        self._no_op_wanted = False
+        self._no_op_wanted = self._probe_wanted = False
         return output

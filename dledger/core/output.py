@@ -158,6 +158,8 @@ class Output(msgspec.Struct, frozen=True):
     role_change: RoleChange | None = None
     # A new leader asks its caller for the own-term no-op (append() with its batch), which needs bytes only it can make.
     no_op_wanted: bool = False
+    # Find out whether the disk takes as much as an append may ask for; then write_failed_no_space(not it does).
+    probe_wanted: bool = False
     # What must not go on, with its reason: the caller stops the member loudly.
     fatal: str | None = None
 

@@ -200,6 +200,30 @@ class PrepareFileJob:
             make_file(self._descriptors, queue.directory, offset, queue.mapped_file_size, durable=True)
 
 
+class ProbeSpaceJob:
+    """Finds out whether the disk takes writes again, in a file that never has a name for long: a crash leaves nothing
+    of it. Raises NoSpaceError when it does not.
+    """
+
+    __slots__ = ("_disk", "_path", "_size")
+    kind = "probe-space"
+
+    def __init__(self, disk: Disk, path: str, size: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._size = size
+
+    def run(self) -> None:
+        file = self._disk.open(self._path, create=True)
+        try:
+            self._disk.unlink(self._path)
+            file.allocate(0, self._size)
+            # Where nothing can be set aside, only a write tells.
+            zero_range(file, 0, min(self._size, len(_ZEROS)))
+        finally:
+            file.close()
+
+
 def zero_range(file: File, start: int, end: int) -> None:
     for at in range(start, end, len(_ZEROS)):
         file.pwrite(memoryview(_ZEROS)[: end - at], at)

@@ -75,6 +75,7 @@ class _HeartBeatRequest(msgspec.Struct, array_like=True, tag=3, gc=False):
     leader_id: _Id
     committed_index: _FromMinusOne
     round: _Int63
+    asks_for_space: bool = False  # of a leader that does not know the field
 
 
 class _HeartBeatResponse(msgspec.Struct, array_like=True, tag=4, gc=False):
@@ -82,6 +83,7 @@ class _HeartBeatResponse(msgspec.Struct, array_like=True, tag=4, gc=False):
     member_id: _Id
     round: _Int63
     ledger_end_index: _FromMinusOne
+    is_disk_fit: bool = True  # what a member says that does not know the field
 
 
 class _PushRequest(msgspec.Struct, array_like=True, tag=5, gc=False):

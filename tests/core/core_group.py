@@ -44,7 +44,7 @@ class CoreGroup:
         self.ids = tuple(ids)
         self.trace = trace
         self.hung: set[PeerId] = set()  # their disks finish nothing in settle()
-        self.full: set[PeerId] = set()  # their disks have no space for a no-op
+        self.full: set[PeerId] = set()  # their disks have no space for a no-op or a probe
         self.nodes = {
             node_id: Node(node_id, MemoryLog(), HardState(0, Term(0), None, False)) for node_id in ids
         }
@@ -146,6 +146,8 @@ class CoreGroup:
         node.results += [(completion.closure, completion.status) for completion in output.completions]
         if output.fatal is not None:
             node.fatal = output.fatal
+        if output.probe_wanted:
+            self.carry_out(node_id, node.up.write_failed_no_space(node_id in self.full, self.now_ms))
         if output.no_op_wanted and node_id in self.full:
             self.carry_out(node_id, node.up.write_failed_no_space(True, self.now_ms))
         elif output.no_op_wanted:

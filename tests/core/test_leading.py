@@ -152,13 +152,98 @@ def test_a_leader_without_space_for_its_no_op_goes():
     assert group.run_until(lambda: group.leader() in ("n1", "n2")) < 3000
 
 
-def test_a_leader_whose_disk_hangs_falls_silent_and_another_leads():
+def test_a_leader_whose_disk_hangs_gives_way_to_a_peer_that_holds_all_it_has():
     group, member = _leader(stalled_sync_ms=2000, check_quorum_ms=1000)
     group.hung.add("n0")
     group.append("n0", [b"a"], "a")
     assert group.run_until(lambda: member.committed_index == 1) == 10  # the others are a majority
-    assert 2000 + 1000 - 150 <= group.run_until(lambda: member.role is not Role.LEADER) <= 3010
+    assert group.run_until(lambda: member.role is not Role.LEADER) == 1990
+    assert member.disk_obstacle == "the own disk hangs: no sync completed for 2000 ms, limit 2000 ms"
     assert group.run_until(lambda: group.leader() in ("n1", "n2")) <= 1600
+
+
+def test_a_leader_whose_disk_hangs_falls_silent_if_nobody_is_level():
+    group, member = _leader(stalled_sync_ms=2000, check_quorum_ms=1000)
+    group.hung |= {"n0", "n1"}
+    group.crash("n2")
+    group.append("n0", [b"a"], "a")
+    lasted_ms = group.run_until(lambda: member.role is not Role.LEADER)
+    assert 2000 + 1000 - 150 <= lasted_ms <= 3010
+
+
+def test_nobody_campaigns_while_all_disks_hang_and_one_leads_when_they_go_on():
+    group, member = _leader(stalled_sync_ms=2000, check_quorum_ms=1000)
+    group.hung |= set(group.ids)
+    group.append("n0", [b"a"], "a")
+    group.run(8000)
+    assert {node.up.curr_term for node in group.nodes.values()} == {1}
+    assert member.role is Role.FOLLOWER
+    group.hung.clear()
+    assert group.run_until(lambda: group.leader() is not None) <= 3000
+    assert member.disk_obstacle is None
+
+
+def _write_fails(group, node_id):
+    group.full.add(node_id)
+    group.carry_out(node_id, group.nodes[node_id].up.write_failed_no_space(True, group.now_ms))
+
+
+def test_a_leader_without_space_gives_way_to_a_peer_that_has_some():
+    group, member = _leader(5)
+    group.full.add("n1")
+    _write_fails(group, "n0")
+    # Asked by one heartbeat, known by the next.
+    assert group.run_until(lambda: member.role is not Role.LEADER) <= 310
+    assert group.run_until(lambda: group.leader() in ("n2", "n3", "n4")) <= 3300
+    leader = group.leader()
+    group.run(5000)
+    assert group.leader() == leader
+    assert group.nodes[leader].up.curr_term == 2
+
+
+def test_a_leader_without_space_stays_where_a_majority_has_none():
+    group, member = _leader()
+    group.full.add("n1")
+    _write_fails(group, "n0")
+    group.run(5000)
+    assert (group.leader(), member.curr_term) == ("n0", 1)
+    group.full.discard("n1")
+    group.carry_out("n1", group.nodes["n1"].up.write_failed_no_space(False, group.now_ms))
+    assert group.run_until(lambda: group.leader() in ("n1", "n2")) <= 3300
+
+
+def test_a_leader_leads_on_while_no_disk_has_space_and_terms_do_not_rise():
+    group, member = _leader()
+    group.full |= {"n1", "n2"}
+    _write_fails(group, "n0")
+    group.run(20_000)
+    assert (group.leader(), member.curr_term) == ("n0", 1)
+    assert member.check_append(1, 1).reason is RefusalReason.DISK_FULL
+    assert [node.up.disk_obstacle for node in group.nodes.values()] == ["no space on the own disk"] * 3
+    group.carry_out("n0", member.write_failed_no_space(False, group.now_ms))
+    assert member.check_append(1, 1) is None
+
+
+def test_a_leader_without_space_waits_until_the_other_holds_all_that_it_has():
+    group, member = _leader()
+    group.hung |= {"n1", "n2"}
+    group.append("n0", [b"a"], "a")
+    _write_fails(group, "n0")
+    group.run(500)
+    assert member.role is Role.LEADER
+    group.hung.clear()
+    group.run(20)  # the others have proved meanwhile that they have space
+    assert member.role is Role.FOLLOWER
+    assert group.nodes["n0"].results == [("a", SUCCESS)]
+
+
+def test_a_leader_that_takes_no_more_writes_gives_way_to_a_peer_that_does():
+    group, member = _leader()
+    member.set_low_space("the disk is 91.0 % full, the limit is 90 %")
+    assert group.run_until(lambda: group.leader() in ("n1", "n2")) <= 310 + 1600 + 20
+    group.run(5000)
+    assert group.nodes[group.leader()].up.curr_term == 2
+    assert member.role is Role.FOLLOWER
 
 
 def test_heartbeats_wait_for_no_sync():

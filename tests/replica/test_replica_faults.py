@@ -1,6 +1,7 @@
 """Disks that fail, fill or lose power, pushes that are not sound, members that lost their disk."""
 
 import shutil
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -44,6 +45,13 @@ class SimGroup(VirtualGroup):
 
     def followers(self, leader: VirtualMember) -> list[VirtualMember]:
         return [member for member in self.running() if member is not leader]
+
+
+def append_until_full(group: SimGroup, leader: VirtualMember) -> None:
+    while leader.replica.check_append(9048, 1) is None:
+        with suppress(NoSpaceError):
+            group.append(leader, [bytes(9000)])
+        group.run_for(20)
 
 
 def test_a_failed_sync_ends_the_member_and_its_pending_appends_are_unknown() -> None:
@@ -97,6 +105,66 @@ def test_a_leader_without_space_refuses_appends_and_leads_on_when_there_is_space
     group.run_for(100)
     assert batch.first_index == end + 1
     assert ends == [AppendStatus.SUCCESS]
+
+
+def test_a_full_leader_gives_way_follows_and_holds_all_when_there_is_space_again() -> None:
+    group = SimGroup()
+    group.start()
+    full = group.elect()
+    group.run_for(200)
+    group.disks[full.id].is_full = True
+    append_until_full(group, full)
+    term = full.replica.member.curr_term
+    group.run_until(lambda: group.leader() not in (None, full))
+    assert full.replica.member.disk_obstacle == "no space on the own disk"
+    leader = group.elect()
+    ends: list[AppendStatus] = []
+    for _ in range(30):
+        group.append(leader, [bytes(9000)], ends.append)
+        group.run_for(200)
+    assert ends == [AppendStatus.SUCCESS] * 30
+    assert leader.replica.member.curr_term == term + 1
+    assert full.replica.log.ledger_end_index < leader.replica.log.ledger_end_index
+    group.disks[full.id].is_full = False
+    group.run_until(group.converged, limit_ms=4000)
+    assert full.replica.member.disk_obstacle is None
+    assert full.failure is None
+
+
+def test_a_group_that_is_full_everywhere_keeps_its_leader_and_its_term_and_takes_writes_again() -> None:
+    group = SimGroup()
+    group.start()
+    leader = group.elect()
+    group.run_for(200)
+    for disk in group.disks.values():
+        disk.is_full = True
+    append_until_full(group, leader)
+    end = leader.replica.log.ledger_end_index
+    term = leader.replica.member.curr_term
+    group.run_for(10_000)
+    assert (group.leader(), leader.replica.member.curr_term) == (leader, term)
+    assert leader.replica.member.committed_index == end
+    for disk in group.disks.values():
+        disk.is_full = False
+    group.run_until(lambda: leader.replica.check_append(9048, 1) is None, limit_ms=1200)
+    group.append(leader, [bytes(9000)])
+    group.run_until(group.converged, limit_ms=4000)
+    assert leader.replica.log.ledger_end_index == end + 1
+
+
+def test_a_search_for_space_leaves_nothing_on_the_disk() -> None:
+    group = SimGroup(1)
+    group.start()
+    leader = group.elect()
+    disk = group.disks["n0"]
+    directory = f"{leader.replica.config.directory}/pydledger"
+    before = disk.list_directory(directory)
+    disk.is_full = True
+    append_until_full(group, leader)
+    group.run_for(1500)
+    disk.is_full = False
+    group.run_until(lambda: leader.replica.check_append(100, 1) is None, limit_ms=1200)
+    assert disk.list_directory(directory) == before
 
 
 def test_a_follower_without_space_catches_up_when_there_is_space_again() -> None:

@@ -116,6 +116,8 @@ CASES: list[tuple[PeerMessage, bytes]] = [
         ),
         b"",
     ),
+    (HeartBeatRequest(Term(3), "n0", Index(-1), 0, asks_for_space=True), b""),
+    (HeartBeatResponse(Term(3), "n1", 12, Index(8), is_disk_fit=False), b""),
 ]
 WIRE = [b"".join(encode_message(message, [payload] if payload else [])) for message, payload in CASES]
 

@@ -31,30 +31,15 @@ from dledger.rpc.codec import PeerMessage
 from dledger.rpc.handshake import NONCE_SIZE, Hello
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
 from dledger.runtime import Embedder
+from dledger.steady_clock import steady_clock
 from dledger.tick_pace import TickPace
 
 log = logging.getLogger(__name__)
 
-# A process that is moved off its core between two clocks reads them milliseconds apart, and goes on so for its life.
-CLOCK_READINGS = 5
-
 
 def make_clock() -> Callable[[], int]:
-    """Milliseconds since the epoch that never jump: the wall clock as it was now, moved on by the monotonic
-    one.
-
-    One clock for elections and for the timestamps in the log, and a corrected wall clock elects nobody.
-    """
-    _, offset = min(_clock_offset() for _ in range(CLOCK_READINGS))
-    return lambda: (time.monotonic_ns() + offset) // 1_000_000
-
-
-def _clock_offset() -> tuple[int, int]:
-    """How long the reading took, and how far the wall clock is before the monotonic one, both in ns."""
-    before = time.monotonic_ns()
-    wall = time.time_ns()
-    took = time.monotonic_ns() - before
-    return took, wall - before - took // 2
+    """The steady clock of this process."""
+    return steady_clock(time.time_ns, time.monotonic_ns)
 
 
 def _boot_id() -> str:

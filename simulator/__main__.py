@@ -16,6 +16,7 @@ from pathlib import Path
 
 from simulator.hours import HoursRun, SummaryFileError, is_calm_seed
 from simulator.mutants import MUTANTS
+from simulator.quiet import QuietGroup
 from simulator.run import Outcome, Result, run_seed
 from simulator.workers import results_of
 
@@ -35,6 +36,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     which.add_argument("--seed", metavar="S", type=int, help="one seed; its trace is shown when it fails")
     which.add_argument(
         "--hours", metavar="H", type=float, help="one seed after the other until so many hours are simulated"
+    )
+    which.add_argument(
+        "--quiet", metavar="S", type=float, help="so many seconds of a group at rest: how fast that is"
     )
     parser.add_argument(
         "--summary", metavar="FILE", type=Path, help="of --hours: where it goes on, and what it has counted"
@@ -142,8 +146,22 @@ def _run_all(
         print(file=sys.stderr)
 
 
+def _run_quiet(seconds: float, member_count: int) -> None:
+    group = QuietGroup(member_count)
+    began = time.process_time()
+    group.run(seconds)
+    took = time.process_time() - began
+    print(
+        f"a quiet group of {member_count}: {seconds:,.0f} simulated seconds in {took:.2f} s of one core, "
+        f"{seconds / max(took, 0.001):,.0f} per second"
+    )
+
+
 def main(arguments: list[str] | None = None) -> int:
     options = _parse(arguments)
+    if options.quiet is not None:
+        _run_quiet(options.quiet, options.members or 3)
+        return int(Outcome.PASSED)
     setting = {"members": options.members, "mutant": options.mutant, "calm": options.calm}
     try:
         hours_run = HoursRun.load_or_begin(options.summary, options.first_seed, setting)

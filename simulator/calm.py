@@ -25,6 +25,8 @@ def calm(options: Options, seed: int) -> Options:
         fault_interval_ms=random.choice((10_000, 30_000)),
         fault_duration_ms_max=random.choice((1_000, 10_000)),
         put_interval_us=random.choice((1_000_000, 3_000_000)),
+        clock_jump_interval_ms=random.choice((0, 20_000)),
+        stand_still_interval_ms=random.choice((0, 60_000)),
         # The accidents of a storm come with each election; here elections are few.
         leader_falls=min(options.leader_falls, 0.3),
         file_reserved_time_ms=random.choice((3_000, 60_000, 300_000)) if retains else 1 << 40,

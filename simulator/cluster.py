@@ -6,6 +6,7 @@ from random import Random
 
 from dledger.core.messages import Message, PeerId
 from dledger.core.output import Role
+from simulator.clock_faults import ClockFaults
 from simulator.convergence import Convergence
 from simulator.election_accidents import ElectionAccidents
 from simulator.event_loop import EventLoop
@@ -18,6 +19,7 @@ from simulator.invariants.election_safety import ElectionSafety
 from simulator.invariants.invariant import Invariant, ViolationError
 from simulator.invariants.leader_completeness import LeaderCompleteness
 from simulator.invariants.log_matching import LogMatching
+from simulator.invariants.no_timer_early import NoTimerEarly
 from simulator.invariants.queue_offsets_dense import QueueOffsetsDense
 from simulator.invariants.state_machine_safety import StateMachineSafety
 from simulator.invariants.visible_is_committed import VisibleIsCommitted
@@ -26,6 +28,7 @@ from simulator.member import Process, SimMember
 from simulator.network import SimNetwork
 from simulator.options import Options
 from simulator.oracle import Oracle
+from simulator.recovery_crashes import RecoveryCrashes
 from simulator.trace import Trace
 from simulator.workload import Workload
 
@@ -124,7 +127,12 @@ class Cluster:
             VisibleIsCommitted(),
             DelayedOnce(),
             BeginIsCommitted(),
+            NoTimerEarly(options.election_timeout_ms_min, self._clock_difference_ms()),
         ]
+        self.clock_faults = ClockFaults(
+            self.loop, self.members, self.network, options, Random(f"{seed}/clocks"), self.faults
+        )
+        self.recovery_crashes = RecoveryCrashes(options, Random(f"{seed}/recoveries"), self.faults)
         self.counts = Counts()
         self._looked: dict[PeerId, _Looked] = {}
 
@@ -134,10 +142,15 @@ class Cluster:
             self.loop.call_later(0, member.start)
         self.workload.start()
         self.faults.start()
+        self.clock_faults.start()
         self.loop.run_until(self.options.fault_phase_ms * 1_000)
         self.workload.is_running = False
         self.faults.heal()
         Convergence(self.loop, self.members, self.oracle, self.workload).run()
+
+    def _clock_difference_ms(self) -> int | None:
+        """Between two well-kept clocks; None where hosts stand still and their clocks with them."""
+        return None if self.options.stand_still_interval_ms else 2 * self.options.clock_skew_ms_max
 
     def summary(self) -> Counts:
         counts, outcomes, faults = self.counts, self.workload.outcomes, self.faults
@@ -183,8 +196,11 @@ class Cluster:
         self.faults.happened["member_failed"] += 1
         self.faults.restart_later(member)
 
-    def crashed_at_point(self, member: SimMember) -> None:
-        self.faults.crash_point_reached(member)
+    def starts(self, member: SimMember) -> None:
+        self.recovery_crashes.starts(member)
+
+    def crashed_at_point(self, member: SimMember, *, in_recovery: bool) -> None:
+        self.faults.crash_point_reached(member, in_recovery=in_recovery)
 
     def _check(self, view: LifeView) -> None:
         fault = self.oracle.learn(view)

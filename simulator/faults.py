@@ -87,7 +87,7 @@ class Faults:
         )
         kinds = list(options.faults)
         (kind,) = random.choices(kinds, [options.faults[kind] for kind in kinds])
-        if self._is_majority_away() and random.random() < _PATIENCE:
+        if self.is_majority_away() and random.random() < _PATIENCE:
             return
         # Half of all faults meet the leader: it has the most to lose.
         leaders = [
@@ -98,7 +98,7 @@ class Faults:
             self.happened[kind] += 1
             member.trace.add(self._loop.now_us, "fault {} at {}", kind, member.member_id)
 
-    def _is_majority_away(self) -> bool:
+    def is_majority_away(self) -> bool:
         """A group that cannot lead learns little from one more fault."""
         away = sum(member.process is None or member.is_paused for member in self._members)
         return away > (len(self._members) - 1) // 2
@@ -136,8 +136,8 @@ class Faults:
         member.disk.crash_after = self._random.randrange(_CRASH_POINT_MAX)
         return False  # counted when it is reached
 
-    def crash_point_reached(self, member: SimMember) -> None:
-        self.happened["crash_point"] += 1
+    def crash_point_reached(self, member: SimMember, *, in_recovery: bool) -> None:
+        self.happened["recovery_crash" if in_recovery else "crash_point"] += 1
         if self._random.random() < 0.5 and self.may_lose(member):
             self.lose_power(member)
         self.restart_later(member)

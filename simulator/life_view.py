@@ -12,9 +12,10 @@ _READ_SIZE = 1 << 16
 class LifeView:
     """Fulfils MemberView."""
 
-    __slots__ = ("life", "member_id", "replica", "store")
+    __slots__ = ("_process", "life", "member_id", "replica", "store")
 
     def __init__(self, process: Process) -> None:
+        self._process = process
         self.member_id = process.host.member_id
         self.life = process.life
         self.replica = process.replica
@@ -51,6 +52,14 @@ class LifeView:
     @property
     def ledger_end_index(self) -> Index:
         return self.replica.log.ledger_end_index
+
+    @property
+    def now_us(self) -> int:
+        return self._process.host.loop.now_us
+
+    @property
+    def leader_heard_us(self) -> int | None:
+        return self._process.leader_heard_us
 
     def term_at(self, index: Index) -> Term | None:
         return self.replica.log.term_at(index)

@@ -14,17 +14,20 @@ from typing import Any, Protocol
 from disk.disk import DiskError
 from dledger.config import DLedgerConfig, PeerAddress
 from dledger.core.member_config import MemberConfig
-from dledger.core.messages import Message, PeerId
+from dledger.core.messages import HeartBeatRequest, Message, PeerId, PushRequest
+from dledger.entry import Term
 from dledger.errors import HandshakeRefusedError
 from dledger.formation import GroupIdentity
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
+from dledger.steady_clock import steady_clock
 from dledger.tick_pace import TickPace
 from simulator.disk import CrashPointReached, SimDisk
 from simulator.disk_nodes import DeferredRun
 from simulator.event_loop import EventLoop
+from simulator.host_clock import HostClock
 from simulator.network import Connection, SimNetwork
 from simulator.options import DELAY_LEVELS, Options
 from simulator.trace import Trace
@@ -32,8 +35,6 @@ from store.layout.index_file import IndexFileShape
 from store.message_store import MessageStore
 from store.store_config import StoreConfig
 
-# Virtual time 0 as the hosts' clocks have it.
-EPOCH_MS = 1_700_000_000_000
 ROOT = "/store"
 _STOP_POLL_US = 1_000
 
@@ -47,7 +48,11 @@ class Watcher(Protocol):
         """It has stopped itself, or its code has raised what nobody expected."""
         ...
 
-    def crashed_at_point(self, member: "SimMember") -> None: ...
+    def starts(self, member: "SimMember") -> None:
+        """Its next life is about to begin."""
+        ...
+
+    def crashed_at_point(self, member: "SimMember", *, in_recovery: bool) -> None: ...
 
 
 @dataclass(slots=True)
@@ -73,6 +78,9 @@ class Process:
         self.outgoing: dict[PeerId, Connection] = {}
         self.incoming: dict[PeerId, Connection] = {}
         self.is_stopping = False
+        self.suspended_before_us = host.clock.suspended_us
+        # The leader of a term, and when it was last heard, unless the connection to it has closed since.
+        self._heard: tuple[Term, PeerId, int] | None = None
         self._is_reput_wanted = False
         self._network = host.network
         self.store = MessageStore(host.store_config, host.disk, _StoreRuntime(self))
@@ -129,6 +137,17 @@ class Process:
     def receive(self, message: Message, payload: bytes) -> None:
         if not self.is_stopping:
             self.replica.receive(message, self.host.now_ms(), payload)
+            if isinstance(message, HeartBeatRequest | PushRequest):
+                raft = self.replica.member
+                if (raft.curr_term, raft.leader_id) == (message.term, message.leader_id):
+                    self._heard = (raft.curr_term, message.leader_id, self.host.loop.now_us)
+
+    @property
+    def leader_heard_us(self) -> int | None:
+        """When it heard the leader of its term, to which it is connected, by the simulator's own time."""
+        if self._heard is None or self._heard[0] != self.replica.member.curr_term:
+            return None
+        return self._heard[2]
 
     def submit_for(self, done: Callable[[DiskJob, DeferredRun], None], job: DiskJob) -> None:
         host = self.host
@@ -188,6 +207,8 @@ class Process:
         if links.get(peer) is not connection or self.is_stopping:
             return
         del links[peer]
+        if self._heard is not None and self._heard[1] == peer:
+            self._heard = None
         now_ms = self.host.now_ms()
         self.replica.peer_disconnected(peer, now_ms)
         if self.host.options.paces_ticks:
@@ -249,7 +270,9 @@ class SimMember:
         self._watcher = watcher
         self._held: deque[tuple[Process, Callable[..., None], tuple[Any, ...]]] = deque()
         self._random = Random(f"{seed}/{member_id}/host")
-        self._clock_offset_ms = self._random.randint(-options.clock_skew_ms_max, options.clock_skew_ms_max)
+        skew_ms = self._random.randint(-options.clock_skew_ms_max, options.clock_skew_ms_max)
+        self.clock = HostClock(loop, skew_ms)
+        self._process_ms = steady_clock(self.clock.wall_ns, self.clock.monotonic_ns)
         self.disk = self._new_disk()
         number = member_ids.index(member_id)
         self.config = DLedgerConfig(
@@ -291,8 +314,8 @@ class SimMember:
         )
 
     def now_ms(self) -> int:
-        """By this host's clock."""
-        return EPOCH_MS + self._clock_offset_ms + self.loop.now_us // 1_000
+        """By the clock of the newest process."""
+        return self._process_ms()
 
     def draw_sync_latency_us(self) -> int:
         options = self.options
@@ -329,7 +352,7 @@ class SimMember:
             callback(*arguments)
         except CrashPointReached:
             self.end_process()
-            self._watcher.crashed_at_point(self)
+            self._watcher.crashed_at_point(self, in_recovery=False)
             return
         if process is self.process:
             self._watcher.stepped(self)
@@ -374,12 +397,15 @@ class SimMember:
         assert self.process is None, "one life at a time"
         self.life += 1
         self.is_paused = False
+        self.clock.set_right()
+        self._process_ms = steady_clock(self.clock.wall_ns, self.clock.monotonic_ns)
         self.trace.add(self.loop.now_us, "{} starts life {}", self.member_id, self.life)
+        self._watcher.starts(self)
         try:
             process = Process(self, self.life)
         except CrashPointReached:
             self.disk.process_crash()
-            self._watcher.crashed_at_point(self)
+            self._watcher.crashed_at_point(self, in_recovery=True)
             return
         except DiskError as error:
             self.disk.process_crash()

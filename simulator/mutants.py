@@ -17,6 +17,7 @@ from dledger.entry import Index, VerifiedRange
 from dledger.log.jobs import MoveBeginJob
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
+from simulator import member
 from store import key_index_recovery
 from store.dledger_commit_log import DLedgerCommitLog
 from store.message_store import MessageStore
@@ -210,6 +211,17 @@ def key_index_not_rolled_back() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def wall_clock_followed() -> Iterator[None]:
+    """A process looks at the wall clock each time it asks how late it is."""
+
+    def steady_clock(wall_ns: Callable[[], int], monotonic_ns: Callable[[], int]) -> Callable[[], int]:
+        return lambda: wall_ns() // 1_000_000
+
+    with _patched(member, "steady_clock", steady_clock):
+        yield
+
+
 MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
     {
         mutant.__name__: mutant
@@ -227,6 +239,7 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             files_gone_before_the_mark,
             any_full_state_taken,
             key_index_not_rolled_back,
+            wall_clock_followed,
         )
     }
 )

@@ -18,7 +18,7 @@ from simulator.options import Options
 _ANSWERS = (VoteResponse, HeartBeatResponse, PushResponse)
 _DIAL_BACKOFF_US = (20_000, 500_000)
 # As DLedgerConfig.link_silence_ms_max: what a host that is gone without a word is noticed by.
-_SILENCE_US = 3_000_000
+SILENCE_US = 3_000_000
 _STRAGGLER_US = (50_000, 3_000_000)
 _REPEATED_US_MAX = 30_000
 _OLD_ANSWERS_MAX = 16  # of a member
@@ -172,7 +172,7 @@ class SimNetwork:
     def _tell_down(self, connection: Connection, end: PeerId, *, is_heard: bool) -> None:
         peer = connection.acceptor if connection.dialler == end else connection.dialler
         is_heard = is_heard and not self.paths[peer, end].is_blocked
-        delay_us = self.draw_delay_us() if is_heard else _SILENCE_US
+        delay_us = self.draw_delay_us() if is_heard else SILENCE_US
         self._loop.call_later(delay_us, self.members[end].link_down, connection, peer)
 
     def _dial_later(self, dialler: PeerId, acceptor: PeerId, *, soon: bool = False) -> None:

@@ -78,6 +78,9 @@ class Options:
     clean_resource_interval_ms: int
     begin_accidents: float  # how many moves of a log's begin are followed by a power loss
     long_absence_ms_max: int  # members are away for so long now and then; 0: none is
+    clock_jump_interval_ms: int = 0  # 0: nobody sets a clock
+    stand_still_interval_ms: int = 0  # 0: no process and no host stands still but by the faults below
+    recovery_crashes: float = 0.0  # how many starts are cut short by a crash
     faults: dict[str, int] = field(default_factory=dict)  # kind -> weight
     is_calm: bool = False  # an hour or so with faults far apart (calm.py)
     paces_ticks: bool = False  # members at rest tick seldom, as servers do
@@ -111,6 +114,7 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
     # Of its own dice: what was recorded of a seed before there was retention stays what it was, unless it has any.
     later = Random(f"{seed}/begins-anew")
     retains = later.random() < 0.5
+    clocks, recoveries = Random(f"{seed}/clock-options"), Random(f"{seed}/recovery-options")
     return Options(
         member_count=member_count or drawn_count,
         flush_mode=flush_mode,
@@ -153,5 +157,8 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         clean_resource_interval_ms=later.choice((50, 500)),
         begin_accidents=later.choice((0.0, 0.3)),
         long_absence_ms_max=later.choice((0, 4_000, 8_000)) if retains else 0,
+        clock_jump_interval_ms=clocks.choice((0, 300, 2_000)),
+        stand_still_interval_ms=clocks.choice((0, 0, 0, 3_000)),
+        recovery_crashes=recoveries.choice((0.0, 0.0, 0.0, 0.3)),
         faults={kind: _FAULT_WEIGHTS[kind] for kind in chosen},
     )

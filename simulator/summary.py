@@ -21,6 +21,7 @@ FLOORS = {
     "transfers": 0.05,
 }
 FLOORS_COUNT_MIN = 20  # runs; of fewer the averages say nothing
+_EXPECTED_MIN = 10  # what a floor asks of all runs together; below that a few more or less are chance
 # Likewise for each kind of fault, of those that the options can draw unless it says otherwise here.
 _FAULT_FLOOR = 0.05
 FAULT_FLOORS = dict.fromkeys(FAULT_KINDS, _FAULT_FLOOR) | {
@@ -34,6 +35,10 @@ FAULT_FLOORS = dict.fromkeys(FAULT_KINDS, _FAULT_FLOOR) | {
     "long_absence": 0.2,
     "answers_repeated": 0.5,
     "begin_fell": 0.01,
+    "recovery_crash": 0.2,
+    "clock_jump": 1.0,
+    "stand_still": 0.1,
+    "suspended": 0.05,
 }
 FAULT_FLOORS_COUNT_MIN = 200  # runs: some kinds are rare
 
@@ -88,7 +93,11 @@ class Summary:
         """Names of the averages that are too low."""
         low = []
         if self.runs >= FLOORS_COUNT_MIN:
-            low += [name for name, floor in FLOORS.items() if self.totals[name] / self.runs < floor]
+            low += [
+                name
+                for name, floor in FLOORS.items()
+                if self.runs * floor >= _EXPECTED_MIN and self.totals[name] / self.runs < floor
+            ]
         if self.runs >= FAULT_FLOORS_COUNT_MIN:
             faults = self.kinds["faults"]
             low += [kind for kind, floor in FAULT_FLOORS.items() if faults[kind] / self.runs < floor]

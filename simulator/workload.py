@@ -132,6 +132,7 @@ class Workload:
     def _put(self, member: SimMember, process: Process, uids: range, messages: list[PutMessage]) -> None:
         self.outcomes.unknown += len(uids)
         put_us = self._loop.now_us
+        self._oracle.put_us.update(dict.fromkeys(uids, put_us))
         results: list[tuple[PutBatch, list[tuple[int, int]]]] = []
 
         def done(status: PutStatus) -> None:

@@ -11,6 +11,7 @@ from simulator.invariants.delayed_once import DelayedOnce
 from simulator.invariants.election_safety import ElectionSafety
 from simulator.invariants.leader_completeness import LeaderCompleteness
 from simulator.invariants.log_matching import LogMatching
+from simulator.invariants.no_timer_early import NoTimerEarly
 from simulator.invariants.queue_offsets_dense import QueueOffsetsDense
 from simulator.invariants.state_machine_safety import StateMachineSafety
 from simulator.invariants.visible_is_committed import VisibleIsCommitted
@@ -33,6 +34,8 @@ class View:
     durable_index: int = 2
     ledger_begin_index: int = 0
     log: list[tuple[int, int]] = field(default_factory=lambda: [(1, 10), (1, 11), (1, 12)])
+    now_us: int = 0
+    leader_heard_us: int | None = None
     units: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
     @property
@@ -206,3 +209,34 @@ def test_what_retention_took_is_neither_lost_nor_missing():
     visible = VisibleIsCommitted()
     visible.check(View(applied_index=Index(-1), committed_index=Index(-1)), oracle)
     assert visible.check(View(ledger_begin_index=Index(2), units=kept), oracle) is None
+
+
+def test_no_timer_early_fires_on_a_campaign_before_its_leader_was_silent_for_long_enough():
+    def campaigns(heard_us: int | None) -> str | None:
+        invariant = NoTimerEarly(1_000, 0)
+        assert invariant.check(View(), _oracle()) is None
+        return invariant.check(
+            View(role=Role.CANDIDATE, now_us=5_000_000, leader_heard_us=heard_us), _oracle()
+        )
+
+    assert campaigns(None) is None
+    assert campaigns(4_000_000) is None
+    assert "campaigns 990000 us after it heard the leader" in str(campaigns(4_010_000))
+
+
+def test_no_timer_early_fires_on_a_delivery_before_its_delay_is_over_but_for_what_clocks_differ_by():
+    def delivers(waited_us: int, clock_difference_ms: int | None) -> str | None:
+        oracle = _oracle()
+        uid, level = 77, 2  # 400 ms
+        waiting = CommittedMessage(Index(1), b"SCHEDULE", level - 1, 0, 148, 50, 1_400, uid, 1_000)
+        oracle.waiting[uid] = waiting
+        oracle.put_us[uid] = 1_000_000
+        oracle.messages.append(
+            CommittedMessage(Index(2), *KEY, 3, 348, 50, 7, uid, store_timestamp=1_400, is_delivery=True)
+        )
+        return NoTimerEarly(1_000, clock_difference_ms).check(View(now_us=1_000_000 + waited_us), oracle)
+
+    assert delivers(400_000, 0) is None
+    assert "delayed by 400 ms and delivered after 390000 us" in str(delivers(390_000, 0))
+    assert delivers(390_000, 10) is None
+    assert delivers(390_000, None) is None

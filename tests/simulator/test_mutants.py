@@ -26,6 +26,7 @@ CAUGHT_BY = {
     "files_gone_before_the_mark": 22,
     "any_full_state_taken": 129,
     "key_index_not_rolled_back": 20,
+    "wall_clock_followed": 2,
 }
 
 

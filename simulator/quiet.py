@@ -1,0 +1,54 @@
+"""A group that nothing happens to: what its simulation costs is what every run pays beside its faults and its load."""
+
+import logging
+from dataclasses import replace
+
+from simulator.cluster import Cluster
+from simulator.options import Options, draw_options
+
+_NEVER_US = 1 << 50
+_SETTLING_US = 5_000_000
+
+
+def quiet_options(member_count: int = 3) -> Options:
+    """No faults, no losses and no clients; members tick as servers do."""
+    return replace(
+        draw_options(1, member_count),
+        paces_ticks=True,
+        heart_beat_interval_ms=150,
+        election_timeout_ms_min=1_000,
+        delay_us_min=50,
+        delay_us_max=200,
+        packet_loss=0.0,
+        duplication=0.0,
+        reorders=False,
+        straggling=0.0,
+        put_interval_us=_NEVER_US,
+        leader_falls=0.0,
+        voter_falls=0.0,
+        repeats_answers=False,
+        long_absence_ms_max=0,
+        clock_jump_interval_ms=0,
+        stand_still_interval_ms=0,
+        recovery_crashes=0.0,
+        faults={},
+    )
+
+
+class QuietGroup:
+    """Has its leader, and rests."""
+
+    def __init__(self, member_count: int = 3) -> None:
+        logging.disable(logging.CRITICAL)
+        self._cluster = Cluster(1, quiet_options(member_count))
+        for member in self._cluster.members:
+            self._cluster.loop.call_later(0, member.start)
+        self._cluster.loop.run_until(_SETTLING_US)
+
+    def run(self, seconds: float) -> None:
+        loop = self._cluster.loop
+        loop.run_until(loop.now_us + int(seconds * 1_000_000))
+
+    @property
+    def elections(self) -> int:
+        return self._cluster.counts.elections

@@ -104,6 +104,11 @@ class RealFile:
             if code != errno.EINTR:
                 raise _disk_error(OSError(code, os.strerror(code)), self.path)
 
+    def forget_cached(self, offset: int, size: int) -> None:
+        with _disk_errors(self.path):
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(self._descriptor, offset, size, os.POSIX_FADV_DONTNEED)
+
     def size(self) -> int:
         with _disk_errors(self.path):
             return os.fstat(self._descriptor).st_size

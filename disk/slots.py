@@ -10,7 +10,7 @@ import threading
 import zlib
 from dataclasses import dataclass
 
-from disk.disk import Disk, File
+from disk.disk import Disk, DiskError, File
 
 SLOT_SIZE = 4096
 
@@ -78,10 +78,33 @@ class Slots:
         with self.lock:
             self._make_durable()
 
+    def mend(self) -> bool:
+        """Reads both slots, and writes the record anew if one of them does not hold it. Whether it had to. Blocks; a
+        record that is not known to be durable is left to whoever makes it so. Raises DiskError.
+        """
+        with self.lock:
+            if self._file is None or not self._durable:
+                return False
+            damaged = [
+                number for number, slot in enumerate(self._slots_of(self._file)) if not self._is_ours(slot)
+            ]
+            if not damaged:
+                return False
+            # Over the damaged one first: the other holds the record until that is synced.
+            self._put(damaged[0])
+            return True
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _slots_of(self, file: File) -> list[_Slot | None]:
+        file.forget_cached(0, 2 * SLOT_SIZE)
+        return [_slot_at(file, number * SLOT_SIZE) for number in (0, 1)]
+
+    def _is_ours(self, slot: _Slot | None) -> bool:
+        return slot is not None and (slot.sequence, slot.payload) == (self._sequence, self.payload)
 
     def _make_durable(self) -> None:
         if self.payload is not None and not self._durable:
@@ -112,7 +135,7 @@ class Slots:
 
     def _read(self, file: File) -> None:
         self._file = file
-        slots = [_unpack(file.pread(SLOT_SIZE, number * SLOT_SIZE)) for number in (0, 1)]
+        slots = self._slots_of(file)
         newest = _newest(slots)
         if newest is None:
             self.close()
@@ -124,6 +147,13 @@ class Slots:
         # Where the record goes once more before it counts: over an unreadable slot, so that this one stays; over
         # itself if the other slot still holds the record before, which is then the one that is surely on disk.
         self._next_slot = 1 - at if other is None or other.sequence == newest.sequence else at
+
+
+def _slot_at(file: File, offset: int) -> _Slot | None:
+    try:
+        return _unpack(file.pread(SLOT_SIZE, offset))
+    except DiskError:
+        return None  # what the disk does not give is as good as damaged
 
 
 def newest_payload(content: bytes) -> bytes | None:

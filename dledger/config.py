@@ -13,6 +13,7 @@ from dledger.core.member_config import MemberConfig
 from dledger.core.messages import PeerId
 from dledger.errors import DLedgerConfigError
 from dledger.log.config import LogConfig
+from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, DEFAULT_PAUSE_MS
 
 _PAGE_SIZE = 4096
 _NO_DIALS: Mapping[PeerId, "PeerAddress"] = MappingProxyType({})
@@ -101,6 +102,10 @@ class DLedgerConfig:
 
     # The core's own settings where its defaults will not do; must name the same members.
     member: MemberConfig | None = None
+
+    # Each member reads all it has, round after round, at this rate; 0: only when it is told to.
+    scrub_bytes_per_second: int = DEFAULT_BYTES_PER_SECOND
+    scrub_pause_ms: int = DEFAULT_PAUSE_MS  # between two rounds
 
     tick_interval_ms: int = 10
     # After a write that failed for want of space, it is looked for so often.

@@ -45,6 +45,7 @@ from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, Metad
 from dledger.rpc.response_code import ResponseCode
 from dledger.run_record import begin_run, end_run, store_formed
 from dledger.runtime import Embedder, OnDone, Runtime
+from dledger.scrub_walks import scrubber_of
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class Replica:
         self._runtime = runtime
         self._random = random
         self._work = DiskWork(config, log_store, quorum_state, runtime.submit, now_ms)
+        self.scrubber = scrubber_of(config, log_store, quorum_state, runtime.submit, now_ms)
         self._durable_at_append = config.flush_mode is FlushMode.ASYNC_FLUSH
         self._later: deque[Callable[[], None]] = deque()
         self._draining = False
@@ -101,6 +103,7 @@ class Replica:
             return
         self._call(now_ms, self.member.tick)
         self._work.tick(now_ms)
+        self.scrubber.tick(now_ms)
 
     def receive(self, message: Message, now_ms: int, payload: bytes = b"") -> None:
         """`payload`: the raw entry bytes of an APPEND. A range that is not sound goes no further."""
@@ -119,6 +122,9 @@ class Replica:
 
     def job_done(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
         if self.failure is not None:
+            return
+        if self.scrubber.is_own(job):
+            self._scrubbed(job, error, now_ms)
             return
         match self._work.settle(job, error, now_ms):
             case Synced(end_index, log_generation):
@@ -181,12 +187,13 @@ class Replica:
     def stop(self, now_ms: int) -> None:
         """Pending appends end as UNKNOWN; what was appended is being synced until `idle`."""
         if self.failure is None:
+            self.scrubber.stop()
             self._call(now_ms, self.member.stop)
             self._work.start_sync()
 
     @property
     def idle(self) -> bool:
-        return self._work.idle
+        return self._work.idle and self.scrubber.idle
 
     def close(self, *, clean: bool) -> None:
         """Blocks. After stop() and when idle it may be `clean`; else the files are left as a crash leaves
@@ -303,6 +310,17 @@ class Replica:
             committed_index=member.committed_index,
             peers={peer: str(address) for peer, address in self.config.peers.items()},
         )
+
+    # -- scrub -----------------------------------------------------------------------------------------------
+
+    def _scrubbed(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
+        try:
+            failure = self.scrubber.job_done(job, error, now_ms)
+        except (DiskError, LedgerError) as caught:
+            failure = f"scrub: {caught}"
+        if failure is not None:
+            self._fail(failure, now_ms)
+            self._drain()
 
     # -- identity ------------------------------------------------------------------------------------------
 

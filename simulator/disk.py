@@ -65,6 +65,9 @@ class SimFile:
         if offset + size > len(node.content):
             self.truncate(offset + size)
 
+    def forget_cached(self, offset: int, size: int) -> None:
+        pass  # what a fault has changed on the medium it has changed in the cache
+
     def size(self) -> int:
         return len(self._node.content)
 

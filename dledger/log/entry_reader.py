@@ -55,7 +55,7 @@ class EntryReader:
             file_end = data.file_end(pos)
             chunk = data.read(pos, min(size_wanted, file_end - pos))
             size_wanted = _CHUNK_SIZE
-            whole = _whole_entries_size(chunk)
+            whole = whole_entries_size(chunk)
             if whole:
                 verified = self._verify(memoryview(chunk)[:whole], pos)
                 if verified.count:
@@ -165,7 +165,7 @@ def entry_alone(data: DataFiles, pos: int, prev_chain: int | None) -> VerifiedRa
         )
 
 
-def _whole_entries_size(chunk: bytes) -> int:
+def whole_entries_size(chunk: bytes) -> int:
     """Bytes of the entries, by their own word, that lie wholly in `chunk`."""
     offset, end = 0, len(chunk)
     read = BLANK_HEADER.unpack_from

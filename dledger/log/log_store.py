@@ -33,17 +33,17 @@ from dledger.log.entry_reader import IsSoundBody
 from dledger.log.index_files import IndexFiles
 from dledger.log.java_files import find_java_run
 from dledger.log.jobs import CutJob, MarkJob, PrepareFileJob, SyncJob
-from dledger.log.log_begin import LogBegin
 from dledger.log.log_reader import chain_crc_at
 from dledger.log.recent_batches import RecentBatch
 from dledger.log.recovery import Recovered, Recovery
+from dledger.log.scrubbed_log import ScrubbedLog
 from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile
 
 MARK_STEP_SIZE = 64 * 1024 * 1024
 MARK_INTERVAL_MS = 1000
 
 
-class LogStore(LogBegin):
+class LogStore(ScrubbedLog):
     """Invariant: ledger_begin_index - 1 <= durable_index <= ledger_end_index, and each entry up to durable_index was
     covered by an fdatasync that began after it was written and that no cut has overtaken.
     """
@@ -105,11 +105,6 @@ class LogStore(LogBegin):
             mark_file.close()
             raise
         return cls(disk, config, descriptors, data, index, mark_file, recovered)
-
-    @property
-    def disk(self) -> Disk:
-        """For files beside the ledger."""
-        return self._disk
 
     # -- appending ---------------------------------------------------------------------------------------------
 

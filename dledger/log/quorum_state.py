@@ -110,6 +110,10 @@ class QuorumState:
         """None: this disk has never been a member's."""
         return self._state.identity
 
+    @property
+    def slots(self) -> Slots:
+        return self._file.slots
+
     def store_job(self, hard_state: HardState) -> StoreQuorumStateJob:
         return self._job(replace(self._state, hard_state=hard_state))
 

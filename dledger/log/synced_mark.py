@@ -57,14 +57,14 @@ class SyncedMarkFile:
         self.unreadable: str | None = None
         self.mark: SyncedMark | None = None
         try:
-            self._slots = Slots(disk, self.path)
+            self.slots = Slots(disk, self.path)
         except SlotsUnreadableError as error:
             self.unreadable = str(error)
             # Recovery goes without it, and what it finds is what the new file begins with.
             disk.unlink(self.path)
-            self._slots = Slots(disk, self.path)
-        if self._slots.payload is not None:
-            self.mark = unpack_mark(self._slots.payload)
+            self.slots = Slots(disk, self.path)
+        if self.slots.payload is not None:
+            self.mark = unpack_mark(self.slots.payload)
 
     def write(self, mark: SyncedMark) -> None:
         """Blocks on a sync. Raises DiskError."""
@@ -72,14 +72,14 @@ class SyncedMarkFile:
 
     def write_unless(self, cancelled: Callable[[], bool], mark: SyncedMark) -> bool:
         """Writes unless cancelled() when it is this writer's turn. Whether it has written."""
-        with self._slots.lock:
+        with self.slots.lock:
             if cancelled():
                 return False
-            self._slots.write_locked(_pack(mark))
+            self.slots.write_locked(_pack(mark))
             return True
 
     def close(self) -> None:
-        self._slots.close()
+        self.slots.close()
 
 
 def _pack(mark: SyncedMark) -> bytes:

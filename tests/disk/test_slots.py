@@ -136,3 +136,41 @@ def _tears(before: bytes, after: bytes) -> list[bytes]:
     prefixes = [after[:cut] + before[cut:] for cut in cuts]
     suffixes = [before[:cut] + after[cut:] for cut in cuts]
     return prefixes + suffixes
+
+
+@pytest.mark.parametrize("damaged", [(0,), (1,), (0, 1)])
+def test_a_damaged_slot_is_written_anew_from_memory(tmp_path: Path, damaged: tuple[int, ...]) -> None:
+    path = tmp_path / "s"
+    slots = Slots(RealDisk(), str(path))
+    slots.write(b"old")
+    slots.write(b"new")
+    for number in damaged:
+        with path.open("r+b") as file:
+            file.seek(number * SLOT_SIZE + 25)
+            file.write(b"\xff")
+    assert slots.mend()
+    assert not slots.mend()
+    slots.close()
+    for number in (0, 1):
+        content = bytearray(path.read_bytes())
+        content[number * SLOT_SIZE : (number + 1) * SLOT_SIZE] = bytes(SLOT_SIZE)
+        (tmp_path / f"only-{1 - number}").write_bytes(content)
+        assert payload_of(tmp_path / f"only-{1 - number}") == b"new"
+
+
+def test_a_record_that_may_not_be_durable_is_not_mended(tmp_path: Path) -> None:
+    """The other slot may be the one that is surely on disk."""
+    slots = Slots(RealDisk(), f"{tmp_path}/s")
+    slots.write(b"old")
+    slots.close()
+    again = Slots(RealDisk(), f"{tmp_path}/s")
+    (tmp_path / "s").write_bytes(bytes(2 * SLOT_SIZE))
+    assert not again.mend()
+    again.make_durable()
+    assert not again.mend(), "both hold it now"
+    assert payload_of(tmp_path / "s") == b"old"
+    again.close()
+
+
+def test_a_file_never_written_needs_no_mending(tmp_path: Path) -> None:
+    assert not Slots(RealDisk(), f"{tmp_path}/s").mend()

@@ -87,6 +87,9 @@ class CrashFile:
     def allocate(self, offset: int, size: int) -> None:
         self._check("allocate", self.path)
 
+    def forget_cached(self, offset: int, size: int) -> None:
+        self._check()
+
     def size(self) -> int:
         self._check()
         return len(self._node.now)

@@ -22,6 +22,7 @@ from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
 from dledger.replica_status import replica_status
 from dledger.runtime import OnDone
+from dledger.scrubber import DEFAULT_BYTES_PER_SECOND
 
 DATA_FILE_SIZE = 64 * 1024
 MESSAGE_DELAY_MS = 1
@@ -127,10 +128,12 @@ class VirtualGroup:
         seed: int = 1,
         flush_mode: FlushMode = FlushMode.SYNC_FLUSH,
         disk_of: Callable[[PeerId], Disk] = lambda peer: RealDisk(),
+        scrub_bytes_per_second: int = DEFAULT_BYTES_PER_SECOND,
     ) -> None:
         self.directory = directory
         self.random = Random(seed)
         self.flush_mode = flush_mode
+        self.scrub_bytes_per_second = scrub_bytes_per_second
         self.data_file_size = DATA_FILE_SIZE
         self.peers = {f"n{number}": PeerAddress("127.0.0.1", 1 + number) for number in range(size)}
         self.boot_ids: dict[PeerId, str] = {}
@@ -150,6 +153,7 @@ class VirtualGroup:
             data_file_size=self.data_file_size,
             index_file_size=32 * 512,
             flush_mode=self.flush_mode,
+            scrub_bytes_per_second=self.scrub_bytes_per_second,
         )
 
     # -- members

@@ -1,0 +1,81 @@
+"""The walk of the scrub over a ledger, from its begin to the synced mark: which step comes next, and what became of it.
+
+A fault counts when a second reading finds the same. A file that has been deleted meanwhile, or a cut, is none.
+"""
+
+from dledger.log.scrub_job import BlankFault, EntriesFault, LogFault, LogScrubJob, Place, UnitsFault
+from dledger.log.scrub_walk import Finding
+from dledger.log.scrubbed_log import ScrubbedLog
+
+# Above the largest entry there may be: a damaged size must not make a member read a whole file into memory.
+_HEAD_ROOM = 4096
+
+
+class LogScrub:
+    """Fulfils ScrubWalk. Invariant: all up to `_place` has been read in this round, or was reported."""
+
+    def __init__(self, log: ScrubbedLog, entry_size_max: int) -> None:
+        self._log = log
+        self._entry_size_max = entry_size_max + _HEAD_ROOM
+        self._suspect: list[LogFault] | str | None = None  # what the last reading found, not confirmed yet
+        self.begin_round()
+
+    def begin_round(self) -> None:
+        bounds = self._log.scrub_bounds()
+        self._place = bounds.begin
+        self._last_index = bounds.last_index
+        self._suspect = None
+
+    @property
+    def is_over(self) -> bool:
+        bounds = self._log.scrub_bounds()
+        return max(self._place.index, bounds.begin.index) >= min(self._last_index, bounds.last_index)
+
+    def next_job(self, size_max: int) -> LogScrubJob | None:
+        log, bounds = self._log, self._log.scrub_bounds()
+        if log.is_cutting:
+            return None
+        if self._place.index < bounds.begin.index:
+            self._place, self._suspect = bounds.begin, None
+        last_index, end_pos, end_chain = bounds.last_index, bounds.end_pos, bounds.end_chain
+        return LogScrubJob(
+            log.disk,
+            log.config,
+            self._place,
+            last_index,
+            end_pos,
+            end_chain,
+            size_max=size_max,
+            entry_size_max=self._entry_size_max,
+            log_generation=log.log_generation,
+        )
+
+    def settle(self, job: LogScrubJob) -> list[Finding]:
+        bounds = self._log.scrub_bounds()
+        if job.log_generation != bounds.log_generation or job.start.index < bounds.begin.index:
+            return []
+        suspect = job.missing or job.faults
+        if suspect and suspect != self._suspect:
+            self._suspect = suspect
+            return []
+        self._suspect = None
+        if job.missing is not None:
+            # Where it would go on no unit and no entry says. The next start finds the member damaged.
+            self._place = Place(bounds.last_index, job.place.term, bounds.end_pos, None, is_proven=False)
+            return [Finding("log", job.missing, "the file is gone", is_mended=False)]
+        self._place = job.place
+        return [self._mended(fault) for fault in job.faults]
+
+    def _mended(self, fault: LogFault) -> Finding:
+        match fault:
+            case EntriesFault(first_index, last_index, pos, reason):
+                where = f"entries {first_index}..{last_index} pos={pos}"
+                return Finding("log", where, reason, is_mended=False)
+            case UnitsFault(first_index, units):
+                self._log.mend_units(first_index, units)
+                return Finding(
+                    "index", f"units from {first_index}", "they disagree with the entries", is_mended=True
+                )
+            case BlankFault(pos, size):
+                self._log.mend_blank(pos, size)
+                return Finding("log", f"blank pos={pos} size={size}", "it is not exact", is_mended=True)

@@ -1,0 +1,75 @@
+"""What a scrub is told of a ledger, and what it may mend in it: all that follows from sound entries."""
+
+from dataclasses import dataclass
+
+from disk.disk import Disk
+from disk.slots import Slots
+from dledger.entry import GENESIS_CHAIN, Index, Pos, blank
+from dledger.log.log_begin import LogBegin
+from dledger.log.scrub_job import Place
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubBounds:
+    """What of a ledger is to be found on disk as it was written."""
+
+    begin: Place  # before the first entry
+    last_index: Index
+    end_pos: Pos  # behind that entry
+    end_chain: int  # of that entry
+    log_generation: int  # what was read of an earlier one may have been cut meanwhile
+
+
+class ScrubbedLog(LogBegin):
+    """Invariant: nothing is mended while a cut is under way, for it may take what would be mended."""
+
+    log_generation: int
+
+    @property
+    def disk(self) -> Disk:
+        """For files beside the ledger."""
+        return self._disk
+
+    @property
+    def mark_slots(self) -> Slots:
+        return self._mark_file.slots
+
+    @property
+    def is_cutting(self) -> bool:
+        return self._cutting is not None
+
+    def scrub_bounds(self) -> ScrubBounds:
+        """Up to the synced mark: what lies above it a crash may take."""
+        before_index = Index(self.ledger_begin_index - 1)
+        chain = self._before_begin_chain
+        # Nobody remembers the chain before a log that Java's retention has begun.
+        is_known = before_index < 0 or chain != GENESIS_CHAIN
+        begin = Place(
+            before_index,
+            self._before_begin_term,
+            self.ledger_begin_pos,
+            chain if is_known else None,
+            is_known,
+        )
+        return ScrubBounds(
+            begin, self._mark.index, self._mark.end_pos, self._mark.chain_crc, self.log_generation
+        )
+
+    def mend_units(self, first_index: Index, units: bytes) -> None:
+        """Raises DiskError."""
+        assert not self.is_cutting, "a cut may take them"
+        for mapped_file in self._index.write(first_index, units):
+            if mapped_file not in self._dirty_index:
+                mapped_file.hold()
+                self._dirty_index.append(mapped_file)
+
+    def mend_blank(self, pos: Pos, size: int) -> None:
+        """Raises DiskError."""
+        assert not self.is_cutting, "a cut may take it"
+        mapped_file = self._data.queue.find_mapped_file_by_offset(pos)
+        assert mapped_file is not None, "nothing has been deleted since it was read"
+        assert pos + size == mapped_file.end_offset, "a blank fills its file"
+        mapped_file.file().pwrite(blank(size), pos - mapped_file.file_from_offset)
+        if mapped_file not in self._dirty_data:
+            mapped_file.hold()
+            self._dirty_data.append(mapped_file)

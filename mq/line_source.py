@@ -11,7 +11,10 @@ from types import TracebackType
 
 import orjson
 
+from mqclient import ProducerConfig
+
 READ_SIZE = 256 * 1024
+LINE_SIZE_MAX = ProducerConfig().body_size_max  # a line is a message's body
 
 FieldReader = Callable[[int, bytes], str]
 """(line number from 1, line) -> the field's text, "" for none."""
@@ -21,11 +24,15 @@ class LineSource:
     """Use it as `with LineSource(path) as source: async for lines in source.chunks()`; `-` is standard input.
 
     Lines come without their end; empty ones are left out, as a message must not be empty. `bytes_read` counts what
-    came out of the file, `size` is what a regular file holds (None for a pipe).
+    came out of the file, `size` is what a regular file holds (None for a pipe). No more than a line that is just too
+    long is held in memory: a file without line ends may be a disk image that somebody named by mistake.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, line_size_max: int = LINE_SIZE_MAX) -> None:
         """Raises OSError when the file cannot be read."""
+        self._line_size_max = line_size_max
+        self._count = 0
+        self._is_too_long = False
         self._owned = path != "-"
         self._descriptor = os.open(path, os.O_RDONLY) if self._owned else sys.stdin.fileno()
         stat = os.fstat(self._descriptor)
@@ -43,14 +50,37 @@ class LineSource:
             os.close(self._descriptor)
 
     async def chunks(self) -> AsyncIterator[list[bytes]]:
-        """What one read brought, line by line: all that is there, so a slow pipe's lines do not wait for more."""
+        """What one read brought, line by line: all that is there, so a slow pipe's lines do not wait for more.
+
+        Raises ValueError for a line that is too long, after those before it.
+        """
         rest = b""
-        while data := await asyncio.to_thread(os.read, self._descriptor, READ_SIZE):
+        while not self._is_too_long and (
+            data := await asyncio.to_thread(os.read, self._descriptor, READ_SIZE)
+        ):
             self.bytes_read += len(data)
             *lines, rest = (rest + data).split(b"\n")
-            yield [stripped for line in lines if (stripped := line.rstrip(b"\r"))]
-        if rest.rstrip(b"\r"):
-            yield [rest.rstrip(b"\r")]
+            if len(rest) > self._line_size_max + 1:  # one more may be the \r of its end
+                lines.append(rest)
+            yield self._stripped(lines)
+        if not self._is_too_long and (last := self._stripped([rest])):
+            yield last
+        if self._is_too_long:
+            raise ValueError(
+                f"line {self._count + 1} is longer than {self._line_size_max} bytes, which is what a message holds"
+            )
+
+    def _stripped(self, lines: list[bytes]) -> list[bytes]:
+        """Up to the first one that is too long."""
+        found = []
+        for line in lines:
+            if stripped := line.rstrip(b"\r"):
+                if len(stripped) > self._line_size_max:
+                    self._is_too_long = True
+                    break
+                found.append(stripped)
+        self._count += len(found)
+        return found
 
 
 def field_reader(spec: str, separator: str = "\t") -> FieldReader:

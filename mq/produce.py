@@ -12,13 +12,21 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
-from mq.console import EXIT_FAILED, print_json, print_table, progress, user_errors
+from mq.console import EXIT_FAILED, fail, print_json, print_table, progress, user_errors
 from mq.history import HistoryFile
 from mq.line_source import FieldReader, LineSource, field_reader
-from mqclient import Message, Producer, ProducerConfig, SendError, SendPipeline, SendResult
+from mqclient import (
+    Message,
+    MessageIllegalError,
+    Producer,
+    ProducerConfig,
+    SendError,
+    SendPipeline,
+    SendResult,
+)
+from mqclient.pending_send import check_properties
 
 SHOW_INTERVAL_S = 0.1
-BODY_SIZE_MAX = ProducerConfig().body_size_max
 
 
 @dataclass(slots=True)
@@ -106,16 +114,22 @@ def produce(
                 summary.note(outcome)
                 noted.note(number + 1, outcome)
 
-            uvloop.run(
+            trouble = uvloop.run(
                 _send_lines(producer, topic, source, keys, tags, rate, summary, note, show=not as_json)
             )
+        if trouble is not None and not summary.ended:
+            raise trouble
         if file != "-" and not summary.ended:
             raise ValueError(f"{file} has no line that is not empty: nothing was sent")
-    report(summary, as_json=as_json)
+    show_summary(summary, as_json=as_json)
+    if trouble is not None:
+        fail(f"{trouble}: neither it nor a line behind it was sent")
+    # Unless every message was acknowledged.
+    if summary.acknowledged != summary.ended:
+        raise typer.Exit(EXIT_FAILED)
 
 
-def report(summary: SendSummary, *, as_json: bool) -> None:
-    """Exit status 1 unless every message was acknowledged."""
+def show_summary(summary: SendSummary, *, as_json: bool) -> None:
     told = summary.as_dict()
     if as_json:
         print_json(told)
@@ -124,8 +138,6 @@ def report(summary: SendSummary, *, as_json: bool) -> None:
         print_table("", columns, [[told[name] for name in columns]])
         if summary.first_trouble:
             print(f"the first that was not acknowledged: {summary.first_trouble}")
-    if summary.acknowledged != summary.ended:
-        raise typer.Exit(EXIT_FAILED)
 
 
 async def _send_lines(
@@ -139,8 +151,10 @@ async def _send_lines(
     note: Callable[[int, SendResult | SendError], None],
     *,
     show: bool,
-) -> None:
+) -> ValueError | None:
+    """Returns what is wrong with a line; those before it have their ends then, as they always have."""
     number = 0
+    trouble = None
     bar = progress()
     bar.disable |= not show
     with bar:
@@ -148,25 +162,34 @@ async def _send_lines(
         shown_at = 0.0
         async with producer, SendPipeline(producer, note) as pipeline:
             summary.began = time.monotonic()
-            async for lines in source.chunks():
-                for line in lines:
-                    number += 1
-                    if len(line) > BODY_SIZE_MAX:
-                        raise ValueError(
-                            f"line {number} has {len(line)} bytes, a message holds {BODY_SIZE_MAX} at most"
-                        )
-                    key = keys(number, line)
-                    await pipeline.put(
-                        Message(topic, line, tags=tags(number, line), keys=(key,) if key else ())
-                    )
-                    summary.bytes += len(line)
-                    if rate:
-                        await _keep_pace(summary.began, number, rate)
-                    if number % 256 == 0 and (now := time.monotonic()) - shown_at > SHOW_INTERVAL_S:
-                        shown_at = now
-                        bar.update(task, completed=source.bytes_read, shown=f"{summary.ended:,} messages")
+            try:
+                async for lines in source.chunks():
+                    for line in lines:
+                        number += 1
+                        await pipeline.put(_message(topic, number, line, keys, tags))
+                        summary.bytes += len(line)
+                        if rate:
+                            await _keep_pace(summary.began, number, rate)
+                        if number % 256 == 0 and (now := time.monotonic()) - shown_at > SHOW_INTERVAL_S:
+                            shown_at = now
+                            bar.update(task, completed=source.bytes_read, shown=f"{summary.ended:,} messages")
+            except ValueError as error:
+                trouble = error
             await pipeline.drain()
             summary.seconds = time.monotonic() - summary.began
+    return trouble
+
+
+def _message(topic: str, number: int, line: bytes, keys: FieldReader, tags: FieldReader) -> Message:
+    """Raises ValueError with the line's number."""
+    key, tag = keys(number, line), tags(number, line)
+    message = Message(topic, line, tags=tag, keys=(key,) if key else ())
+    if key or tag:
+        try:
+            check_properties(message)
+        except MessageIllegalError as error:
+            raise ValueError(f"line {number}: {error}") from None
+    return message
 
 
 async def _keep_pace(began: float, sent: int, rate: float) -> None:

@@ -25,6 +25,7 @@ RESERVED = frozenset(
         const.DELAY_TIME_LEVEL,
     }
 )
+SOME_UNIQ_KEY = "0" * 32  # all have this length
 ZLIB_FLAGS = compressed_by(CompressionType.ZLIB)
 
 
@@ -107,6 +108,11 @@ class PendingSend:
         }
 
 
+def check_properties(message: Message) -> None:
+    """Raises MessageIllegalError for keys, tags and properties that no attempt could send."""
+    _properties_text(message, SOME_UNIQ_KEY)
+
+
 @lru_cache(maxsize=1024)
 def _topic_fault(topic: str) -> str | None:
     fault = topic_fault(topic)
@@ -144,6 +150,16 @@ def _properties_text(message: Message, uniq_key: str) -> str:
         raise MessageIllegalError(
             "a key, tag or property holds a character \\x01 or \\x02, which end names and values"
         )
-    if len(text) * 4 > PROPERTIES_LENGTH_MAX and len(text.encode()) > PROPERTIES_LENGTH_MAX:
+    if _encoded_size(text) > PROPERTIES_LENGTH_MAX:
         raise MessageIllegalError(f"keys, tags and properties have more than {PROPERTIES_LENGTH_MAX} bytes")
     return text
+
+
+def _encoded_size(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        # Halves of a pair, which come of files' names that are no UTF-8.
+        raise MessageIllegalError(f"a key, tag or property cannot be UTF-8: {error.reason}") from None

@@ -91,3 +91,28 @@ def test_where_a_group_begins() -> None:
     assert consumer_config("2026-01-31T12:00").consume_timestamp_ms == moment.timestamp() * 1000
     with pytest.raises(ValueError, match="ms since 1970"):
         consumer_config("yesterday")
+
+
+def test_of_a_line_that_is_too_long_no_more_is_held_than_shows_that_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\n\n" + b"x" * 10 + b"\r\ntwo\n" + b"y" * 11 + b"\nthree\n")
+
+    async def read(source: LineSource) -> list[bytes]:
+        found: list[bytes] = []
+        chunks = source.chunks()
+        found += await anext(chunks)
+        with pytest.raises(ValueError, match="line 4 is longer than 10 bytes, which is what a message holds"):
+            await anext(chunks)
+        return found
+
+    with LineSource(str(path), line_size_max=10) as source:
+        assert asyncio.run(read(source)) == [b"one", b"x" * 10, b"two"]
+    with (
+        LineSource("/dev/zero") as endless,
+        pytest.raises(ValueError, match="line 1 is longer than 4194304 bytes"),
+    ):
+        asyncio.run(read_on(endless))
+
+
+async def read_on(source: LineSource) -> list[list[bytes]]:
+    return [chunk async for chunk in source.chunks()]

@@ -351,6 +351,7 @@ def test_a_large_batch_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         (Message("T", b"x" * 4_194_305), "4194305 bytes"),
         (Message("a b", b"x"), "illegal characters"),
         (Message("T", b"x", keys=("a\x01",)), "end names and values"),
+        (Message("T", b"x", tags="half a pair \ud800"), "cannot be UTF-8: surrogates not allowed"),
         (Message("T", b"x", properties={"TAGS": "x"}), "fields of their own"),
         (Message("T", b"x", properties={"DELAY": "1"}), "fields of their own"),
         (Message("T", b"x", delay_level=-1), "delay_level -1"),

@@ -20,6 +20,7 @@ from remoting.configuration import (
     Setting,
     addresses,
     boolean,
+    host,
     one_of,
     parse_properties,
     read_settings,
@@ -254,7 +255,7 @@ _NOTHING = "_"  # settings that are checked and then have no field
 BROKER_SETTINGS: Mapping[str, Setting] = {
     "brokerClusterName": words("broker_cluster_name"),
     "brokerName": words("broker_name"),
-    "brokerIP1": words("broker_ip1"),
+    "brokerIP1": host("broker_ip1"),
     "listenPort": whole_number("listen_port", 1, 65535),
     "bindAddress": words("bind_address"),
     "namesrvAddr": addresses("namesrv_addr"),
@@ -459,8 +460,11 @@ def _take(values: Mapping[str, object], kind: type) -> dict[str, Any]:
 
 
 def shown_settings(config: BrokerConfig) -> dict[str, str]:
-    """RocketMQ's keys and their values now, as GET_BROKER_CONFIG answers them. Secrets are left out."""
-    shown = {}
+    """RocketMQ's keys and their values now, as GET_BROKER_CONFIG answers them. Secrets are left out.
+
+    As a conf file they make the same broker, a secret apart.
+    """
+    shown = {"enableDLegerCommitLog": _shown("", config.dledger is not None)}
     for settings, part in (
         (BROKER_SETTINGS, config),
         (DLEDGER_SETTINGS, config.dledger),
@@ -468,7 +472,7 @@ def shown_settings(config: BrokerConfig) -> dict[str, str]:
     ):
         for key, setting in settings.items():
             value = getattr(part, setting.field, None)
-            if value is None or setting.field == "cluster_secret":
+            if value is None or value == {} or setting.field == "cluster_secret":
                 continue
             shown[key] = _shown(key, value)
     return shown

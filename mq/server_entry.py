@@ -7,16 +7,17 @@ small cluster. `mq namesrv` and `mq broker` become these same processes.
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import logging
 import sys
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from enum import Enum
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NoReturn
 
 import uvloop
 
-from remoting.configuration import ConfigError, Setting, format_properties
+from remoting.configuration import ConfigError, format_properties
+from remoting.errors import RemotingBodyError
 
 EXIT_FAILED = 1
 EXIT_WRONG_USE = 2
@@ -34,7 +35,7 @@ def namesrv(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--port", type=int, help="port to listen on (conf: listenPort; default 9876)")
     options = parser.parse_args(arguments)
     from namesrv.namesrv import run_namesrv
-    from namesrv.namesrv_config import NAMESRV_SETTINGS, load_namesrv_config
+    from namesrv.namesrv_config import load_namesrv_config, shown_settings
 
     given = {"bindAddress": options.host, "listenPort": options.port}
     overrides = {key: str(value) for key, value in given.items() if value is not None}
@@ -42,8 +43,8 @@ def namesrv(arguments: Sequence[str] | None = None) -> None:
         config, warnings = load_namesrv_config(options.config, overrides)
     except (ConfigError, OSError) as error:
         _wrong_use("mqnamesrv", error)
-    _set_up("mqnamesrv", options, warnings, _in_effect(NAMESRV_SETTINGS, config))
-    _run("mqnamesrv", run_namesrv(config))
+    _set_up("mqnamesrv", options, warnings, shown_settings(config))
+    _run("mqnamesrv", run_namesrv(config), "kvConfigPath")
 
 
 def broker(arguments: Sequence[str] | None = None) -> None:
@@ -54,12 +55,7 @@ def broker(arguments: Sequence[str] | None = None) -> None:
     _add_common_flags(parser)
     parser.add_argument("-n", "--namesrvAddr", metavar="ADDR", help="NameServers, host:port, several with ;")
     options = parser.parse_args(arguments)
-    from broker.broker_config import (
-        BROKER_SETTINGS,
-        DLEDGER_SETTINGS,
-        STORE_SETTINGS,
-        load_broker_config,
-    )
+    from broker.broker_config import load_broker_config, shown_settings
     from broker.server import run_broker
 
     overrides = {} if options.namesrvAddr is None else {"namesrvAddr": options.namesrvAddr}
@@ -67,14 +63,8 @@ def broker(arguments: Sequence[str] | None = None) -> None:
         config, warnings = load_broker_config(options.config, overrides)
     except (ConfigError, OSError) as error:
         _wrong_use("mqbroker", error)
-    tables = ((BROKER_SETTINGS, config), (DLEDGER_SETTINGS, config.dledger), (STORE_SETTINGS, config.store))
-    _set_up(
-        "mqbroker",
-        options,
-        warnings,
-        [pair for settings, part in tables for pair in _in_effect(settings, part)],
-    )
-    _run("mqbroker", run_broker(config))
+    _set_up("mqbroker", options, warnings, shown_settings(config))
+    _run("mqbroker", run_broker(config), "storePathRootDir")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -99,23 +89,13 @@ def _add_common_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _in_effect(settings: Mapping[str, Setting], part: object) -> Iterable[tuple[str, object]]:
-    """Keys whose setting has a field, with its value; the others were only checked."""
-    return [
-        (key, getattr(part, setting.field))
-        for key, setting in settings.items()
-        if hasattr(part, setting.field)
-    ]
-
-
 def _set_up(
-    program: str,
-    options: argparse.Namespace,
-    warnings: Sequence[str],
-    in_effect: Iterable[tuple[str, object]],
+    program: str, options: argparse.Namespace, warnings: Sequence[str], in_effect: Mapping[str, str]
 ) -> None:
     if options.print_config:
-        sys.stdout.write(format_properties((key, _as_text(value)) for key, value in in_effect))
+        for warning in warnings:
+            print(f"{program}: {warning}", file=sys.stderr)
+        sys.stdout.write(format_properties(in_effect.items()))
         raise SystemExit(0)
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -124,34 +104,34 @@ def _set_up(
         log.warning("%s: %s", program, warning)
 
 
-def _run(program: str, server: Coroutine[Any, Any, None]) -> None:
+def _run(program: str, server: Coroutine[Any, Any, None], path_key: str) -> None:
+    """`path_key`: of the setting that says where the server writes."""
     # What is loaded by now stays for good: a full collection that looked at all of it would hold up every send.
     gc.freeze()
     try:
         uvloop.run(server)
     except KeyboardInterrupt:
         log.info("%s: interrupted", program)
+    except RemotingBodyError as error:
+        log.error("%s: %s: put the file back from a copy, or remove it", program, error)
+        raise SystemExit(EXIT_FAILED) from None
     except OSError as error:
         # A port that is taken, a directory that cannot be written: the text says it, a stack adds nothing.
-        log.error("%s: %s", program, error)
+        log.error("%s: %s", program, _cause_and_cure(error, path_key))
         raise SystemExit(EXIT_FAILED) from None
 
 
-def _as_text(value: object) -> str:
-    """A value as it would stand in a conf file."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case None:
-            return ""
-        case Enum():
-            return str(value.value)
-        case tuple():
-            return ";".join(map(str, value))
-        case Mapping():
-            return ";".join(f"{key}={item}" for key, item in value.items())
-        case _:
-            return str(value)
+def _cause_and_cure(error: OSError, path_key: str) -> str:
+    reason = error.strerror or str(error)
+    if error.filename is not None:
+        return f"{error.filename}: {reason}: have {path_key} name a place that this user can write to"
+    if error.errno == errno.EADDRINUSE:
+        return f"{reason}: configure another port, or end the process that has it (ss -ltnp shows it)"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{reason}: bindAddress must be an address of this machine, 0.0.0.0 is all of them"
+    if error.errno == errno.EACCES:
+        return f"{reason}: ports below 1024 are the superuser's, configure another one"
+    return reason
 
 
 def _wrong_use(program: str, error: object) -> NoReturn:

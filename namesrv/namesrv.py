@@ -13,6 +13,7 @@ from namesrv.namesrv_config import NamesrvConfig, shown_settings
 from namesrv.processor import NamesrvProcessor
 from namesrv.route_info_manager import RouteInfoManager
 from remoting.command import RemotingCommand
+from remoting.errors import RemotingBodyError
 from remoting.server import Channel, RemotingServer
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,10 @@ class Namesrv:
     def _read_kv_config(self) -> None:
         path = self._config.kv_config_path
         if path is not None and Path(path).exists():
-            self._kv.load(Path(path).read_bytes())
+            try:
+                self._kv.load(Path(path).read_bytes())
+            except RemotingBodyError as error:
+                raise RemotingBodyError(f"{path}: {error}") from None
 
     def _write_kv_config(self) -> None:
         """Rare and small, so it is done on the loop."""
@@ -88,9 +92,13 @@ class Namesrv:
         if path is None:
             return
         written = Path(path + ".tmp")
-        written.parent.mkdir(parents=True, exist_ok=True)
-        written.write_bytes(self._kv.encode())
-        written.replace(path)
+        try:
+            written.parent.mkdir(parents=True, exist_ok=True)
+            written.write_bytes(self._kv.encode())
+            written.replace(path)
+        except OSError as error:
+            # Whoever sent the change has been answered, and the next one writes all of them.
+            log.error("key-value pairs are in memory only file=%s reason=%s", path, error.strerror)
 
 
 async def run_namesrv(config: NamesrvConfig) -> None:

@@ -227,6 +227,17 @@ def words(field: str) -> Setting:
     return Setting(field, read, "not empty")
 
 
+def host(field: str) -> Setting:
+    """An address or a name of a machine, to which a port will be added."""
+
+    def read(text: str) -> str:
+        if not text or ":" in text or any(map(str.isspace, text)):
+            raise ValueError(text)
+        return text
+
+    return Setting(field, read, "an IP address or a host's name, without a port")
+
+
 def one_of(field: str, values: Mapping[str, object]) -> Setting:
     """A name of `values`, in any case."""
     by_name = {name.upper(): value for name, value in values.items()}

@@ -13,10 +13,11 @@ from broker.broker_config import (
     FlushDiskType,
     load_broker_config,
     read_broker_config,
+    shown_settings,
 )
 from broker.server import store_config
 from namesrv.namesrv_config import NAMESRV_SETTINGS
-from remoting.configuration import ConfigError, parse_properties
+from remoting.configuration import ConfigError, format_properties, parse_properties
 
 ROOT = Path(__file__).parent.parent.parent
 MINIMUM = """
@@ -157,6 +158,31 @@ def test_what_a_plain_broker_cannot_do_is_refused(line: str, message: str) -> No
 def test_keys_of_a_group_are_no_fault_where_the_group_is_switched_off() -> None:
     text = PLAIN + "enableDLegerCommitLog=false\ndLegerGroup=G"
     assert read_broker_config(parse_properties(text, "b.conf"), "b.conf")[0].dledger is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MINIMUM + "pyDLedgerPeerDial=n0=127.0.0.1:7001\nflushDiskType=ASYNC_FLUSH\nmessageDelayLevel=1s 2m",
+        MINIMUM + "namesrvAddr=10.0.0.1:9876;10.0.0.2:9876\npyDLedgerHttpPort=30917\ndeleteWhen=03;15",
+        "storePathRootDir=/tmp/store\nbrokerIP1=10.0.0.1",
+    ],
+)
+def test_what_is_shown_makes_the_same_broker_as_a_conf_file(text: str) -> None:
+    config, _ = read_broker_config(parse_properties(text, "broker.conf"), "broker.conf")
+    shown = format_properties(shown_settings(config).items())
+    assert read_broker_config(parse_properties(shown, "shown"), "shown") == (config, [])
+
+
+def test_a_secret_is_not_shown() -> None:
+    config, _ = read("pyDLedgerClusterSecret=between us")
+    assert "between us" not in shown_settings(config).values()
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1:10911", "this machine", ""])
+def test_an_address_to_which_no_port_can_be_added_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="an IP address or a host's name, without a port"):
+        read(f"brokerIP1={text}")
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ alone takes longer to load than a command takes to work, so options are read by 
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import sys
 from collections.abc import Sequence
@@ -33,6 +34,32 @@ COMMANDS = {
     for name in names.split()
 }
 
+# Of RocketMQ's, with the reason; docs/mqadmin.md says it at length.
+NOT_HERE = {
+    name: reason
+    for reason, names in {
+        "it waits for pop consumption": "setConsumeMode",
+        "it waits for static topics": "updateStaticTopic remappingStaticTopic",
+        "it waits for access control": "createUser updateUser deleteUser getUser listUser copyUser"
+        " createAcl updateAcl deleteAcl getAcl listAcl copyAcl",
+        "it waits for cold data flow control": "getColdDataFlowCtrInfo updateColdDataFlowCtrGroupConfig"
+        " removeColdDataFlowCtrGroupConfig",
+        "it waits for lite topics": "getBrokerLiteInfo getParentTopicInfo getLiteTopicInfo getLiteClientInfo"
+        " getLiteGroupInfo triggerLiteDispatch",
+        "clusterList, getBrokerConfig and exportMetadata with --json say the same": "exportConfigs exportMetrics",
+        "brokers' /metrics and consumerProgress --json are for monitoring": "startMonitoring",
+        "a group elects its leader itself, there is no controller": "getSyncStateSet getBrokerEpoch"
+        " getControllerMetaData getControllerConfig updateControllerConfig electMaster cleanBrokerMetadata",
+        "there is no master-slave mode": "resetMasterFlushOffset",
+        "there is no broker container": "addBroker removeBroker",
+        "it is about ways of Java's memory-mapped files and timers": "setCommitLogReadAheadMode switchTimerEngine",
+        "there are no RocksDB stores": "exportMetadataInRocksDB rocksDBConfigToJson checkRocksdbCqWriteProgress"
+        " exportPopRecord",
+        "there are no compaction topics": "dumpCompactionLog",
+    }.items()
+    for name in names.split()
+}
+
 
 def find_command(name: str) -> Command:
     """`cleanExpiredCQ` is the function clean_expired_cq."""
@@ -53,11 +80,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in (wanted,) if wanted is not None else COMMANDS:
         find_command(name).add_to(commands, name)
+    if wanted is None and given and not given[0].startswith("-"):
+        parser.error(_unknown(given[0]))
     options = parser.parse_args(given or ["--help"])
     try:
         options.command.run(options)
     except KeyboardInterrupt:
         raise SystemExit(130) from None  # as a shell tells of it
+
+
+def _unknown(name: str) -> str:
+    by_lower = {known.lower(): known for known in (*COMMANDS, *NOT_HERE)}
+    known = by_lower.get(name.lower())
+    if known in NOT_HERE:
+        return f"{known} is not here: {NOT_HERE[known]}"
+    nearest = (
+        [known] if known else [by_lower[it] for it in difflib.get_close_matches(name.lower(), by_lower, 1)]
+    )
+    hint = f"did you mean {nearest[0]}? " if nearest else ""
+    return f"there is no command {name}: {hint}mq admin --help lists all"
 
 
 if __name__ == "__main__":

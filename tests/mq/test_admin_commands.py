@@ -13,7 +13,7 @@ from one_broker import RecordingChannel, heart_beat, send_fields
 
 from message.batch import BatchMessage, encode_batch
 from message.decoder import MessageExt
-from mq.admin.__main__ import COMMANDS, main
+from mq.admin.__main__ import COMMANDS, NOT_HERE, main
 from mq.admin.command import Command
 from mqclient import Admin, AdminError, MessageQueue
 from remoting.codes import RequestCode, ResponseCode
@@ -503,3 +503,28 @@ def test_an_interrupt_ends_a_command_without_a_stack(monkeypatch: pytest.MonkeyP
     with pytest.raises(SystemExit) as ended:
         run("topicList")
     assert ended.value.code == 130
+
+
+def test_every_command_of_the_page_is_here_or_its_absence_has_a_reason() -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "mqadmin.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == {*COMMANDS, *NOT_HERE}
+    assert COMMANDS.keys().isdisjoint(NOT_HERE)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("setConsumeMode", "setConsumeMode is not here: it waits for pop consumption"),
+        ("electmaster", "electMaster is not here: a group elects its leader itself"),
+        ("topiclist", "there is no command topiclist: did you mean topicList?"),
+        ("brokerStats", "did you mean brokerStatus?"),
+        ("xyz", "there is no command xyz: mq admin --help lists all"),
+    ],
+)
+def test_a_name_that_is_no_command_is_told_why(
+    name: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([name, "-n", NAMESRV])
+    assert reason in capsys.readouterr().err

@@ -81,12 +81,19 @@ class BrokerResponseError(MQClientError):
     """
 
     def __init__(self, code: int, remark: str, address: str) -> None:
-        super().__init__(f"{address} answered {code}: {remark}")
+        super().__init__(f"{address} answered {code}: {remark.strip()}{_hint(code)}")
         self.code = code
         self.remark = remark
         self.address = address
         self.definite = code not in UNKNOWN_CODES
         self.retriable = code in NOT_NOW_CODES or code in UNKNOWN_CODES
+
+
+def _hint(code: int) -> str:
+    if code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        return ""
+    # Ports of the two are easily taken for each other.
+    return "; is it a broker where a NameServer is asked for, or the other way round?"
 
 
 class CommitError(MQClientError):

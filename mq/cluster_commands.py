@@ -71,6 +71,7 @@ def status(directory: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> N
     if as_json:
         print_json(told)
         return
+    nodes = told["nodes"]
     columns = (
         "id",
         "group",
@@ -84,8 +85,15 @@ def status(directory: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> N
         "applied",
         "listen",
     )
-    print_table(f"NameServer {told['namesrv']}", columns, [_row(node, columns) for node in told["nodes"]])
-    for node in told["nodes"]:
+    title = f"NameServer {told['namesrv']}"
+    if told["namesrv_pid"] is None:
+        title += " (DOWN)"
+    rows = [_row(node, columns) for node in nodes]
+    # With one group its name says the least; with several it says whose leader a member is.
+    one_group = ("group",) if len({node["group"] for node in nodes}) == 1 else ()
+    dispensable = (*one_group, "pid", "applied", "serving", "ledger_end", "listen")
+    print_table(title, columns, rows, dispensable=dispensable)
+    for node in nodes:
         for remark in node["remarks"]:
             print(f"{node['id']}: {remark}")
 
@@ -129,7 +137,7 @@ def start(node: NodeArgument, directory: DirOption = DEFAULT_DIR) -> None:
 def logs(
     node: NodeArgument,
     directory: DirOption = DEFAULT_DIR,
-    lines: Annotated[int, typer.Option(help="From the end.")] = 50,
+    lines: Annotated[int, typer.Option(min=0, help="From the end.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows.")] = False,
 ) -> None:
     """The end of a member's log."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 EXIT_FAILED = 1
+WIDTH_OF_A_PIPE = 10_000  # columns: nothing is folded there
 
 
 def print_json(value: Any) -> None:
@@ -29,22 +30,40 @@ def print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Numbers are set to the right; nothing is folded or cut when the output is no terminal."""
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, dispensable: Sequence[str] = ()
+) -> None:
+    """Numbers are set to the right. Nothing is cut, nor folded when the output is no terminal.
+
+    On a terminal that is too narrow, columns that are `dispensable` are left out, from the first one on, and named.
+    """
     # Here, as it takes longer to load than a command that needs none of it may take.
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else 240)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE)
+    names = [name.replace("_", " ") for name in columns]  # which may be folded between words
+    cells = [[_cell(value) for value in row] for row in rows]
+    widths = [max(map(len, (*name.split(), *(row[at] for row in cells)))) for at, name in enumerate(names)]
+    shown, left_out = list(range(len(columns))), []
+    for name in dispensable:
+        if 1 + sum(widths[at] + 3 for at in shown) <= console.width:  # lines and blanks between
+            break
+        shown.remove(columns.index(name))
+        left_out.append(names[columns.index(name)])
     table = Table(title=title or None, title_justify="left", header_style="bold", title_style="bold")
-    for position, name in enumerate(columns):
-        numeric = bool(rows) and all(isinstance(row[position], int | float) for row in rows)
-        table.add_column(name, justify="right" if numeric else "left", no_wrap=not sys.stdout.isatty())
-    for row in rows:
+    for at in shown:
+        numeric = bool(rows) and all(isinstance(row[at], int | float) for row in rows)
+        table.add_column(
+            names[at], justify="right" if numeric else "left", overflow="fold", min_width=widths[at]
+        )
+    for row in cells:
         # As text: what a topic or key is called must not be read as rich's markup.
-        table.add_row(*(Text(_cell(value)) for value in row))
+        table.add_row(*(Text(row[at]) for at in shown))
     console.print(table)
+    if left_out:
+        console.print(Text(f"left out, as the terminal is narrow: {', '.join(left_out)}"))
 
 
 def progress() -> Progress:

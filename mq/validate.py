@@ -81,6 +81,10 @@ def validate(
             raise ValueError("--committed is an index, and the first one is 0")
         if master and no_spark:
             raise ValueError("--master says where Spark works, --no-spark that it does not: give one of them")
+        if html == Path("-"):
+            raise ValueError(
+                "--html - : the page goes into a file, name one; --json - is what there is for pipes"
+            )
         json_file = None if json in ("", "-") else Path(json)
         # What can be said at once is said before Spark is started, and before hours of work.
         open_replicas(directories)
@@ -195,7 +199,8 @@ def _spark_runner(master: str) -> Iterator[Runner]:
 
 def print_validation(report: ValidationReport) -> None:
     """Replicas, findings, what was not looked at, and the verdict as the last word."""
-    print_table("", REPLICA_COLUMNS, [replica_row(replica) for replica in report.replicas])
+    rows = [replica_row(replica) for replica in report.replicas]
+    print_table("", REPLICA_COLUMNS, rows, dispensable=("files", "log", "end chain", "messages"))
     console = Console(highlight=False, soft_wrap=True)
     found = report.findings
     for finding in found.shown[:FINDINGS_PRINTED]:

@@ -102,6 +102,8 @@ def test_a_cluster_comes_up_serving_loses_its_leader_and_goes_down_without_a_tra
     assert mq_cluster("resume", "n0", "--dir", str(directory)).returncode == 0
     assert mq_cluster("stop", "n0", "--dir", str(directory)).returncode == 0
     assert status(directory)["nodes"][0]["role"] == "DOWN"
+    assert mq_cluster("stop", "namesrv", "--dir", str(directory)).returncode == 0
+    assert f"NameServer 127.0.0.1:{base_port} (DOWN)" in mq_cluster("status", "--dir", str(directory)).stdout
     refused = mq_cluster("pause", "n0", "--dir", str(directory))
     assert refused.returncode == 1
     assert "n0 is not running" in refused.stderr

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -218,6 +219,7 @@ def test_admin_tells_of_cluster_topics_and_queues(cluster: Cluster) -> None:
         (("cluster", "up", "--dir", "/nonexistent", "--nodes", "99"), "9 brokers in a group at most"),
         (("cluster", "up", "--dir", "/nonexistent", "--groups", "99"), "27 brokers at most"),
         (("validate", "/nonexistent", "--no-spark"), "is no directory"),
+        (("validate", "/nonexistent", "--no-spark", "--html", "-"), "--html - : the page goes into a file"),
         (("quickstart", "/no/such/file"), "No such file"),
     ],
 )
@@ -265,7 +267,34 @@ def test_a_reader_of_the_output_that_has_seen_enough_is_no_trouble() -> None:
 def test_a_line_that_is_too_long_for_a_message_is_named_by_its_number() -> None:
     done = mq("produce", "-n", "127.0.0.1:1", "--topic", "T", stdin="\n" + "a" * 4_194_305 + "\n")
     assert done.returncode == 1
-    assert done.stderr == "mq: line 1 has 4194305 bytes, a message holds 4194304 at most\n"
+    assert done.stderr == "mq: line 1 is longer than 4194304 bytes, which is what a message holds\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "option", "reason"),
+    [
+        ("not json", "json:id", "line 3 is not JSON"),
+        ('{"id": "\\u0001"}', "json:id", "line 3: a key, tag or property holds a character \\x01"),
+        (
+            '{"id": "' + "k" * 32_800 + '"}',
+            "json:id",
+            "line 3: keys, tags and properties have more than 32767",
+        ),
+    ],
+)
+def test_what_becomes_of_the_lines_before_one_that_is_wrong_is_told(
+    tmp_path: Path, line: str, option: str, reason: str
+) -> None:
+    history = tmp_path / "history"
+    given = ("produce", "-n", "127.0.0.1:1", "--topic", "T", "--timeout-s", "0.1", "--keys-from", option)
+    lines = ['{"id": 1}', '{"id": 2}', line, '{"id": 4}']
+    done = mq(*given, "--history", str(history), "--json", stdin="\n".join(lines))
+    assert done.returncode == 1
+    assert reason in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert json.loads(done.stdout)["sent"] == 2
+    assert [json.loads(noted)["line"] for noted in history.read_text().splitlines()] == [1, 2]
 
 
 @pytest.mark.slow
@@ -286,6 +315,37 @@ def test_a_reader_that_never_learned_of_its_topic_fails() -> None:
 
 
 @pytest.mark.slow
+def test_a_server_that_cannot_start_says_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("no JSON")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for arguments, conf, reason in (
+            (
+                ("namesrv", "--host", "127.0.0.1", "--port", port),
+                "",
+                "configure another port, or end the process",
+            ),
+            (("namesrv", "--host", "203.0.113.1"), "", "bindAddress must be an address of this machine"),
+            (("namesrv", "--host", "127.0.0.1"), f"kvConfigPath={file}", f"{file}: "),
+            (
+                ("broker",),
+                f"storePathRootDir={file}",
+                f"{file}: File exists: have storePathRootDir name a place",
+            ),
+        ):
+            (tmp_path / "conf").write_text(conf)
+            command = [sys.executable, "-m", "mq.server_entry", *arguments, "-c", str(tmp_path / "conf")]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+            assert done.returncode == 1
+            assert reason in done.stderr
+            assert "Errno" not in done.stderr
+            assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
 def test_servers_take_rocketmqs_flags(tmp_path: Path) -> None:
     def server(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "mq.server_entry", *arguments]
@@ -299,6 +359,11 @@ def test_servers_take_rocketmqs_flags(tmp_path: Path) -> None:
     assert "namesrvAddr=10.0.0.1:9876;10.0.0.2:9876\n" in shown.stdout
     assert "dLegerSelfId=n0\n" in shown.stdout
     assert "flushDiskType=SYNC_FLUSH\n" in shown.stdout
+    with conf.open("a") as file:
+        file.write("listenPrt=1\n")
+    warned = server("broker", "-c", str(conf), "-p")
+    assert warned.returncode == 0
+    assert "unknown key listenPrt; did you mean listenPort?" in warned.stderr
 
     namesrv = tmp_path / "namesrv.conf"
     namesrv.write_text("listenPort=19876\n")

@@ -63,6 +63,7 @@ class DLedgerGroupConfig:
     vote_timeout_ms_min: int = 1000
     vote_timeout_ms_max: int = 1600
     max_pending_bytes: int = 64 * 1024 * 1024
+    stalled_sync_ms: int = 5000
 
     @property
     def member_number(self) -> int:
@@ -303,6 +304,7 @@ DLEDGER_SETTINGS: Mapping[str, Setting] = {
     "pyDLedgerHeartBeatIntervalMs": whole_number("heart_beat_interval_ms", 10, 60_000, "ms"),
     "pyDLedgerVoteTimeoutMsMin": whole_number("vote_timeout_ms_min", 50, 600_000, "ms"),
     "pyDLedgerVoteTimeoutMsMax": whole_number("vote_timeout_ms_max", 50, 600_000, "ms"),
+    "pyDLedgerStalledSyncMs": whole_number("stalled_sync_ms", 100, 600_000, "ms"),
     "pyDLedgerMaxPendingBytes": whole_number("max_pending_bytes", 1 << 20, 1 << 40, "bytes"),
 }
 

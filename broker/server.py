@@ -23,7 +23,7 @@ from broker.broker_controller import BrokerController
 from broker.http_endpoint import HttpEndpoint
 from broker.metrics import metrics_text
 from broker.store_lock import StoreLock
-from disk.disk import Disk, DiskError
+from disk.disk import Disk, DiskError, NoSpaceError
 from disk.real_disk import RealDisk
 from dledger.config import DLedgerConfig, FlushMode, parse_address
 from dledger.core.member_config import MemberConfig
@@ -155,7 +155,13 @@ class Broker:
         self._store.stop()
         await self._dledger.stop()
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, functools.partial(self._store.close, clean=True))
+        try:
+            await loop.run_in_executor(None, functools.partial(self._store.close, clean=True))
+        except NoSpaceError as error:
+            log.warning(
+                "%s derived files are left as after a crash, the next start makes them good: %s", self, error
+            )
+            self._store.close(clean=False)
         self._jobs.close()
         self._lock.release()
         log.info("%s broker stopped", self)
@@ -287,6 +293,8 @@ class Broker:
             log.warning("%s the group is not formed yet, waits_for=%s", self, ",".join(status["waits_for"]))
         elif status["election_obstacle"] is not None:
             log.warning("%s no leader: %s", self, status["election_obstacle"])
+        if status["disk_obstacle"] is not None:
+            log.warning("%s not fit to lead: %s", self, status["disk_obstacle"])
 
     def _fail(self, reason: str) -> None:
         log.critical("%s must stop: %s", self, reason)
@@ -373,6 +381,7 @@ def dledger_config(config: BrokerConfig) -> DLedgerConfig:
             election_timeout_ms_min=dledger.vote_timeout_ms_min,
             election_timeout_ms_max=dledger.vote_timeout_ms_max,
             pending_size_max=dledger.max_pending_bytes,
+            stalled_sync_ms=dledger.stalled_sync_ms,
         ),
     )
 

@@ -201,7 +201,12 @@ class Replica:
         """
         self.log.close(clean=clean)
         if clean:
-            curr_term_job(self.log.disk, self.config.directory, self._quorum_state.hard_state.curr_term).run()
+            try:
+                curr_term_job(
+                    self.log.disk, self.config.directory, self._quorum_state.hard_state.curr_term
+                ).run()
+            except NoSpaceError as error:
+                log.warning("currterm not exported directory=%s error=%s", self.config.directory, error)
             end_run(self._quorum_state)
         self._quorum_state.close()
 

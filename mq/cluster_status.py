@@ -93,6 +93,8 @@ def remarks(status: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> li
         found.append(f"no leader: {status['election_obstacle']}")
     if status["disk_full"] is not None:
         found.append(f"sends are refused: {status['disk_full']}")
+    elif status["disk_obstacle"] is not None:
+        found.append(f"not fit to lead: {status['disk_obstacle']}")
     if status["role"] == "LEADER" and not status["serving"]:
         found.append("does not serve yet")
     committed = max(other["committed"] for other in group if other["committed"] is not None)

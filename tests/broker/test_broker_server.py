@@ -19,6 +19,7 @@ from one_broker import pull_fields, send_fields
 from broker.broker_config import BrokerConfig, read_broker_config
 from broker.server import Broker, run_broker
 from broker.store_lock import StoreLock, StoreLockedError
+from disk.disk import NoSpaceError
 from message.decoder import decode_messages
 from namesrv.namesrv import Namesrv
 from namesrv.namesrv_config import NamesrvConfig
@@ -27,6 +28,7 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, request
 from remoting.configuration import parse_properties
+from store.store_flusher import StoreFlusher
 from tests.free_ports import free_ports
 
 
@@ -108,6 +110,30 @@ def test_a_message_goes_in_and_out_and_survives_a_restart(tmp_path: Path) -> Non
     run(tmp_path, first)
     assert not (tmp_path / "abort").exists()
     run(tmp_path, second)
+
+
+@pytest.mark.slow
+def test_a_broker_whose_disk_is_full_when_it_stops_has_all_messages_at_its_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def send(client: RemotingClient, broker: Broker, namesrv: str) -> None:
+        address = await routed(client, namesrv, "TBW102")
+        answer = await ask(client, address, RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"hello")
+        assert answer.code == ResponseCode.SUCCESS
+
+    async def pull(client: RemotingClient, broker: Broker, namesrv: str) -> None:
+        address = await routed(client, namesrv, "T")
+        answer = await ask(client, address, RequestCode.PULL_MESSAGE, pull_fields("T"))
+        assert [message.body for message in decode_messages(bytes(answer.body))] == [b"hello"]
+
+    def fail(*_: object) -> None:
+        raise NoSpaceError(28, "no space left on device", "consumequeue")
+
+    with monkeypatch.context() as full:
+        full.setattr(StoreFlusher, "flush_all", fail)
+        run(tmp_path, send)
+    assert (tmp_path / "abort").exists()
+    run(tmp_path, pull)
 
 
 @pytest.mark.slow

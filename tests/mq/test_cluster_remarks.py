@@ -19,6 +19,7 @@ SOUND: dict[str, Any] = {
     "failure": None,
     "election_obstacle": None,
     "disk_full": None,
+    "disk_obstacle": None,
 }
 
 
@@ -39,6 +40,11 @@ def test_of_a_sound_member_and_of_one_that_says_nothing_there_is_nothing_to_rema
         ({"ledger_end": 1000, "committed": 900}, "119,000 entries behind"),
         ({"reput_behind": 1234}, "1,234 entries to dispatch"),
         ({"role": "LEADER"}, "does not serve yet"),
+        ({"disk_obstacle": "no space on the own disk"}, "not fit to lead: no space on the own disk"),
+        (
+            {"disk_full": "the disk is 91.2 % full", "disk_obstacle": "the disk is 91.2 % full"},
+            "sends are refused: the disk is 91.2 % full",
+        ),
         ({"disk_full": "the disk is 91.2 % full"}, "sends are refused: the disk is 91.2 % full"),
         ({"election_obstacle": "vote of term 8: no answers"}, "no leader: vote of term 8: no answers"),
         ({"failure": "sync job: EIO"}, "failed: sync job: EIO"),

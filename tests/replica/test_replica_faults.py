@@ -152,6 +152,23 @@ def test_a_group_that_is_full_everywhere_keeps_its_leader_and_its_term_and_takes
     assert leader.replica.log.ledger_end_index == end + 1
 
 
+def test_a_member_without_space_stops_cleanly() -> None:
+    group = SimGroup()
+    group.start()
+    leader = group.elect()
+    group.run_for(200)
+    for disk in group.disks.values():
+        disk.is_full = True
+    append_until_full(group, leader)
+    end = leader.replica.log.ledger_end_index
+    for member in group.running():
+        group.stop(member.id)
+    for disk in group.disks.values():
+        disk.is_full = False
+    group.start()
+    assert group.elect().replica.log.ledger_end_index == end + 1
+
+
 def test_a_search_for_space_leaves_nothing_on_the_disk() -> None:
     group = SimGroup(1)
     group.start()

@@ -1,7 +1,7 @@
 """A broker process: disk, member of the group, store, sockets, clock and signals around the pure parts.
 
-One event loop runs everything but blocking disk work. Order at the end of a clean stop: NameServers are told, no
-request is taken any more, the log is synced, then what is derived from it.
+One event loop runs everything but blocking disk work. Order at the end of a clean stop: another member leads,
+NameServers are told, no request is taken any more, the log is synced, then what is derived from it.
 """
 
 from __future__ import annotations
@@ -55,6 +55,9 @@ TICK_INTERVAL_S = 0.050
 STATUS_LOG_INTERVAL_MS = 10_000
 REGISTER_RETRY_S = 1.0
 UNREGISTER_TIMEOUT_S = 1.0
+# Clients of a leader that has handed over are still told that it is another now, until they have asked a NameServer
+# which: of a connection that closes they could not know what became of their sends.
+LINGER_S = 0.3
 _PAGE_SIZE = 4096
 _PLAIN_SELF_ID = "n0"
 
@@ -148,7 +151,10 @@ class Broker:
         return await asyncio.shield(self._failure)
 
     async def stop(self) -> None:
-        """Clean: everything acknowledged, derived and exported is on disk afterwards."""
+        """Clean: another member leads if one can, and everything acknowledged, derived and exported is on disk."""
+        if await self._dledger.hand_over():
+            log.info("%s leadership handed over leader=%s", self, self._store.leader_id)
+            await asyncio.sleep(LINGER_S)
         await self._leave(is_clean=True)
         self._dledger.replica.stop(self._clock())
         await self._store_jobs_done()

@@ -18,6 +18,7 @@ from dledger.core.messages import (
     PeerId,
     PushRequest,
     PushResponse,
+    TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 _ASKED_BY: Mapping[type, Callable[[PeerMessage], PeerId]] = {
     VoteRequest: attrgetter("candidate_id"),
     HeartBeatRequest: attrgetter("leader_id"),
+    TimeoutNow: attrgetter("leader_id"),
     PushRequest: attrgetter("leader_id"),
 }
 _ANSWERED_BY: Mapping[type, Callable[[PeerMessage], PeerId]] = {

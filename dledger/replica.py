@@ -28,6 +28,7 @@ from dledger.core.output import (
     Cut,
     Output,
     Role,
+    TransferRefusal,
 )
 from dledger.disk_work import CutDone, DiskWork, Failed, HardStateSaved, SpaceProbed, Synced
 from dledger.entry import EntryCorruptError, EntryKind, Index, Pos
@@ -183,6 +184,25 @@ class Replica:
             if self._formation is not None:
                 self._formation.peer_lost(peer)
             self._call(now_ms, self.member.peer_disconnected, peer)
+
+    def transfer_leadership(self, target: PeerId | None, reason: str, now_ms: int) -> TransferRefusal | None:
+        """To `target`, or without one to the member that lacks least. None: it is under way, until
+        `transfer_target` is None again; whether it has succeeded shows in who leads then.
+        """
+        member = self.member
+        refusal = member.check_transfer(target)
+        if refusal is None:
+            self._call(now_ms, member.transfer_leadership, target or member.most_caught_up(), reason)
+        return refusal
+
+    @property
+    def transfer_target(self) -> PeerId | None:
+        return self.member.transfer_target
+
+    def leave(self, now_ms: int) -> None:
+        """Before stop(), while peers are connected: hands leadership over if it is here, and asks for none any more."""
+        if self.failure is None:
+            self._call(now_ms, self.member.leave)
 
     def stop(self, now_ms: int) -> None:
         """Pending appends end as UNKNOWN; what was appended is being synced until `idle`."""
@@ -424,6 +444,8 @@ class Replica:
             change = output.role_change
             self.journal.role_changed(change)
             later.append(lambda: self._embedder.role_changed(change))
+        if (transfer := output.transfer_change) is not None:
+            log.info("%s leadership transfer target=%s reason=%s", self, transfer.target, transfer.reason)
         if output.no_op_wanted:
             later.append(lambda: self._append_no_op(now_ms))
         if output.probe_wanted:

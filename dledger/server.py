@@ -6,6 +6,7 @@ lives in one thread.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -17,6 +18,7 @@ from typing import Any
 from disk.disk import Disk
 from dledger.config import DLedgerConfig, PeerAddress
 from dledger.core.messages import HeartBeatResponse, Message, PeerId, PushResponse, VoteResponse
+from dledger.core.output import Role
 from dledger.errors import HandshakeRefusedError
 from dledger.figures import Figures
 from dledger.formation import GroupIdentity
@@ -97,6 +99,7 @@ class DLedgerServer:
         self._pace = TickPace(self.replica)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
+        self._hand_over_settled: asyncio.Event | None = None
 
     # -- start and end
     # -------------------------------------------------------------------------------------------
@@ -114,8 +117,27 @@ class DLedgerServer:
                 self._dials.append(loop.create_task(self._dial(peer), name=f"dial-{peer}"))
         self._tick()
 
+    async def hand_over(self) -> bool:
+        """Before stop(): lets another member lead, for `transfer_timeout_ms` at most. Whether this one led and another
+        does now.
+        """
+        led = self.replica.member.role is Role.LEADER
+        self.replica.leave(self.now_ms())
+        if not led:
+            return False
+        settled = self._hand_over_settled = asyncio.Event()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.config.member_config.transfer_timeout_ms / 1000):
+                await settled.wait()
+        return self._another_leads()
+
+    def _another_leads(self) -> bool:
+        return self.replica.member.leader_id not in (None, self.config.self_id)
+
     async def stop(self) -> None:
-        """A clean stop: hands over nothing, but leaves the log synced and marked and the exports written."""
+        """A clean stop: hands over nothing (hand_over() does), but leaves the log synced and marked and the exports
+        written.
+        """
         self.replica.stop(self.now_ms())
         await self._close_links()
         while not (self.replica.idle or self.replica.failure):
@@ -155,6 +177,8 @@ class DLedgerServer:
     def _tick(self) -> None:
         self._tick_in(self._pace.delay_ms())
         self.replica.tick(self.now_ms())
+        if self._hand_over_settled is not None and (self._another_leads() or not self._outgoing):
+            self._hand_over_settled.set()
 
     def _tick_in(self, delay_ms: int) -> None:
         assert self._loop is not None

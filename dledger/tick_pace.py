@@ -25,5 +25,9 @@ class TickPace:
         progress = member.curr_term, member.role, member.leader_id, end_index, member.committed_index
         stood_still = progress == self._progress
         self._progress = progress
-        is_settled = member.leader_id is not None and member.committed_index == end_index
+        is_settled = (
+            member.leader_id is not None
+            and member.committed_index == end_index
+            and member.transfer_target is None
+        )
         return stood_still and is_settled and self._replica.idle

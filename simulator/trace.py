@@ -10,6 +10,7 @@ from dledger.core.messages import (
     Message,
     PushRequest,
     PushResponse,
+    TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
@@ -50,7 +51,11 @@ def describe(message: Message) -> str:
     match message:
         case VoteRequest():
             kind = "PRE_VOTE" if message.pre_vote else "VOTE"
-            return f"{kind} term={message.term} end={message.ledger_end_term}/{message.ledger_end_index}"
+            transfer = " transfer" if message.leadership_transfer else ""
+            end = f"{message.ledger_end_term}/{message.ledger_end_index}"
+            return f"{kind} term={message.term} end={end}{transfer}"
+        case TimeoutNow():
+            return f"TIMEOUT_NOW term={message.term} end={message.ledger_end_index}"
         case VoteResponse():
             kind = "PRE_VOTE_RESPONSE" if message.pre_vote else "VOTE_RESPONSE"
             doubt = " doubted" if message.doubted else ""

@@ -54,6 +54,10 @@ class HeartBeatRounds:
         answered = self._answered
         answered[response.member_id] = max(answered[response.member_id], min(response.round, self._round))
 
+    def silent_ms(self, peer: PeerId) -> int:
+        """Of one peer, to the length of a heartbeat."""
+        return (self._round - self._answered[peer]) * self._config.heart_beat_interval_ms
+
     def quorum_silent_ms(self, now_ms: int) -> int:
         """Since when no majority, this leader among it, has answered."""
         if self._config.quorum == 1:

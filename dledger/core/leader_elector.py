@@ -58,6 +58,7 @@ def tally(
 @dataclass(slots=True)
 class Campaign:
     pre_vote: bool
+    leadership_transfer: bool
     term: Term  # asked for
     until_ms: int
     resend_ms: int
@@ -177,13 +178,25 @@ class LeaderElector:
         campaign.answers[state.self_id] = self._own_grant(campaign)
         self._decide(now_ms)
 
-    def _ask_vote(self, now_ms: int) -> None:
+    def take_over(self, now_ms: int) -> None:
+        """The leader hands over to this member: it takes no appends and waits, so no pre-vote asks for one."""
+        reason = f"{self._state.leader_id} hands over"
+        self._state.become_candidate(reason)
+        self._ask_vote(now_ms, reason, leadership_transfer=True)
+
+    def _ask_vote(self, now_ms: int, reason: str, *, leadership_transfer: bool = False) -> None:
         state = self._state
         term = Term(state.curr_term + 1)
-        state.take_term(term, state.self_id, f"won the pre-vote of term {term}")
+        state.take_term(term, state.self_id, reason)
         self.elections_begun += 1
         # The own grant counts when it is on disk: hard_state_saved().
-        self._start_round(pre_vote=False, term=term, until_ms=now_ms + self._draw_timeout(), now_ms=now_ms)
+        self._start_round(
+            pre_vote=False,
+            leadership_transfer=leadership_transfer,
+            term=term,
+            until_ms=now_ms + self._draw_timeout(),
+            now_ms=now_ms,
+        )
 
     def hard_state_saved(self, now_ms: int) -> None:
         campaign, state = self._campaign, self._state
@@ -218,7 +231,7 @@ class LeaderElector:
             case RoundOutcome.WON:
                 self._campaign = None
                 if campaign.pre_vote:
-                    self._ask_vote(now_ms)
+                    self._ask_vote(now_ms, f"won the pre-vote of term {campaign.term}")
                 else:
                     self.elections_won += 1
                     self._state.become_leader(f"won the vote of term {campaign.term}")
@@ -231,8 +244,11 @@ class LeaderElector:
         self._lost, self._campaign = self._campaign, None
         self._campaign_at_ms = now_ms + self._draw_repeat()
 
-    def _start_round(self, *, pre_vote: bool, term: Term, until_ms: int, now_ms: int) -> Campaign:
-        campaign = Campaign(pre_vote, term, until_ms, now_ms + self._config.vote_resend_ms)
+    def _start_round(
+        self, *, pre_vote: bool, term: Term, until_ms: int, now_ms: int, leadership_transfer: bool = False
+    ) -> Campaign:
+        resend_ms = now_ms + self._config.vote_resend_ms
+        campaign = Campaign(pre_vote, leadership_transfer, term, until_ms, resend_ms)
         self._campaign = campaign
         self._request_votes(campaign)
         return campaign
@@ -245,7 +261,12 @@ class LeaderElector:
     def _request_vote(self, peer: PeerId, campaign: Campaign) -> None:
         log = self._log
         request = VoteRequest(
-            campaign.term, self._state.self_id, log.ledger_end_term, log.ledger_end_index, campaign.pre_vote
+            campaign.term,
+            self._state.self_id,
+            log.ledger_end_term,
+            log.ledger_end_index,
+            campaign.pre_vote,
+            campaign.leadership_transfer,
         )
         if campaign.pre_vote:
             self._outbox.send(peer, request)
@@ -262,7 +283,11 @@ class LeaderElector:
         result = self._refusal_of_any_term(request, now_ms, may_vote)
         if result is None:
             if request.term > self._state.curr_term and not request.pre_vote:
-                self.take_term(request.term, f"{request.candidate_id} asks for votes", now_ms)
+                self.take_term(
+                    request.term,
+                    f"{request.candidate_id} asks for votes{', handed over to' if request.leadership_transfer else ''}",
+                    now_ms,
+                )
             result = self._judge(request)
         response = self._answer(request.term, request.pre_vote, result)
         if result is VoteResult.ACCEPT and not request.pre_vote:
@@ -285,8 +310,12 @@ class LeaderElector:
             return VoteResult.REJECT_CANNOT_VOTE
         if request.term < state.curr_term:
             return VoteResult.REJECT_EXPIRED_VOTE_TERM
-        # A leader that asks for votes has stopped leading.
-        if request.candidate_id != state.leader_id and self.has_live_leader(now_ms):
+        # A leader that asks for votes has stopped leading, and one that hands over is about to.
+        if (
+            request.candidate_id != state.leader_id
+            and not request.leadership_transfer
+            and self.has_live_leader(now_ms)
+        ):
             return VoteResult.REJECT_ALREADY_HAS_LEADER
         return None
 

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from random import Random
 from typing import assert_never
 
+from dledger.core.append_guard import AppendGuard
 from dledger.core.disk_fitness import DiskFitness
 from dledger.core.durable_index import DurableIndex
 from dledger.core.entry_dispatcher import EntryDispatcher
 from dledger.core.entry_handler import EntryHandler
 from dledger.core.heart_beat_rounds import HeartBeatRounds
 from dledger.core.leader_elector import LeaderElector
+from dledger.core.leadership_transfer import LeadershipTransfer
 from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
 from dledger.core.messages import (
@@ -25,6 +27,7 @@ from dledger.core.messages import (
     PushRequest,
     PushResponse,
     PushResult,
+    TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
@@ -36,8 +39,8 @@ from dledger.core.output import (
     HardState,
     LogView,
     Output,
-    RefusalReason,
     Role,
+    TransferRefusal,
 )
 from dledger.core.quorum_ack_checker import QuorumAckChecker
 from dledger.entry import Index, Term
@@ -82,6 +85,10 @@ class Member:
         self._dispatchers = {
             peer: EntryDispatcher(config, state, log, outbox, peer) for peer in config.others
         }
+        self._transfer = LeadershipTransfer(
+            config, state, log, outbox, self._checker, self._rounds, self._dispatchers
+        )
+        self._guard = AppendGuard(config, state, log, self._checker, self._handler, self._transfer)
         self._leading_term: Term | None = None
         self._handled_term = state.curr_term
         # Rule 5: what was read back at start may be in the page cache alone: no voting or leading on it until synced.
@@ -132,6 +139,11 @@ class Member:
     def leader_ready(self) -> bool:
         """Leading, with an entry of the own term committed: all that was ever committed is known to be so."""
         return self._state.role is Role.LEADER and self._checker.own_term_committed
+
+    @property
+    def transfer_target(self) -> PeerId | None:
+        """To whom this leader is handing over; None again when that has ended, one way or the other."""
+        return self._transfer.target
 
     @property
     def peer_watermarks_by_term(self) -> dict[Term, dict[PeerId, Index]]:
@@ -191,6 +203,8 @@ class Member:
             case VoteResponse():
                 if message.voter_id in self._dispatchers:
                     self._elector.on_vote_response(message, now_ms)
+            case TimeoutNow():
+                self._on_timeout_now(message, now_ms)
             case _:
                 assert_never(message)
         return self._take(now_ms)
@@ -214,13 +228,8 @@ class Member:
                 for dispatcher in self._dispatchers.values():
                     dispatcher.tick(now_ms)
                 self._checker.tick(now_ms)
-        may_campaign = (
-            self._may_vote()
-            and not self._handler.is_cutting
-            and not self._handler.has_no_space
-            and not self._fitness.is_stalled
-        )
-        self._elector.tick(now_ms, may_campaign)
+                self._transfer.tick(now_ms)
+        self._elector.tick(now_ms, self._may_campaign())
         return self._take(now_ms)
 
     def _give_way(self, obstacle: str, now_ms: int) -> None:
@@ -265,6 +274,15 @@ class Member:
             self._refuse_expired(request)
         elif self._is_led_by(request.leader_id, now_ms):
             self._handler.on_push(request, now_ms)
+
+    def _on_timeout_now(self, message: TimeoutNow, now_ms: int) -> None:
+        if (
+            message.term == self._state.curr_term
+            and self._is_led_by(message.leader_id, now_ms)
+            and message.ledger_end_index == self._log.ledger_end_index
+            and self._may_campaign()
+        ):
+            self._elector.take_over(now_ms)
 
     def _on_heart_beat(self, request: HeartBeatRequest, now_ms: int) -> None:
         state = self._state
@@ -323,36 +341,7 @@ class Member:
 
     def check_append(self, size: int, count: int) -> AppendRefusal | None:
         """Whether `count` entries of `size` bytes together, headers included, may be appended now."""
-        state, config, checker = self._state, self._config, self._checker
-        if state.stopped:
-            return AppendRefusal(RefusalReason.STOPPED, "this member has stopped")
-        if state.role is not Role.LEADER:
-            return AppendRefusal(
-                RefusalReason.NOT_LEADER,
-                f"{state.self_id} is {state.role.name} in term {state.curr_term}, the leader is {state.leader_id}",
-            )
-        if not checker.own_term_committed:
-            return AppendRefusal(
-                RefusalReason.LEADER_NOT_READY,
-                f"{state.self_id} leads term {state.curr_term}, in which nothing is committed yet: "
-                f"committed {state.committed_index}, end {self._log.ledger_end_index}",
-            )
-        if self._handler.has_no_space:
-            return AppendRefusal(
-                RefusalReason.DISK_FULL, f"no space for {size} bytes on the disk of {state.self_id}"
-            )
-        if checker.uncommitted_size + size > config.pending_size_max:
-            return AppendRefusal(
-                RefusalReason.LEADER_PENDING_FULL,
-                f"{checker.uncommitted_size} bytes wait for a majority, {size} more in {count} entries are above the "
-                f"limit of {config.pending_size_max}",
-            )
-        if checker.uncommitted_count >= config.pending_count_max:
-            return AppendRefusal(
-                RefusalReason.LEADER_PENDING_FULL,
-                f"{checker.uncommitted_count} appends wait for a majority, limit {config.pending_count_max}",
-            )
-        return None
+        return self._guard.check(size, count)
 
     def append(self, batch: Batch, closure: object | None, now_ms: int) -> Output:
         """`batch` is in the log already. `closure` comes back in a Completion; the no-op of a new leader has none."""
@@ -384,6 +373,29 @@ class Member:
         peer that takes some.
         """
         self._fitness.low_space = reason
+
+    # --- handing leadership over
+
+    def check_transfer(self, target: PeerId | None) -> TransferRefusal | None:
+        """Whether leadership can go now to `target`, or to anybody: it lacks a push window at most."""
+        return self._transfer.check(target)
+
+    def most_caught_up(self) -> PeerId | None:
+        """The member that leadership goes to with the shortest pause; None if there is none now."""
+        return self._transfer.most_caught_up()
+
+    def transfer_leadership(self, target: PeerId, reason: str, now_ms: int) -> Output:
+        """After check_transfer(). Appends are refused until another leads, or until `transfer_timeout_ms` are over."""
+        assert self.check_transfer(target) is None, "check_transfer() says to whom leadership can go"
+        self._transfer.begin(target, reason, now_ms)
+        return self._take(now_ms)
+
+    def leave(self, now_ms: int) -> Output:
+        """This member is about to stop: it hands over if it leads, and campaigns no more. It votes and acknowledges."""
+        if self._state.stopped:
+            return NOTHING
+        self._transfer.leave(now_ms)
+        return self._take(now_ms)
 
     # --- finished disk work
 
@@ -432,9 +444,12 @@ class Member:
         if state.role is Role.LEADER:
             if self._leading_term is None:
                 self._start_leading(now_ms)
+            elif self._transfer.target is not None:
+                self._transfer.advance(now_ms)
         elif self._leading_term is not None:
             self._leading_term = None
             self._checker.stop()
+            self._transfer.stop()
         if state.doubted and self._doubt_is_over():
             state.end_doubt()
         return self._outbox.take()
@@ -460,6 +475,15 @@ class Member:
 
     def _leads(self) -> bool:
         return self._state.role is Role.LEADER
+
+    def _may_campaign(self) -> bool:
+        return (
+            self._may_vote()
+            and not self._handler.is_cutting
+            and not self._handler.has_no_space
+            and not self._transfer.is_leaving
+            and not self._fitness.is_stalled
+        )
 
     def _may_vote(self) -> bool:
         return self._state.can_vote and self._durable.value >= min(

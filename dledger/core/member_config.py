@@ -28,6 +28,8 @@ class MemberConfig:
     vote_resend_ms: int = 150
     # A leader that a majority has not answered for so long steps down: not later than others may elect.
     check_quorum_ms: int = 1000
+    # A leader that hands over takes no appends; after so long it has them again.
+    transfer_timeout_ms: int = 1000
     # No sync completed for so long while work waits: the disk hangs, and a leader that cannot count itself goes.
     stalled_sync_ms: int = 5000
 

@@ -14,7 +14,9 @@ from dledger.entry import Index, Term
 # All role changes there are, each with its cause; docs/protocol/election.md is drawn from this table.
 ROLE_TRANSITIONS: Mapping[Role, Mapping[Role, str]] = MappingProxyType(
     {
-        Role.FOLLOWER: MappingProxyType({Role.CANDIDATE: "no leader, asks for pre-votes, then for votes"}),
+        Role.FOLLOWER: MappingProxyType(
+            {Role.CANDIDATE: "no leader, asks for pre-votes, then for votes; or its leader hands over"}
+        ),
         Role.CANDIDATE: MappingProxyType(
             {
                 Role.LEADER: "a majority voted for it",

@@ -40,6 +40,8 @@ class VoteRequest(msgspec.Struct, frozen=True, gc=False):
     ledger_end_term: Term
     ledger_end_index: Index
     pre_vote: bool
+    # The leader itself asked for it: voters that hear the leader do not refuse for that.
+    leadership_transfer: bool = False
 
 
 class VoteResponse(msgspec.Struct, frozen=True, gc=False):
@@ -137,4 +139,22 @@ class PushResponse(msgspec.Struct, frozen=True, gc=False):
     conflict_index: Index = _NO_INDEX
 
 
-Message = VoteRequest | VoteResponse | HeartBeatRequest | HeartBeatResponse | PushRequest | PushResponse
+class TimeoutNow(msgspec.Struct, frozen=True, gc=False):
+    """The leader hands over: campaign at once, unless your log does not end at `ledger_end_index`. Then this came late:
+    the leader has given the transfer up and goes on.
+    """
+
+    term: Term
+    leader_id: PeerId
+    ledger_end_index: Index
+
+
+Message = (
+    VoteRequest
+    | VoteResponse
+    | HeartBeatRequest
+    | HeartBeatResponse
+    | PushRequest
+    | PushResponse
+    | TimeoutNow
+)

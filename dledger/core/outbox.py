@@ -12,6 +12,7 @@ from dledger.core.output import (
     Output,
     PushedEntries,
     RoleChange,
+    TransferChange,
 )
 from dledger.entry import Term
 
@@ -31,6 +32,7 @@ class Outbox:
         "_reported_commit",
         "_reported_role",
         "_state",
+        "_transfer_change",
     )
 
     def __init__(self, state: MemberState) -> None:
@@ -40,6 +42,7 @@ class Outbox:
         self._completions: list[Completion] = []
         self._pushed: PushedEntries | None = None
         self._cut: Cut | BeginAnew | None = None
+        self._transfer_change: TransferChange | None = None
         self._no_op_wanted = self._probe_wanted = False
         self._fatal: str | None = None
         self._reported_commit = state.committed_index
@@ -81,6 +84,9 @@ class Outbox:
     def cut(self, cut: Cut | BeginAnew) -> None:
         self._cut = cut
 
+    def change_transfer(self, change: TransferChange) -> None:
+        self._transfer_change = change
+
     def want_no_op(self) -> None:
         self._no_op_wanted = True
 
@@ -113,6 +119,7 @@ class Outbox:
             and hard_state is None
             and self._pushed is None
             and self._cut is None
+            and self._transfer_change is None
             and self._fatal is None
             and not self._no_op_wanted
             and not self._probe_wanted
@@ -126,6 +133,7 @@ class Outbox:
             committed_index=committed_index,
             completions=tuple(completions),
             role_change=role_change,
+            transfer_change=self._transfer_change,
             no_op_wanted=self._no_op_wanted,
             probe_wanted=self._probe_wanted,
             fatal=self._fatal,
@@ -134,6 +142,6 @@ class Outbox:
             self._messages = []
         if completions:
             self._completions = []
-        self._pushed = self._cut = self._fatal = None
+        self._pushed = self._cut = self._transfer_change = self._fatal = None
         self._no_op_wanted = self._probe_wanted = False
         return output

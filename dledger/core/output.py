@@ -98,6 +98,22 @@ class AppendRefusal(msgspec.Struct, frozen=True, gc=False):
     text: str  # names cause, measured value and limit
 
 
+class TransferRefusalReason(Enum):
+    """Why leadership does not go to a member. Definite: nothing was begun."""
+
+    NOT_LEADER = "NOT_LEADER"
+    LEADER_NOT_READY = "LEADER_NOT_READY"  # own-term no-op not committed yet
+    LEADER_TRANSFERRING = "LEADER_TRANSFERRING"  # another transfer is under way
+    NO_SUCH_MEMBER = "NO_SUCH_MEMBER"
+    NOT_CAUGHT_UP = "NOT_CAUGHT_UP"
+    STOPPED = "STOPPED"
+
+
+class TransferRefusal(msgspec.Struct, frozen=True, gc=False):
+    reason: TransferRefusalReason
+    text: str  # names cause, measured value and limit
+
+
 class Completion(msgspec.Struct, frozen=True):
     """A pending closure that the quorum ack checker lets go; `closure` is what the caller gave to append()."""
 
@@ -141,6 +157,13 @@ class RoleChange(msgspec.Struct, frozen=True, gc=False):
     reason: str  # one phrase for the log line
 
 
+class TransferChange(msgspec.Struct, frozen=True, gc=False):
+    """This leader begins to hand over to `target`, or has given that up and leads on (None)."""
+
+    target: PeerId | None
+    reason: str  # one phrase for the log line
+
+
 class Output(msgspec.Struct, frozen=True):
     """Work for the caller, top to bottom.
 
@@ -156,6 +179,7 @@ class Output(msgspec.Struct, frozen=True):
     committed_index: Index | None = None
     completions: tuple[Completion, ...] = ()
     role_change: RoleChange | None = None
+    transfer_change: TransferChange | None = None
     # A new leader asks its caller for the own-term no-op (append() with its batch), which needs bytes only it can make.
     no_op_wanted: bool = False
     # Find out whether the disk takes as much as an append may ask for; then write_failed_no_space(not it does).

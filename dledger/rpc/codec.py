@@ -27,6 +27,7 @@ from dledger.core.messages import (
     PushResponse,
     PushResult,
     PushType,
+    TimeoutNow,
     VoteRequest,
     VoteResponse,
     VoteResult,
@@ -57,6 +58,7 @@ class _VoteRequest(msgspec.Struct, array_like=True, tag=1, gc=False):
     ledger_end_term: _FromMinusOne
     ledger_end_index: _FromMinusOne
     pre_vote: bool
+    leadership_transfer: bool = False  # the field is newer than the rest of version 1
 
 
 class _VoteResponse(msgspec.Struct, array_like=True, tag=2, gc=False):
@@ -154,6 +156,12 @@ class _MetadataResponse(msgspec.Struct, array_like=True, tag=10):
     peers: Annotated[dict[_Id, _Text], msgspec.Meta(max_length=64)]
 
 
+class _TimeoutNow(msgspec.Struct, array_like=True, tag=11, gc=False):
+    term: _FromMinusOne
+    leader_id: _Id
+    ledger_end_index: _FromMinusOne
+
+
 _Wire = (
     _VoteRequest
     | _VoteResponse
@@ -165,6 +173,7 @@ _Wire = (
     | _GetResponse
     | _MetadataRequest
     | _MetadataResponse
+    | _TimeoutNow
 )
 
 # Messages whose wire class has the same fields in the same order.
@@ -178,6 +187,7 @@ _SAME_FIELDS: tuple[tuple[type[PeerMessage], type[msgspec.Struct]], ...] = (
     (GetResponse, _GetResponse),
     (MetadataRequest, _MetadataRequest),
     (MetadataResponse, _MetadataResponse),
+    (TimeoutNow, _TimeoutNow),
 )
 _TO_WIRE: dict[type, tuple[type[msgspec.Struct], Callable[[Any], Any]]] = {
     message: (wire, attrgetter(*wire.__struct_fields__)) for message, wire in _SAME_FIELDS

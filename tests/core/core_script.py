@@ -11,6 +11,7 @@ Commands, one per line; a block of several prints what all of them brought about
     deliver n0->n1 [all]        the oldest message, or all; `drop n0->n1 [all]` loses them
     save n0                     its hard state is on disk; `sync n0`: its log; `cut_done n0`: its cut
     append n0 2 name            two entries, waited for as `name`
+    transfer n0 n1              n0 hands leadership over to n1; `leave n0`: to whom it can, for it is about to stop
     crash n0 [1]                loses what is not durable but for 1 entry
     settle                      deliver, save, sync and cut until nothing is left
     run 500                     time passes in ticks of 10 ms, all else is immediate
@@ -30,6 +31,7 @@ from dledger.core.messages import (
     PeerId,
     PushRequest,
     PushResponse,
+    TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
@@ -127,6 +129,15 @@ class Session:
                 group.carry_out(node_id, member.write_failed_no_space(answer == "yes", group.now_ms))
             case ["stop", node_id]:
                 group.carry_out(node_id, group.nodes[node_id].up.stop(group.now_ms))
+            case ["transfer", node_id, target]:
+                member = group.nodes[node_id].up
+                refusal = member.check_transfer(target)
+                if refusal is None:
+                    group.carry_out(node_id, member.transfer_leadership(target, "asked for", group.now_ms))
+                else:
+                    self._printed.append(f"{node_id} refuses: {refusal.reason.name}: {refusal.text}")
+            case ["leave", node_id]:
+                group.carry_out(node_id, group.nodes[node_id].up.leave(group.now_ms))
             case ["crash", node_id]:
                 group.crash(node_id)
             case ["crash", node_id, keep]:
@@ -190,6 +201,8 @@ def describe(node_id: PeerId, output: Output) -> list[str]:
         lines.append(
             f"{node_id} role {change.role.name} term={change.term} leader={change.leader_id}: {change.reason}"
         )
+    if (transfer := output.transfer_change) is not None:
+        lines.append(f"{node_id} transfer to={transfer.target}: {transfer.reason}")
     if output.no_op_wanted:
         lines.append(f"{node_id} wants a no-op")
     if output.fatal is not None:
@@ -201,7 +214,9 @@ def _message(message: Message) -> str:
     match message:
         case VoteRequest():
             end = f"{message.ledger_end_term}/{message.ledger_end_index}"
-            return f"{'PRE_VOTE' if message.pre_vote else 'VOTE'} term={message.term} end={end}"
+            kind = "PRE_VOTE" if message.pre_vote else "VOTE"
+            transfer = " transfer" if message.leadership_transfer else ""
+            return f"{kind} term={message.term} end={end}{transfer}"
         case VoteResponse():
             kind = "PRE_VOTE_RESPONSE" if message.pre_vote else "VOTE_RESPONSE"
             doubted = " doubted" if message.doubted else ""
@@ -211,6 +226,8 @@ def _message(message: Message) -> str:
             return f"HEART_BEAT term={message.term} committed={message.committed_index} round={message.round}"
         case HeartBeatResponse():
             return f"HEART_BEAT_RESPONSE term={message.term} round={message.round}"
+        case TimeoutNow():
+            return f"TIMEOUT_NOW term={message.term} end={message.ledger_end_index}"
         case PushRequest():
             entries = message.payload or message.entries
             what = f" entries={entries.first_index}..{entries.last_index}" if entries else ""

@@ -156,6 +156,40 @@ def test_three_servers_elect_replicate_survive_their_leader_and_agree_byte_by_by
     uvloop.run(run())
 
 
+def test_a_leader_that_is_to_stop_hands_over_and_no_append_is_left_without_its_end(tmp_path: Path) -> None:
+    async def run() -> None:
+        servers = Servers(tmp_path)
+        await servers.start()
+        leader = await servers.elect()
+        under_way = [asyncio.create_task(append(leader, [b"body %d" % number])) for number in range(20)]
+        await asyncio.sleep(0)  # they are appended, and not committed
+        assert await leader.hand_over()
+        assert {await one for one in under_way} == {AppendStatus.SUCCESS}
+        await servers.stop(leader.config.self_id)
+        second = await servers.elect()
+        assert second.replica.member.curr_term == leader.replica.member.curr_term, "elected before the stop"
+        assert not await next(
+            server for server in servers.running.values() if server is not second
+        ).hand_over(), "it does not lead"
+        await servers.stop()
+        assert servers.failures == []
+
+    uvloop.run(run())
+
+
+def test_a_leader_whose_followers_have_gone_stops_without_waiting_for_them(tmp_path: Path) -> None:
+    async def run() -> None:
+        servers = Servers(tmp_path)
+        await servers.start()
+        leader = await servers.elect()
+        await servers.stop(*(name for name in servers.peers if name != leader.config.self_id))
+        assert not await leader.hand_over()
+        await servers.stop()
+        assert servers.failures == []
+
+    uvloop.run(run())
+
+
 def test_a_reader_gets_metadata_and_verifiable_committed_entries(tmp_path: Path) -> None:
     async def run() -> None:
         servers = Servers(tmp_path)

@@ -3,16 +3,23 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import uvloop
 from msgspec import structs
 
 from dledger.config import DLedgerConfig, PeerAddress
-from dledger.core.messages import EntryRange, HeartBeatRequest, HeartBeatResponse, PushRequest, PushType
+from dledger.core.messages import (
+    EntryRange,
+    HeartBeatRequest,
+    HeartBeatResponse,
+    Message,
+    PushRequest,
+    PushType,
+)
 from dledger.entry import Index, Pos, Term
-from dledger.peer_link import PeerLink
+from dledger.peer_link import _ANSWERED_BY, _ASKED_BY, PeerLink
 from dledger.rpc.codec import PeerMessage
 from dledger.rpc.handshake import Hello
 from dledger.rpc.requests import MetadataRequest
@@ -115,6 +122,11 @@ def on_loop(
             await pair.close()
 
     run_loop(run())
+
+
+def test_each_message_of_the_core_has_its_direction_and_its_sender() -> None:
+    assert _ASKED_BY.keys().isdisjoint(_ANSWERED_BY)
+    assert _ASKED_BY.keys() | _ANSWERED_BY.keys() == set(get_args(Message))
 
 
 @both_loops

@@ -15,6 +15,7 @@ from dledger.core.messages import (
     PushResponse,
     PushResult,
     PushType,
+    TimeoutNow,
     VoteRequest,
     VoteResponse,
     VoteResult,
@@ -118,6 +119,8 @@ CASES: list[tuple[PeerMessage, bytes]] = [
     ),
     (HeartBeatRequest(Term(3), "n0", Index(-1), 0, asks_for_space=True), b""),
     (HeartBeatResponse(Term(3), "n1", 12, Index(8), is_disk_fit=False), b""),
+    (VoteRequest(Term(3), "n2", Term(2), Index(120), pre_vote=False, leadership_transfer=True), b""),
+    (TimeoutNow(Term(3), "n0", Index(120)), b""),
 ]
 WIRE = [b"".join(encode_message(message, [payload] if payload else [])) for message, payload in CASES]
 
@@ -294,6 +297,13 @@ def test_rejects_a_begin_without_its_position_and_a_position_without_a_begin(pus
 
 def test_a_push_of_a_member_that_does_not_know_begins_is_read():
     message = PushRequest(PushType.COMMIT, Term(7), "n0", Index(5), Term(1), 3, Index(5), 8)
+    (frame,) = encode_message(message)
+    values = msgspec.msgpack.decode(frame[FRAME_PREFIX.size :])
+    assert decode_message(msgspec.msgpack.encode(values[:-1]), 0) == message
+
+
+def test_a_vote_request_of_a_member_that_does_not_know_transfers_is_read():
+    message = VoteRequest(Term(3), "n2", Term(2), Index(120), pre_vote=False)
     (frame,) = encode_message(message)
     values = msgspec.msgpack.decode(frame[FRAME_PREFIX.size :])
     assert decode_message(msgspec.msgpack.encode(values[:-1]), 0) == message

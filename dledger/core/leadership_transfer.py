@@ -1,0 +1,153 @@
+"""Handing leadership over: to whom, from when on nothing is appended, when the target is told, and when it is given up
+(Ongaro's thesis, 3.10).
+
+The leader takes no appends any more, lets those that it took end, and tells its target to campaign at once. A vote in
+which the leader had a part is won within a round trip and two syncs, where a dead leader costs an election timeout.
+"""
+
+from collections.abc import Mapping
+
+from dledger.core.entry_dispatcher import EntryDispatcher
+from dledger.core.heart_beat_rounds import HeartBeatRounds
+from dledger.core.member_config import MemberConfig
+from dledger.core.member_state import MemberState
+from dledger.core.messages import PeerId, TimeoutNow
+from dledger.core.outbox import Outbox
+from dledger.core.output import (
+    LogView,
+    Role,
+    TransferChange,
+    TransferRefusal,
+    TransferRefusalReason,
+)
+from dledger.core.quorum_ack_checker import QuorumAckChecker
+
+
+class LeadershipTransfer:
+    """Of one leader in one term after the other.
+
+    Invariant: the target is told only while it holds durably all that is in this log, and all of that is committed. So
+    it wins if it asks, and no append ends without its outcome because of the transfer.
+    """
+
+    def __init__(
+        self,
+        config: MemberConfig,
+        state: MemberState,
+        log: LogView,
+        outbox: Outbox,
+        checker: QuorumAckChecker,
+        rounds: HeartBeatRounds,
+        dispatchers: Mapping[PeerId, EntryDispatcher],
+    ) -> None:
+        self.target: PeerId | None = None
+        self.is_leaving = False  # this member is about to stop: anybody may lead but itself
+        self._config = config
+        self._state = state
+        self._log = log
+        self._outbox = outbox
+        self._checker = checker
+        self._rounds = rounds
+        self._dispatchers = dispatchers
+        self._until_ms = 0
+        self._tell_at_ms = 0
+
+    def stop(self) -> None:
+        """Leading is over, whoever leads now."""
+        self.target = None
+
+    def check(self, target: PeerId | None) -> TransferRefusal | None:
+        """Why this member cannot hand leadership over to `target`, or to anybody, now."""
+        state = self._state
+        if state.stopped:
+            return TransferRefusal(TransferRefusalReason.STOPPED, "this member has stopped")
+        if state.role is not Role.LEADER:
+            return TransferRefusal(
+                TransferRefusalReason.NOT_LEADER,
+                f"{state.self_id} is {state.role.name} in term {state.curr_term}, the leader is {state.leader_id}",
+            )
+        if not self._checker.own_term_committed:
+            return TransferRefusal(
+                TransferRefusalReason.LEADER_NOT_READY,
+                f"{state.self_id} leads term {state.curr_term}, in which nothing is committed yet",
+            )
+        if self.target is not None:
+            return TransferRefusal(
+                TransferRefusalReason.LEADER_TRANSFERRING,
+                f"leadership is on its way to {self.target}, for {self._config.transfer_timeout_ms} ms at most",
+            )
+        others = ", ".join(self._dispatchers) or "nobody"
+        if target is None:
+            if self.most_caught_up() is not None:
+                return None
+            return TransferRefusal(
+                TransferRefusalReason.NOT_CAUGHT_UP,
+                f"nobody can take leadership over from {state.self_id}: of its followers ({others}) none is connected "
+                "and caught up",
+            )
+        dispatcher = self._dispatchers.get(target)
+        if dispatcher is None:
+            return TransferRefusal(
+                TransferRefusalReason.NO_SUCH_MEMBER,
+                f"{target} cannot take leadership over from {state.self_id}: {others} can",
+            )
+        if not self._is_live(target):
+            return TransferRefusal(
+                TransferRefusalReason.NOT_CAUGHT_UP,
+                f"{target} has not answered for {self._rounds.silent_ms(target)} ms, limit "
+                f"{self._config.check_quorum_ms} ms",
+            )
+        if not dispatcher.has_sent_all:
+            return TransferRefusal(
+                TransferRefusalReason.NOT_CAUGHT_UP,
+                f"{target} is not caught up: it holds entries up to {dispatcher.match_index} of "
+                f"{self._log.ledger_end_index}",
+            )
+        return None
+
+    def most_caught_up(self) -> PeerId | None:
+        """Who of those that can take over lacks the least; the first of them in the order of the members."""
+        able = [peer for peer in self._dispatchers if self.check(peer) is None]
+        return max(able, key=lambda peer: self._dispatchers[peer].match_index, default=None)
+
+    def begin(self, target: PeerId, reason: str, now_ms: int) -> None:
+        """After check(). No append may follow until `target` is None again."""
+        self.target = target
+        self._until_ms = now_ms + self._config.transfer_timeout_ms
+        self._tell_at_ms = now_ms
+        self._outbox.change_transfer(TransferChange(target, reason))
+
+    def leave(self, now_ms: int) -> None:
+        """From now on this member does not want to lead: it hands over, and tries that again until it stops."""
+        self.is_leaving = True
+        target = self.most_caught_up()
+        if target is not None:
+            self.begin(target, "this member is about to stop", now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        if self.target is not None and now_ms >= self._until_ms:
+            self._outbox.change_transfer(
+                TransferChange(
+                    None, f"{self.target} did not lead after {self._config.transfer_timeout_ms} ms"
+                )
+            )
+            self.target = None
+        if self.is_leaving:
+            self.leave(now_ms)
+
+    def advance(self, now_ms: int) -> None:
+        """After whatever may have brought the target, or the commit, to the end of the log."""
+        target, state, log = self.target, self._state, self._log
+        assert target is not None, "only a transfer that is under way goes on"
+        assert state.role is Role.LEADER, "stop() ends it with the leadership"
+        end_index = log.ledger_end_index
+        if (
+            now_ms >= self._tell_at_ms
+            and state.committed_index == end_index
+            and self._dispatchers[target].match_index == end_index
+        ):
+            self._tell_at_ms = now_ms + self._config.vote_resend_ms
+            self._outbox.send(target, TimeoutNow(state.curr_term, state.self_id, end_index))
+
+    def _is_live(self, peer: PeerId) -> bool:
+        return self._rounds.silent_ms(peer) <= self._config.check_quorum_ms

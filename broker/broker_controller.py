@@ -21,6 +21,7 @@ from broker.client_requests import ClientRequests
 from broker.consume_stats_processor import ConsumeStatsProcessor
 from broker.consumer_manage_processor import ConsumerManageProcessor
 from broker.consumer_manager import ConsumerManager
+from broker.leadership_processor import LeadershipProcessor
 from broker.offset_admin_processor import OffsetAdminProcessor
 from broker.producer_manager import ProducerManager
 from broker.pull_message_processor import PullMessageProcessor
@@ -88,6 +89,7 @@ class BrokerController:
             self.client_requests,
             lambda topic, queue_id: self.hold_service.wake_queue(topic, queue_id, clock()),
         )
+        self._leadership = LeadershipProcessor(store)
         self._info = BrokerInfoProcessor(
             config, store, self.stats, self.hold_service, self.configure, disk_usage, clock()
         )
@@ -101,6 +103,7 @@ class BrokerController:
             self._consume_stats,
             self._queries,
             self._offset_admin,
+            self._leadership,
             self._info,
         ):
             handlers.update(part.handlers)
@@ -122,6 +125,7 @@ class BrokerController:
         self.client_requests.tick(now_ms)
         self._consume_stats.tick()
         self._queries.tick(now_ms)
+        self._leadership.tick(now_ms)
         if self._store.serving:
             self.stats.tick(now_ms)
         if now_ms < self._next_scan_ms:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mqclient.admin_calls import AdminCalls, AdminError
-from mqclient.admin_results import BrokerConsumeProgress, BrokerMember, DayCounts
+from mqclient.admin_results import BrokerConsumeProgress, BrokerMember, DayCounts, LeadershipTransferred
 from remoting import admin_bodies, admin_headers
 from remoting.bodies import ClusterInfo, KVTable
 from remoting.codes import RequestCode
@@ -116,6 +116,13 @@ class BrokerAdmin:
     async def clean_unused_topic(self, address: str) -> None:
         """Has files of queues go whose topic was deleted; returns before they are gone."""
         await self._calls.call(address, RequestCode.CLEAN_UNUSED_TOPIC)
+
+    async def transfer_leadership(self, address: str, transferee_id: str = "") -> LeadershipTransferred:
+        """Has the leader at `address` hand over to that member, else to the one that lacks least; waits for it."""
+        header = admin_headers.LeadershipTransferRequestHeader(transferee_id=transferee_id or None)
+        answer = await self._calls.call(address, RequestCode.LEADERSHIP_TRANSFER, header)
+        body = answer.read(admin_bodies.LeadershipTransferResponseBody)
+        return LeadershipTransferred(address, body.leader_id, body.term)
 
     async def addresses(self, cluster: str = "") -> list[str]:
         return await self._calls.members(cluster)

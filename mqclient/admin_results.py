@@ -216,6 +216,15 @@ class DirectConsumption:
 
 
 @dataclass(frozen=True, slots=True)
+class LeadershipTransferred:
+    """From the broker at `from_address` to the member `leader`."""
+
+    from_address: str
+    leader: str
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
 class WritePermChange:
     namesrv: str
     broker: str

@@ -278,3 +278,13 @@ class BrokerMemberGroup(RemotingBody):
 
 class GetBrokerMemberGroupResponseBody(RemotingBody):
     broker_member_group: BrokerMemberGroup
+
+
+# A group of brokers
+
+
+class LeadershipTransferResponseBody(RemotingBody):
+    """Who leads now, and in which term."""
+
+    leader_id: str
+    term: int

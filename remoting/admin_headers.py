@@ -143,3 +143,9 @@ class WipeWritePermOfBrokerRequestHeader(CommandHeader, kw_only=True):
 
 class AddWritePermOfBrokerRequestHeader(CommandHeader, kw_only=True):
     broker_name: str
+
+
+class LeadershipTransferRequestHeader(RpcRequestHeader, kw_only=True):
+    """`transferee_id`: a member's, such as n1; without one, the member that lacks least."""
+
+    transferee_id: str | None = None

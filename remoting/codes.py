@@ -192,6 +192,8 @@ class RequestCode(IntEnum):
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
     SWITCH_TIMER_ENGINE = 5001
+    # DLedger's, at its Raft port; here brokers take it as well.
+    LEADERSHIP_TRANSFER = 51005
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

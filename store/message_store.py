@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 from disk.disk import Disk
 from disk.mapped_file import DescriptorCache
-from dledger.core.output import AppendStatus, Role, RoleChange
+from dledger.core.messages import PeerId
+from dledger.core.output import AppendStatus, Role, RoleChange, TransferRefusal
 from dledger.entry import GENESIS_CHAIN, Index, Term
 from dledger.figures import Figures
 from dledger.log.java_files import checkpoint_job
@@ -281,6 +282,19 @@ class MessageStore(StoreReads):
     def retention(self) -> Retention:
         """For what is asked of it by hand."""
         return self._retention
+
+    @property
+    def transfer_target(self) -> PeerId | None:
+        """To whom leadership is on its way from here."""
+        return self._replica.transfer_target
+
+    def transfer_leadership(self, target: PeerId | None, now_ms: int) -> TransferRefusal | None:
+        """Begins to hand leadership over to `target`, or to the member that lacks least. Changes that wait go before,
+        into the log of this leader.
+        """
+        if self.serving:
+            self._proposals.flush(now_ms)
+        return self._replica.transfer_leadership(target, "an operator asked for it", now_ms)
 
     def propose(self, change: StateChange, on_done: OnProposed | None, now_ms: int) -> None:
         """Changes the tables through the log. `on_done` comes once, when this member has applied it or it has failed;

@@ -5,7 +5,8 @@ or with a PlainLog (plain_log.py), whose entries are records and nothing else.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from dledger.core.output import AppendRefusal, AppendStatus, Batch
+from dledger.core.messages import PeerId
+from dledger.core.output import AppendRefusal, AppendStatus, Batch, TransferRefusal
 from dledger.entry import EntryKind, Index, Pos, Term
 from dledger.log.recent_batches import RecentBatch
 
@@ -101,6 +102,15 @@ class ReplicatedLog(Protocol):
 
     def set_low_space(self, reason: str | None) -> None:
         """Why messages are refused for want of space, None when they are not: who leads had better be somebody else."""
+        ...
+
+    @property
+    def transfer_target(self) -> PeerId | None:
+        """To whom leadership is on its way from here."""
+        ...
+
+    def transfer_leadership(self, target: PeerId | None, reason: str, now_ms: int) -> TransferRefusal | None:
+        """Begins to hand over to `target`, else to the member that lacks least. How it ends shows in who leads."""
         ...
 
     def delete_first_file(self, now_ms: int) -> bool:

@@ -201,4 +201,6 @@ def sound_requests(message_id: str = "00" * 16) -> dict[int, Sound]:
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Sound(GROUP),
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: Sound({**GROUP, **TOPIC, "readable": "false"}),
         RequestCode.GET_BROKER_HA_STATUS: Sound(),
+        # In a group of one there is nobody else.
+        RequestCode.LEADERSHIP_TRANSFER: Sound({"transfereeId": "n1"}, code=ResponseCode.INVALID_PARAMETER),
     }

@@ -17,7 +17,7 @@ from mq.admin.__main__ import COMMANDS, NOT_HERE, main
 from mq.admin.command import Command
 from mqclient import Admin, AdminError, MessageQueue
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import response
+from remoting.command import RemotingCommand, response
 from remoting.topic_bodies import TopicConfig
 
 TOPIC = ("-t", "T")
@@ -107,6 +107,10 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("updateTopicList", "-f", "/nonexistent"): "/nonexistent: No such file",
     ("updateSubGroupList", "-f", "/dev/null"): "/dev/null",
     ("deleteTopic", "-t", "Nope", "-c", "GoldenCluster"): "no NameServer knows topic Nope",
+    ("transferLeader", "-b", BROKER, "-t", "n1"): "n1 cannot take leadership over from n0: nobody can",
+    ("transferLeader", "-c", "GoldenCluster"): "of its followers (nobody) none is connected and caught up",
+    ("transferLeader", "-t", "n1"): "name the leader with -b, or the cluster with -c",
+    ("transferLeader", "-b", FOLLOWER): f"{FOLLOWER}: Connection refused",
     ("deleteSubGroup", "-g", "g"): "name one broker with -b, or the cluster with -c",
     ("resetOffsetByTime", "-g", "g", *TOPIC, "-s", "soon"): "'soon' is no time: write now, ms since 1970",
     ("resetOffsetByTime", "-g", "g", *TOPIC, "-s", "0", "-q", "1"): "-b with its leader's address and -q",
@@ -135,7 +139,7 @@ REFUSED: dict[tuple[str, ...], str] = {
 # Those that need a client that answers, or files: tested by themselves below.
 BY_THEMSELVES = {
     "consumerStatus", "exportMetadata", "updateTopicList", "updateSubGroupList", "queryMsgById",
-    "queryMsgTraceById", "queryMsgByUniqueKey", "updateNamesrvConfig",
+    "queryMsgTraceById", "queryMsgByUniqueKey", "updateNamesrvConfig", "transferLeader",
 }  # fmt: skip
 
 
@@ -222,6 +226,23 @@ def test_tables_are_aligned_and_can_be_cut_and_pasted(
     )
     run("updateTopic", "-t", "T", "-r", "4", "-w", "4")
     assert capsys.readouterr().out == "127.0.0.1:17911: topic T: 4 read queues, 4 write queues, perm 6\n"
+
+
+def test_who_leads_after_a_transfer_is_shown(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the leader of a larger group answers."""
+
+    def alter(code: int, answer: RemotingCommand) -> None:
+        if code == RequestCode.LEADERSHIP_TRANSFER:
+            answer.code, answer.remark, answer.body = 0, None, b'{"leaderId":"n1","term":7}'
+
+    cluster.alter = alter
+    capsys.readouterr()
+    run("transferLeader", "-c", "GoldenCluster", "-t", "n1")
+    assert in_one_line(f"FROM ADDRESS LEADER TERM {BROKER} n1 7") in in_one_line(capsys.readouterr().out)
+    run("transferLeader", "-b", BROKER, "--json")
+    assert json.loads(capsys.readouterr().out) == [{"from_address": BROKER, "leader": "n1", "term": 7}]
 
 
 def test_a_change_that_ends_half_way_says_where_it_was_made(

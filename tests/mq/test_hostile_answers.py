@@ -21,11 +21,12 @@ from remoting.topic_bodies import TopicConfig
 CLUSTER = "GoldenCluster"
 QUEUE = MessageQueue("T", "golden-a", 0)
 VARIANTS_MAX = 40  # of the answers to one request of a call
-# Of what a client would have to answer.
-TOLD_BY_CLIENTS = {
+# What others would have to answer: clients, a group with followers.
+TOLD_BY_OTHERS = {
     RequestCode.GET_CONSUMER_RUNNING_INFO: (
         b'{"mqTable":{{"brokerName":"golden-a","queueId":1,"topic":"T"}:{"commitOffset":0}},"properties":{"a":"b"}}'
     ),
+    RequestCode.LEADERSHIP_TRANSFER: b'{"leaderId":"n1","term":2}',
     RequestCode.CONSUME_MESSAGE_DIRECTLY: b'{"consumeResult":"CR_SUCCESS","order":false,"spentTimeMills":3}',
 }
 
@@ -97,6 +98,7 @@ CALLS: dict[str, Call] = {
     "brokers.delete_expired_commit_log": lambda admin: admin.brokers.delete_expired_commit_log(BROKER),
     "brokers.clean_expired_consume_queue": lambda admin: admin.brokers.clean_expired_consume_queue(BROKER),
     "brokers.clean_unused_topic": lambda admin: admin.brokers.clean_unused_topic(BROKER),
+    "brokers.transfer_leadership": lambda admin: admin.brokers.transfer_leadership(BROKER, "n1"),
     "brokers.addresses": lambda admin: admin.brokers.addresses(CLUSTER),
     "brokers.leaders": lambda admin: admin.brokers.leaders(CLUSTER),
     "messages.by_offset_id": by_offset_id,
@@ -143,7 +145,7 @@ def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
     made.broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
     made.broker.run_for(1_000)
     made.register()
-    for code in TOLD_BY_CLIENTS:
+    for code in TOLD_BY_OTHERS:
         made.refuse[code] = (0, "")
     yield made
     made.close()
@@ -168,8 +170,8 @@ def test_a_hostile_answer_is_an_error_that_says_who_gave_it(cluster: AdminCluste
     answers: dict[int, tuple[dict[str, str], bytes]] = {}
 
     def note(code: int, answer: RemotingCommand) -> None:
-        if code in TOLD_BY_CLIENTS:
-            answer.body = TOLD_BY_CLIENTS[RequestCode(code)]
+        if code in TOLD_BY_OTHERS:
+            answer.body = TOLD_BY_OTHERS[RequestCode(code)]
         answers[code] = (dict(answer.ext_fields), bytes(answer.body))
 
     async def work() -> None:

@@ -1,0 +1,87 @@
+"""Leadership by hand: an operator has the leader hand over, and hears how that ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.answers import Answers, RequestHandler
+from broker.client_channel import ClientChannel
+from dledger.core.messages import PeerId
+from dledger.core.output import Role, TransferRefusalReason
+from dledger.entry import Term
+from remoting import admin_bodies, admin_headers, headers
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+# A transfer that is given up has ended before; this is for one whose successor nobody hears of.
+WAIT_MS_MAX = 3_000
+
+_REFUSAL_CODES = {
+    TransferRefusalReason.NOT_LEADER: ResponseCode.SERVICE_NOT_AVAILABLE,
+    TransferRefusalReason.LEADER_NOT_READY: ResponseCode.SYSTEM_BUSY,
+    TransferRefusalReason.LEADER_TRANSFERRING: ResponseCode.SYSTEM_BUSY,
+    TransferRefusalReason.NO_SUCH_MEMBER: ResponseCode.INVALID_PARAMETER,
+    TransferRefusalReason.NOT_CAUGHT_UP: ResponseCode.SYSTEM_BUSY,
+    TransferRefusalReason.STOPPED: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    answers: Answers
+    command: RemotingCommand
+    term: Term  # that this member led
+    target: PeerId
+    until_ms: int
+
+
+class LeadershipProcessor:
+    """Invariant: each request is answered once: at once if it is refused, else when it is known who leads."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._asked: list[_Asked] = []
+        self.handlers: dict[int, RequestHandler] = {
+            RequestCode.LEADERSHIP_TRANSFER: self._transfer_leadership
+        }
+
+    def tick(self, now_ms: int) -> None:
+        if self._asked:
+            self._asked = [asked for asked in self._asked if not self._answer(asked, now_ms)]
+
+    def _transfer_leadership(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(admin_headers.LeadershipTransferRequestHeader, command.ext_fields)
+        store = self._store
+        refusal = store.transfer_leadership(header.transferee_id or None, now_ms)
+        if refusal is not None:
+            answers.add(command, _REFUSAL_CODES[refusal.reason], refusal.text)
+            return
+        target = store.transfer_target
+        assert target is not None, "it is under way"
+        self._asked.append(_Asked(answers, command, store.term, target, now_ms + WAIT_MS_MAX))
+
+    def _answer(self, asked: _Asked, now_ms: int) -> bool:
+        """Whether there was something to answer."""
+        store, answers, command = self._store, asked.answers, asked.command
+        if store.term != asked.term and store.leader_id is not None:
+            if store.leader_id == asked.target:
+                body = admin_bodies.LeadershipTransferResponseBody(leader_id=store.leader_id, term=store.term)
+                answers.add(command, body=body.encode())
+            else:
+                remark = f"{asked.target} did not win the vote: {store.leader_id} leads term {store.term}"
+                answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+        elif store.role is Role.LEADER and store.transfer_target is None:
+            remark = f"{asked.target} did not take leadership over in time: {store.leader_id} leads on"
+            answers.add(command, ResponseCode.SYSTEM_BUSY, remark)
+        elif now_ms >= asked.until_ms:
+            remark = f"outcome unknown: {asked.target} was told to campaign, and no leader is known since"
+            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+        else:
+            return False
+        return True

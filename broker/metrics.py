@@ -55,6 +55,8 @@ METRICS: Mapping[str, Metric] = {
     ),
     "leader_changes_total": _counter("times that the member learnt of a leader of another term"),
     "step_downs_total": _counter("times that the member ceased to lead, a clean stop included"),
+    "transfers_begun_total": _counter("times that the member, leading, began to hand over"),
+    "transfers_given_up_total": _counter("times that it led on because its target did not"),
     # The log.
     "ledger_begin_index": _gauge("first entry that the log holds"),
     "ledger_end_index": _gauge("last entry of the log, -1 if it is empty"),

@@ -7,7 +7,7 @@ when it is durable.
 import logging
 
 from dledger.core.messages import PeerId, VoteResponse, VoteResult
-from dledger.core.output import HardState, Role, RoleChange
+from dledger.core.output import HardState, Role, RoleChange, TransferChange
 from dledger.entry import Term
 from dledger.figures import Figures
 
@@ -30,6 +30,8 @@ class MemberJournal:
         self._heard: dict[PeerId, tuple[Term, bool, VoteResult]] = {}
         self._leader_changes = 0
         self._step_downs = 0
+        self._transfers_begun = 0
+        self._transfers_given_up = 0
 
     def role_changed(self, change: RoleChange) -> None:
         role, term, leader_id = self._role, self._term, self._leader_id
@@ -45,6 +47,14 @@ class MemberJournal:
             "%s role changed from=%s term=%d leader=%s reason=%s",
             *(str(self), role.value, term, change.leader_id, change.reason),
         )
+
+    def transfer_changed(self, change: TransferChange) -> None:
+        if change.target is not None:
+            self._transfers_begun += 1
+            log.info("%s hands over to=%s reason=%s", str(self), change.target, change.reason)
+        else:
+            self._transfers_given_up += 1
+            log.warning("%s leads on, no longer hands over reason=%s", str(self), change.reason)
 
     def vote_said(self, candidate_id: PeerId, response: VoteResponse) -> None:
         """This member's answer leaves."""
@@ -89,4 +99,9 @@ class MemberJournal:
         return f"[{self._self_id}][{self._role.value}][term={self._term}]"
 
     def figures(self) -> Figures:
-        return {"leader_changes_total": self._leader_changes, "step_downs_total": self._step_downs}
+        return {
+            "leader_changes_total": self._leader_changes,
+            "step_downs_total": self._step_downs,
+            "transfers_begun_total": self._transfers_begun,
+            "transfers_given_up_total": self._transfers_given_up,
+        }

@@ -444,8 +444,8 @@ class Replica:
             change = output.role_change
             self.journal.role_changed(change)
             later.append(lambda: self._embedder.role_changed(change))
-        if (transfer := output.transfer_change) is not None:
-            log.info("%s leadership transfer target=%s reason=%s", self, transfer.target, transfer.reason)
+        if output.transfer_change is not None:
+            self.journal.transfer_changed(output.transfer_change)
         if output.no_op_wanted:
             later.append(lambda: self._append_no_op(now_ms))
         if output.probe_wanted:

@@ -105,6 +105,29 @@ def test_a_leader_that_steps_down_warns_and_says_why(
     assert replica_figures(leader.replica)["step_downs_total"] == 1
 
 
+def test_a_leader_says_to_whom_it_hands_over_and_why_it_leads_on(
+    group: VirtualGroup, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    group.start()
+    leader = group.elect()
+    group.run_until(group.converged)
+    first, second = (member for member in group.running() if member is not leader)
+    first.replica.leave(group.now_ms)  # it campaigns no more
+    assert leader.replica.transfer_leadership(first.id, "asked for", group.now_ms) is None
+    group.run_until(lambda: leader.replica.transfer_target is None)
+    assert leader.replica.transfer_leadership(second.id, "asked for", group.now_ms) is None
+    group.run_until(lambda: group.leader() is second)
+    who = f"[{leader.id}][LEADER][term=1]"
+    assert lines(caplog, "hands over to=|leads on") == [
+        f"{who} hands over to={first.id} reason=asked for",
+        f"{who} leads on, no longer hands over reason={first.id} did not lead after 1000 ms",
+        f"{who} hands over to={second.id} reason=asked for",
+    ]
+    figures = replica_figures(leader.replica)
+    assert (figures["transfers_begun_total"], figures["transfers_given_up_total"]) == (2, 1)
+
+
 def test_elections_and_leaders_are_counted(group: VirtualGroup) -> None:
     group.start()
     leader = group.elect()

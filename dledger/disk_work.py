@@ -20,6 +20,7 @@ from dledger.log.jobs import (
     DiskJob,
     MarkJob,
     MoveBeginJob,
+    NoteFaultsJob,
     PrepareFileJob,
     ProbeSpaceJob,
     SyncJob,
@@ -80,6 +81,7 @@ class DiskWork:
         self._cut: CutJob | None = None
         self._mark: MarkJob | None = None
         self._move: MoveBeginJob | None = None
+        self._note: NoteFaultsJob | None = None
         self._prepare: PrepareFileJob | None = None
         self._probe: ProbeSpaceJob | None = None
         self._probe_at_ms: int | None = None
@@ -96,7 +98,7 @@ class DiskWork:
         """Nothing under way. What is not due yet is not counted."""
         jobs = (
             *(self._sync, self._cut, self._mark, self._move, self._prepare),
-            *(self._hard_state, self._export, self._probe),
+            *(self._hard_state, self._export, self._probe, self._note),
         )
         return all(job is None for job in jobs)
 
@@ -165,6 +167,10 @@ class DiskWork:
             size = min(log_config.allocate_step, log_config.data_file_size)
             self._probe = ProbeSpaceJob(self._log.disk, f"{log_config.own_directory}/space-probe", size)
             self._submit(self._probe)
+        if self._note is None:
+            self._note = self._log.note_faults_job()
+            if self._note is not None:
+                self._submit(self._note)
         # Half a file ahead, or half a step of allocation, is more than what comes in between two ticks.
         end_pos = self._log.ledger_end_pos
         if end_pos != self._prepared_pos and self._prepare is None and now_ms >= self._prepare_not_before_ms:
@@ -214,6 +220,10 @@ class DiskWork:
         if job is self._mark:
             self._mark = None
             self._log.mark_done(job)
+            return None
+        if job is self._note:
+            self._note = None
+            self._log.faults_noted(job)
             return None
         if job is self._move:
             self._move = None

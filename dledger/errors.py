@@ -41,6 +41,14 @@ class RemoteProtocolError(DLedgerError):
     definite = True
 
 
+class FaultyEntryError(DLedgerError):
+    """Entries on this member's disk are damaged, and are being repaired from a peer. Others have them."""
+
+    response_code = ResponseCode.DISK_ERROR
+    retriable = True
+    definite = True
+
+
 class HandshakeRefusedError(DLedgerError):
     """One side will not speak with the other. `reason` is what the other side is told, and both log."""
 

@@ -8,25 +8,18 @@ class PushNotSoundError(Exception):
     """What was pushed is not what it says it is; the text tells the difference."""
 
 
-def verify_own(message: PushRequest, payload: bytes) -> VerifiedRange:
-    """Raises EntryCorruptError."""
-    entries = message.entries
-    assert entries is not None, "an APPEND has entries"
-    return verify_entries(
-        payload,
-        first_index=entries.first_index,
-        first_pos=entries.pos,
-        prev_chain=message.previous_chain,
-        prev_term=message.previous_term,
-    )
-
-
 def verify_pushed(message: PushRequest, payload: bytes) -> VerifiedRange:
     """Raises PushNotSoundError."""
     entries = message.entries
     assert entries is not None, "an APPEND has entries"
     try:
-        verified = verify_own(message, payload)
+        verified = verify_entries(
+            payload,
+            first_index=entries.first_index,
+            first_pos=entries.pos,
+            prev_chain=message.previous_chain,
+            prev_term=message.previous_term,
+        )
     except EntryCorruptError as error:
         raise PushNotSoundError(f"pushed entries are not sound: {error}") from error
     seen = (verified.last_index, verified.last_term, verified.chain)

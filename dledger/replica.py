@@ -31,16 +31,16 @@ from dledger.core.output import (
     TransferRefusal,
 )
 from dledger.disk_work import CutDone, DiskWork, Failed, HardStateSaved, SpaceProbed, Synced
-from dledger.entry import EntryCorruptError, EntryKind, Index, Pos
-from dledger.errors import HandshakeRefusedError
+from dledger.entry import EntryKind, Index, Pos
+from dledger.errors import FaultyEntryError, HandshakeRefusedError
 from dledger.formation import Formation, Formed, GroupIdentity
-from dledger.log.errors import LedgerDamagedError, LedgerError, what_to_do
+from dledger.log.errors import LedgerError
 from dledger.log.java_files import curr_term_job
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.member_journal import MemberJournal
-from dledger.pushed_entries import PushNotSoundError, verify_own, verify_pushed
+from dledger.pushed_entries import PushNotSoundError, verify_pushed
 from dledger.rpc.handshake import DISK_UUID_SIZE
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
 from dledger.rpc.response_code import ResponseCode
@@ -85,7 +85,6 @@ class Replica:
         self._later: deque[Callable[[], None]] = deque()
         self._draining = False
         self._is_full = False
-        self._pushed_index: dict[PeerId, Index] = {}  # last entry of the newest APPEND to each peer
         self.journal = MemberJournal(config.self_id, quorum_state.hard_state)
         self.identity = begin_run(config, quorum_state, log_store, random.randbytes(DISK_UUID_SIZE), boot_id)
         self._formation: Formation | None = None
@@ -265,7 +264,7 @@ class Replica:
         except NoSpaceError as error:
             self._no_space(error, now_ms)
             raise
-        except (DiskError, LedgerError) as error:
+        except (DiskError, LedgerError, FaultyEntryError) as error:
             self._fail(f"log failed: {error}", now_ms)
             raise
         except Exception as error:
@@ -311,14 +310,17 @@ class Replica:
             code = ResponseCode.INDEX_OUT_OF_RANGE
         elif begin <= committed_index:
             size_max = min(request.size_max, self.config.member_config.push_size_max)
-            entries = self.log.range_from(begin, size_max)
-            assert entries is not None, "committed entries are in the log"
-            if entries.last_index > committed_index:
-                end_pos = self.log.pos_at(Index(committed_index + 1))
-                entries = replace(entries, last_index=committed_index, size=end_pos - entries.pos)
-            chain = self.log.chain_at(Index(begin - 1)) or 0
-            buffers = self.log.read_range(entries)
-            last, pos = entries.last_index, entries.pos
+            try:
+                entries = self.log.range_from(begin, size_max)
+                assert entries is not None, "committed entries are in the log"
+                if entries.last_index > committed_index:
+                    end_pos = self.log.pos_at(Index(committed_index + 1))
+                    entries = replace(entries, last_index=committed_index, size=end_pos - entries.pos)
+                chain = self.log.chain_at(Index(begin - 1)) or 0
+                buffers = self.log.read_range(entries)
+                last, pos = entries.last_index, entries.pos
+            except FaultyEntryError:
+                code = ResponseCode.DISK_ERROR
         return GetResponse(request.request_id, code, begin, last, pos, chain, committed_index), buffers
 
     def metadata(self, request: MetadataRequest) -> MetadataResponse:
@@ -400,7 +402,7 @@ class Replica:
         """A call of the core from outside, with all that follows from it."""
         try:
             self._carry_out(ask_core(*arguments, now_ms), now_ms)
-        except (DiskError, LedgerError) as error:
+        except (DiskError, LedgerError, FaultyEntryError) as error:
             # The log cannot be read or written. What was to follow from this call is lost, so the member ends.
             self._fail(f"log failed: {error}", now_ms)
         except Exception as error:
@@ -491,26 +493,14 @@ class Replica:
     def _send(self, to: PeerId, message: Message) -> None:
         buffers: Sequence[bytes] = ()
         if type(message) is PushRequest and message.entries is not None:
-            buffers = self.log.read_range(message.entries)
-            first_index, last_index = message.entries.first_index, message.entries.last_index
-            if first_index <= self._pushed_index.get(to, -1):
-                self._check_own(message, b"".join(buffers))
-            self._pushed_index[to] = last_index
+            try:
+                buffers = self.log.read_range(message.entries)
+            except FaultyEntryError as error:
+                log.warning("%s push left out peer=%s reason=%s", self, to, error)
+                return  # as if it were lost on its way: the dispatcher compares again
         elif type(message) is VoteResponse:
             self.journal.vote_said(to, message)
         self._runtime.send(to, message, buffers)
-
-    def _check_own(self, message: PushRequest, payload: bytes) -> None:
-        """Before entries are pushed again: the peer may have refused them because they are damaged here.
-
-        Raises LedgerDamagedError.
-        """
-        try:
-            verify_own(message, payload)
-        except EntryCorruptError as error:
-            raise LedgerDamagedError(
-                f"own entries are damaged: {error}. {what_to_do(self.config.directory)}"
-            ) from error
 
     def _drop(self, peer: PeerId, reason: str) -> None:
         log.error("%s push refused peer=%s reason=%s", self, peer, reason)

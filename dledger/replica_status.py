@@ -3,12 +3,13 @@
 from typing import Any
 
 from dledger.core.output import Role
+from dledger.errors import FaultyEntryError
 from dledger.figures import Figures
 from dledger.replica import Replica
 
 
 def replica_status(replica: Replica) -> dict[str, Any]:
-    """Plain JSON values. `chain_crc` is that of the committed prefix."""
+    """Plain JSON values. `chain_crc` is that of the committed prefix, none while its last entry is damaged here."""
     member, log_store = replica.member, replica.log
     watermarks = member.peer_watermarks_by_term.get(member.curr_term, {})
     return {
@@ -23,7 +24,11 @@ def replica_status(replica: Replica) -> dict[str, Any]:
         "applied": replica.applied_index,
         "synced": log_store.durable_index,
         "watermarks": dict(watermarks) if member.role is Role.LEADER else {},
-        "chain_crc": log_store.chain_at(member.committed_index),
+        "chain_crc": _committed_chain(replica),
+        "faulty_ranges": [
+            {"first_index": f.first_index, "last_index": f.last_index, "pos": f.pos, "size": f.size}
+            for f in log_store.faulty
+        ],
         "doubted": member.doubted,
         "can_vote": member.can_vote,
         "election_obstacle": member.election_obstacle,
@@ -31,6 +36,13 @@ def replica_status(replica: Replica) -> dict[str, Any]:
         "waits_for": replica.waits_for,
         "failure": replica.failure,
     }
+
+
+def _committed_chain(replica: Replica) -> int | None:
+    try:
+        return replica.log.chain_at(replica.member.committed_index)
+    except FaultyEntryError:
+        return None
 
 
 def replica_figures(replica: Replica) -> Figures:

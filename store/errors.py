@@ -9,6 +9,10 @@ class StoreDamagedError(StoreError):
     """Committed data says what it cannot say. The member must not go on: its tables would part from its peers'."""
 
 
+class MessageDamagedError(StoreError):
+    """A message is damaged on this member's disk, and is being repaired from a peer. Nothing else is wrong."""
+
+
 class StateRecordError(StoreError):
     """A state record that this version cannot read. Written by a newer one, or damaged."""
 

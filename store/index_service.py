@@ -12,6 +12,7 @@ from typing import Final
 from disk.disk import DiskError
 from disk.mapped_file import DescriptorCache
 from dledger.entry import EntryKind, Index
+from dledger.errors import FaultyEntryError
 from dledger.log.errors import LedgerError
 from dledger.log.jobs import DiskJob
 from dledger.log.recent_batches import RecentBatch
@@ -231,6 +232,8 @@ class IndexService:
                 size += len(batch.buffer)
                 if size >= SIZE_PER_TICK:
                     return
+        except FaultyEntryError:
+            return  # they are indexed when they are repaired
         except LedgerError as error:
             raise StoreDamagedError(f"the log cannot be indexed: {error}") from error
 

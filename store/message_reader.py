@@ -5,10 +5,11 @@ ConsumeQueues hold units of applied entries alone, and a physical offset counts 
 
 from collections.abc import Callable
 
+from dledger.errors import FaultyEntryError
 from message.record_layout import RECORD_SIZE_MIN
 from store.consume_queue_store import ConsumeQueueStore
 from store.dledger_commit_log import store_timestamp_of
-from store.errors import StoreDamagedError
+from store.errors import MessageDamagedError, StoreDamagedError
 from store.get_message import BoundaryType, GetMessageResult, GetMessageStatus
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE, FILLER_SIZE
 from store.old_commit_log import OldCommitLog
@@ -97,10 +98,13 @@ class MessageReader:
             return None
         if phy_offset + RECORD_SIZE_MIN > self._reput.confirm_offset:
             return None
-        size = ledger.body_size_at(pos)
+        try:
+            size = ledger.body_size_at(pos)
+        except FaultyEntryError as error:
+            raise MessageDamagedError(str(error)) from error
         if size is None or size < RECORD_SIZE_MIN or phy_offset + size > self._reput.confirm_offset:
             return None
-        return ledger.read(phy_offset, size)
+        return self._read_record(phy_offset, size)
 
     def offset_by_time(
         self, topic: bytes, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER
@@ -140,16 +144,14 @@ class MessageReader:
         matcher: Matcher | None,
     ) -> GetMessageResult:
         config = self._config
-        first_phy_offset = int.from_bytes(units[:8], "big")
-        hot = self._is_hot(first_phy_offset)
+        hot = self._is_hot(int.from_bytes(units[:8], "big"))
+        read = self._read_record
         if hot:
             count_max = min(count_max, config.max_transfer_count_on_message_in_memory)
             size_max = min(size_max, config.max_transfer_bytes_on_message_in_memory)
         else:
             count_max = min(count_max, config.max_transfer_count_on_message_in_disk)
             size_max = min(size_max, config.max_transfer_bytes_on_message_in_disk)
-        # Offsets of a queue's messages only grow.
-        read = self._ledger.read if first_phy_offset >= self._old.end_pos else self._read
         min_phy_offset = self.min_phy_offset
         confirm_offset = self._reput.confirm_offset
         status = GetMessageStatus.NO_MATCHED_MESSAGE
@@ -196,6 +198,14 @@ class MessageReader:
     def _read(self, phy_offset: int, size: int) -> bytes:
         log = self._old if phy_offset < self._old.end_pos else self._ledger
         return log.read(phy_offset, size)
+
+    def _read_record(self, phy_offset: int, size: int) -> bytes:
+        if phy_offset < self._old.end_pos:
+            return self._old.read(phy_offset, size)
+        try:
+            return self._ledger.read_body(phy_offset, size)
+        except FaultyEntryError as error:
+            raise MessageDamagedError(str(error)) from error
 
     def _is_hot(self, phy_offset: int) -> bool:
         return self._reput.confirm_offset - phy_offset <= self._config.access_message_in_memory_max_size

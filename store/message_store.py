@@ -6,12 +6,14 @@ replica, `reput_step`, `tick`. Blocking work on derived files leaves as jobs thr
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from disk.disk import Disk
 from disk.mapped_file import DescriptorCache
 from dledger.core.messages import PeerId
 from dledger.core.output import AppendStatus, Role, RoleChange, TransferRefusal
 from dledger.entry import GENESIS_CHAIN, Index, Term
+from dledger.errors import FaultyEntryError
 from dledger.figures import Figures
 from dledger.log.java_files import checkpoint_job
 from dledger.log.jobs import DiskJob
@@ -20,7 +22,7 @@ from store.checkpoint_file import Checkpoint, load_checkpoint
 from store.consume_queue_store import ConsumeQueueStore
 from store.dispatch_request import DispatchRequest
 from store.dledger_commit_log import DLedgerCommitLog, OnPut
-from store.errors import StateRecordError, StoreDamagedError
+from store.errors import MessageDamagedError, StateRecordError, StoreDamagedError
 from store.index_service import IndexService
 from store.java_import import JavaImport, is_sound_record
 from store.key_index import no_pause
@@ -219,10 +221,13 @@ class MessageStore(StoreReads):
         self._now_ms = now_ms
         if self._damage is not None:
             raise self._damage
+        if self._reput.waits_for is not None:
+            self._runtime.reput_wanted()
         self._state.settle(self._reput.applied_index)
         if self.serving:
             self._proposals.flush(now_ms)
-            self._schedule.tick(now_ms)
+            with suppress(MessageDamagedError):
+                self._schedule.tick(now_ms)  # what is due waits until it is repaired
         if self.serving or self._is_importing:
             self._write_full_state(now_ms)
         self._flusher.tick(self._reput.applied_index, now_ms)
@@ -384,7 +389,10 @@ class MessageStore(StoreReads):
         ledger = self._replica.log
 
         def is_of_log(index: Index, chain_crc: int) -> bool:
-            return ledger.chain_at(index) == chain_crc
+            try:
+                return ledger.chain_at(index) == chain_crc
+            except FaultyEntryError:
+                return False
 
         directory = f"{self.config.ledger_directory}/pydledger"
         checkpoint = load_checkpoint(self._disk, directory, is_of_log)
@@ -415,7 +423,10 @@ class MessageStore(StoreReads):
             return None
         index = self._reput.applied_index
         self._state.settle(index)
-        chain_crc = self._replica.log.chain_at(index) if index >= 0 else GENESIS_CHAIN
+        try:
+            chain_crc = self._replica.log.chain_at(index) if index >= 0 else GENESIS_CHAIN
+        except FaultyEntryError:
+            return None
         assert chain_crc is not None, "applied entries are in the log"
         return Checkpoint(
             index,

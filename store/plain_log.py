@@ -9,9 +9,10 @@ the term stands for the chain.
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from dledger.entry import EntryKind, Index, Pos, Term
+from dledger.entry import EntryKind, Index, IndexUnit, Pos, Term
 from dledger.log.data_files import DataFiles
 from dledger.log.errors import LedgerDamagedError
+from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.log_store import LogStore
 from dledger.log.recent_batches import RecentBatch
 from message.record_layout import BLANK_HEADER, BLANK_MAGIC, RECORD_SIZE_MIN
@@ -38,6 +39,28 @@ class PlainLog(LogStore):
 
     def body_size_at(self, pos: int) -> int | None:
         return record_size_at(self.read(pos, RECORD_SIZE_MIN), pos)
+
+    def fault_found(self, first_index: int, last_index: int) -> list[FaultyRange]:
+        """Nothing tells what is damaged more closely than who has found it, and there is no peer that could repair
+        it: the entries are refused until a backup is put back.
+        """
+        faulty = FaultyRange(
+            Index(first_index),
+            Index(last_index),
+            self.pos_at(Index(first_index)),
+            self.end_pos_at(Index(last_index)),
+        )
+        self.faulty.add(faulty)
+        return [faulty]
+
+    def _unit(self, index: int) -> IndexUnit:
+        return self._index.unit(index)
+
+    def _verify(self, first_index: int, last_index: int, pos: int, entries: bytes) -> None:
+        """Records have no CRC but those of their bodies, which their readers look at."""
+
+    def _cold_body(self, pos: int, size: int) -> bytes | None:
+        return self.read(pos, size)
 
     def chain_at(self, index: Index) -> int | None:
         return self.term_at(index)

@@ -51,7 +51,7 @@ class Ledger(Protocol):
         ...
 
     def body_size_at(self, pos: int) -> int | None:
-        """Of the entry at `pos`, None if by its looks none begins there."""
+        """Of the entry at `pos`, None if by its looks none begins there. Raises FaultyEntryError."""
         ...
 
     def end_pos_at(self, index: Index) -> Pos:
@@ -62,12 +62,21 @@ class Ledger(Protocol):
         """Bytes within one data file."""
         ...
 
+    def read_body(self, pos: int, size: int) -> bytes:
+        """Of the entry whose body begins at `pos` and has this size; empty if there is none.
+
+        Raises FaultyEntryError.
+        """
+        ...
+
     def kinds_of(self, batch: RecentBatch) -> Sequence[int]:
         """An EntryKind for each entry, unless a newer version wrote it."""
         ...
 
     def batches_from(self, index: Index, last_index: Index, size_max: int) -> Iterable[RecentBatch]:
-        """All entries from `index` to `last_index`, read by about `size_max` bytes where they are not in memory."""
+        """All entries from `index` to `last_index`, read by about `size_max` bytes where they are not in memory. Raises
+        FaultyEntryError where it comes to damage.
+        """
         ...
 
 

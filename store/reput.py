@@ -4,10 +4,12 @@ Nothing behind `committed_index` is looked at, so whatever is derived from the l
 alone. Where it stands (`applied_index`, `confirm_offset`) is what readers may see.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Protocol
 
 from dledger.entry import EntryKind, Index, Term
+from dledger.errors import FaultyEntryError
 from dledger.log.errors import LedgerError
 from dledger.log.recent_batches import RecentBatch
 from message.decoder import decode_message
@@ -19,6 +21,8 @@ from store.dledger_commit_log import DLedgerCommitLog
 from store.errors import StoreDamagedError
 from store.replicated_log import Ledger
 from store.store_config import StoreConfig
+
+log = logging.getLogger(__name__)
 
 
 class AppliedEntries(Protocol):
@@ -61,6 +65,7 @@ class Reput:
         self.applied_index = Index(-1)
         self.confirm_offset = 0  # bytes
         self.committed_index = Index(-1)
+        self.waits_for: str | None = None  # damage that is to be repaired first
         self._term: Term | None = None  # of the entry applied last; None: to be looked up
 
     @property
@@ -81,6 +86,7 @@ class Reput:
         first_index = self.applied_index + 1
         offset_max = self.confirm_offset + self._config.reput_step_size_max
         arrivals: list[DispatchRequest] = []
+        waited_for, self.waits_for = self.waits_for, None
         while self.applied_index < self.committed_index and self.confirm_offset < offset_max:
             last_index = self.committed_index
             pending = self._commit_log.pending_from(Index(self.applied_index + 1))
@@ -96,6 +102,11 @@ class Reput:
                 last_index = min(last_index, Index(pending.first_index - 1))
             try:
                 self._dispatch_from_log(last_index, offset_max, arrivals)
+            except FaultyEntryError as error:
+                if waited_for != str(error):
+                    log.error("dispatching waits applied_index=%d: %s", self.applied_index, error)
+                self.waits_for = str(error)
+                break
             except LedgerError as error:
                 raise StoreDamagedError(f"the log cannot be dispatched: {error}") from error
         if arrivals:

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from disk.disk import Disk
 from dledger.entry import Index
+from dledger.errors import FaultyEntryError
 from dledger.log.errors import LedgerError
 from message.names import is_system_topic
 from message.record_layout import RECORD_SIZE_MIN
@@ -208,6 +209,8 @@ class Retention:
         last_index = min(full_state_index, self._checkpoints.checkpoint_index)
         try:
             self.log.tick(Index(last_index + 1), now_ms)
+        except FaultyEntryError:
+            pass  # what may go is looked at again when it is repaired
         except LedgerError as error:
             raise StoreDamagedError(f"retention cannot read the log: {error}") from error
         self.queues.tick(min_phy_offset)

@@ -99,6 +99,10 @@ class EntryDispatcher:
         """What was on its way is lost. COMPARE goes on at its own pace, for nobody may tell that the peer is back."""
         self._compare_later(now_ms)
 
+    def damage_met(self, now_ms: int) -> None:
+        """What was to be sent is damaged on this leader's disk: the peer waits until it is repaired."""
+        self._compare_later(now_ms)
+
     # --- asking
 
     def _compare(self, index: Index, now_ms: int) -> None:

@@ -140,6 +140,10 @@ class LeaderElector:
         if self._campaign is not None:
             self._decide(now_ms)
 
+    def leaderless_ms(self, now_ms: int) -> int:
+        """How long this member has heard no leader, and was none."""
+        return now_ms - self._contact_ms
+
     # --- the own campaign
 
     def tick(self, now_ms: int, may_campaign: bool) -> None:
@@ -351,11 +355,15 @@ class LeaderElector:
         """A higher term was heard; whatever this member was in the old one is over."""
         # One that was campaigning asks again soon: an answer told it the term, not a leader.
         campaigning = self._state.role is Role.CANDIDATE
+        if self._state.role is Role.LEADER:
+            self._contact_ms = now_ms
         self._state.take_term(term, None, reason)
         self._follow(now_ms, reason, self._draw_repeat() if campaigning else self._draw_timeout())
 
     def step_down(self, reason: str, now_ms: int) -> None:
         """In the same term, when leading has no ground any more."""
+        if self._state.role is Role.LEADER:
+            self._contact_ms = now_ms
         self._follow(now_ms, reason, self._draw_timeout())
 
     def give_way(self, reason: str, now_ms: int) -> None:

@@ -5,9 +5,10 @@ given, or knows sockets, files and threads: given the same calls, two members re
 the simulator drive the same class.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from random import Random
-from typing import assert_never
+from typing import Any, assert_never
 
 from dledger.core.append_guard import AppendGuard
 from dledger.core.disk_fitness import DiskFitness
@@ -44,6 +45,7 @@ from dledger.core.output import (
 )
 from dledger.core.quorum_ack_checker import QuorumAckChecker
 from dledger.entry import Index, Term
+from dledger.errors import FaultyEntryError
 
 _NOTHING_COMMITTED = Index(-1)
 
@@ -171,7 +173,12 @@ class Member:
 
     @property
     def election_obstacle(self) -> str | None:
-        """What a running campaign still lacks, for status pages."""
+        """What a running campaign still lacks, or why there is none, for status pages."""
+        if self._log.has_faults and self._state.leader_id is None and self._config.others:
+            return (
+                self._elector.obstacle()
+                or f"entries are damaged here, so others go first for {self._config.damaged_patience_ms} ms"
+            )
         return self._elector.obstacle()
 
     # --- messages and time
@@ -226,10 +233,10 @@ class Member:
             else:
                 self._rounds.tick(now_ms, self._fitness.is_stalled, self._fitness.wants_space)
                 for dispatcher in self._dispatchers.values():
-                    dispatcher.tick(now_ms)
+                    self._drive(dispatcher, dispatcher.tick, now_ms)
                 self._checker.tick(now_ms)
                 self._transfer.tick(now_ms)
-        self._elector.tick(now_ms, self._may_campaign())
+        self._elector.tick(now_ms, self._may_campaign(now_ms))
         return self._take(now_ms)
 
     def _give_way(self, obstacle: str, now_ms: int) -> None:
@@ -247,7 +254,7 @@ class Member:
             return NOTHING
         self._elector.peer_connected(peer, now_ms)
         if self._leads():
-            self._dispatchers[peer].peer_connected(now_ms)
+            self._drive(self._dispatchers[peer], self._dispatchers[peer].peer_connected, now_ms)
         return self._take(now_ms)
 
     def peer_disconnected(self, peer: PeerId, now_ms: int) -> Output:
@@ -265,22 +272,36 @@ class Member:
         dispatcher = self._dispatchers.get(response.member_id)
         if dispatcher is None:
             return
-        if dispatcher.on_response(response, now_ms):
+        match_index = dispatcher.match_index
+        self._drive(dispatcher, dispatcher.on_response, response, now_ms)
+        if dispatcher.match_index != match_index:
             self._checker.update_watermark(response.member_id, dispatcher.match_index)
-        dispatcher.pump(now_ms)
+        self._drive(dispatcher, dispatcher.pump, now_ms)
+
+    @staticmethod
+    def _drive(dispatcher: EntryDispatcher, step: Callable[..., object], *arguments: Any) -> None:
+        """A step of a dispatcher, the last argument of which is the time. Damage in what one peer needs is no matter of
+        the others.
+        """
+        try:
+            step(*arguments)
+        except FaultyEntryError:
+            dispatcher.damage_met(arguments[-1])
 
     def _on_push_request(self, request: PushRequest, now_ms: int) -> None:
         if request.term < self._state.curr_term:
             self._refuse_expired(request)
         elif self._is_led_by(request.leader_id, now_ms):
-            self._handler.on_push(request, now_ms)
+            # Where damage hides what the answer must say, there is none. The leader asks again, by then it is repaired.
+            with suppress(FaultyEntryError):
+                self._handler.on_push(request, now_ms)
 
     def _on_timeout_now(self, message: TimeoutNow, now_ms: int) -> None:
         if (
             message.term == self._state.curr_term
             and self._is_led_by(message.leader_id, now_ms)
             and message.ledger_end_index == self._log.ledger_end_index
-            and self._may_campaign()
+            and self._may_campaign(now_ms)
         ):
             self._elector.take_over(now_ms)
 
@@ -351,7 +372,7 @@ class Member:
         self._durable.appended(now_ms)
         self._checker.append(batch, closure, now_ms)
         for dispatcher in self._dispatchers.values():
-            dispatcher.pump(now_ms)
+            self._drive(dispatcher, dispatcher.pump, now_ms)
         return self._take(now_ms)
 
     def write_failed_no_space(self, no_space: bool, now_ms: int) -> Output:
@@ -421,7 +442,8 @@ class Member:
     def cut_done(self, now_ms: int) -> Output:
         if self._state.stopped:
             return NOTHING
-        self._handler.cut_done(now_ms)
+        with suppress(FaultyEntryError):
+            self._handler.cut_done(now_ms)
         return self._take(now_ms)
 
     # --- the rest of a life
@@ -465,24 +487,34 @@ class Member:
         self._rounds.start(now_ms)
         self._fitness.start_leading(self._rounds.newest_round)
         for dispatcher in self._dispatchers.values():
-            dispatcher.start(now_ms)
+            self._drive(dispatcher, dispatcher.start, now_ms)
         self._outbox.want_no_op()
 
     def _doubt_is_over(self) -> bool:
         if self._leads():
             return self._checker.own_term_committed and self._durable.value >= self._state.committed_index
-        return self._handler.holds_all_acknowledged()
+        try:
+            return self._handler.holds_all_acknowledged()
+        except FaultyEntryError:
+            return False
+
+    def _is_fit_to_lead(self, now_ms: int) -> bool:
+        """Entries that are damaged here a leader can give to nobody: others go first."""
+        if not self._log.has_faults or not self._config.others:
+            return True
+        return self._elector.leaderless_ms(now_ms) >= self._config.damaged_patience_ms
 
     def _leads(self) -> bool:
         return self._state.role is Role.LEADER
 
-    def _may_campaign(self) -> bool:
+    def _may_campaign(self, now_ms: int) -> bool:
         return (
             self._may_vote()
             and not self._handler.is_cutting
             and not self._handler.has_no_space
             and not self._transfer.is_leaving
             and not self._fitness.is_stalled
+            and self._is_fit_to_lead(now_ms)
         )
 
     def _may_vote(self) -> bool:

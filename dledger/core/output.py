@@ -30,7 +30,15 @@ class HardState:
 
 
 class LogView(Protocol):
-    """All that the core sees of the log. Indexes are 0-based; an empty log ends at -1 with term -1 and chain 0."""
+    """All that the core sees of the log. Indexes are 0-based; an empty log ends at -1 with term -1 and chain 0.
+
+    Questions about entries raise FaultyEntryError where these are damaged on the disk; of the end all is known.
+    """
+
+    @property
+    def has_faults(self) -> bool:
+        """Some entries are known to be damaged, and not repaired yet."""
+        ...
 
     @property
     def ledger_begin_index(self) -> Index: ...

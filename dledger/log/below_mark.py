@@ -1,32 +1,37 @@
 """The part of a ledger that was durable when it stopped: looked at lightly, never cut.
 
 Looked at are the entry of the synced mark and, at each file end, the last entry, the blank and the first entry behind
-it, with their chains. A member that finds damage here stops and says so: the entries may be committed, and the peers
-have them. The index alone is repaired on the spot, for everything in it follows from the data.
+it, with their chains. Where that finds damage, and where damage was known before, all entries around are read: what is
+not sound is named, for the entries may be committed and the peers have them. The index and the blanks are repaired on
+the spot, for everything in them follows from the entries.
 """
 
 import logging
+from collections.abc import Iterable
 
 from disk.mapped_file import MappedFile
 from dledger.entry import (
-    INDEX_UNIT_SIZE,
     EntryCorruptError,
     Index,
-    VerifiedRange,
-    index_units_of,
     is_exact_blank,
 )
 from dledger.log.data_files import DataFiles
-from dledger.log.entry_reader import EntryReader, entry_alone, header_at
+from dledger.log.entry_reader import entry_alone, header_at
 from dledger.log.errors import LedgerDamagedError, what_to_do
+from dledger.log.fault_finder import Anchor, FaultFinder
+from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.index_files import IndexFiles
 from dledger.log.synced_mark import SyncedMark
 
 log = logging.getLogger(__name__)
 
 
+class _DamagedError(Exception):
+    """A file edge is not what it must be."""
+
+
 class BelowMark:
-    """check() reads; the only writes are index units that disagreed with sound data, in `repaired` files."""
+    """check() reads; the only writes are index units and blanks that disagreed with sound entries, in `repaired`."""
 
     def __init__(
         self,
@@ -38,13 +43,21 @@ class BelowMark:
     ) -> None:
         """`directory` is the member's `dledger-<id>`, for what errors say."""
         self._what_to_do = f"although it was durable. Nothing was changed. {what_to_do(directory)}"
-        self.repaired: list[MappedFile] = []  # index files that need a sync
+        self.repaired: list[MappedFile] = []  # files that need a sync
+        self.faulty: list[FaultyRange] = []
         self._data = data
         self._index = index
         self._mark = mark
+        begin = Anchor(
+            mark.before_begin_index, mark.before_begin_term, mark.begin_pos, mark.before_begin_chain
+        )
+        self._end = Anchor(mark.index, mark.term, mark.end_pos, mark.chain_crc)
+        self._finder = FaultFinder(data, index, begin, self._end)
 
-    def check(self) -> None:
-        """Raises LedgerDamagedError."""
+    def check(self, known: Iterable[FaultyRange]) -> None:
+        """Fills `faulty`. `known`: damage that was found before, of which some may be repaired since. Raises
+        LedgerDamagedError where a file is missing.
+        """
         mark = self._mark
         files = self._data.queue.mapped_files
         covered = [mapped_file for mapped_file in files if mapped_file.file_from_offset < mark.end_pos]
@@ -53,81 +66,65 @@ class BelowMark:
                 f"{self._data.queue.directory}: no file holds entry {mark.index} that ends at pos {mark.end_pos}, "
                 + self._what_to_do
             )
-        prev_chain: int | None = None
+        last: Anchor | None = None  # sound, and checked up to there
         for number, mapped_file in enumerate(covered):
-            first = self._sound(mapped_file, mapped_file.file_from_offset, prev_chain)
-            if number + 1 < len(covered):
-                last_index = Index(header_at(self._data, covered[number + 1].file_from_offset).index - 1)
-                last = self._last_entry(mapped_file, first, last_index)
-                self._check_blank(mapped_file, last)
-            else:
-                last = self._last_entry(mapped_file, first, mark.index)
-                self._check_mark(mapped_file, last)
-            prev_chain = last.chain
+            if last is not None and last.end_pos > mapped_file.end_offset:
+                continue  # damage reaches beyond it
+            next_file = covered[number + 1] if number + 1 < len(covered) else None
+            next_index = last.index + 1 if last is not None else mark.before_begin_index + 1
+            try:
+                last = self._check_file(mapped_file, next_file, next_index, last)
+            except (EntryCorruptError, LedgerDamagedError, _DamagedError) as error:
+                log.warning("damage suspected path=%s reason=%s", mapped_file.path, error)
+                self.faulty += self._finder.examine(next_index, mark.index, mapped_file.end_offset)
+                last = self._finder.reached
+        for faulty in known:
+            self.faulty += self._finder.examine(faulty.first_index, faulty.last_index)
+        self._check_mark()
+        self.repaired = self._finder.repaired
 
-    def _sound(self, mapped_file: MappedFile, pos: int, prev_chain: int | None) -> VerifiedRange:
+    def _check_file(
+        self, mapped_file: MappedFile, next_file: MappedFile | None, next_index: int, before: Anchor | None
+    ) -> Anchor:
+        """The last entry of the file. Raises EntryCorruptError, LedgerDamagedError, _DamagedError."""
+        if before is None or before.end_pos <= mapped_file.file_from_offset:
+            prev_chain = before.chain if before is not None else None
+            first_index = entry_alone(self._data, mapped_file.file_from_offset, prev_chain).first_index
+            if first_index != next_index:
+                raise _DamagedError(f"it begins with entry {first_index} instead of {next_index}")
+            self._check_unit(first_index, mapped_file.file_from_offset)
+        if next_file is None:
+            last_index = self._end.index
+        else:
+            last_index = Index(entry_alone(self._data, next_file.file_from_offset, None).first_index - 1)
+        last = entry_alone(self._data, self._index.unit(last_index).pos, None)
+        self._check_unit(last_index, last.first_pos)
+        anchor = Anchor(last.last_index, last.last_term, last.next_pos, last.chain)
+        if next_file is None:
+            if anchor != self._end:
+                raise _DamagedError(f"it ends with {anchor}, remembered is {self._end}")
+        elif not mapped_file.file_from_offset <= last.first_pos < mapped_file.end_offset:
+            raise _DamagedError(f"its last entry {last_index} should lie at {last.first_pos}")
+        elif not is_exact_blank(self._data.read(last.next_pos, mapped_file.end_offset - last.next_pos)):
+            raise _DamagedError(f"no blank follows entry {last_index} at pos {last.next_pos}")
+        return anchor
+
+    def _check_unit(self, index: int, pos: int) -> None:
+        unit, header = self._index.unit(index), header_at(self._data, pos)
+        if (unit.index, unit.pos, unit.size, unit.term) != (header.index, pos, header.size, header.term):
+            raise _DamagedError(f"the index points elsewhere for entry {index}")
+
+    def _check_mark(self) -> None:
+        """Raises LedgerDamagedError where the last entry is sound, and yet not the one that was remembered."""
+        end = self._end
+        if any(faulty.last_index >= end.index for faulty in self.faulty):
+            return
         try:
-            return entry_alone(self._data, pos, prev_chain)
-        except EntryCorruptError as error:
-            raise LedgerDamagedError(f"{mapped_file.path}: {error}, {self._what_to_do}") from error
-
-    def _last_entry(self, mapped_file: MappedFile, first: VerifiedRange, last_index: Index) -> VerifiedRange:
-        """The entry that must be the last of the file. The index is rebuilt for the file if it points elsewhere."""
-        if not (
-            self._unit_is_right(mapped_file, first.first_index)
-            and self._unit_is_right(mapped_file, last_index)
-        ):
-            self._rebuild_index(mapped_file, first, last_index)
-        prev_chain = None if last_index > first.first_index else first.chain
-        if prev_chain is not None:
-            return first
-        return self._sound(mapped_file, self._index.unit(last_index).pos, None)
-
-    def _unit_is_right(self, mapped_file: MappedFile, index: int) -> bool:
-        try:
-            unit = self._index.unit(index)
-        except LedgerDamagedError:
-            return False
-        if not mapped_file.file_from_offset <= unit.pos < mapped_file.end_offset:
-            return False
-        header = header_at(self._data, unit.pos)
-        return (header.index, header.pos, header.size, header.term) == (index, unit.pos, unit.size, unit.term)
-
-    def _rebuild_index(self, mapped_file: MappedFile, first: VerifiedRange, last_index: Index) -> None:
-        log.warning("index rebuilt from=%s", mapped_file.path)
-        reader = EntryReader(self._data, first.last_index, first.last_term, first.next_pos, first.chain)
-        self._write_units(first, last_index)
-        if last_index > first.last_index:
-            for verified in reader.ranges():
-                self._write_units(verified, last_index)
-                if reader.index >= last_index or reader.end_pos > mapped_file.end_offset:
-                    break
-        if reader.index < last_index or self._index.unit(last_index).pos >= mapped_file.end_offset:
+            last = entry_alone(self._data, self._index.unit(end.index).pos, None)
+            seen = Anchor(last.last_index, last.last_term, last.next_pos, last.chain)
+        except (EntryCorruptError, LedgerDamagedError) as error:
+            raise LedgerDamagedError(f"{self._data.queue.directory}: {error}, {self._what_to_do}") from error
+        if seen != end:
             raise LedgerDamagedError(
-                f"{mapped_file.path}: entry {reader.index + 1} at pos {reader.end_pos} is not readable "
-                f"({reader.stopped_by or 'zeros'}), {self._what_to_do}"
-            )
-
-    def _write_units(self, verified: VerifiedRange, last_index: Index) -> None:
-        count = last_index - verified.first_index + 1
-        units = index_units_of(verified)[: count * INDEX_UNIT_SIZE]
-        files = self._index.write(verified.first_index, units)
-        self.repaired += [mapped_file for mapped_file in files if mapped_file not in self.repaired]
-
-    def _check_blank(self, mapped_file: MappedFile, last: VerifiedRange) -> None:
-        space_left = mapped_file.end_offset - last.next_pos
-        if not is_exact_blank(self._data.read(last.next_pos, space_left)):
-            raise LedgerDamagedError(
-                f"{mapped_file.path}: entry {last.last_index} ends at pos {last.next_pos} and no blank of {space_left} "
-                f"bytes follows, {self._what_to_do}"
-            )
-
-    def _check_mark(self, mapped_file: MappedFile, last: VerifiedRange) -> None:
-        mark = self._mark
-        seen = (last.last_term, last.next_pos, last.chain)
-        wanted = (mark.term, mark.end_pos, mark.chain_crc)
-        if seen != wanted:
-            raise LedgerDamagedError(
-                f"{mapped_file.path}: entry {mark.index} has (term, end, chain) {seen}, remembered are {wanted}, "
-                + self._what_to_do
+                f"{self._data.queue.directory}: the log ends with {seen}, remembered is {end}, {self._what_to_do}"
             )

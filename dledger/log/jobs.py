@@ -11,6 +11,7 @@ from disk.disk import Disk, File
 from disk.mapped_file import DescriptorCache, MappedFile
 from disk.mapped_file_queue import MappedFileQueue, make_file
 from dledger.entry import Index, Pos
+from dledger.log.faulty_ranges import FaultyRange, FaultyRangesFile
 from dledger.log.synced_mark import SyncedMark, SyncedMarkFile
 
 _ZEROS = bytes(1024 * 1024)
@@ -71,6 +72,20 @@ class MarkJob:
         for file in self._files:
             file.fdatasync()
         self._mark_file.write_unless(lambda: self.cancelled, self.mark)
+
+
+class NoteFaultsJob:
+    """Makes durable which entries are known to be damaged."""
+
+    __slots__ = ("_file", "_ranges")
+    kind = "note-faults"
+
+    def __init__(self, file: FaultyRangesFile, ranges: tuple[FaultyRange, ...]) -> None:
+        self._file = file
+        self._ranges = ranges
+
+    def run(self) -> None:
+        self._file.write(self._ranges)
 
 
 class MoveBeginJob:

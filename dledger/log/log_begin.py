@@ -10,20 +10,21 @@ from dataclasses import replace
 from disk.disk import Disk
 from disk.mapped_file import MappedFile
 from dledger.entry import INDEX_UNIT_SIZE, Index, Pos, Term
+from dledger.errors import FaultyEntryError
+from dledger.log.checked_reads import CheckedReads
 from dledger.log.config import LogConfig
 from dledger.log.data_files import DataFiles
 from dledger.log.entry_reader import header_at
-from dledger.log.errors import LedgerDamagedError
+from dledger.log.faulty_ranges import FaultyRangesFile
 from dledger.log.index_files import IndexFiles
 from dledger.log.jobs import CutJob, MarkJob, MoveBeginJob
-from dledger.log.log_reader import LogReader
 from dledger.log.recent_batches import RecentBatches
 from dledger.log.recovery import Recovered
 from dledger.log.synced_mark import SyncedMarkFile
 from dledger.log.term_runs import TermRuns
 
 
-class LogBegin(LogReader):
+class LogBegin(CheckedReads):
     """Invariant: every mark that is written from now on says where the ledger begins in memory."""
 
     def __init__(
@@ -33,6 +34,7 @@ class LogBegin(LogReader):
         data: DataFiles,
         index: IndexFiles,
         mark_file: SyncedMarkFile,
+        faulty_file: FaultyRangesFile,
         recovered: Recovered,
     ) -> None:
         super().__init__(
@@ -42,6 +44,7 @@ class LogBegin(LogReader):
             TermRuns(recovered.term_runs),
             begin_index=recovered.begin_index,
             mark=recovered.mark,
+            faulty_file=faulty_file,
         )
         self.config = config
         self._disk = disk
@@ -51,20 +54,23 @@ class LogBegin(LogReader):
         self._moving: MoveBeginJob | None = None
         self._cutting: CutJob | None = None
         self._doomed: list[str] = []  # files before the begin, oldest first, that are not unlinked yet
-        self._dirty_data: list[MappedFile] = []  # written since the last sync job was made; held
-        self._dirty_index: list[MappedFile] = []  # written since the last mark job was made; held
 
     @property
     def first_file_last_index(self) -> Index | None:
-        """The last entry of the oldest data file, None if the log ends in that file. Raises LedgerDamagedError."""
+        """The last entry of the oldest data file. None if the log ends in that file, or as long as damage hides it."""
         files = self._data.queue.mapped_files
         if len(files) < 2 or self.ledger_end_pos <= files[1].file_from_offset:
             return None
         next_pos = files[1].file_from_offset
         index = header_at(self._data, next_pos).index
-        if not self.ledger_begin_index < index <= self.ledger_end_index or self.pos_at(index) != next_pos:
-            raise LedgerDamagedError(f"{files[1].path}: begins with an entry that says it is {index}")
-        return Index(index - 1)
+        try:
+            if self.ledger_begin_index < index <= self.ledger_end_index and self.pos_at(index) == next_pos:
+                return Index(index - 1)
+        except FaultyEntryError:
+            return None
+        if not self.faulty_at(next_pos):
+            self.fault_found_at(next_pos)
+        return None
 
     def delete_first_file_job(self) -> MoveBeginJob | None:
         """Takes the oldest data file out of the log at once, and index files with it; the job takes them off the disk.
@@ -76,10 +82,13 @@ class LogBegin(LogReader):
         last_index = self.first_file_last_index
         if last_index is None or self._mark.index <= last_index:
             return None
-        chain = self.chain_at(last_index)
+        try:
+            chain, term = self.chain_at(last_index), self._present_term(last_index)
+        except FaultyEntryError:
+            return None  # the log would begin behind an entry that nobody knows
         assert chain is not None
         begin_pos = Pos(self._data.queue.mapped_files[0].end_offset)
-        self._begin_behind(last_index, self._present_term(last_index), chain, begin_pos)
+        self._begin_behind(last_index, term, chain, begin_pos)
         detached = [
             *self._data.queue.detach_before(begin_pos),
             *self._index.queue.detach_before(self.ledger_begin_index * INDEX_UNIT_SIZE),
@@ -106,6 +115,7 @@ class LogBegin(LogReader):
         """The log begins behind an entry with this index, term and chain, at `begin_pos`, in memory and in marks."""
         self.ledger_begin_index, self.ledger_begin_pos = Index(index + 1), begin_pos
         self._before_begin_term, self._before_begin_chain = term, chain
+        self.faulty.keep_within(self.ledger_begin_index, self.ledger_end_index, self.ledger_end_pos)
         self._mark = replace(
             self._mark,
             before_begin_index=index,

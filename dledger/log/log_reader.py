@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 
 from dledger.core.messages import EntryRange
-from dledger.entry import ENTRY_HEADER_SIZE, ENTRY_MAGIC, Index, Pos, Term, parse_header
+from dledger.entry import ENTRY_HEADER_SIZE, ENTRY_MAGIC, Index, IndexUnit, Pos, Term, parse_header
 from dledger.log.data_files import DataFiles
 from dledger.log.index_files import IndexFiles
 from dledger.log.recent_batches import RecentBatch, RecentBatches
@@ -76,7 +76,7 @@ class LogReader:
         if not self.ledger_begin_index <= index < self.ledger_end_index:
             return self._before_begin_term if index == self.ledger_begin_index - 1 else None
         term = self._term_runs.term_at(index)
-        return term if term is not None else self._index.unit(index).term
+        return term if term is not None else self._unit(index).term
 
     def chain_at(self, index: Index) -> int | None:
         """chain_crc of the entry; 0 before the first entry ever; None outside begin - 1 .. end."""
@@ -87,7 +87,7 @@ class LogReader:
         batch = self.recent.find(index)
         if batch is not None:
             return chain_crc_at(batch.buffer, batch.offset_of(index))
-        return chain_crc_at(self._data.read(self._index.unit(index).pos, ENTRY_HEADER_SIZE), 0)
+        return chain_crc_at(self._data.read(self._unit(index).pos, ENTRY_HEADER_SIZE), 0)
 
     def pos_at(self, index: Index) -> Pos:
         """Position of the entry's header. The index must lie within begin .. end."""
@@ -95,7 +95,7 @@ class LogReader:
         batch = self.recent.find(index)
         if batch is not None:
             return Pos(batch.pos + batch.offset_of(index))
-        return self._index.unit(index).pos
+        return self._unit(index).pos
 
     def end_pos_at(self, index: Index) -> Pos:
         """Position behind the entry; for begin - 1, where the first entry lies or would lie."""
@@ -106,7 +106,7 @@ class LogReader:
         batch = self.recent.find(index)
         if batch is not None:
             return Pos(batch.pos + batch.end_offset_of(index))
-        unit = self._index.unit(index)
+        unit = self._unit(index)
         return Pos(unit.pos + unit.size)
 
     def first_index_of_term_at(self, index: Index) -> Index:
@@ -155,7 +155,7 @@ class LogReader:
             return [newest.buffer]
         parts = self.recent.run_from(entries.first_index, entries.pos + entries.size)
         if not parts:
-            return [self.read(entries.pos, entries.size)]
+            return [self._read_entries(entries)]
         return [part.slice(entries.first_index, entries.last_index).buffer for part in parts]
 
     def read(self, pos: int, size: int) -> bytes:
@@ -177,6 +177,16 @@ class LogReader:
             batch = batch.slice(index, last_index) if batch else self._cold_batch(index, last_index, size_max)
             yield batch
             index = Index(batch.last_index + 1)
+
+    def read_body(self, pos: int, size: int) -> bytes:
+        """The body at `pos`, of this size."""
+        return self.read(pos, size)
+
+    def _unit(self, index: int) -> IndexUnit:
+        return self._index.unit(index)
+
+    def _read_entries(self, entries: EntryRange) -> bytes:
+        return self.read(entries.pos, entries.size)
 
     def _present_term(self, index: Index) -> Term:
         term = self.term_at(index)

@@ -30,6 +30,7 @@ from dledger.entry import (
 from dledger.log.config import LogConfig
 from dledger.log.data_files import DataFiles
 from dledger.log.entry_reader import IsSoundBody
+from dledger.log.faulty_ranges import FaultyRangesFile
 from dledger.log.index_files import IndexFiles
 from dledger.log.java_files import find_java_run
 from dledger.log.jobs import CutJob, MarkJob, PrepareFileJob, SyncJob
@@ -59,11 +60,12 @@ class LogStore(ScrubbedLog):
         data: DataFiles,
         index: IndexFiles,
         mark_file: SyncedMarkFile,
+        faulty_file: FaultyRangesFile,
         recovered: Recovered,
     ) -> None:
         """For open(). Takes over what recovery has found."""
         mark = recovered.mark
-        super().__init__(disk, config, data, index, mark_file, recovered)
+        super().__init__(disk, config, data, index, mark_file, faulty_file, recovered)
         self.log_generation = 0
         self.durable_index = mark.index
         self.durable_pos = mark.end_pos
@@ -91,9 +93,17 @@ class LogStore(ScrubbedLog):
         data = cls.data_files(descriptors, config.data_directory, config.data_file_size, config.allocate_step)
         index = IndexFiles(descriptors, config.index_directory, config.index_file_size)
         mark_file = SyncedMarkFile(disk, config.own_directory)
+        faulty_file = FaultyRangesFile(disk, config.own_directory)
         try:
             recovered = cls.recovery(
-                disk, config, data, index, mark_file, find_java_run(disk, config.directory), is_sound_body
+                disk,
+                config,
+                data,
+                index,
+                mark_file,
+                faulty_file,
+                find_java_run(disk, config.directory),
+                is_sound_body,
             ).run()
             data.allocated_to = recovered.mark.end_pos
             # So that the first append waits for no directory.
@@ -103,8 +113,9 @@ class LogStore(ScrubbedLog):
             data.queue.close()
             index.queue.close()
             mark_file.close()
+            faulty_file.close()
             raise
-        return cls(disk, config, descriptors, data, index, mark_file, recovered)
+        return cls(disk, config, descriptors, data, index, mark_file, faulty_file, recovered)
 
     # -- appending ---------------------------------------------------------------------------------------------
 
@@ -345,6 +356,7 @@ class LogStore(ScrubbedLog):
         self.ledger_end_pos, self.ledger_end_chain = end_pos, chain
         self.recent.cut_from(last_index + 1)
         self._term_runs.cut_from(last_index + 1)
+        self.faulty.keep_within(self.ledger_begin_index, last_index, end_pos)
         for sync in self._syncs:
             sync.limit(last_index, end_pos)
 
@@ -482,16 +494,21 @@ class LogStore(ScrubbedLog):
         self._data.queue.close()
         self._index.queue.close()
         self._mark_file.close()
+        self._faulty_file.close()
 
     def _close_clean(self) -> None:
         under_way = [
-            job for job in (*self._syncs, self._marking, self._moving, self._cutting) if job is not None
+            job
+            for job in (*self._syncs, self._marking, self._moving, self._cutting, self._noting)
+            if job is not None
         ]
         assert not under_way, "jobs are settled first"
         sync = self.sync_job()
         if sync is not None:
             sync.run()
             self.sync_done(sync)
+        if self.faulty.ranges != self._faulty_file.ranges:
+            self._faulty_file.write(self.faulty.ranges)
         if self._mark_is_behind():
             mark = self._new_mark_job()
             mark.run()

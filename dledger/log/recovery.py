@@ -1,9 +1,9 @@
 """What a ledger on disk holds after a stop of any kind.
 
-Below the synced mark everything was durable: it is looked at lightly, and damage found there stops the member with
-nothing changed. Above the mark each entry is verified; the log ends at the first one that is not sound. What is sound
-is written and synced once more before it counts: after a failed write-back the page cache shows bytes that the disk
-never got. What lies behind the end is cut.
+Below the synced mark everything was durable: it is looked at lightly, and damage found there is noted and kept, to be
+repaired from the peers. Above the mark each entry is verified; the log ends at the first one that is not sound. What
+is sound is written and synced once more before it counts: after a failed write-back the page cache shows bytes that
+the disk never got. What lies behind the end is cut.
 
 Where Java's DLedger was the last to run, its entries are sealed first: it leaves both CRC fields of a header 0 and
 never looks at them, so each gets the values that it would have from us, in its place. A crash at any point leaves
@@ -35,6 +35,7 @@ from dledger.log.config import LogConfig
 from dledger.log.data_files import DataFiles
 from dledger.log.entry_reader import EntryReader, IsSoundBody, entry_alone, header_at
 from dledger.log.errors import LedgerConfigError, LedgerDamagedError, what_to_do
+from dledger.log.faulty_ranges import FaultyRanges, FaultyRangesFile
 from dledger.log.index_files import IndexFiles
 from dledger.log.java_files import JavaRun
 from dledger.log.jobs import CutJob, MoveBeginJob
@@ -81,6 +82,7 @@ class Recovery:
         data: DataFiles,
         index: IndexFiles,
         mark_file: SyncedMarkFile,
+        faulty_file: FaultyRangesFile,
         java_run: JavaRun | None,
         is_sound_body: IsSoundBody,
     ) -> None:
@@ -90,6 +92,7 @@ class Recovery:
         self._data = data
         self._index = index
         self._mark_file = mark_file
+        self._faulty_file = faulty_file
         self._java_run = java_run
         self._is_sound_body = is_sound_body if java_run is not None else None
         self._was_doubted = False  # by a mark that does not count any more
@@ -229,6 +232,10 @@ class Recovery:
             return empty_begin
         if mark is None and self._java_run is not None:
             return self._java_begin_index()
+        if mark is not None and has_entries and files[0].file_from_offset == mark.begin_pos:
+            return (
+                empty_begin  # whatever its first entry says: that is looked at with all others below the mark
+            )
         try:
             begin_index = self._first_entry().first_index
         except EntryCorruptError as error:
@@ -260,14 +267,18 @@ class Recovery:
         return Index(max(header.index, 0)) if is_entry else Index(0)
 
     def _check_below(self, mark: SyncedMark) -> None:
-        below = BelowMark(
-            self._data,
-            self._index,
-            mark,
-            directory=self._config.directory,
-        )
-        below.check()
+        """Notes damage, durably, before anything else is done."""
+        below = BelowMark(self._data, self._index, mark, directory=self._config.directory)
+        known = self._faulty_file.ranges
+        below.check(known)
         self._touch(below.repaired)
+        faulty = FaultyRanges()
+        for found in below.faulty:
+            faulty.add(found)
+        for found in faulty:
+            log.error("damaged entries are kept until they are repaired: %s size=%d", found, found.size)
+        if faulty.ranges != known:
+            self._faulty_file.write(faulty.ranges)
 
     def _first_entry(self) -> VerifiedRange:
         return entry_alone(self._data, self._data.queue.min_offset, None)

@@ -29,6 +29,7 @@ class MemoryLog:
         self._positions: list[int] = [0]  # one more than entries
         self.ledger_begin_index = Index(0)
         self.log_generation = 0
+        self.has_faults = False
         self.durable_index = Index(-1)
         for index, term in enumerate(terms):
             self.append([b"%d" % index], Term(term))

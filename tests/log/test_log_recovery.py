@@ -132,30 +132,6 @@ def test_doubt_is_found_again_until_it_is_saved_elsewhere() -> None:
     assert not LogStore.open(disk, config()).doubted
 
 
-@pytest.mark.parametrize("where", ["mark", "first", "file end", "file start", "blank"])
-def test_damage_below_the_mark_stops_the_member_and_nothing_is_cut(where: str) -> None:
-    disk = CrashDisk()
-    log = LogStore.open(disk, config())
-    fill(log, 50)
-    sync(log)
-    mark(log)
-    fill(log, 5, first=50)
-    second = next(i for i in range(200) if log.pos_at(Index(i)) >= FILE_SIZE)
-    path, offset = {
-        "mark": locate(log, log.durable_index),
-        "first": locate(log, 0),
-        "file end": locate(log, second - 1),
-        "file start": locate(log, second),
-        "blank": (f"{DATA}/{0:020d}", FILE_SIZE - 51),
-    }[where]
-    disk.content(path)[offset + 50] ^= 1
-    image = {name: bytes(disk.content(name)) for name in disk.paths()}
-    with pytest.raises(LedgerDamagedError, match=r"durable.*(restore|Restore)") as failure:
-        LogStore.open(disk, config())
-    assert "store/dledger-n0/data" in str(failure.value)
-    assert {name: bytes(disk.content(name)) for name in disk.paths()} == image
-
-
 def test_a_missing_data_file_below_the_mark_stops_the_member() -> None:
     for missing in range(3):
         disk = CrashDisk()

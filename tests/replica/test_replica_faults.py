@@ -1,6 +1,5 @@
 """Disks that fail, fill or lose power, pushes that are not sound, members that lost their disk."""
 
-import shutil
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -221,29 +220,6 @@ def test_a_push_with_a_flipped_bit_is_dropped_with_its_connection_and_replicatio
     assert flipped == 1
     assert [len(member.dropped) for member in group.followers(leader)] in ([0, 1], [1, 0])
     group.run_until(group.converged)
-
-
-def test_a_leader_whose_own_entries_are_damaged_ends_instead_of_pushing_them_for_ever(tmp_path: Path) -> None:
-    group = VirtualGroup(tmp_path)
-    group.start()
-    leader = group.elect()
-    group.append(leader, [b"%4d" % number + bytes(1000) for number in range(20)])
-    group.run_until(group.converged)
-    for peer in list(group.members):
-        group.stop(peer)
-    for peer in ("n0", "n1"):
-        path = next((tmp_path / f"dledger-{peer}" / "data").iterdir())
-        data = bytearray(path.read_bytes())
-        data[10_000] ^= 1
-        path.write_bytes(data)
-    shutil.rmtree(tmp_path / "dledger-n2")
-    group.start("n0", "n1")
-    damaged = group.elect()
-    group.start("n2")
-    group.run_until(lambda: damaged.failure)
-    assert "damaged" in str(damaged.failure)
-    assert "start anew from its peers" in str(damaged.failure)
-    assert group.members["n2"].dropped
 
 
 def test_a_sound_range_that_is_not_the_announced_one_is_dropped() -> None:

@@ -1,0 +1,305 @@
+"""What leaves the ledger for a peer, a reader or reput is proved as it is read, or lies in memory as it was written.
+
+A cold range costs about a microsecond per entry for its CRCs and the chain; term and chain of a single cold entry cost
+two reads of a header, for the chain of the entry in front proves all of a header. What is found damaged is noted, and
+from then on refused without a look, until it is repaired.
+"""
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import TypeVar
+
+from disk.mapped_file import MappedFile
+from dledger.core.messages import EntryRange
+from dledger.entry import (
+    ENTRY_HEADER_SIZE,
+    ENTRY_MAGIC,
+    GENESIS_CHAIN,
+    EntryCorruptError,
+    EntryFault,
+    Index,
+    IndexUnit,
+    chain_after,
+    parse_header,
+    verify_entries,
+)
+from dledger.errors import FaultyEntryError
+from dledger.log.data_files import DataFiles
+from dledger.log.errors import LedgerDamagedError
+from dledger.log.fault_finder import Anchor, FaultFinder
+from dledger.log.faulty_ranges import FaultyRange, FaultyRanges, FaultyRangesFile
+from dledger.log.index_files import IndexFiles
+from dledger.log.jobs import NoteFaultsJob
+from dledger.log.log_reader import LogReader, chain_crc_at
+from dledger.log.recent_batches import RecentBatch, RecentBatches
+from dledger.log.synced_mark import SyncedMark
+from dledger.log.term_runs import TermRuns
+
+log = logging.getLogger(__name__)
+
+_Read = TypeVar("_Read")
+
+
+class CheckedReads(LogReader):
+    """Invariant: no read returns bytes of an entry in `faulty`, and none from a disk that are not proved."""
+
+    def __init__(
+        self,
+        data: DataFiles,
+        index: IndexFiles,
+        recent: RecentBatches,
+        term_runs: TermRuns,
+        *,
+        begin_index: Index,
+        mark: SyncedMark,
+        faulty_file: FaultyRangesFile,
+    ) -> None:
+        super().__init__(data, index, recent, term_runs, begin_index=begin_index, mark=mark)
+        self.faulty = FaultyRanges(faulty_file.ranges)
+        self._faulty_file = faulty_file
+        self._noting: NoteFaultsJob | None = None
+        self.faulty.keep_within(begin_index, self.ledger_end_index, self.ledger_end_pos)
+        self.faults_found = 0  # ranges, since the start
+        self._dirty_data: list[MappedFile] = []  # written since the last sync job was made; held
+        self._dirty_index: list[MappedFile] = []  # written since the last mark job was made; held
+
+    @property
+    def has_faults(self) -> bool:
+        return len(self.faulty) > 0
+
+    def fault_found(self, first_index: int, last_index: int) -> list[FaultyRange]:
+        """Somebody has read one of these entries and it was not sound. Looks at them and the index units, and notes
+        what is damaged: that is returned. Units that contradict sound entries are right when this returns. Blocks for
+        as long as it takes to read the entries. Raises DiskError.
+        """
+        first_index, last_index = (
+            max(first_index, self.ledger_begin_index),
+            min(last_index, self.ledger_end_index),
+        )
+        begin = Anchor(
+            Index(self.ledger_begin_index - 1),
+            self._before_begin_term,
+            self.ledger_begin_pos,
+            self._before_begin_chain,
+        )
+        end = Anchor(self.ledger_end_index, self.ledger_end_term, self.ledger_end_pos, self.ledger_end_chain)
+        finder = FaultFinder(self._data, self._index, begin, end)
+        found = finder.examine(first_index, last_index)
+        for mapped_file in finder.repaired:
+            dirty = self._dirty_index if mapped_file in self._index.queue.mapped_files else self._dirty_data
+            if mapped_file not in dirty:
+                mapped_file.hold()
+                dirty.append(mapped_file)
+        for faulty in found:
+            if self.faulty.first_within(faulty.first_index, faulty.last_index) is None:
+                self.faults_found += 1
+                log.error(
+                    "damage found %s size=%d directory=%s", faulty, faulty.size, self._data.queue.directory
+                )
+            self.faulty.add(faulty)
+        return found
+
+    def fault_found_at(self, pos: int) -> list[FaultyRange]:
+        """As fault_found(), where all that is known is a position."""
+        index = self._index_from(pos)
+        return self.fault_found(index - 1, index + 1)
+
+    def note_faults_job(self) -> NoteFaultsJob | None:
+        """A job that makes durable what is known to be damaged; None when it is."""
+        if self._noting is not None or self.faulty.ranges == self._faulty_file.ranges:
+            return None
+        self._noting = NoteFaultsJob(self._faulty_file, self.faulty.ranges)
+        return self._noting
+
+    def faults_noted(self, job: NoteFaultsJob) -> None:
+        """Settles a job that has run without error."""
+        assert job is self._noting
+        self._noting = None
+
+    def _index_from(self, pos: int) -> int:
+        """The first entry that lies at `pos` or behind, by the units."""
+        indexes = range(self.ledger_begin_index, self.ledger_end_index + 1)
+        return self.ledger_begin_index + bisect_left(indexes, pos, key=self._stored_pos)
+
+    def _has_unit_at(self, pos: int) -> bool:
+        index = self._index_from(pos)
+        return index <= self.ledger_end_index and self._stored_pos(index) == pos
+
+    def _stored_pos(self, index: int) -> int:
+        """As the unit says it, sound or not: good enough to look around."""
+        try:
+            return self._index.unit(index).pos
+        except LedgerDamagedError:
+            return 0
+
+    def faulty_at(self, pos: int) -> bool:
+        """Whether the byte at `pos` is known to lie in damage."""
+        return any(faulty.pos <= pos < faulty.next_pos for faulty in self.faulty)
+
+    def refuse_faulty(self, first_index: int, last_index: int) -> None:
+        """Raises FaultyEntryError if one of these entries is known to be damaged."""
+        faulty = self.faulty.first_within(first_index, last_index)
+        if faulty is not None:
+            raise FaultyEntryError(
+                f"{faulty} are damaged on this member's disk until they are repaired from a peer"
+            )
+
+    def body_size_at(self, pos: int) -> int | None:
+        size = super().body_size_at(pos)
+        if size is None and self.ledger_begin_pos <= pos < self.ledger_end_pos and self._has_unit_at(pos):
+            self.fault_found_at(pos)
+        if self.recent.find_by_pos(pos) is None:
+            for faulty in self.faulty:
+                if faulty.pos <= pos < faulty.next_pos:
+                    self.refuse_faulty(faulty.first_index, faulty.last_index)
+        return size
+
+    def read_body(self, pos: int, size: int) -> bytes:
+        """The body at `pos` if it has this size, empty if none lies there. Raises FaultyEntryError, DiskError."""
+        batch = self.recent.find_by_pos(pos)
+        if batch is not None and pos + size <= batch.end_pos:
+            return batch.buffer[pos - batch.pos : pos - batch.pos + size]
+        body = self._cold_body(pos, size)
+        if body is None:
+            for faulty in self.fault_found_at(pos):
+                self.refuse_faulty(faulty.first_index, faulty.last_index)
+            body = self._cold_body(pos, size)
+        return body or b""
+
+    def _cold_body(self, pos: int, size: int) -> bytes | None:
+        entry_pos = pos - ENTRY_HEADER_SIZE
+        if entry_pos < self.ledger_begin_pos:
+            return None
+        entry = self._data.read(entry_pos, ENTRY_HEADER_SIZE + size)
+        if len(entry) < ENTRY_HEADER_SIZE + size:
+            return None
+        index = parse_header(entry).index
+        try:
+            verify_entries(entry, first_index=index, first_pos=entry_pos, prev_chain=0)
+        except EntryCorruptError as error:
+            # The chain proves what is in front, which is not asked for here.
+            if error.kind is not EntryFault.CHAIN:
+                return None
+        self.refuse_faulty(index, index)
+        return entry[ENTRY_HEADER_SIZE:]
+
+    def first_index_of_term_at(self, index: Index) -> Index:
+        """A hint where to compare next: it may lie too late where index units are damaged, never before the run."""
+        try:
+            return super().first_index_of_term_at(index)
+        except LedgerDamagedError:
+            return index
+
+    # -- what LogReader reads of a disk --------------------------------------------------------------------------
+
+    def _unit(self, index: int) -> IndexUnit:
+        return self._checked(index, index, lambda: self._proved_unit(index))
+
+    def _cold_batch(self, first_index: int, last_index: int, size_max: int) -> RecentBatch:
+        last_index = self._last_sound(first_index, last_index)
+
+        def read() -> RecentBatch:
+            batch = super(CheckedReads, self)._cold_batch(first_index, last_index, size_max)
+            self._verify(batch.first_index, batch.last_index, batch.pos, batch.buffer)
+            return batch
+
+        return self._checked(first_index, last_index, read)
+
+    def _cold_range_from(self, first_index: Index, size_max: int) -> EntryRange:
+        last_index = self._last_sound(first_index, self.ledger_end_index)
+        first = self._unit(first_index)
+        entries = self._checked(
+            first_index, last_index, lambda: super(CheckedReads, self)._cold_range_from(first_index, size_max)
+        )
+        last_index = min(entries.last_index, last_index)
+        last = self._unit(last_index)
+        chain = self.chain_at(Index(last_index))
+        assert chain is not None, "it is in the log"
+        return EntryRange(
+            first_index, last.index, first.pos, last.pos + last.size - first.pos, last.term, chain
+        )
+
+    def _read_entries(self, entries: EntryRange) -> bytes:
+        first_index, last_index = entries.first_index, entries.last_index
+
+        def read() -> bytes:
+            buffer = super(CheckedReads, self)._read_entries(entries)
+            self._verify(first_index, last_index, entries.pos, buffer)
+            return buffer
+
+        return self._checked(first_index, last_index, read)
+
+    # -- proofs --------------------------------------------------------------------------------------------------
+
+    def _checked(self, first_index: int, last_index: int, read: Callable[[], _Read]) -> _Read:
+        """What `read` returns. If it finds damage, that is noted and refused, or it was the index and is right now."""
+        self.refuse_faulty(first_index, last_index)
+        try:
+            return read()
+        except (EntryCorruptError, LedgerDamagedError):
+            # From one in front on: the chain that proves the first one may be what is damaged.
+            for faulty in self.fault_found(first_index - 1, last_index):
+                self.refuse_faulty(faulty.first_index, faulty.last_index)
+        try:
+            return read()
+        except EntryCorruptError as error:
+            raise LedgerDamagedError(f"{self._data.queue.directory}: {error}") from error
+
+    def _last_sound(self, first_index: int, last_index: int) -> int:
+        """The last entry in front of known damage, `last_index` at most."""
+        faulty = self.faulty.first_within(first_index, last_index)
+        return last_index if faulty is None or faulty.first_index <= first_index else faulty.first_index - 1
+
+    def _proved_unit(self, index: int) -> IndexUnit:
+        """Raises EntryCorruptError, LedgerDamagedError."""
+        unit = self._index.unit(index)
+        raw = self._data.read(unit.pos, ENTRY_HEADER_SIZE).ljust(ENTRY_HEADER_SIZE, b"\0")
+        header = parse_header(raw)
+        seen = header.magic, header.index, header.pos, header.size, header.term
+        if seen != (ENTRY_MAGIC, index, unit.pos, unit.size, unit.term):
+            raise EntryCorruptError(EntryFault.HEADER, index, unit.pos, f"its unit says {unit}")
+        prev_chain = self._prev_chain(index)
+        if prev_chain is not None and chain_after(raw, prev_chain) != header.chain_crc:
+            raise EntryCorruptError(
+                EntryFault.CHAIN, index, unit.pos, "it does not follow the entry in front"
+            )
+        return unit
+
+    def _prev_chain(self, index: int) -> int | None:
+        """Of the entry in front, as it stands; None where nobody knows what was before the first one."""
+        if index == self.ledger_begin_index:
+            return None if index and self._before_begin_chain == GENESIS_CHAIN else self._before_begin_chain
+        batch = self.recent.find(index - 1)
+        if batch is not None:
+            return chain_crc_at(batch.buffer, batch.offset_of(index - 1))
+        pos = self._index.unit(index - 1).pos
+        return chain_crc_at(self._data.read(pos, ENTRY_HEADER_SIZE).ljust(ENTRY_HEADER_SIZE, b"\0"), 0)
+
+    def _verify(self, first_index: int, last_index: int, pos: int, entries: bytes) -> None:
+        """Raises EntryCorruptError."""
+        prev_chain = self._prev_chain(first_index)
+        if prev_chain is None:
+            self._verify_anchor(first_index, pos, entries)
+            if first_index == last_index:
+                return
+            anchor = parse_header(entries)
+            first_index, pos = first_index + 1, pos + anchor.size
+            entries, prev_chain = entries[anchor.size :], anchor.chain_crc
+        verified = verify_entries(entries, first_index=first_index, first_pos=pos, prev_chain=prev_chain)
+        if verified.last_index != last_index:
+            raise EntryCorruptError(
+                EntryFault.SIZE, last_index, pos, f"entries end with {verified.last_index}"
+            )
+
+    @staticmethod
+    def _verify_anchor(index: int, pos: int, entries: bytes) -> None:
+        """All but the chain of the first entry."""
+        size = parse_header(entries.ljust(ENTRY_HEADER_SIZE, b"\0")).size
+        try:
+            verify_entries(
+                entries[: max(size, 1)], first_index=index, first_pos=pos, prev_chain=GENESIS_CHAIN
+            )
+        except EntryCorruptError as error:
+            if error.kind is not EntryFault.CHAIN:
+                raise

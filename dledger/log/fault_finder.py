@@ -1,0 +1,222 @@
+"""Looks at entries one by one and says which of them are damaged, and where the next sound one lies.
+
+The data files alone decide. A sound entry says where it lies and which one it is, so behind damage the next one is
+found without the index, which may be damaged too; and index units that contradict sound entries are written anew, as
+is the blank of a file whose entries are sound.
+"""
+
+import logging
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from disk.mapped_file import MappedFile
+from dledger.entry import (
+    ENTRY_HEADER_SIZE,
+    ENTRY_MAGIC,
+    GENESIS_CHAIN,
+    INDEX_UNIT_SIZE,
+    EntryCorruptError,
+    Index,
+    Pos,
+    Term,
+    VerifiedRange,
+    blank,
+    chain_after,
+    index_units_of,
+    is_exact_blank,
+    parse_header,
+)
+from dledger.log.data_files import DataFiles
+from dledger.log.entry_reader import EntryReader, entry_alone, header_at
+from dledger.log.errors import LedgerDamagedError
+from dledger.log.faulty_ranges import FaultyRange
+from dledger.log.index_files import IndexFiles
+from dledger.log.log_reader import chain_crc_at
+
+log = logging.getLogger(__name__)
+
+_MAGIC = struct.pack(">i", ENTRY_MAGIC)
+_CHUNK_SIZE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """An entry that is known to be sound, or what was remembered of one: all that comes behind it is proved by it."""
+
+    index: Index
+    term: Term
+    end_pos: Pos  # behind the entry
+    chain: int
+
+
+class FaultFinder:
+    """Reads only, but for index units and blanks, in files that `repaired` names: they need a sync."""
+
+    def __init__(self, data: DataFiles, index: IndexFiles, begin: Anchor, end: Anchor) -> None:
+        """`begin`: the entry in front of the log, whose `end_pos` is where the first one lies. `end`: the last entry
+        that counts, as it was remembered; nothing behind it is looked at.
+        """
+        self.repaired: list[MappedFile] = []
+        self.reached = begin  # the last sound entry that examine() came to
+        self._data = data
+        self._index = index
+        self._begin = begin
+        self._end = end
+
+    def examine(self, first_index: int, last_index: int, until_pos: int | None = None) -> list[FaultyRange]:
+        """Damage among these entries, or those that begin before `until_pos`; each range goes up to the next sound
+        entry, which may lie behind.
+        """
+        found: list[FaultyRange] = []
+        last_index = min(last_index, self._end.index)
+        until_pos = self._end.end_pos if until_pos is None else until_pos
+        anchor = self._anchor_before(max(first_index, self._begin.index + 1))
+        while anchor.index < last_index and anchor.end_pos < until_pos:
+            before = anchor
+            anchor = self._walk(anchor, last_index, until_pos)
+            if anchor.index >= last_index or (anchor != before and anchor.end_pos >= until_pos):
+                break
+            faulty, anchor = self._fault_behind(anchor)
+            if faulty is not None:
+                found.append(faulty)
+        self.reached = anchor
+        return found
+
+    # -- sound entries -------------------------------------------------------------------------------------------
+
+    def _anchor_before(self, index: int) -> Anchor:
+        """A proven entry in front of `index`: the one before, if that is sound."""
+        step = 1
+        while index - step > self._begin.index:
+            anchor = self._proven_at(index - step)
+            if anchor is not None:
+                return anchor
+            step *= 2
+        if self._begin.index >= 0 and self._begin.chain == GENESIS_CHAIN:
+            # Java's retention tells nobody what lay before: the first entry is taken as it stands.
+            return self._alone(self._begin.end_pos) or self._begin
+        return self._begin
+
+    def _proven_at(self, index: int) -> Anchor | None:
+        """The entry, if it is sound and linked to the one in front of it."""
+        try:
+            pos = self._index.unit(index).pos
+            if index - 1 == self._begin.index:
+                prev_chain = self._begin.chain
+            else:
+                prev_chain = header_at(self._data, self._index.unit(index - 1).pos).chain_crc
+        except LedgerDamagedError:
+            return None
+        anchor = self._alone(pos)
+        is_sound = anchor is not None and anchor.index == index and self._is_linked(pos, prev_chain)
+        return anchor if is_sound else None
+
+    def _alone(self, pos: int) -> Anchor | None:
+        """The entry at `pos` by its own word, its chain as it stands."""
+        if self._data.queue.find_mapped_file_by_offset(pos) is None:
+            return None
+        try:
+            entry = entry_alone(self._data, pos, None)
+        except EntryCorruptError:
+            return None
+        return Anchor(entry.last_index, entry.last_term, entry.next_pos, entry.chain)
+
+    def _is_linked(self, pos: int, prev_chain: int) -> bool:
+        """Whether the header at `pos` is that of the entry behind the one with this chain: then all in it is right."""
+        raw = self._data.read(pos, ENTRY_HEADER_SIZE)
+        return len(raw) == ENTRY_HEADER_SIZE and chain_crc_at(raw, 0) == chain_after(raw, prev_chain)
+
+    def _linked_pos(self, anchor: Anchor) -> Pos | None:
+        """Where the header of the entry behind `anchor` lies, if it is sound."""
+        for pos in (anchor.end_pos, self._next_file(anchor.end_pos)):
+            header = header_at(self._data, pos)
+            is_next = (header.magic, header.index, header.pos) == (ENTRY_MAGIC, anchor.index + 1, pos)
+            if is_next and self._is_linked(pos, anchor.chain):
+                return Pos(pos)
+        return None
+
+    def _next_file(self, end_pos: int) -> int:
+        """The file behind the one in which an entry ends; itself where the log begins."""
+        return self._data.file_end(end_pos - 1)
+
+    def _walk(self, anchor: Anchor, last_index: int, until_pos: int) -> Anchor:
+        """The last sound entry behind `anchor` without a gap, or one behind `last_index`."""
+        reader = EntryReader(self._data, anchor.index, anchor.term, anchor.end_pos, anchor.chain)
+        for verified in reader.ranges():
+            self._correct_units(verified)
+            if reader.index >= last_index or reader.end_pos >= until_pos:
+                break
+        if reader.index >= self._end.index:
+            return self._end
+        return Anchor(reader.index, reader.term, reader.end_pos, reader.chain)
+
+    def _correct_units(self, verified: VerifiedRange) -> None:
+        count = min(verified.last_index, self._end.index) - verified.first_index + 1
+        units = index_units_of(verified)[: max(0, count) * INDEX_UNIT_SIZE]
+        offset = verified.first_index * INDEX_UNIT_SIZE
+        if self._index.queue.read(offset, len(units)) != units:
+            last_index = verified.first_index + count - 1
+            log.warning("index units rebuilt first=%d last=%d", verified.first_index, last_index)
+            self._touch(self._index.write(verified.first_index, units))
+
+    def _touch(self, files: list[MappedFile]) -> None:
+        self.repaired += [mapped_file for mapped_file in files if mapped_file not in self.repaired]
+
+    # -- damage --------------------------------------------------------------------------------------------------
+
+    def _fault_behind(self, anchor: Anchor) -> tuple[FaultyRange | None, Anchor]:
+        """What is wrong behind a sound entry, and where to go on. None where it was no more than a blank."""
+        index, pos = Index(anchor.index + 1), self._linked_pos(anchor)
+        if pos is None:
+            return self._unlinked_behind(anchor)
+        if pos > anchor.end_pos:
+            self._correct_blank(anchor.end_pos, pos)
+        alone = self._alone(pos)
+        if alone is not None:
+            return None, alone
+        header = header_at(self._data, pos)  # proven: the damage is in the body
+        end_pos = Pos(pos + header.size)
+        return FaultyRange(index, index, pos, end_pos), Anchor(index, header.term, end_pos, header.chain_crc)
+
+    def _unlinked_behind(self, anchor: Anchor) -> tuple[FaultyRange, Anchor]:
+        first_index, pos = Index(anchor.index + 1), self._likely_pos(anchor.end_pos)
+        before_index, before_chain = first_index, header_at(self._data, pos).chain_crc
+        for candidate in self._candidates(pos):
+            alone = self._alone(candidate)
+            if alone is None or not first_index < alone.index <= self._end.index:
+                continue
+            # The chain of the one in front may be all that is right of it.
+            if alone.index == before_index + 1 and self._is_linked(candidate, before_chain):
+                return FaultyRange(first_index, before_index, pos, Pos(candidate)), alone
+            before_index, before_chain = alone.index, alone.chain
+        return FaultyRange(first_index, self._end.index, pos, self._end.end_pos), self._end
+
+    def _likely_pos(self, end_pos: int) -> Pos:
+        """Where the entry lies that follows one that ends here, although it is not readable."""
+        file_end = self._next_file(end_pos)
+        is_blank = file_end > end_pos and is_exact_blank(self._data.read(end_pos, file_end - end_pos))
+        return Pos(file_end if is_blank else end_pos)
+
+    def _correct_blank(self, pos: int, file_end: int) -> None:
+        if is_exact_blank(self._data.read(pos, file_end - pos)):
+            return
+        log.warning("blank rebuilt pos=%d size=%d", pos, file_end - pos)
+        mapped_file = self._data.queue.find_mapped_file_by_offset(pos)
+        assert mapped_file is not None, "an entry ends in it"
+        mapped_file.file().pwrite(blank(file_end - pos), pos - mapped_file.file_from_offset)
+        self._touch([mapped_file])
+
+    def _candidates(self, pos: int) -> Iterator[Pos]:
+        """Positions from `pos` on where bytes say of themselves that an entry lies there."""
+        while pos < self._end.end_pos:
+            file_end = self._data.file_end(pos)
+            size = min(_CHUNK_SIZE, file_end - pos)
+            # A header that begins in this chunk may end in the next.
+            chunk = self._data.read(pos, min(size + ENTRY_HEADER_SIZE, file_end - pos))
+            offset = chunk.find(_MAGIC)
+            while 0 <= offset < size and len(chunk) - offset >= ENTRY_HEADER_SIZE:
+                if parse_header(chunk, offset).pos == pos + offset:
+                    yield Pos(pos + offset)
+                offset = chunk.find(_MAGIC, offset + 1)
+            pos += size

@@ -64,6 +64,7 @@ class DLedgerGroupConfig:
     vote_timeout_ms_max: int = 1600
     max_pending_bytes: int = 64 * 1024 * 1024
     stalled_sync_ms: int = 5000
+    preferred_leader_ids: tuple[str, ...] = ()  # the best first
 
     @property
     def member_number(self) -> int:
@@ -81,9 +82,12 @@ class DLedgerGroupConfig:
             raise ConfigError("dLegerPeers gives one address to two members")
         if self.vote_timeout_ms_max < self.vote_timeout_ms_min:
             raise ConfigError("pyDLedgerVoteTimeoutMsMax is below pyDLedgerVoteTimeoutMsMin")
-        strangers = [peer for peer in self.peer_dial if peer not in self.peers]
-        if strangers:
-            raise ConfigError(f"pyDLedgerPeerDial names {strangers[0]}, which is not in dLegerPeers")
+        for key, named in (
+            ("pyDLedgerPeerDial", self.peer_dial),
+            ("preferredLeaderId", self.preferred_leader_ids),
+        ):
+            if strangers := [peer for peer in named if peer not in self.peers]:
+                raise ConfigError(f"{key} names {strangers[0]}, which is not in dLegerPeers")
         is_local = all(split_address(address)[0] in LOOPBACK for address in self.peers.values())
         if not self.cluster_secret and not is_local:
             raise ConfigError(
@@ -203,6 +207,10 @@ def _peer_dial(text: str) -> dict[str, str]:
     return dial
 
 
+def _member_ids(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (piece.strip() for piece in text.split(";"))))
+
+
 def _delay_levels(text: str) -> str:
     try:
         parse_delay_levels(text)
@@ -305,6 +313,7 @@ DLEDGER_SETTINGS: Mapping[str, Setting] = {
     "pyDLedgerVoteTimeoutMsMin": whole_number("vote_timeout_ms_min", 50, 600_000, "ms"),
     "pyDLedgerVoteTimeoutMsMax": whole_number("vote_timeout_ms_max", 50, 600_000, "ms"),
     "pyDLedgerStalledSyncMs": whole_number("stalled_sync_ms", 100, 600_000, "ms"),
+    "preferredLeaderId": Setting("preferred_leader_ids", _member_ids, "member ids, several joined by ;"),
     "pyDLedgerMaxPendingBytes": whole_number("max_pending_bytes", 1 << 20, 1 << 40, "bytes"),
 }
 

@@ -26,6 +26,7 @@ _REFUSAL_CODES = {
     TransferRefusalReason.LEADER_TRANSFERRING: ResponseCode.SYSTEM_BUSY,
     TransferRefusalReason.NO_SUCH_MEMBER: ResponseCode.INVALID_PARAMETER,
     TransferRefusalReason.NOT_CAUGHT_UP: ResponseCode.SYSTEM_BUSY,
+    TransferRefusalReason.NOT_FIT: ResponseCode.SYSTEM_BUSY,
     TransferRefusalReason.STOPPED: ResponseCode.SERVICE_NOT_AVAILABLE,
 }
 

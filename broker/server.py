@@ -388,6 +388,7 @@ def dledger_config(config: BrokerConfig) -> DLedgerConfig:
             election_timeout_ms_max=dledger.vote_timeout_ms_max,
             pending_size_max=dledger.max_pending_bytes,
             stalled_sync_ms=dledger.stalled_sync_ms,
+            preferred_leader_ids=dledger.preferred_leader_ids,
         ),
     )
 

@@ -95,6 +95,10 @@ class DiskFitness:
             return
         self._heard[response.member_id] = response.is_disk_fit, now_ms
 
+    def is_said_fit(self, peer: PeerId) -> bool:
+        """By that peer's last heartbeat answer; one that has said nothing yet may be."""
+        return self._heard.get(peer, (True, 0))[0]
+
     def successor(self, peers: Iterable[PeerId], now_ms: int) -> PeerId | None:
         """The first of `peers` that is fit, if a majority is without this member, as they have said of late."""
         fit = {

@@ -7,6 +7,7 @@ which the leader had a part is won within a round trip and two syncs, where a de
 
 from collections.abc import Mapping
 
+from dledger.core.disk_fitness import DiskFitness
 from dledger.core.entry_dispatcher import EntryDispatcher
 from dledger.core.heart_beat_rounds import HeartBeatRounds
 from dledger.core.member_config import MemberConfig
@@ -38,6 +39,7 @@ class LeadershipTransfer:
         outbox: Outbox,
         checker: QuorumAckChecker,
         rounds: HeartBeatRounds,
+        fitness: DiskFitness,
         dispatchers: Mapping[PeerId, EntryDispatcher],
     ) -> None:
         self.target: PeerId | None = None
@@ -48,9 +50,17 @@ class LeadershipTransfer:
         self._outbox = outbox
         self._checker = checker
         self._rounds = rounds
+        self._fitness = fitness
         self._dispatchers = dispatchers
         self._until_ms = 0
         self._tell_at_ms = 0
+        self._prefer_at_ms = 0  # when a preferred leader may be thought of again
+        self._retry_ms = 0
+
+    def start(self, now_ms: int) -> None:
+        """A new leader. It is not the preferred one for some reason, which may not be over yet."""
+        self._prefer_at_ms = now_ms + self._config.election_timeout_ms_max
+        self._retry_ms = self._config.preferred_leader_retry_ms_min
 
     def stop(self) -> None:
         """Leading is over, whoever leads now."""
@@ -82,8 +92,8 @@ class LeadershipTransfer:
                 return None
             return TransferRefusal(
                 TransferRefusalReason.NOT_CAUGHT_UP,
-                f"nobody can take leadership over from {state.self_id}: of its followers ({others}) none is connected "
-                "and caught up",
+                f"nobody can take leadership over from {state.self_id}: of its followers ({others}) none is connected, "
+                "fit and caught up",
             )
         dispatcher = self._dispatchers.get(target)
         if dispatcher is None:
@@ -96,6 +106,10 @@ class LeadershipTransfer:
                 TransferRefusalReason.NOT_CAUGHT_UP,
                 f"{target} has not answered for {self._rounds.silent_ms(target)} ms, limit "
                 f"{self._config.check_quorum_ms} ms",
+            )
+        if not self._fitness.is_said_fit(target):
+            return TransferRefusal(
+                TransferRefusalReason.NOT_FIT, f"the disk of {target} is full or hangs, as it says"
             )
         if not dispatcher.has_sent_all:
             return TransferRefusal(
@@ -132,8 +146,21 @@ class LeadershipTransfer:
                 )
             )
             self.target = None
+            self._prefer_at_ms = now_ms + self._retry_ms
+            self._retry_ms = min(2 * self._retry_ms, self._config.preferred_leader_retry_ms_max)
         if self.is_leaving:
             self.leave(now_ms)
+        elif now_ms >= self._prefer_at_ms and (preferred := self._preferred()) is not None:
+            self.begin(preferred, "it is preferred", now_ms)
+
+    def _preferred(self) -> PeerId | None:
+        """The best that can take over, if this member is not as good."""
+        for peer in self._config.preferred_leader_ids:
+            if peer == self._state.self_id:
+                return None
+            if self.check(peer) is None:
+                return peer
+        return None
 
     def advance(self, now_ms: int) -> None:
         """After whatever may have brought the target, or the commit, to the end of the log."""

@@ -88,7 +88,7 @@ class Member:
             peer: EntryDispatcher(config, state, log, outbox, peer) for peer in config.others
         }
         self._transfer = LeadershipTransfer(
-            config, state, log, outbox, self._checker, self._rounds, self._dispatchers
+            config, state, log, outbox, self._checker, self._rounds, self._fitness, self._dispatchers
         )
         self._guard = AppendGuard(config, state, log, self._checker, self._handler, self._transfer)
         self._leading_term: Term | None = None
@@ -485,6 +485,7 @@ class Member:
         self._leading_term = self._state.curr_term
         self._checker.start(self._durable.value)
         self._rounds.start(now_ms)
+        self._transfer.start(now_ms)
         self._fitness.start_leading(self._rounds.newest_round)
         for dispatcher in self._dispatchers.values():
             self._drive(dispatcher, dispatcher.start, now_ms)

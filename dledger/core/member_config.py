@@ -30,6 +30,11 @@ class MemberConfig:
     check_quorum_ms: int = 1000
     # A leader that hands over takes no appends; after so long it has them again.
     transfer_timeout_ms: int = 1000
+    # Who is to lead if it can, the best first. A leader that is not hands over when one of them is level.
+    preferred_leader_ids: tuple[PeerId, ...] = ()
+    # After a transfer that failed, doubled each time: each costs the clients `transfer_timeout_ms`.
+    preferred_leader_retry_ms_min: int = 10_000
+    preferred_leader_retry_ms_max: int = 300_000
     # No sync completed for so long while work waits: the disk hangs, and a leader that cannot count itself goes.
     stalled_sync_ms: int = 5000
 
@@ -50,6 +55,10 @@ class MemberConfig:
             raise DLedgerConfigError(f"self id {self.self_id!r} is not among the peers {self.peers}")
         if len(set(self.peers)) != len(self.peers):
             raise DLedgerConfigError(f"a peer is named twice in {self.peers}")
+        if strangers := [peer for peer in self.preferred_leader_ids if peer not in self.peers]:
+            raise DLedgerConfigError(
+                f"preferred leader {strangers[0]!r} (preferredLeaderId) is not among the peers {self.peers}"
+            )
         if (
             not 2 * self.heart_beat_interval_ms
             <= self.election_timeout_ms_min

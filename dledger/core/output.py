@@ -114,6 +114,7 @@ class TransferRefusalReason(Enum):
     LEADER_TRANSFERRING = "LEADER_TRANSFERRING"  # another transfer is under way
     NO_SUCH_MEMBER = "NO_SUCH_MEMBER"
     NOT_CAUGHT_UP = "NOT_CAUGHT_UP"
+    NOT_FIT = "NOT_FIT"  # its disk is full or hangs
     STOPPED = "STOPPED"
 
 

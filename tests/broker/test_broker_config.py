@@ -15,7 +15,7 @@ from broker.broker_config import (
     read_broker_config,
     shown_settings,
 )
-from broker.server import store_config
+from broker.server import dledger_config, store_config
 from namesrv.namesrv_config import NAMESRV_SETTINGS
 from remoting.configuration import ConfigError, format_properties, parse_properties
 
@@ -70,6 +70,13 @@ def test_hours_that_are_none_are_refused(hours: str) -> None:
         read(f"deleteWhen={hours}")
 
 
+def test_leaders_may_be_preferred_in_an_order() -> None:
+    config, _ = read("preferredLeaderId=n2; n0")
+    assert config.dledger.preferred_leader_ids == ("n2", "n0")
+    assert dledger_config(config).member_config.preferred_leader_ids == ("n2", "n0")
+    assert shown_settings(config)["preferredLeaderId"] == "n2;n0"
+
+
 def test_peers_can_be_dialled_elsewhere() -> None:
     config, _ = read("pyDLedgerPeerDial=n0=127.0.0.1:7001;n2=127.0.0.1:7002")
     assert config.dledger.peer_dial == {"n0": "127.0.0.1:7001", "n2": "127.0.0.1:7002"}
@@ -85,6 +92,7 @@ def test_peers_can_be_dialled_elsewhere() -> None:
         ("mappedFileSizeConsumeQueue=6000001", "multiple of 20"),
         ("maxIndexNum=200000000", "makes IndexFiles of 4020000040 bytes"),
         ("pyDLedgerPeerDial=n9=127.0.0.1:1", "pyDLedgerPeerDial names n9"),
+        ("preferredLeaderId=n1;n9", "preferredLeaderId names n9"),
         ("dLegerPeers=n0:127.0.0.1", "dLegerPeers="),
         ("mapedFileSizeCommitLog=1000000", "multiple of 4096"),
         ("listenPort=20910\npyDLedgerHttpPort=20910", "listenPort and pyDLedgerHttpPort are both 20910"),

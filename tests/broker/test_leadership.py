@@ -81,6 +81,7 @@ def test_without_a_member_named_it_goes_to_the_one_that_lacks_least():
         (TransferRefusalReason.LEADER_TRANSFERRING, ResponseCode.SYSTEM_BUSY),
         (TransferRefusalReason.NO_SUCH_MEMBER, ResponseCode.INVALID_PARAMETER),
         (TransferRefusalReason.NOT_CAUGHT_UP, ResponseCode.SYSTEM_BUSY),
+        (TransferRefusalReason.NOT_FIT, ResponseCode.SYSTEM_BUSY),
         (TransferRefusalReason.STOPPED, ResponseCode.SERVICE_NOT_AVAILABLE),
     ],
 )

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from memory_log import MemoryLog
 from msgspec.structs import replace
@@ -36,7 +37,7 @@ class Node:
 
 class CoreGroup:
     def __init__(
-        self, ids: Sequence[PeerId], seed: int = 0, trace: Trace | None = None, **settings: int
+        self, ids: Sequence[PeerId], seed: int = 0, trace: Trace | None = None, **settings: Any
     ) -> None:
         self.now_ms = 0
         self.random = Random(seed)

@@ -1,10 +1,14 @@
 """Handing over: who is told and when, what a member makes of being told, and what its voters do."""
 
+from itertools import pairwise
+
+import pytest
 from core_group import CoreGroup
 
 from dledger.core.messages import TimeoutNow, VoteRequest, VoteResult
 from dledger.core.output import AppendStatus, RefusalReason, Role, TransferRefusalReason
 from dledger.entry import Index, Term
+from dledger.errors import DLedgerConfigError
 
 
 def _led_by_n0(size=3, **settings):
@@ -199,3 +203,61 @@ def test_refusals_say_what_to_do():
     assert member.check_append(1, 1).reason is RefusalReason.LEADER_TRANSFERRING
     group.carry_out("n0", member.stop(group.now_ms))
     assert member.check_transfer("n2").reason is TransferRefusalReason.STOPPED
+
+
+def _led_by(group, leader):
+    return lambda: group.leader() == leader
+
+
+def test_a_preferred_leader_that_is_level_is_handed_over_to():
+    group, _ = _led_by_n0(preferred_leader_ids=("n2",))
+    group.run_until(_led_by(group, "n2"), ms_max=2_000)
+    term = group.nodes["n2"].up.curr_term
+    group.run(30_000)
+    assert (group.leader(), group.nodes["n2"].up.curr_term) == ("n2", term)
+
+
+def test_of_several_preferred_leaders_the_best_that_can_leads():
+    group, _ = _led_by_n0(preferred_leader_ids=("n1", "n2"))
+    group.disconnect("n0", "n1")
+    group.disconnect("n1", "n2")
+    group.crash("n1")
+    group.run_until(_led_by(group, "n2"), ms_max=4_000)
+    group.start("n1")
+    group.connect("n1", "n0")
+    group.connect("n1", "n2")
+    group.run_until(_led_by(group, "n1"), ms_max=4_000)
+
+
+def test_a_leader_that_is_preferred_keeps_the_leadership():
+    group, member = _led_by_n0(preferred_leader_ids=("n0", "n1"))
+    group.run(30_000)
+    assert (group.leader(), member.curr_term) == ("n0", 1)
+
+
+def test_a_preferred_leader_that_does_not_take_over_is_left_alone_for_ever_longer():
+    group, member = _led_by_n0(preferred_leader_ids=("n1",))
+    group.carry_out("n1", group.nodes["n1"].up.leave(group.now_ms))
+    begun_ms, was_under_way = [], False
+    while group.now_ms < 80_000:
+        group.run(50)
+        is_under_way = member.transfer_target is not None
+        if is_under_way and not was_under_way:
+            begun_ms.append(group.now_ms)
+        was_under_way = is_under_way
+    waits_s = [round((later - earlier) / 1000) for earlier, later in pairwise(begun_ms)]
+    assert waits_s == [11, 21, 41]
+    assert (group.leader(), member.curr_term) == ("n0", 1)
+
+
+def test_a_member_that_says_its_disk_is_full_is_not_handed_over_to():
+    group, member = _led_by_n0(preferred_leader_ids=("n1",))
+    group.carry_out("n1", group.nodes["n1"].up.write_failed_no_space(True, group.now_ms))
+    group.run(10_000)
+    assert member.check_transfer("n1").reason is TransferRefusalReason.NOT_FIT
+    assert (group.leader(), member.curr_term) == ("n0", 1)
+
+
+def test_a_preferred_leader_must_be_a_member():
+    with pytest.raises(DLedgerConfigError, match="'n7'"):
+        _led_by_n0(preferred_leader_ids=("n7",))

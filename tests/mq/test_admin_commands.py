@@ -108,7 +108,11 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("updateSubGroupList", "-f", "/dev/null"): "/dev/null",
     ("deleteTopic", "-t", "Nope", "-c", "GoldenCluster"): "no NameServer knows topic Nope",
     ("transferLeader", "-b", BROKER, "-t", "n1"): "n1 cannot take leadership over from n0: nobody can",
-    ("transferLeader", "-c", "GoldenCluster"): "of its followers (nobody) none is connected and caught up",
+    (
+        "transferLeader",
+        "-c",
+        "GoldenCluster",
+    ): "of its followers (nobody) none is connected, fit and caught up",
     ("transferLeader", "-t", "n1"): "name the leader with -b, or the cluster with -c",
     ("transferLeader", "-b", FOLLOWER): f"{FOLLOWER}: Connection refused",
     ("deleteSubGroup", "-g", "g"): "name one broker with -b, or the cluster with -c",

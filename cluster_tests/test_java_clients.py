@@ -9,8 +9,29 @@ from local_cluster import LocalCluster, wait_for
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 
+# Where nothing is killed either, a machine that stands still for a second has its leader step down. What is under way
+# then may be stored or not, and what comes while nobody leads fails at once.
+ROUNDS = 4
+
+
 def keys_of(process: JavaProcess, event: str) -> list[str]:
     return [e["key"] for e in process.events if e["event"] == event]
+
+
+def sent(
+    java: JavaClient, namesrv: str, topic: str, count: int, key: str, *tags: str
+) -> tuple[set[str], set[str]]:
+    """Keys that were acknowledged, `count` of them in a row, and keys of sends before them that nobody knows of."""
+    acknowledged: set[str] = set()
+    uncertain: set[str] = set()
+    for number in range(ROUNDS):
+        with java.send(namesrv, topic, "sync", count, f"{key}{number}-", *tags) as sender:
+            sender.wait_for("done")
+        acknowledged |= set(keys_of(sender, "ok"))
+        uncertain |= set(keys_of(sender, "failed"))
+        if not keys_of(sender, "failed"):
+            return acknowledged, uncertain
+    raise AssertionError(f"{ROUNDS} times in a row not all of {count} sends were acknowledged: {uncertain}")
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -20,28 +41,27 @@ def test_what_a_java_producer_was_told_is_read_back_at_that_offset(
     with java.send(namesrv, "InteropSend", mode, 200, "k", "TagA", "TagB") as sender:
         sender.wait_for("done")
         told = {e["key"]: (e["queue"], e["offset"]) for e in sender.events if e["event"] == "ok"}
-        assert not keys_of(sender, "failed")
+        uncertain = set(keys_of(sender, "failed"))
+    assert len(told) + len(uncertain) == 200
+    assert len(told) > 100, uncertain
     found = {e["key"]: (e["queue"], e["offset"]) for e in java.read(namesrv, "InteropSend")}
-    assert len(told) == 200
-    assert found == told
+    assert {key: place for key, place in found.items() if key not in uncertain} == told
 
 
 def test_one_way_sends_arrive_once_the_topic_is_known(java: JavaClient, namesrv: str) -> None:
-    with java.send(namesrv, "InteropOneway", "sync", 1, "first") as sender:
-        sender.wait_for("done")
+    sent(java, namesrv, "InteropOneway", 1, "first")
     with java.send(namesrv, "InteropOneway", "oneway", 50, "o") as sender:
         list(sender.rest(60))  # to its orderly end: before that, nothing says that they have left it
-        sent = set(keys_of(sender, "oneway"))
+        left = set(keys_of(sender, "oneway"))
     with java.reader(namesrv) as reader:
-        wait_for(lambda: sent <= {e["key"] for e in reader.read("InteropOneway")}, 20, "all one-way messages")
+        wait_for(lambda: left <= {e["key"] for e in reader.read("InteropOneway")}, 20, "all one-way messages")
 
 
 def test_two_push_consumers_share_the_queues_and_one_takes_over_from_the_other(
     java: JavaClient, namesrv: str
 ) -> None:
     topic, group = "InteropPush", "interop_group"
-    with java.send(namesrv, topic, "sync", 40, "a") as sender:
-        sender.wait_for("done")
+    before, unknown_before = sent(java, namesrv, topic, 40, "a")
     with (
         java.consume(namesrv, topic, group, "one") as one,
         java.consume(namesrv, topic, group, "two") as two,
@@ -56,24 +76,24 @@ def test_two_push_consumers_share_the_queues_and_one_takes_over_from_the_other(
             60,
             "two consumers with disjoint queues",
         )
-        with java.send(namesrv, topic, "sync", 40, "b") as sender:
-            sender.wait_for("done")
-        everything = {f"a{i}" for i in range(40)} | {f"b{i}" for i in range(40)}
-        wait_for(
-            lambda: set(keys_of(one, "received")) | set(keys_of(two, "received")) == everything, 60, "all 80"
-        )
-        assert {k for k in keys_of(one, "received") if k[0] == "b"}
-        assert {k for k in keys_of(two, "received") if k[0] == "b"}
+        shared, unknown_shared = sent(java, namesrv, topic, 40, "b")
+
+        def received() -> set[str]:
+            return set(keys_of(one, "received")) | set(keys_of(two, "received"))
+
+        wait_for(lambda: before | shared <= received(), 60, "all that was acknowledged")
+        assert received() <= before | shared | unknown_before | unknown_shared
+        assert shared & set(keys_of(one, "received"))
+        assert shared & set(keys_of(two, "received"))
         one.close_input()
         one.wait_for("done")
         wait_for(lambda: len(shares(two)) == 4, 60, "the other takes all queues")
         two.close_input()
         two.wait_for("done")
-    with java.send(namesrv, topic, "sync", 20, "c") as sender:
-        sender.wait_for("done")
+    meanwhile, unknown_meanwhile = sent(java, namesrv, topic, 20, "c")
     with java.consume(namesrv, topic, group, "three") as three:
-        wait_for(lambda: len(keys_of(three, "received")) >= 20, 60, "the 20 sent meanwhile")
-        assert sorted(set(keys_of(three, "received"))) == sorted(f"c{i}" for i in range(20))
+        wait_for(lambda: meanwhile <= set(keys_of(three, "received")), 60, "those sent meanwhile")
+        assert set(keys_of(three, "received")) <= meanwhile | unknown_meanwhile
 
 
 def shares(process: JavaProcess) -> set[int]:
@@ -83,10 +103,13 @@ def shares(process: JavaProcess) -> set[int]:
 
 
 def test_a_tag_subscription_filters(java: JavaClient, namesrv: str) -> None:
-    with java.send(namesrv, "InteropTags", "sync", 60, "t", "TagA", "TagB", "TagC") as sender:
-        sender.wait_for("done")
+    tags = ("TagA", "TagB", "TagC")
+    acknowledged, uncertain = sent(java, namesrv, "InteropTags", 60, "t", *tags)
     with java.consume(namesrv, "InteropTags", "tag_group", "one", "TagA || TagC") as consumer:
-        wait_for(lambda: len(set(keys_of(consumer, "received"))) == 40, 60, "40 of 60 messages")
+        wanted = {key for key in acknowledged if int(key.rpartition("-")[2]) % 3 != 1}
+        assert len(wanted) >= 40
+        wait_for(lambda: wanted <= set(keys_of(consumer, "received")), 60, "two of three")
+        assert set(keys_of(consumer, "received")) <= wanted | uncertain
         assert {e["tag"] for e in consumer.events if e["event"] == "received"} == {"TagA", "TagC"}
 
 

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,3 +28,15 @@ def outcomes(history: Path) -> list[dict[str, Any]]:
     """Of `mq produce --history`, which may be at work: a line that has no end yet does not count."""
     lines = history.read_text().splitlines(keepends=True) if history.exists() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+@contextmanager
+def running(output: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """An `mq` command at work; what it prints is in `output`."""
+    with output.open("wb") as file:
+        process = subprocess.Popen([sys.executable, "-m", "mq", *arguments], stdout=file)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait()

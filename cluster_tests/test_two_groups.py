@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,25 +12,13 @@ import pytest
 from java_client import JavaClient
 from java_mqadmin import JavaMqAdmin
 from local_cluster import LocalCluster, wait_for
-from our_commands import mq, outcomes
+from our_commands import mq, outcomes, running
 
 pytestmark = pytest.mark.slow
 
 TOPIC, READERS = "Shared", "readers"
 GROUPS = ("RaftNode00", "RaftNode01")
 COUNT = 900
-
-
-@contextmanager
-def running(output: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """An `mq` command at work; what it prints is in `output`."""
-    with output.open("wb") as file:
-        process = subprocess.Popen([sys.executable, "-m", "mq", *arguments], stdout=file)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait()
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.errors import HandshakeRefusedError, RemoteProtocolError
-from dledger.rpc.codec import PeerMessage
+from dledger.rpc.codec import PeerMessage, wire_version_of
 from dledger.rpc.connection import PeerConnection
 from dledger.rpc.handshake import Handshake, Hello
 from dledger.rpc.requests import GetRequest, MetadataRequest
@@ -83,6 +83,11 @@ class PeerLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def wire_version(self) -> int:
+        """The highest that both sides speak, once established."""
+        return self._connection.wire_version
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._owner.link_made(self)
@@ -120,9 +125,14 @@ class PeerLink(asyncio.Protocol):
         self._owner.link_lost(self)
 
     def send(self, message: PeerMessage, buffers: Sequence[bytes] = ()) -> None:
-        """Buffers are kept until written, not copied. Drops the message when the link is down."""
+        """Buffers are kept until written, not copied. Drops the message when the link is down, or when it is of a
+        later wire version than the peer's: to lose it must be no worse than to lose it on the way.
+        """
         transport = self._transport
         if transport is None or transport.is_closing():
+            return
+        if wire_version_of(message) > self.wire_version:
+            log.debug("not sent to=%s message=%s wire_version=%d", self.peer_id, message, self.wire_version)
             return
         transport.writelines(self._connection.send(message, buffers))
         if transport.get_write_buffer_size() > self._config.write_buffer_size_max:

@@ -30,7 +30,7 @@ from dledger.peer_link import PeerLink
 from dledger.replica import Replica
 from dledger.replica_status import replica_figures, replica_status
 from dledger.rpc.codec import PeerMessage
-from dledger.rpc.handshake import NONCE_SIZE, Hello
+from dledger.rpc.handshake import NONCE_SIZE, WIRE_VERSION_MAX, Hello
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
 from dledger.runtime import Embedder
 from dledger.steady_clock import steady_clock
@@ -186,7 +186,12 @@ class DLedgerServer:
 
     def status(self) -> dict[str, Any]:
         listen = str(self.config.listen) if self._listens else None
-        return replica_status(self.replica) | {"raft": listen, "links": sorted(self._outgoing)}
+        links = sorted(self._outgoing.items())
+        return replica_status(self.replica) | {
+            "raft": listen,
+            "links": [peer for peer, _ in links],
+            "wire_versions": {peer: link.wire_version for peer, link in links},
+        }
 
     def figures(self) -> Figures:
         syncs = self._job_threads.get(SyncJob.kind)
@@ -258,6 +263,7 @@ class DLedgerServer:
             membership_index=identity.membership_index,
             data_file_size=self.config.data_file_size,
             begin_pos=self.replica.begin_pos,
+            wire_version_max=WIRE_VERSION_MAX,
         )
         return PeerLink(self, self.config, own, dialled=dialled)
 

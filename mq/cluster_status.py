@@ -37,6 +37,9 @@ UNKNOWN: dict[str, Any] = {
     "chain_crc": None,
 }
 
+# What brokers of a former release do not say, while a cluster is upgraded member by member.
+NOT_SAID: dict[str, Any] = {"disk_full": None, "disk_obstacle": None, "reput_behind": 0}
+
 
 def cluster_status(cluster: Cluster) -> dict[str, Any]:
     """`role` of a member that does not answer: DOWN (no process), PAUSED (SIGSTOP) or UNREACHABLE. `remarks`: what of
@@ -65,15 +68,19 @@ def node_status(cluster: Cluster, node: NodeLayout) -> dict[str, Any]:
         told = UNKNOWN | {"role": "PAUSED"}
     else:
         told = _ask(node.http_port) or UNKNOWN | {"role": "UNREACHABLE"}
-    return told | {
-        "id": node.id,
-        "group": node.group,
-        "pid": process.pid if process is not None else None,
-        "listen": node.listen,
-        "raft": node.raft,
-        "http": node.http,
-        "store_dir": str(node.store_dir),
-    }
+    return (
+        NOT_SAID
+        | told
+        | {
+            "id": node.id,
+            "group": node.group,
+            "pid": process.pid if process is not None else None,
+            "listen": node.listen,
+            "raft": node.raft,
+            "http": node.http,
+            "store_dir": str(node.store_dir),
+        }
+    )
 
 
 def remarks(status: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -198,6 +198,15 @@ _encode_header = msgspec.msgpack.Encoder().encode
 _decode_header = msgspec.msgpack.Decoder(_Wire).decode
 
 
+# Of messages that came after version 1; a peer that does not speak it would close the connection.
+_WIRE_VERSIONS: dict[type, int] = {TimeoutNow: 2}
+
+
+def wire_version_of(message: PeerMessage) -> int:
+    """The lowest wire version that has this message."""
+    return _WIRE_VERSIONS.get(type(message), 1)
+
+
 def encode_message(message: PeerMessage, buffers: Sequence[bytes] = ()) -> list[bytes]:
     """One frame as buffers to be written one after the other. `buffers` are its raw entry bytes, not copied.
 

@@ -36,6 +36,11 @@ class PeerConnection:
         """What the other side proved to be, once established."""
         return self._handshake.peer
 
+    @property
+    def wire_version(self) -> int:
+        """The highest that both sides speak, once established."""
+        return self._handshake.wire_version
+
     def data_to_send(self) -> bytes:
         """Handshake bytes to be written now."""
         data = b"".join(self._to_send)

@@ -6,8 +6,9 @@
     acceptor  Welcome                 or Refused
 
 A proof is HMAC-SHA256 over both Hellos, each with a fresh nonce, under a label for its direction: it cannot be
-replayed, nor reflected to its sender. It binds the Hellos too. What follows is not authenticated frame by frame;
-a network that others can write to needs a tunnel.
+replayed, nor reflected to its sender. It binds the Hellos too, with the versions that each side speaks: both use the
+highest that they have in common, so that members of two releases work together while a group is upgraded. What
+follows is not authenticated frame by frame; a network that others can write to needs a tunnel.
 
 Decides who may speak. What a group makes of the identities it sees is dledger/formation.py's. No I/O: nonces come
 from the caller.
@@ -22,7 +23,9 @@ from dledger.core.messages import PeerId
 from dledger.errors import HandshakeRefusedError, RemoteProtocolError
 
 MAGIC = "PYDLEDGER"
-WIRE_VERSION = 1
+WIRE_VERSION_MIN = 1
+# 2: TIMEOUT_NOW.
+WIRE_VERSION_MAX = 2
 NONCE_SIZE = 32
 PROOF_SIZE = 32
 GROUP_UUID_SIZE = 32
@@ -38,7 +41,7 @@ class Hello(msgspec.Struct, array_like=True, tag=100, frozen=True, kw_only=True)
     """A reader that is no member (GET, METADATA) has an empty `member_id` and leaves what follows it empty."""
 
     magic: Annotated[str, msgspec.Meta(max_length=16)] = MAGIC
-    wire_version: int = WIRE_VERSION
+    wire_version: int = WIRE_VERSION_MIN  # the lowest it speaks: a member of version 1 asks for its own here
     group: Annotated[str, msgspec.Meta(max_length=256)]
     member_id: _Id
     addressee_id: _Id  # whom the dialler means to reach; the acceptor puts the dialler's id
@@ -53,6 +56,7 @@ class Hello(msgspec.Struct, array_like=True, tag=100, frozen=True, kw_only=True)
     membership_index: int = -1  # of the last membership entry; -1 is the membership of the conf
     data_file_size: int = 0  # bytes; a constant of the group, for positions must agree
     begin_pos: int = -1  # of the first entry in the log; -1: there never was one
+    wire_version_max: int = 1  # the highest it speaks; a member of version 1 says nothing of it
 
 
 class _Proof(msgspec.Struct, array_like=True, tag=101):
@@ -89,6 +93,12 @@ class Handshake:
         self._transcript = b""
         self._proof_received = False
         self.peer: Hello | None = None
+
+    @property
+    def wire_version(self) -> int:
+        """The highest that both sides speak. Once `done`."""
+        assert self.peer is not None, "done"
+        return min(self._own.wire_version_max, self.peer.wire_version_max)
 
     @property
     def done(self) -> bool:
@@ -157,9 +167,10 @@ class Handshake:
         own = self._own
         if hello.magic != MAGIC:
             raise RemoteProtocolError("no peer handshake: wrong magic")
-        if hello.wire_version != WIRE_VERSION:
+        if hello.wire_version > own.wire_version_max or hello.wire_version_max < own.wire_version:
             raise HandshakeRefusedError(
-                f"wire version {hello.wire_version} of {hello.member_id!r}, {own.member_id!r} speaks {WIRE_VERSION}"
+                f"{hello.member_id!r} speaks the wire versions {hello.wire_version} to {hello.wire_version_max}, "
+                f"{own.member_id!r} {own.wire_version} to {own.wire_version_max}: upgrade by way of a release between"
             )
         if hello.group != own.group:
             raise HandshakeRefusedError(f"group {hello.group!r}, this is {own.group!r} (dLegerGroup)")

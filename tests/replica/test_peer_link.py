@@ -17,16 +17,18 @@ from dledger.core.messages import (
     Message,
     PushRequest,
     PushType,
+    TimeoutNow,
 )
 from dledger.entry import Index, Pos, Term
 from dledger.peer_link import _ANSWERED_BY, _ASKED_BY, PeerLink
 from dledger.rpc.codec import PeerMessage
-from dledger.rpc.handshake import Hello
+from dledger.rpc.handshake import WIRE_VERSION_MAX, Hello
 from dledger.rpc.requests import MetadataRequest
 
 PEERS = {f"n{number}": PeerAddress("127.0.0.1", 1 + number) for number in range(3)}
 CONFIG = DLedgerConfig(group="g", self_id="n0", peers=PEERS, directory="unused")
 HEART_BEAT = HeartBeatRequest(Term(1), "n0", Index(-1), 0)
+TIMEOUT_NOW = TimeoutNow(Term(1), "n0", Index(-1))
 HEART_BEAT_ANSWER = HeartBeatResponse(Term(1), "n1", 0, Index(-1))
 
 
@@ -59,8 +61,9 @@ class Owner:
         self.lost.set()
 
 
-def hello(member_id: str, addressee_id: str = "") -> Hello:
+def hello(member_id: str, addressee_id: str = "", wire_version_max: int = WIRE_VERSION_MAX) -> Hello:
     return Hello(
+        wire_version_max=wire_version_max,
         group="g",
         member_id=member_id,
         addressee_id=addressee_id,
@@ -75,6 +78,7 @@ class Pair:
 
     def __init__(self, config: DLedgerConfig) -> None:
         self.config = config
+        self.acceptor_wire_version_max = WIRE_VERSION_MAX
         self.dialler, self.acceptor = Owner(), Owner()
         self.server: asyncio.Server | None = None
         self.port = 0
@@ -82,7 +86,12 @@ class Pair:
     async def listen(self) -> None:
         loop = asyncio.get_running_loop()
         self.server = await loop.create_server(
-            lambda: PeerLink(self.acceptor, replace(self.config, self_id="n1"), hello("n1"), dialled=None),
+            lambda: PeerLink(
+                self.acceptor,
+                replace(self.config, self_id="n1"),
+                hello("n1", wire_version_max=self.acceptor_wire_version_max),
+                dialled=None,
+            ),
             "127.0.0.1",
             0,
         )
@@ -127,6 +136,24 @@ def on_loop(
 def test_each_message_of_the_core_has_its_direction_and_its_sender() -> None:
     assert _ASKED_BY.keys().isdisjoint(_ANSWERED_BY)
     assert _ASKED_BY.keys() | _ANSWERED_BY.keys() == set(get_args(Message))
+
+
+@pytest.mark.parametrize(("acceptor_max", "heard"), [(1, [HEART_BEAT]), (2, [TIMEOUT_NOW, HEART_BEAT])])
+def test_what_a_peer_of_a_former_version_does_not_know_is_not_sent_to_it(
+    acceptor_max: int, heard: list[PeerMessage]
+) -> None:
+    async def scenario(pair: Pair) -> None:
+        pair.acceptor_wire_version_max = acceptor_max
+        dialling, _ = await pair.connect()
+        assert dialling.wire_version == acceptor_max
+        dialling.send(TIMEOUT_NOW)
+        dialling.send(HEART_BEAT)
+        while HEART_BEAT not in pair.acceptor.received:
+            pair.acceptor.heard.clear()
+            await pair.acceptor.heard.wait()
+        assert pair.acceptor.received == heard
+
+    on_loop(scenario)
 
 
 @both_loops

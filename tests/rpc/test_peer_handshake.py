@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from peer_connections import MEMBERS, hello, pair, shake
 
 from dledger.errors import HandshakeRefusedError, RemoteProtocolError
 from dledger.rpc.codec import FRAME_PREFIX
-from dledger.rpc.handshake import HANDSHAKE_FRAME_SIZE_MAX, Handshake
+from dledger.rpc.handshake import HANDSHAKE_FRAME_SIZE_MAX, Handshake, Hello
 
 PAIRS = tuple((member, member.encode().ljust(16, b"!")) for member in sorted(MEMBERS))
 
@@ -36,6 +37,28 @@ def test_a_reader_without_a_member_id_is_let_in_with_the_secret() -> None:
     assert dialler.peer.member_id == "n1"
 
 
+@pytest.mark.parametrize(
+    ("dialler_max", "acceptor_max", "spoken"), [(1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 2), (3, 2, 2)]
+)
+def test_both_sides_speak_the_highest_wire_version_they_have_in_common(
+    dialler_max: int, acceptor_max: int, spoken: int
+) -> None:
+    dialler, acceptor = pair(
+        hello("n0", "n1", wire_version_max=dialler_max), hello("n1", wire_version_max=acceptor_max)
+    )
+    shake(dialler, acceptor)
+    assert (dialler.wire_version, acceptor.wire_version) == (spoken, spoken)
+
+
+def test_a_member_of_version_1_is_understood_and_understands_a_later_one() -> None:
+    """Its Hello ends with begin_pos, and it passes over what comes behind that in ours."""
+    ours = msgspec.msgpack.decode(msgspec.msgpack.encode(hello("n0", "n1", wire_version_max=7)))
+    former = ours[:-1]
+    read = msgspec.msgpack.decode(msgspec.msgpack.encode(former), type=Hello)
+    assert (read.wire_version, read.wire_version_max) == (1, 1)
+    assert ours[2] == 1, "what version 1 demands to be its own"
+
+
 @pytest.mark.parametrize("member_id", ["n0", ""])
 def test_another_secret_is_refused_by_the_first_to_see_the_proof(member_id: str) -> None:
     dialler, acceptor = pair(hello(member_id, "n1"), secrets=(b"one", b"other"))
@@ -48,7 +71,16 @@ def test_another_secret_is_refused_by_the_first_to_see_the_proof(member_id: str)
 @pytest.mark.parametrize(
     ("dialler_has", "acceptor_has", "reason"),
     [
-        ({"wire_version": 2}, {}, "wire version 2"),
+        (
+            {"wire_version": 3, "wire_version_max": 4},
+            {"wire_version_max": 2},
+            "'n0' speaks the wire versions 3 to 4",
+        ),
+        (
+            {"wire_version_max": 1},
+            {"wire_version": 2, "wire_version_max": 3},
+            "upgrade by way of a release between",
+        ),
         ({"group": "broker-b"}, {}, "group 'broker-b'"),
         ({"member_id": "n1"}, {}, "both sides call themselves 'n1'"),
         ({"member_id": "n7"}, {}, "'n7' is not among the members n0, n1, n2"),

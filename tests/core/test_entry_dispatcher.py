@@ -42,8 +42,14 @@ def _drop(group):
         link.clear()
 
 
-def _response(group, result, *, sequence, durable=-1, end=0, term=1, push_type=PushType.APPEND):
-    return PushResponse(push_type, Term(term), "n1", sequence, result, Index(durable), Index(0), Index(end))
+def _response(
+    group, result, *, sequence, durable=-1, end=0, term=1, push_type=PushType.APPEND, conflict=(-1, -1)
+):
+    conflict_term, conflict_index = conflict
+    return PushResponse(
+        *(push_type, Term(term), "n1", sequence, result, Index(durable), Index(0), Index(end)),
+        *(Term(conflict_term), Index(conflict_index)),
+    )
 
 
 def test_entries_are_pipelined_within_the_window():
@@ -61,6 +67,33 @@ def test_an_acknowledgement_opens_the_window():
     _drop(group)
     group.receive("n0", _response(group, PushResult.SUCCESS, sequence=sequence, durable=2, end=3))
     assert _pushed(group) == [(PushType.APPEND, 4, 5)]
+
+
+def test_what_was_acknowledged_before_it_was_sent_again_leaves_the_window():
+    group = _group(push_size_max=100, push_window_size=200)
+    for number in range(5):
+        group.append("n0", [b"x" * 50], number)
+
+    def answer(result, push_type, conflict=(-1, -1)):
+        sequence = group.links["n0", "n1"][-1].sequence
+        _drop(group)
+        held = _response(
+            group, result, sequence=sequence, durable=3, end=3, push_type=push_type, conflict=conflict
+        )
+        group.receive("n0", held)
+
+    answer(PushResult.SUCCESS, PushType.APPEND)
+    group.disconnect("n0", "n1")
+    group.connect("n0", "n1")
+    answer(PushResult.INCONSISTENT_STATE, PushType.COMPARE)
+    # Of the same term, so the whole run is suspect: the leader goes back to before it.
+    answer(PushResult.INCONSISTENT_STATE, PushType.COMPARE, conflict=(1, 1))
+    assert _pushed(group) == [(PushType.COMPARE, 0)]
+    answer(PushResult.SUCCESS, PushType.COMPARE)
+    answer(PushResult.SUCCESS, PushType.TRUNCATE)
+    assert _pushed(group) == [(PushType.APPEND, 1, 2), (PushType.APPEND, 3, 4)]
+    answer(PushResult.SUCCESS, PushType.APPEND)
+    assert _pushed(group) == [(PushType.APPEND, 5, 5)]
 
 
 def test_each_push_names_the_entry_before_it():

@@ -67,6 +67,15 @@ METRICS: Mapping[str, Metric] = {
     "apply_lag_entries": _gauge("committed entries that readers cannot see yet"),
     "watermark_index": _gauge("last entry that each member has acknowledged; only of the leader", "peer"),
     "uncommitted_bytes": _gauge("bytes that the leader appended and no majority holds yet"),
+    "ledger_bytes": _gauge("size of the log"),
+    # Scrub.
+    "scrub_rounds_total": _counter("times that the member has read all it has since it started"),
+    "scrub_read_bytes_total": _counter("bytes that the scrub has read, index and slots among them"),
+    "scrub_round_read_bytes": _gauge("bytes that the round under way has read, 0 between rounds"),
+    "scrub_faults_total": _counter("places that the scrub found damaged"),
+    "scrub_mended_total": _counter(
+        "those of them that it mended on the spot, from sound entries or from memory"
+    ),
     # Disk.
     "sync_seconds": Metric(
         MetricKind.SUMMARY, "time that a sync of the log takes; quantiles are of the newest 1024", "quantile"

@@ -63,8 +63,10 @@ def replica_figures(replica: Replica) -> Figures:
         "durable_index": log_store.durable_index,
         "commit_lag_entries": ledger_end_index - committed_index,
         "apply_lag_entries": max(0, committed_index - replica.applied_index),
+        "ledger_bytes": log_store.ledger_end_pos - log_store.ledger_begin_pos,
         "uncommitted_bytes": member.uncommitted_size,
         "watermark_index": member.peer_watermarks_by_term.get(member.curr_term, {}),
         "elections_total": member.elections,
+        **replica.scrubber.figures(),
         **replica.journal.figures(),
     }

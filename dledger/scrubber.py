@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dledger.figures import Figures
 from dledger.log.jobs import DiskJob
 from dledger.log.scrub_walk import Finding, ScrubJob, ScrubWalk
 
@@ -137,6 +138,15 @@ class Scrubber:
             "mended": self.mended,
             "round": _shown(self._round),
             "last_round": _shown(self._last_round),
+        }
+
+    def figures(self) -> Figures:
+        return {
+            "scrub_rounds_total": self.rounds,
+            "scrub_read_bytes_total": self.bytes_read,
+            "scrub_round_read_bytes": self._round.bytes_read if self._round is not None else 0,
+            "scrub_faults_total": self.faults,
+            "scrub_mended_total": self.mended,
         }
 
     def _begin_round(self, now_ms: int) -> None:

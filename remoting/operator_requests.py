@@ -28,6 +28,7 @@ OPERATOR_CODES = frozenset(
         RequestCode.DELETE_EXPIRED_COMMITLOG,
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
         RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.LEADERSHIP_TRANSFER,
         # Of a NameServer.
         RequestCode.PUT_KV_CONFIG,
         RequestCode.DELETE_KV_CONFIG,

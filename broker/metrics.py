@@ -68,7 +68,9 @@ METRICS: Mapping[str, Metric] = {
     "watermark_index": _gauge("last entry that each member has acknowledged; only of the leader", "peer"),
     "uncommitted_bytes": _gauge("bytes that the leader appended and no majority holds yet"),
     "ledger_bytes": _gauge("size of the log"),
-    # Scrub.
+    # Damage.
+    "faulty_ranges": _gauge("ranges of entries that are known to be damaged on this member's disk"),
+    "faulty_bytes": _gauge("size of these ranges"),
     "scrub_rounds_total": _counter("times that the member has read all it has since it started"),
     "scrub_read_bytes_total": _counter("bytes that the scrub has read, index and slots among them"),
     "scrub_round_read_bytes": _gauge("bytes that the round under way has read, 0 between rounds"),
@@ -82,6 +84,9 @@ METRICS: Mapping[str, Metric] = {
     ),
     "disk_free_bytes": _gauge("free space where the log is, as of the last look (every 10 s)"),
     "disk_size_bytes": _gauge("size of the file system where the log is"),
+    "disk_fit": _gauge(
+        "0 while the disk hangs or has no space for the log, so that the member does not lead"
+    ),
     "disk_full": _gauge("1 while sends are refused because the disk is too full"),
     # Messages.
     "queues": _gauge("queues of all topics that have had a message"),

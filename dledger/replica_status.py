@@ -67,6 +67,9 @@ def replica_figures(replica: Replica) -> Figures:
         "uncommitted_bytes": member.uncommitted_size,
         "watermark_index": member.peer_watermarks_by_term.get(member.curr_term, {}),
         "elections_total": member.elections,
+        "faulty_ranges": len(log_store.faulty),
+        "faulty_bytes": log_store.faulty.size,
+        "disk_fit": member.disk_obstacle is None,
         **replica.scrubber.figures(),
         **replica.journal.figures(),
     }

@@ -22,6 +22,7 @@ from remoting.errors import RemotingError
 # and says nothing must not keep the others from being shown for much longer.
 HTTP_TIMEOUT_S = 2.0
 POLL_INTERVAL_S = 0.02
+_FAULTY_SHOWN = 3  # ranges of one member
 # What a member that does not answer cannot tell.
 UNKNOWN: dict[str, Any] = {
     "serving": False,
@@ -102,6 +103,11 @@ def remarks(status: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> li
         found.append(f"sends are refused: {status['disk_full']}")
     elif status["disk_obstacle"] is not None:
         found.append(f"not fit to lead: {status['disk_obstacle']}")
+    if status["faulty_ranges"]:
+        ranges = [(faulty["first_index"], faulty["last_index"]) for faulty in status["faulty_ranges"]]
+        shown = ", ".join(f"{first}..{last}" for first, last in ranges[:_FAULTY_SHOWN])
+        more = f" and {len(ranges) - _FAULTY_SHOWN} more" if len(ranges) > _FAULTY_SHOWN else ""
+        found.append(f"damaged entries: {shown}{more}")
     if status["role"] == "LEADER" and not status["serving"]:
         found.append("does not serve yet")
     committed = max(other["committed"] for other in group if other["committed"] is not None)

@@ -17,6 +17,7 @@ SOUND: dict[str, Any] = {
     "can_vote": True,
     "waits_for": [],
     "failure": None,
+    "faulty_ranges": [],
     "election_obstacle": None,
     "disk_full": None,
     "disk_obstacle": None,
@@ -47,6 +48,14 @@ def test_of_a_sound_member_and_of_one_that_says_nothing_there_is_nothing_to_rema
         ),
         ({"disk_full": "the disk is 91.2 % full"}, "sends are refused: the disk is 91.2 % full"),
         ({"election_obstacle": "vote of term 8: no answers"}, "no leader: vote of term 8: no answers"),
+        (
+            {
+                "faulty_ranges": [
+                    {"first_index": n, "last_index": n + 5, "pos": 0, "size": 9} for n in (7, 20, 40, 60)
+                ]
+            },
+            "damaged entries: 7..12, 20..25, 40..45 and 1 more",
+        ),
         ({"failure": "sync job: EIO"}, "failed: sync job: EIO"),
     ],
 )

@@ -202,7 +202,7 @@ class MicroGroup:
             disk_uuid=identity.disk_uuid,
             group_uuid=identity.group_uuid,
             pairs=identity.pairs,
-            membership_index=identity.membership_index,
+            membership_index=broker.replica.member.membership_index,
             data_file_size=config.data_file_size,
         )
         handshake = Handshake(own, secret=b"", members=frozenset(PEERS), dialling=dialling)

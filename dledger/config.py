@@ -150,9 +150,6 @@ class DLedgerConfig:
     def listen(self) -> PeerAddress:
         return self.bind or self.peers[self.self_id]
 
-    def dial_address(self, peer: PeerId) -> PeerAddress:
-        return self.peer_dial.get(peer) or self.peers[peer]
-
     @property
     def frame_size_max(self) -> int:
         """Of one frame of the peer protocol: a full push with one more entry, and its header."""

@@ -120,7 +120,11 @@ class DiskWork:
             self._cut = self._log.begin_cut(cut.from_index)
         else:
             self._cut = self._log.begin_anew(
-                cut.before_begin_index, cut.before_begin_term, cut.before_begin_chain, cut.begin_pos
+                cut.before_begin_index,
+                cut.before_begin_term,
+                cut.before_begin_chain,
+                cut.begin_pos,
+                cut.membership,
             )
         self._submit(self._cut)
 

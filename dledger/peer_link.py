@@ -60,13 +60,19 @@ class PeerLink(asyncio.Protocol):
     """Invariant: messages of a member are handed on only in its name and only in the link's direction."""
 
     def __init__(
-        self, owner: LinkOwner, config: DLedgerConfig, own: Hello, *, dialled: PeerId | None
+        self,
+        owner: LinkOwner,
+        config: DLedgerConfig,
+        own: Hello,
+        *,
+        members: frozenset[PeerId],
+        dialled: PeerId | None,
     ) -> None:
-        """`dialled` is the peer this connection was made to; None for an accepted one."""
+        """`members` may connect unformed; `dialled` is the peer this connection was made to: None, it was accepted."""
         handshake = Handshake(
             own,
             secret=config.cluster_secret,
-            members=frozenset(config.peers),
+            members=members,
             dialling=dialled is not None,
         )
         self.dialled = dialled

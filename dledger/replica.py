@@ -16,8 +16,9 @@ from typing import cast
 from msgspec.structs import replace
 
 from disk.disk import DiskError, NoSpaceError
-from dledger.config import DLedgerConfig, FlushMode
+from dledger.config import DLedgerConfig, FlushMode, PeerAddress, parse_address
 from dledger.core.member import Member
+from dledger.core.membership import CurrentMembers, Membership, pack_membership
 from dledger.core.messages import Message, PeerId, PushRequest, VoteResponse
 from dledger.core.output import (
     NOTHING,
@@ -27,6 +28,7 @@ from dledger.core.output import (
     Completion,
     Cut,
     Output,
+    RefusalReason,
     Role,
     TransferRefusal,
 )
@@ -39,6 +41,7 @@ from dledger.log.java_files import curr_term_job
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
+from dledger.log_members import LogMembers
 from dledger.member_journal import MemberJournal
 from dledger.pushed_entries import PushNotSoundError, verify_pushed
 from dledger.rpc.handshake import DISK_UUID_SIZE
@@ -160,6 +163,7 @@ class Replica:
         if self._formation is None:
             if group is not None and group != self.group_identity:
                 raise HandshakeRefusedError(f"{peer!r} was formed into another group meanwhile")
+            self._call(now_ms, self.member.peer_shown, peer, disk_uuid)
             return False
         try:
             if not self._form(self._formation.peer_seen(peer, disk_uuid, group, begin_pos=begin_pos)):
@@ -275,6 +279,26 @@ class Replica:
                 self._runtime.call_soon(self._drain)
         return batch
 
+    def add_member(self, peer: PeerId, address: str, on_done: OnDone, now_ms: int) -> AppendRefusal | None:
+        """A learner, which becomes a voter by itself as soon as it can. `on_done` is called once it is one, or that is
+        unknown; never when this returns a refusal.
+        """
+        return self._change_members(self.member.changes.add(peer, address), on_done, now_ms)
+
+    def remove_member(self, peer: PeerId, on_done: OnDone, now_ms: int) -> AppendRefusal | None:
+        return self._change_members(self.member.changes.remove(peer), on_done, now_ms)
+
+    def _change_members(
+        self, wanted: Membership | AppendRefusal, on_done: OnDone, now_ms: int
+    ) -> AppendRefusal | None:
+        if isinstance(wanted, AppendRefusal):
+            return wanted
+        index = self.log.ledger_end_index
+        self._append_membership(wanted, on_done, now_ms)
+        if self.log.ledger_end_index == index:
+            return AppendRefusal(RefusalReason.DISK_FULL, f"the log of {self.config.self_id} takes no entry")
+        return None
+
     def delete_first_file(self, now_ms: int) -> bool:
         """Deletes the oldest data file: the caller knows what is no longer needed. Whether that has begun: one goes at
         a time, and only below the commit and the synced mark.
@@ -335,7 +359,7 @@ class Replica:
             ledger_begin_index=self.log.ledger_begin_index,
             ledger_end_index=self.log.ledger_end_index,
             committed_index=member.committed_index,
-            peers={peer: str(address) for peer, address in self.config.peers.items()},
+            peers={peer: str(address) for peer, address in self.addresses.items()},
         )
 
     # -- scrub -----------------------------------------------------------------------------------------------
@@ -358,6 +382,25 @@ class Replica:
         if identity.group_uuid is None:
             return None
         return GroupIdentity(identity.group_uuid, identity.pairs)
+
+    def logged_membership(self) -> Membership:
+        """Read from the log. Raises LedgerDamagedError, DiskError."""
+        return self._log_members().membership()
+
+    @property
+    def addresses(self) -> dict[PeerId, PeerAddress]:
+        """Of all members that are to be spoken with: what the conf says of one comes before what the log says. Those of
+        the conf alone count until the group is formed.
+        """
+        if self._formation is not None:
+            return dict(self.config.peers)
+        value = self.member.membership
+        seats = {**value.learners, **value.voters}
+        return {
+            peer: self.config.peers.get(peer) or parse_address(seat.address)
+            for peer, seat in sorted(seats.items())
+            if peer in self.config.peers or seat.address
+        }
 
     @property
     def waits_for(self) -> list[PeerId]:
@@ -394,7 +437,14 @@ class Replica:
             now_ms,
             durable_index=self.log.durable_index,
             can_vote=self._formation is None,
+            members=self._current_members(),
         )
+
+    def _current_members(self) -> CurrentMembers:
+        return CurrentMembers(self.config.self_id, self.identity.disk_uuid, self._log_members())
+
+    def _log_members(self) -> LogMembers:
+        return LogMembers(self.log, self.group_identity, self.config.peers, self._embedder.membership_payload)
 
     # -- carrying out ----------------------------------------------------------------------------------------
 
@@ -448,6 +498,8 @@ class Replica:
             later.append(lambda: self._embedder.role_changed(change))
         if output.transfer_change is not None:
             self.journal.transfer_changed(output.transfer_change)
+        if (wanted := output.membership_wanted) is not None:
+            later.append(lambda: self._append_membership(wanted, None, now_ms))
         if output.no_op_wanted:
             later.append(lambda: self._append_no_op(now_ms))
         if output.probe_wanted:
@@ -516,6 +568,16 @@ class Replica:
         # When it fails, append() has told the core, which asks again as soon as there is space.
         with suppress(DiskError, LedgerError):
             self.append([entry.encode(pos, now_ms)], [pos], EntryKind.NO_OP, None, now_ms)
+
+    def _append_membership(self, membership: Membership, on_done: OnDone | None, now_ms: int) -> None:
+        if self.failure is not None or self.member.changes.refusal() is not None:
+            return
+        log.info("%s changes the members to %s", self, membership)
+        entry = self._embedder.membership_entry(pack_membership(membership))
+        (pos,) = self.log.reserve([entry.size])
+        # The core wants a change again that it made itself; for one that was asked for, on_done is not called.
+        with suppress(DiskError, LedgerError):
+            self.append([entry.encode(pos, now_ms)], [pos], EntryKind.MEMBERSHIP, on_done, now_ms)
 
     def _no_space(self, error: NoSpaceError, now_ms: int) -> None:
         self._log_space(False, error)

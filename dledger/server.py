@@ -19,6 +19,7 @@ from disk.disk import Disk
 from dledger.config import DLedgerConfig, PeerAddress
 from dledger.core.messages import HeartBeatResponse, Message, PeerId, PushResponse, VoteResponse
 from dledger.core.output import Role
+from dledger.entry import Index
 from dledger.errors import HandshakeRefusedError
 from dledger.figures import Figures
 from dledger.formation import GroupIdentity
@@ -90,7 +91,10 @@ class DLedgerServer:
         self._incoming: dict[PeerId, PeerLink] = {}
         self._links: set[PeerLink] = set()  # also readers and unfinished ones
         self._dial_now: dict[PeerId, asyncio.Event] = {}
-        self._dials: list[asyncio.Task[None]] = []
+        self._dials: dict[PeerId, asyncio.Task[None]] = {}
+        self._dialled_for: tuple[bool, Index] | None = (
+            None  # formed, and the membership entry: who is dialled
+        )
         # By kind of job (disk_work.py): none waits behind a disk that hangs in another.
         self._job_threads: dict[str, JobThread] = {}
         self._idle: asyncio.Event = asyncio.Event()
@@ -111,10 +115,6 @@ class DLedgerServer:
             listen = self.config.listen
             self._server = await loop.create_server(lambda: self._new_link(None), listen.host, listen.port)
             log.info("%s listening at=%s", self.replica, listen)
-        for peer in self.config.peers:
-            if peer != self.config.self_id:
-                self._dial_now[peer] = asyncio.Event()
-                self._dials.append(loop.create_task(self._dial(peer), name=f"dial-{peer}"))
         self._tick()
 
     async def hand_over(self) -> bool:
@@ -165,9 +165,9 @@ class DLedgerServer:
         if self._server is not None:
             self._server.close()
             self._server = None
-        for dial in self._dials:
+        for dial in self._dials.values():
             dial.cancel()
-        await asyncio.gather(*self._dials, return_exceptions=True)
+        await asyncio.gather(*self._dials.values(), return_exceptions=True)
         self._dials.clear()
         links = list(self._links)
         for link in links:
@@ -179,6 +179,26 @@ class DLedgerServer:
         self.replica.tick(self.now_ms())
         if self._hand_over_settled is not None and (self._another_leads() or not self._outgoing):
             self._hand_over_settled.set()
+        dialled_for = self.replica.group_identity is not None, self.replica.member.membership_index
+        if dialled_for != self._dialled_for:
+            self._dialled_for = dialled_for
+            self._follow_members()
+
+    def _follow_members(self) -> None:
+        """Dials those who are members, and nobody else any more. Others may dial this one."""
+        assert self._loop is not None
+        addresses = self.replica.addresses
+        for peer in [peer for peer in self._dials if peer not in addresses]:
+            self._dials.pop(peer).cancel()
+            if peer in self._outgoing:
+                self._outgoing[peer].close("it is no member any more")
+        for peer, address in addresses.items():
+            if peer != self.config.self_id and peer not in self._dials:
+                self._dial_now[peer] = asyncio.Event()
+                dial_address = self.config.peer_dial.get(peer) or address
+                self._dials[peer] = self._loop.create_task(
+                    self._dial(peer, dial_address), name=f"dial-{peer}"
+                )
 
     def _tick_in(self, delay_ms: int) -> None:
         assert self._loop is not None
@@ -260,16 +280,16 @@ class DLedgerServer:
             disk_uuid=identity.disk_uuid,
             group_uuid=group.group_uuid if group is not None else None,
             pairs=group.pairs if group is not None else (),
-            membership_index=identity.membership_index,
+            membership_index=self.replica.member.membership_index,
             data_file_size=self.config.data_file_size,
             begin_pos=self.replica.begin_pos,
             wire_version_max=WIRE_VERSION_MAX,
         )
-        return PeerLink(self, self.config, own, dialled=dialled)
+        members = frozenset((*self.config.peers, *self.replica.member.membership.members))
+        return PeerLink(self, self.config, own, members=members, dialled=dialled)
 
-    async def _dial(self, peer: PeerId) -> None:
+    async def _dial(self, peer: PeerId, address: PeerAddress) -> None:
         """Keeps the connection by which this member asks `peer`."""
-        address = self.config.dial_address(peer)
         backoff_ms = self.config.dial_backoff_ms_min
         dial_now = self._dial_now[peer]
         told: str | None = None  # of the newest dial that failed; it may go on for hours
@@ -339,7 +359,7 @@ class DLedgerServer:
             if older is not None:
                 # Its end at the peer is gone, or the peer would not have dialled.
                 older.abort("the peer has dialled again")
-            if peer_id not in self._outgoing:
+            if peer_id not in self._outgoing and peer_id in self._dial_now:
                 self._dial_now[peer_id].set()  # it is up: no need to sit out the back-off
         else:
             self._outgoing[peer_id] = link

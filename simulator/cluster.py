@@ -13,18 +13,22 @@ from simulator.event_loop import EventLoop
 from simulator.faults import Faults
 from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
 from simulator.invariants.begin_is_committed import BeginIsCommitted
+from simulator.invariants.commit_by_voters import CommitByVoters
 from simulator.invariants.commit_within_end import CommitWithinEnd
 from simulator.invariants.delayed_once import DelayedOnce
 from simulator.invariants.election_safety import ElectionSafety
 from simulator.invariants.invariant import Invariant, ViolationError
 from simulator.invariants.leader_completeness import LeaderCompleteness
 from simulator.invariants.log_matching import LogMatching
+from simulator.invariants.members_by_log import MembersByLog
 from simulator.invariants.no_timer_early import NoTimerEarly
+from simulator.invariants.one_change_at_a_time import OneChangeAtATime
 from simulator.invariants.queue_offsets_dense import QueueOffsetsDense
 from simulator.invariants.state_machine_safety import StateMachineSafety
 from simulator.invariants.visible_is_committed import VisibleIsCommitted
 from simulator.life_view import LifeView
 from simulator.member import Process, SimMember
+from simulator.membership_faults import MembershipFaults
 from simulator.network import SimNetwork
 from simulator.options import Options
 from simulator.oracle import Oracle
@@ -106,6 +110,9 @@ class Cluster:
             Random(f"{seed}/faults"),
             Random(f"{seed}/absences"),
         )
+        self.membership_faults = MembershipFaults(
+            self.loop, self.members, options, Random(f"{seed}/membership"), self.faults
+        )
         self.accidents = ElectionAccidents(
             self.loop,
             self.members,
@@ -128,6 +135,9 @@ class Cluster:
             DelayedOnce(),
             BeginIsCommitted(),
             NoTimerEarly(options.election_timeout_ms_min, self._clock_difference_ms()),
+            OneChangeAtATime(),
+            CommitByVoters(),
+            MembersByLog(),
         ]
         self.clock_faults = ClockFaults(
             self.loop, self.members, self.network, options, Random(f"{seed}/clocks"), self.faults
@@ -143,6 +153,7 @@ class Cluster:
         self.workload.start()
         self.faults.start()
         self.clock_faults.start()
+        self.membership_faults.start()
         self.loop.run_until(self.options.fault_phase_ms * 1_000)
         self.workload.is_running = False
         self.faults.heal()
@@ -238,7 +249,8 @@ class Cluster:
         complete_index = process.store.full_state_index
         if complete_index >= 0:
             self._full_states.add(complete_index)
-        if member.has_lost and process.replica.group_identity is not None and not raft.doubted:
+        member.voters = tuple(raft.membership.voters) if process.replica.group_identity is not None else None
+        if member.has_lost and not raft.doubted and raft.has_seat:
             member.has_lost = False
 
     def _trace_send(self, sender: PeerId, to: PeerId, message: Message) -> None:

@@ -62,7 +62,10 @@ class Convergence:
         if len(leaders) != 1:
             return False
         end_index = leaders[0].replica.log.ledger_end_index
-        return all(process is not None and _is_at(process, end_index) for process in processes)
+        return all(
+            process is not None and _is_at(process, end_index) and process.replica.member.has_seat
+            for process in processes
+        )
 
     def compare(self) -> None:
         """Raises ViolationError at the first difference."""

@@ -174,8 +174,11 @@ class Faults:
         return self._is_minority_lost_with(member)
 
     def _is_minority_lost_with(self, member: SimMember) -> bool:
-        lost = sum(other.has_lost for other in self._members if other is not member)
-        return lost + 1 <= (len(self._members) - 1) // 2
+        """Whichever voters will turn out to be those that count."""
+        ids = tuple(other.member_id for other in self._members)
+        known = {other.voters or ids for other in self._members}
+        lost = {other.member_id for other in self._members if other.has_lost} | {member.member_id}
+        return all(len(lost & set(voters)) <= (len(voters) - 1) // 2 for voters in known)
 
     def _clean_stop(self, member: SimMember) -> bool:
         process = member.process

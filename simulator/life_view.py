@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from dledger.core.membership import Membership
 from dledger.core.output import Role
 from dledger.entry import Index, Term
 from simulator.member import Process
@@ -32,6 +33,30 @@ class LifeView:
     @property
     def leader_ready(self) -> bool:
         return self.replica.member.leader_ready
+
+    @property
+    def is_leader(self) -> bool:
+        return self.replica.member.role is Role.LEADER
+
+    @property
+    def disk_uuid(self) -> bytes:
+        return self.replica.identity.disk_uuid
+
+    @property
+    def membership(self) -> Membership:
+        return self.replica.member.membership
+
+    @property
+    def logged_membership(self) -> Membership:
+        return self.replica.logged_membership()
+
+    @property
+    def membership_index(self) -> Index:
+        return self.replica.log.membership_index
+
+    @property
+    def acknowledgeable_index(self) -> Index:
+        return self.replica.member.durable_index
 
     @property
     def committed_index(self) -> Index:
@@ -90,5 +115,8 @@ class LifeView:
             log.ledger_end_index,
             log.log_generation,
             log.durable_index,
+            log.membership_index,
+            member.durable_index,
+            member.membership_index,
             self.store.applied_index,
         )

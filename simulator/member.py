@@ -267,6 +267,7 @@ class SimMember:
         self.sync_hang_us = 0  # by which the next sync is late
         self.may_fail = False  # a fault was injected that this process may end by
         self.has_lost = False  # acknowledged entries may be gone from this disk, and it is not made good yet
+        self.voters: tuple[PeerId, ...] | None = None  # by its log, as last seen; None: not formed yet
         self._watcher = watcher
         self._held: deque[tuple[Process, Callable[..., None], tuple[Any, ...]]] = deque()
         self._random = Random(f"{seed}/{member_id}/host")
@@ -442,6 +443,7 @@ class SimMember:
     def wipe(self) -> None:
         """Another, empty disk in the place of the old one."""
         self.disk = self._new_disk()
+        self.voters = None
 
     def close_connections(self) -> None:
         for pair in list(self.network.up):

@@ -10,8 +10,10 @@ from dledger.core.entry_dispatcher import EntryDispatcher
 from dledger.core.entry_handler import EntryHandler
 from dledger.core.leader_elector import Campaign, LeaderElector
 from dledger.core.member import Member
-from dledger.core.messages import PushRequest, PushResponse, VoteResponse
-from dledger.core.output import HardState, Role
+from dledger.core.membership import CurrentMembers
+from dledger.core.membership_changes import MembershipChanges
+from dledger.core.messages import PeerId, PushRequest, PushResponse, VoteResponse
+from dledger.core.output import AppendRefusal, HardState, RefusalReason, Role
 from dledger.core.quorum_ack_checker import QuorumAckChecker
 from dledger.entry import Index, VerifiedRange
 from dledger.log.jobs import MoveBeginJob
@@ -222,6 +224,62 @@ def wall_clock_followed() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def learner_counted() -> Iterator[None]:
+    """What a learner acknowledges counts as if it were a voter."""
+
+    def counts(self: CurrentMembers, peer: PeerId) -> bool:
+        return peer in self.value.members
+
+    with _patched(CurrentMembers, "counts", counts):
+        yield
+
+
+@contextmanager
+def lost_disk_counted() -> Iterator[None]:
+    """Who has a voter's name is that voter, whatever disk it has."""
+    old = CurrentMembers.disk_of
+
+    def counts(self: CurrentMembers, peer: PeerId) -> bool:
+        return peer in self.value.voters
+
+    def disk_of(self: CurrentMembers, peer: PeerId) -> bytes | None:
+        seat = self.value.voters.get(peer)
+        return seat.disk if seat is not None else old(self, peer)
+
+    with _patched(CurrentMembers, "counts", counts), _patched(CurrentMembers, "disk_of", disk_of):
+        yield
+
+
+@contextmanager
+def two_changes_at_once() -> Iterator[None]:
+    """The next change of the members does not wait until the last one is committed."""
+    old = MembershipChanges.refusal
+
+    def refusal(self: MembershipChanges) -> AppendRefusal | None:
+        refused = old(self)
+        return None if refused and refused.reason is RefusalReason.CHANGE_IN_PROGRESS else refused
+
+    with _patched(MembershipChanges, "refusal", refusal):
+        yield
+
+
+@contextmanager
+def membership_counts_at_commit() -> Iterator[None]:
+    """A leader goes on with the members of before until its change is committed."""
+    old = MembershipChanges.follow
+
+    def follow(self: MembershipChanges, now_ms: int) -> None:
+        if (
+            self._log.ledger_end_index < 0
+            or self._members._log.membership_index <= self._state.committed_index
+        ):
+            old(self, now_ms)
+
+    with _patched(MembershipChanges, "follow", follow):
+        yield
+
+
 MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
     {
         mutant.__name__: mutant
@@ -240,6 +298,10 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             any_full_state_taken,
             key_index_not_rolled_back,
             wall_clock_followed,
+            learner_counted,
+            lost_disk_counted,
+            two_changes_at_once,
+            membership_counts_at_commit,
         )
     }
 )

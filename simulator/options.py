@@ -77,6 +77,7 @@ class Options:
     file_reserved_time_ms: int  # after which data files go
     clean_resource_interval_ms: int
     begin_accidents: float  # how many moves of a log's begin are followed by a power loss
+    membership_interval_ms: int  # members go and come back about so often; 0: none does
     long_absence_ms_max: int  # members are away for so long now and then; 0: none is
     clock_jump_interval_ms: int = 0  # 0: nobody sets a clock
     stand_still_interval_ms: int = 0  # 0: no process and no host stands still but by the faults below
@@ -160,5 +161,12 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         clock_jump_interval_ms=clocks.choice((0, 300, 2_000)),
         stand_still_interval_ms=clocks.choice((0, 0, 0, 3_000)),
         recovery_crashes=recoveries.choice((0.0, 0.0, 0.0, 0.3)),
+        membership_interval_ms=_draw_membership_interval_ms(seed),
         faults={kind: _FAULT_WEIGHTS[kind] for kind in chosen},
     )
+
+
+def _draw_membership_interval_ms(seed: int) -> int:
+    """Of its own dice: seeds in which nobody goes stay what they were."""
+    random = Random(f"{seed}/voters")
+    return random.choice((200, 1_000)) if random.random() < 0.3 else 0

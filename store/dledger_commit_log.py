@@ -38,7 +38,13 @@ from store.layout.consume_queue_unit import CQ_UNIT
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.replicated_log import ReplicatedLog
 from store.store_config import StoreConfig
-from store.system_message import SystemMessage, kind_of_record, no_op_message, state_message
+from store.system_message import (
+    SystemMessage,
+    kind_of_record,
+    membership_message,
+    no_op_message,
+    state_message,
+)
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +65,8 @@ _REFUSED: Final = {
     RefusalReason.LEADER_TRANSFERRING: PutStatus.SERVICE_NOT_AVAILABLE,
     RefusalReason.LEADER_PENDING_FULL: PutStatus.SYSTEM_BUSY,
     RefusalReason.DISK_FULL: PutStatus.SERVICE_NOT_AVAILABLE,
+    RefusalReason.CHANGE_IN_PROGRESS: PutStatus.SERVICE_NOT_AVAILABLE,
+    RefusalReason.MEMBERS_UNCHANGED: PutStatus.SERVICE_NOT_AVAILABLE,
     RefusalReason.STOPPED: PutStatus.SERVICE_NOT_AVAILABLE,
 }
 
@@ -248,6 +256,13 @@ class DLedgerCommitLog:
         """The entry that a new leader begins its term with."""
         self.last_store_timestamp = max(self.last_store_timestamp, self._store_timestamp_of_last_entry())
         return no_op_message(term, self._head_size, self._config.store_host, self.last_store_timestamp)
+
+    def membership_entry(self, payload: bytes) -> SystemMessage:
+        """The entry that says who the members are."""
+        self.last_store_timestamp = max(self.last_store_timestamp, self._store_timestamp_of_last_entry())
+        return membership_message(
+            payload, self._head_size, self._config.store_host, self.last_store_timestamp
+        )
 
     # Dispatching
 

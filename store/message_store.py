@@ -17,6 +17,7 @@ from dledger.errors import FaultyEntryError
 from dledger.figures import Figures
 from dledger.log.java_files import checkpoint_job
 from dledger.log.jobs import DiskJob
+from message.decoder import decode_message
 from store.abort_file import mark_running, mark_stopped
 from store.checkpoint_file import Checkpoint, load_checkpoint
 from store.consume_queue_store import ConsumeQueueStore
@@ -314,6 +315,12 @@ class MessageStore(StoreReads):
 
     def no_op(self, term: Term) -> SystemMessage:
         return self._commit_log.no_op(term)
+
+    def membership_entry(self, payload: bytes) -> SystemMessage:
+        return self._commit_log.membership_entry(payload)
+
+    def membership_payload(self, body: bytes) -> bytes:
+        return decode_message(body).body
 
     def committed(self, committed_index: Index) -> None:
         if committed_index > self._reput.committed_index:

@@ -12,8 +12,13 @@ from message.encoder import encode_record, record_size
 from message.sys_flag import TRANSACTION_ROLLBACK_TYPE
 
 NO_OP_TOPIC: Final = b"rmq_sys_pydledger_noop"
+MEMBERSHIP_TOPIC: Final = b"rmq_sys_pydledger_membership"
 STATE_TOPIC: Final = b"rmq_sys_pydledger_state"
-_KINDS: Final = {NO_OP_TOPIC: EntryKind.NO_OP, STATE_TOPIC: EntryKind.STATE}
+_KINDS: Final = {
+    NO_OP_TOPIC: EntryKind.NO_OP,
+    MEMBERSHIP_TOPIC: EntryKind.MEMBERSHIP,
+    STATE_TOPIC: EntryKind.STATE,
+}
 _NO_OP_BODY: Final = b"leader of term "
 
 
@@ -69,6 +74,12 @@ def no_op_term(body: bytes) -> Term | None:
 
 def state_message(record: bytes, head_size: int, host: bytes, store_timestamp_min: int) -> SystemMessage:
     return SystemMessage(STATE_TOPIC, record, head_size, host, store_timestamp_min)
+
+
+def membership_message(
+    payload: bytes, head_size: int, host: bytes, store_timestamp_min: int
+) -> SystemMessage:
+    return SystemMessage(MEMBERSHIP_TOPIC, payload, head_size, host, store_timestamp_min)
 
 
 def kind_of_record(sys_flag: int, topic: bytes) -> EntryKind:

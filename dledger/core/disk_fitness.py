@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dledger.core.durable_index import DurableIndex
 from dledger.core.entry_handler import EntryHandler
 from dledger.core.member_config import MemberConfig
+from dledger.core.membership import CurrentMembers
 from dledger.core.messages import HeartBeatResponse, PeerId
 
 # How long a successful probe stands for the space on a disk. A successor is found within two heartbeats.
@@ -26,6 +27,7 @@ class DiskFitness:
         "_handler",
         "_heard",
         "_is_probing",
+        "_members",
         "_proven_ms",
         "_unasked_round",
         "is_stalled",
@@ -33,13 +35,16 @@ class DiskFitness:
         "obstacle",
     )
 
-    def __init__(self, config: MemberConfig, durable: DurableIndex, handler: EntryHandler) -> None:
+    def __init__(
+        self, config: MemberConfig, members: CurrentMembers, durable: DurableIndex, handler: EntryHandler
+    ) -> None:
         self.is_stalled = False  # the own disk finishes no sync
         self.obstacle: str | None = None  # why the own disk is not fit, as look() found it
         self.low_space: str | None = (
             None  # why the caller takes no more writes, although there is some space left
         )
         self._config = config
+        self._members = members
         self._durable = durable
         self._handler = handler
         self._is_probing = False
@@ -104,8 +109,10 @@ class DiskFitness:
         fit = {
             peer
             for peer, (is_fit, heard_ms) in self._heard.items()
-            if is_fit and now_ms - heard_ms < self._config.election_timeout_ms_min
+            if is_fit
+            and self._members.counts(peer)
+            and now_ms - heard_ms < self._config.election_timeout_ms_min
         }
-        if len(fit) < self._config.quorum:
+        if len(fit) < self._members.quorum:
             return None
         return next((peer for peer in peers if peer in fit), None)

@@ -13,7 +13,15 @@ from collections import deque
 
 from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
-from dledger.core.messages import EntryRange, PeerId, PushRequest, PushResponse, PushResult, PushType
+from dledger.core.messages import (
+    EntryRange,
+    MembershipBefore,
+    PeerId,
+    PushRequest,
+    PushResponse,
+    PushResult,
+    PushType,
+)
 from dledger.core.outbox import Outbox
 from dledger.core.output import LogView
 from dledger.entry import Index, Pos, Term
@@ -142,7 +150,9 @@ class EntryDispatcher:
         next_term = next_chain = None
         if push_type is PushType.TRUNCATE:
             next_term, next_chain = log.term_at(Index(index + 1)), log.chain_at(Index(index + 1))
-        begin_pos = log.ledger_begin_pos if push_type is PushType.INSTALL_BEGIN else None
+        begin_pos = begin_membership = None
+        if push_type is PushType.INSTALL_BEGIN:
+            begin_pos, begin_membership = log.ledger_begin_pos, log.membership_before_begin
         self._send(
             push_type,
             index,
@@ -151,6 +161,7 @@ class EntryDispatcher:
             next_term=next_term,
             next_chain=next_chain,
             begin_pos=begin_pos,
+            begin_membership=begin_membership,
         )
         self._base_sequence = self._sequence
 
@@ -165,6 +176,7 @@ class EntryDispatcher:
         next_term: Term | None = None,
         next_chain: int | None = None,
         begin_pos: Pos | None = None,
+        begin_membership: MembershipBefore | None = None,
     ) -> None:
         state = self._state
         self._sequence += 1
@@ -185,6 +197,7 @@ class EntryDispatcher:
                 next_term,
                 next_chain,
                 begin_pos,
+                begin_membership,
             ),
         )
 

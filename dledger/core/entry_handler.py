@@ -167,7 +167,15 @@ class EntryHandler:
         self._waiting = request
         self._begins_behind = index
         self._durable.cut(Index(index + 1))
-        self._outbox.cut(BeginAnew(index, request.previous_term, request.previous_chain, begin_pos))
+        self._outbox.cut(
+            BeginAnew(
+                index,
+                request.previous_term,
+                request.previous_chain,
+                begin_pos,
+                request.begin_membership,
+            )
+        )
 
     def cut_done(self, now_ms: int) -> None:
         self.is_cutting = False

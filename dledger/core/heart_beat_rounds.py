@@ -4,6 +4,7 @@ from collections import deque
 
 from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
+from dledger.core.membership import CurrentMembers
 from dledger.core.messages import HeartBeatRequest, HeartBeatResponse, PeerId
 from dledger.core.outbox import Outbox
 
@@ -15,8 +16,11 @@ class HeartBeatRounds:
     that lay in a buffer for a second says nothing about the second.
     """
 
-    def __init__(self, config: MemberConfig, state: MemberState, outbox: Outbox) -> None:
+    def __init__(
+        self, config: MemberConfig, members: CurrentMembers, state: MemberState, outbox: Outbox
+    ) -> None:
         self._config = config
+        self._members = members
         self._state = state
         self._outbox = outbox
         self._round = 0
@@ -31,7 +35,7 @@ class HeartBeatRounds:
     def start(self, now_ms: int) -> None:
         """A new leader: its votes were answers to round 0."""
         self._round = 0
-        self._answered = dict.fromkeys(self._config.others, 0)
+        self._answered = {}
         self._sent = deque([(0, now_ms)])
         self._next_ms = now_ms
         self.tick(now_ms, is_stalled=False)
@@ -47,23 +51,31 @@ class HeartBeatRounds:
         request = HeartBeatRequest(
             state.curr_term, state.self_id, state.committed_index, self._round, asks_for_space
         )
-        for peer in self._config.others:
+        for peer in self._members.others:
             self._outbox.send(peer, request)
 
     def on_response(self, response: HeartBeatResponse) -> None:
-        answered = self._answered
-        answered[response.member_id] = max(answered[response.member_id], min(response.round, self._round))
+        answered, peer = self._answered, response.member_id
+        answered[peer] = max(answered.get(peer, 0), min(response.round, self._round))
 
     def silent_ms(self, peer: PeerId) -> int:
         """Of one peer, to the length of a heartbeat."""
-        return (self._round - self._answered[peer]) * self._config.heart_beat_interval_ms
+        return (self._round - self._answered.get(peer, 0)) * self._config.heart_beat_interval_ms
 
     def quorum_silent_ms(self, now_ms: int) -> int:
         """Since when no majority, this leader among it, has answered."""
-        if self._config.quorum == 1:
+        members, self_id = self._members, self._state.self_id
+        if members.quorum == 1 and members.is_voter:
             return 0  # a group of one hears itself, however late its ticks come
-        rounds = sorted([*self._answered.values(), self._round])
-        quorum_round = rounds[-self._config.quorum]
+        rounds = sorted(
+            self._round
+            if voter == self_id
+            else self._answered.get(voter, 0)
+            if members.counts(voter)
+            else 0  # another disk sits there, whose answers are nobody's
+            for voter in members.voters
+        )
+        quorum_round = rounds[-members.quorum]
         sent = self._sent
         while sent[0][0] < quorum_round:
             sent.popleft()

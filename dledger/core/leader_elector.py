@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 
+from msgspec.structs import replace
+
 from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
+from dledger.core.membership import CurrentMembers
 from dledger.core.messages import PeerId, VoteRequest, VoteResponse, VoteResult
 from dledger.core.outbox import Outbox
 from dledger.core.output import LogView, Role
@@ -71,6 +74,7 @@ class LeaderElector:
     def __init__(
         self,
         config: MemberConfig,
+        members: CurrentMembers,
         state: MemberState,
         log: LogView,
         outbox: Outbox,
@@ -78,6 +82,7 @@ class LeaderElector:
         now_ms: int,
     ) -> None:
         self._config = config
+        self._members = members
         self._state = state
         self._log = log
         self._outbox = outbox
@@ -127,7 +132,7 @@ class LeaderElector:
     def peer_connected(self, peer: PeerId, now_ms: int) -> None:
         self._unreachable -= {peer}
         campaign = self._campaign
-        if campaign is not None and peer not in campaign.answers:
+        if campaign is not None and peer not in campaign.answers and peer in self._members.voters:
             self._request_vote(peer, campaign)
 
     def peer_disconnected(self, peer: PeerId, now_ms: int) -> None:
@@ -216,10 +221,13 @@ class LeaderElector:
     def on_vote_response(self, response: VoteResponse, now_ms: int) -> None:
         # Whatever it answers: it can be asked. The connection that closed may have been the one by which it asks us.
         self._unreachable -= {response.voter_id}
-        campaign = self._campaign
-        if campaign is None or self._is_stale(response, campaign):
+        campaign, voter_id = self._campaign, response.voter_id
+        if campaign is None or self._is_stale(response, campaign) or voter_id not in self._members.voters:
             return
-        campaign.answers[response.voter_id] = response
+        if not self._members.counts(voter_id):
+            # Its disk is another than the voter's, which may have held more: a doubt that it cannot know of.
+            response = replace(response, doubted=True)
+        campaign.answers[voter_id] = response
         self._decide(now_ms)
 
     @staticmethod
@@ -231,7 +239,7 @@ class LeaderElector:
         campaign = self._campaign
         assert campaign is not None, "a round is decided while it runs"
         ledger_end = (self._log.ledger_end_term, self._log.ledger_end_index)
-        match tally(campaign.answers, self._config.peers, self._unreachable, ledger_end):
+        match tally(campaign.answers, self._members.voters, self._unreachable, ledger_end):
             case RoundOutcome.WON:
                 self._campaign = None
                 if campaign.pre_vote:
@@ -258,8 +266,8 @@ class LeaderElector:
         return campaign
 
     def _request_votes(self, campaign: Campaign) -> None:
-        for peer in self._config.others:
-            if peer not in campaign.answers:
+        for peer in self._members.voters:
+            if peer not in campaign.answers and peer != self._state.self_id:
                 self._request_vote(peer, campaign)
 
     def _request_vote(self, peer: PeerId, campaign: Campaign) -> None:
@@ -308,7 +316,7 @@ class LeaderElector:
     def _refusal_of_any_term(self, request: VoteRequest, now_ms: int, may_vote: bool) -> VoteResult | None:
         """Refusals that leave the own term as it is, however high the asked one."""
         state = self._state
-        if request.candidate_id not in self._config.others:
+        if not self._may_be_voter(request):
             return VoteResult.REJECT_UNKNOWN_LEADER
         if not may_vote:
             return VoteResult.REJECT_CANNOT_VOTE
@@ -322,6 +330,18 @@ class LeaderElector:
         ):
             return VoteResult.REJECT_ALREADY_HAS_LEADER
         return None
+
+    def _may_be_voter(self, request: VoteRequest) -> bool:
+        """One that is no voter here may be one by an entry that its log holds beyond ours, and may be needed to lead:
+        its entry may already count with those who have it.
+        """
+        candidate_id, log = request.candidate_id, self._log
+        if candidate_id in self._members.voters:
+            return candidate_id != self._state.self_id
+        return (request.ledger_end_term, request.ledger_end_index) > (
+            log.ledger_end_term,
+            log.ledger_end_index,
+        )
 
     def _judge(self, request: VoteRequest) -> VoteResult:
         state, log = self._state, self._log
@@ -382,7 +402,7 @@ class LeaderElector:
             return None
         missing = ", ".join(
             f"{peer} (not connected)" if peer in self._unreachable else peer
-            for peer in self._config.peers
+            for peer in self._members.voters
             if peer not in campaign.answers
         )
         answers = ", ".join(

@@ -12,6 +12,7 @@ from dledger.core.entry_dispatcher import EntryDispatcher
 from dledger.core.heart_beat_rounds import HeartBeatRounds
 from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
+from dledger.core.membership import CurrentMembers
 from dledger.core.messages import PeerId, TimeoutNow
 from dledger.core.outbox import Outbox
 from dledger.core.output import (
@@ -34,6 +35,7 @@ class LeadershipTransfer:
     def __init__(
         self,
         config: MemberConfig,
+        members: CurrentMembers,
         state: MemberState,
         log: LogView,
         outbox: Outbox,
@@ -45,6 +47,7 @@ class LeadershipTransfer:
         self.target: PeerId | None = None
         self.is_leaving = False  # this member is about to stop: anybody may lead but itself
         self._config = config
+        self._members = members
         self._state = state
         self._log = log
         self._outbox = outbox
@@ -86,7 +89,8 @@ class LeadershipTransfer:
                 TransferRefusalReason.LEADER_TRANSFERRING,
                 f"leadership is on its way to {self.target}, for {self._config.transfer_timeout_ms} ms at most",
             )
-        others = ", ".join(self._dispatchers) or "nobody"
+        voters = [peer for peer in self._dispatchers if self._members.counts(peer)]
+        others = ", ".join(voters) or "nobody"
         if target is None:
             if self.most_caught_up() is not None:
                 return None
@@ -96,7 +100,7 @@ class LeadershipTransfer:
                 "fit and caught up",
             )
         dispatcher = self._dispatchers.get(target)
-        if dispatcher is None:
+        if dispatcher is None or target not in voters:
             return TransferRefusal(
                 TransferRefusalReason.NO_SUCH_MEMBER,
                 f"{target} cannot take leadership over from {state.self_id}: {others} can",

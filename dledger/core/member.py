@@ -20,6 +20,8 @@ from dledger.core.leader_elector import LeaderElector
 from dledger.core.leadership_transfer import LeadershipTransfer
 from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
+from dledger.core.membership import CurrentMembers, FormedMembership, Membership, Seat
+from dledger.core.membership_changes import MembershipChanges
 from dledger.core.messages import (
     HeartBeatRequest,
     HeartBeatResponse,
@@ -66,11 +68,12 @@ class Member:
         durable_index: Index,
         committed_index: Index = _NOTHING_COMMITTED,
         can_vote: bool = True,
+        members: CurrentMembers | None = None,
     ) -> None:
         """`durable_index`: of the log as it was opened; the caller syncs the rest and calls synced().
 
         `can_vote` False: this member's hard state could not be read, or its group is not formed yet; it follows then,
-        without votes and acknowledgements.
+        without votes and acknowledgements. Without `members` they are those of `config`, for good.
         """
         self._config = config
         self._log = log
@@ -79,18 +82,41 @@ class Member:
         self._state = state = MemberState(config.self_id, hard_state, committed_index, can_vote)
         self._outbox = outbox = Outbox(state)
         self._durable = DurableIndex(log, durable_index, now_ms)
-        self._elector = LeaderElector(config, state, log, outbox, random, now_ms)
-        self._rounds = HeartBeatRounds(config, state, outbox)
+        if members is None:
+            formed = Membership({peer: Seat() for peer in config.peers})
+            members = CurrentMembers(config.self_id, b"", FormedMembership(formed))
+        self._members = members
+        self._elector = LeaderElector(config, members, state, log, outbox, random, now_ms)
+        self._rounds = HeartBeatRounds(config, members, state, outbox)
         self._handler = EntryHandler(state, log, self._durable, outbox)
-        self._fitness = DiskFitness(config, self._durable, self._handler)
+        self._fitness = DiskFitness(config, members, self._durable, self._handler)
         self._checker = QuorumAckChecker(config, state, outbox)
         self._dispatchers = {
-            peer: EntryDispatcher(config, state, log, outbox, peer) for peer in config.others
+            peer: EntryDispatcher(config, state, log, outbox, peer) for peer in members.others
         }
         self._transfer = LeadershipTransfer(
-            config, state, log, outbox, self._checker, self._rounds, self._fitness, self._dispatchers
+            config,
+            members,
+            state,
+            log,
+            outbox,
+            self._checker,
+            self._rounds,
+            self._fitness,
+            self._dispatchers,
         )
         self._guard = AppendGuard(config, state, log, self._checker, self._handler, self._transfer)
+        self.changes = MembershipChanges(
+            config,
+            members,
+            state,
+            log,
+            outbox,
+            self._checker,
+            self._transfer,
+            self._durable,
+            self._dispatchers,
+        )
         self._leading_term: Term | None = None
         self._handled_term = state.curr_term
         # Rule 5: what was read back at start may be in the page cache alone: no voting or leading on it until synced.
@@ -132,6 +158,20 @@ class Member:
     @property
     def can_vote(self) -> bool:
         return self._state.can_vote
+
+    @property
+    def membership(self) -> Membership:
+        return self._members.value
+
+    @property
+    def membership_index(self) -> Index:
+        """Of the entry that says who the members are; -1 for those of the formation."""
+        return self._members.index
+
+    @property
+    def has_seat(self) -> bool:
+        """Whether this member is a voter by an entry that it knows to be committed."""
+        return self._members.is_voter and self._members.index <= self._state.committed_index
 
     @property
     def stopped(self) -> bool:
@@ -187,6 +227,7 @@ class Member:
         state = self._state
         if state.stopped:
             return NOTHING
+        self.changes.follow(now_ms)
         # A pre-vote changes no term; a vote request does if it is not refused for other reasons (leader_elector.py).
         if message.term > state.curr_term and type(message) is not VoteRequest:
             self._elector.take_term(message.term, "heard a higher term", now_ms)
@@ -198,18 +239,13 @@ class Member:
             case HeartBeatRequest():
                 self._on_heart_beat(message, now_ms)
             case HeartBeatResponse():
-                if (
-                    message.term == state.curr_term
-                    and self._leads()
-                    and message.member_id in self._dispatchers
-                ):
+                if message.term == state.curr_term and self._leads():
                     self._rounds.on_response(message)
                     self._fitness.hear(message, now_ms)
             case VoteRequest():
                 self._elector.on_vote_request(message, now_ms, self._may_vote())
             case VoteResponse():
-                if message.voter_id in self._dispatchers:
-                    self._elector.on_vote_response(message, now_ms)
+                self._elector.on_vote_response(message, now_ms)
             case TimeoutNow():
                 self._on_timeout_now(message, now_ms)
             case _:
@@ -221,6 +257,7 @@ class Member:
         state = self._state
         if state.stopped:
             return NOTHING
+        self.changes.follow(now_ms)
         self._fitness.look(now_ms, self._rounds.newest_round)
         if self._leads() and self._fitness.obstacle is not None:
             self._give_way(self._fitness.obstacle, now_ms)
@@ -236,6 +273,7 @@ class Member:
                     self._drive(dispatcher, dispatcher.tick, now_ms)
                 self._checker.tick(now_ms)
                 self._transfer.tick(now_ms)
+                self._change_members(now_ms)
         self._elector.tick(now_ms, self._may_campaign(now_ms))
         return self._take(now_ms)
 
@@ -253,15 +291,15 @@ class Member:
         if self._state.stopped:
             return NOTHING
         self._elector.peer_connected(peer, now_ms)
-        if self._leads():
-            self._drive(self._dispatchers[peer], self._dispatchers[peer].peer_connected, now_ms)
+        if self._leads() and (dispatcher := self._dispatchers.get(peer)) is not None:
+            self._drive(dispatcher, dispatcher.peer_connected, now_ms)
         return self._take(now_ms)
 
     def peer_disconnected(self, peer: PeerId, now_ms: int) -> Output:
         if self._state.stopped:
             return NOTHING
         self._elector.peer_disconnected(peer, now_ms)
-        if self._leads():
+        if self._leads() and peer in self._dispatchers:
             self._dispatchers[peer].peer_disconnected(now_ms)
         return self._take(now_ms)
 
@@ -274,7 +312,7 @@ class Member:
             return
         match_index = dispatcher.match_index
         self._drive(dispatcher, dispatcher.on_response, response, now_ms)
-        if dispatcher.match_index != match_index:
+        if dispatcher.match_index != match_index and self._members.counts(response.member_id):
             self._checker.update_watermark(response.member_id, dispatcher.match_index)
         self._drive(dispatcher, dispatcher.pump, now_ms)
 
@@ -311,8 +349,6 @@ class Member:
             if not self._is_led_by(request.leader_id, now_ms):
                 return
             self._handler.learn_commit(request.committed_index)
-        elif request.leader_id not in self._dispatchers:
-            return
         if request.asks_for_space and self._fitness.is_proof_due(now_ms):
             self._outbox.want_probe()
         self._outbox.send(
@@ -329,8 +365,6 @@ class Member:
     def _is_led_by(self, leader_id: PeerId, now_ms: int) -> bool:
         """Take the sender of a leader's message of the current term as its leader."""
         state = self._state
-        if leader_id not in self._dispatchers:
-            return False
         if state.leader_id not in (None, leader_id):
             self._outbox.fail(f"{leader_id} and {state.leader_id} both lead term {state.curr_term}")
             if state.role is Role.LEADER:
@@ -342,21 +376,20 @@ class Member:
 
     def _refuse_expired(self, request: PushRequest) -> None:
         """Tells a deposed leader of the term that deposed it."""
-        if request.leader_id in self._dispatchers:
-            log, state = self._log, self._state
-            self._outbox.send(
-                request.leader_id,
-                PushResponse(
-                    request.push_type,
-                    state.curr_term,
-                    state.self_id,
-                    request.sequence,
-                    PushResult.EXPIRED_TERM,
-                    Index(-1),
-                    log.ledger_begin_index,
-                    log.ledger_end_index,
-                ),
-            )
+        log, state = self._log, self._state
+        self._outbox.send(
+            request.leader_id,
+            PushResponse(
+                request.push_type,
+                state.curr_term,
+                state.self_id,
+                request.sequence,
+                PushResult.EXPIRED_TERM,
+                Index(-1),
+                log.ledger_begin_index,
+                log.ledger_end_index,
+            ),
+        )
 
     # --- appending
 
@@ -369,6 +402,7 @@ class Member:
         state = self._state
         assert state.role is Role.LEADER, "check_append() says who may append"
         assert batch.term == state.curr_term, "a leader appends entries of its own term"
+        self.changes.follow(now_ms)
         self._durable.appended(now_ms)
         self._checker.append(batch, closure, now_ms)
         for dispatcher in self._dispatchers.values():
@@ -418,6 +452,22 @@ class Member:
         self._transfer.leave(now_ms)
         return self._take(now_ms)
 
+    # --- members
+
+    def peer_shown(self, peer: PeerId, disk: bytes, now_ms: int) -> Output:
+        """A peer has proved which disk it has; before peer_connected()."""
+        if self._state.stopped:
+            return NOTHING
+        self.changes.show_disk(peer, disk, now_ms)
+        return self._take(now_ms)
+
+    def _change_members(self, now_ms: int) -> None:
+        members = self._members
+        if not members.is_voter and members.index <= self._state.committed_index:
+            self._elector.step_down(f"entry {members.index} took its vote", now_ms)
+        elif not self._handler.has_no_space and (wanted := self.changes.due(now_ms)) is not None:
+            self._outbox.want_membership(wanted)
+
     # --- finished disk work
 
     def synced(self, end_index: Index, log_generation: int, now_ms: int) -> Output:
@@ -426,7 +476,8 @@ class Member:
         if state.stopped or not self._durable.synced(end_index, log_generation, now_ms):
             return NOTHING
         if self._leads():
-            self._checker.update_watermark(state.self_id, self._durable.value)
+            if self._members.is_voter:
+                self._checker.update_watermark(state.self_id, self._durable.value)
         elif state.leader_id is not None:
             self._handler.acknowledge(state.leader_id)
         return self._take(now_ms)
@@ -483,12 +534,13 @@ class Member:
 
     def _start_leading(self, now_ms: int) -> None:
         self._leading_term = self._state.curr_term
-        self._checker.start(self._durable.value)
         self._rounds.start(now_ms)
         self._transfer.start(now_ms)
         self._fitness.start_leading(self._rounds.newest_round)
         for dispatcher in self._dispatchers.values():
             self._drive(dispatcher, dispatcher.start, now_ms)
+        self._checker.start(self.changes.watermarks())
+        self.changes.start()
         self._outbox.want_no_op()
 
     def _doubt_is_over(self) -> bool:
@@ -511,6 +563,7 @@ class Member:
     def _may_campaign(self, now_ms: int) -> bool:
         return (
             self._may_vote()
+            and self._members.is_voter
             and not self._handler.is_cutting
             and not self._handler.has_no_space
             and not self._transfer.is_leaving

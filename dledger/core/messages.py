@@ -72,6 +72,13 @@ class HeartBeatResponse(msgspec.Struct, frozen=True, gc=False):
     is_disk_fit: bool = True  # to lead with: it has space and finishes syncs
 
 
+class MembershipBefore(msgspec.Struct, frozen=True, gc=False):
+    """The last membership entry before a log's begin, whose members count until the next one."""
+
+    index: Index
+    body: bytes  # of the entry
+
+
 class PushType(IntEnum):
     COMPARE = 1
     TRUNCATE = 2
@@ -96,6 +103,7 @@ class PushRequest(msgspec.Struct, frozen=True, gc=False):
     """COMPARE: do you hold `previous_*`? TRUNCATE: cut what conflicts behind `previous_index`.
     APPEND: `entries` / `payload` follow `previous_*`. COMMIT: only `committed_index` matters.
     INSTALL_BEGIN: this log begins, at `begin_pos`, behind `previous_*`; start there unless you hold that entry.
+    `begin_membership` goes with it, None as long as the members are those of the formation.
 
     `next_term` and `next_chain` (TRUNCATE) describe the leader's entry at previous_index + 1, or are None when the
     leader has none: a member cuts only what differs from it, never entries that match.
@@ -114,6 +122,7 @@ class PushRequest(msgspec.Struct, frozen=True, gc=False):
     next_term: Term | None = None
     next_chain: int | None = None
     begin_pos: Pos | None = None
+    begin_membership: MembershipBefore | None = None
 
 
 class PushResult(Enum):

@@ -1,6 +1,7 @@
 """Gathers what one call to the core wants done, and holds back what presumes an unsaved term or vote."""
 
 from dledger.core.member_state import MemberState
+from dledger.core.membership import Membership
 from dledger.core.messages import Message, PeerId
 from dledger.core.output import (
     NOTHING,
@@ -25,6 +26,7 @@ class Outbox:
         "_cut",
         "_fatal",
         "_held",
+        "_membership_wanted",
         "_messages",
         "_no_op_wanted",
         "_probe_wanted",
@@ -44,6 +46,7 @@ class Outbox:
         self._cut: Cut | BeginAnew | None = None
         self._transfer_change: TransferChange | None = None
         self._no_op_wanted = self._probe_wanted = False
+        self._membership_wanted: Membership | None = None
         self._fatal: str | None = None
         self._reported_commit = state.committed_index
         self._reported_role = (state.role, state.curr_term, state.leader_id)
@@ -93,6 +96,9 @@ class Outbox:
     def want_probe(self) -> None:
         self._probe_wanted = True
 
+    def want_membership(self, membership: Membership) -> None:
+        self._membership_wanted = membership
+
     def fail(self, reason: str) -> None:
         """What must not go on: the member is stopped from here on, whatever its caller does."""
         self._fatal = reason
@@ -123,6 +129,7 @@ class Outbox:
             and self._fatal is None
             and not self._no_op_wanted
             and not self._probe_wanted
+            and self._membership_wanted is None
         ):
             return NOTHING
         output = Output(
@@ -136,12 +143,13 @@ class Outbox:
             transfer_change=self._transfer_change,
             no_op_wanted=self._no_op_wanted,
             probe_wanted=self._probe_wanted,
+            membership_wanted=self._membership_wanted,
             fatal=self._fatal,
         )
         if messages:
             self._messages = []
         if completions:
             self._completions = []
-        self._pushed = self._cut = self._transfer_change = self._fatal = None
+        self._pushed = self._cut = self._transfer_change = self._fatal = self._membership_wanted = None
         self._no_op_wanted = self._probe_wanted = False
         return output

@@ -9,7 +9,8 @@ from typing import Protocol
 
 import msgspec
 
-from dledger.core.messages import EntryRange, Message, PeerId
+from dledger.core.membership import Membership
+from dledger.core.messages import EntryRange, MembershipBefore, Message, PeerId
 from dledger.entry import Index, Pos, Term, VerifiedRange
 
 
@@ -45,6 +46,11 @@ class LogView(Protocol):
     @property
     def ledger_begin_pos(self) -> Pos:
         """Where the first entry lies, or will lie."""
+        ...
+
+    @property
+    def membership_before_begin(self) -> MembershipBefore | None:
+        """None: the members at the begin are those with which the group was formed."""
         ...
 
     @property
@@ -98,6 +104,8 @@ class RefusalReason(Enum):
     LEADER_TRANSFERRING = "LEADER_TRANSFERRING"
     LEADER_PENDING_FULL = "LEADER_PENDING_FULL"
     DISK_FULL = "DISK_FULL"
+    CHANGE_IN_PROGRESS = "CHANGE_IN_PROGRESS"  # of the members: one at a time
+    MEMBERS_UNCHANGED = "MEMBERS_UNCHANGED"  # the change is none, or leaves nobody
     STOPPED = "STOPPED"
 
 
@@ -145,6 +153,7 @@ class BeginAnew(msgspec.Struct, frozen=True, gc=False):
     before_begin_term: Term
     before_begin_chain: int
     begin_pos: Pos
+    membership: MembershipBefore | None = None
 
 
 class PushedEntries(msgspec.Struct, frozen=True, gc=False):
@@ -193,6 +202,8 @@ class Output(msgspec.Struct, frozen=True):
     no_op_wanted: bool = False
     # Find out whether the disk takes as much as an append may ask for; then write_failed_no_space(not it does).
     probe_wanted: bool = False
+    # A leader that would change the members: append() with an entry that says so, if may_change_members() still holds.
+    membership_wanted: Membership | None = None
     # What must not go on, with its reason: the caller stops the member loudly.
     fatal: str | None = None
 

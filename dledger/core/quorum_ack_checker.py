@@ -1,7 +1,7 @@
 """What a majority holds: watermarks, the commit of a leader, and the appends that wait for it."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
@@ -60,11 +60,10 @@ class QuorumAckChecker:
     def has_own_term_entry(self) -> bool:
         return self._own_term_first_index is not None
 
-    def start(self, durable_index: Index) -> None:
-        """A new leader. Its own watermark is what is on its disk, not what is in its log."""
+    def start(self, watermarks: Mapping[PeerId, Index]) -> None:
+        """A new leader, with a watermark for each voter: its own is what is on its disk, not what is in its log."""
         self._term = self._state.curr_term
-        self._watermarks = dict.fromkeys(self._config.peers, Index(-1))
-        self._watermarks[self._state.self_id] = durable_index
+        self._watermarks = dict(watermarks)
         self._own_term_first_index = None
         self._uncommitted.clear()
         self._uncommitted_size = 0
@@ -87,9 +86,17 @@ class QuorumAckChecker:
         if closure is not None:
             self._pending_closure.append((batch.last_index, closure, now_ms + self._config.wait_ack_ms_max))
 
-    def update_watermark(self, peer: PeerId, index: Index) -> None:
-        """`index` as the peer said it in this term; lower than before only if it lost what it acknowledged."""
-        self._watermarks[peer] = index
+    def voters_changed(self, watermarks: Mapping[PeerId, Index]) -> None:
+        """Other voters count from here on; with one fewer, more may be on a majority."""
+        self._watermarks = dict(watermarks)
+        self._count()
+
+    def update_watermark(self, voter: PeerId, index: Index) -> None:
+        """`index` as the voter said it in this term; lower than before only if it lost what it acknowledged."""
+        self._watermarks[voter] = index
+        self._count()
+
+    def _count(self) -> None:
         majority_index = quorum_index(self._watermarks.values())
         if majority_index > self._state.committed_index and self._may_commit(majority_index):
             self._commit(majority_index)

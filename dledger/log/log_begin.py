@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from disk.disk import Disk
 from disk.mapped_file import MappedFile
+from dledger.core.messages import MembershipBefore
 from dledger.entry import INDEX_UNIT_SIZE, Index, Pos, Term
 from dledger.errors import FaultyEntryError
 from dledger.log.checked_reads import CheckedReads
@@ -18,6 +19,7 @@ from dledger.log.entry_reader import header_at
 from dledger.log.faulty_ranges import FaultyRangesFile
 from dledger.log.index_files import IndexFiles
 from dledger.log.jobs import CutJob, MarkJob, MoveBeginJob
+from dledger.log.membership_entries import MembershipEntries
 from dledger.log.recent_batches import RecentBatches
 from dledger.log.recovery import Recovered
 from dledger.log.synced_mark import SyncedMarkFile
@@ -50,6 +52,7 @@ class LogBegin(CheckedReads):
         self._disk = disk
         self._mark_file = mark_file
         self._mark = recovered.mark
+        self._memberships = MembershipEntries(recovered.mark)
         self._marking: MarkJob | None = None
         self._moving: MoveBeginJob | None = None
         self._cutting: CutJob | None = None
@@ -84,11 +87,12 @@ class LogBegin(CheckedReads):
             return None
         try:
             chain, term = self.chain_at(last_index), self._present_term(last_index)
+            membership = self._memberships.up_to(last_index, self.body_at)
         except FaultyEntryError:
             return None  # the log would begin behind an entry that nobody knows
         assert chain is not None
         begin_pos = Pos(self._data.queue.mapped_files[0].end_offset)
-        self._begin_behind(last_index, term, chain, begin_pos)
+        self._begin_behind(last_index, term, chain, begin_pos, membership)
         detached = [
             *self._data.queue.detach_before(begin_pos),
             *self._index.queue.detach_before(self.ledger_begin_index * INDEX_UNIT_SIZE),
@@ -111,8 +115,32 @@ class LogBegin(CheckedReads):
         if job.is_done:
             self._doomed.clear()  # else a cut was in the way: the next deletion takes them, or recovery
 
-    def _begin_behind(self, index: Index, term: Term, chain: int, begin_pos: Pos) -> None:
-        """The log begins behind an entry with this index, term and chain, at `begin_pos`, in memory and in marks."""
+    @property
+    def membership_index(self) -> Index:
+        """Of the last membership entry, also of one before the begin; -1 if there never was one."""
+        return self._memberships.last_index
+
+    def membership_body(self) -> bytes | None:
+        """Of that entry. Raises LedgerDamagedError, DiskError."""
+        last = self._memberships.up_to(self.ledger_end_index, self.body_at)
+        return last.body if last is not None else None
+
+    @property
+    def membership_before_begin(self) -> MembershipBefore | None:
+        return self._memberships.before_begin
+
+    def _begin_behind(
+        self,
+        index: Index,
+        term: Term,
+        chain: int,
+        begin_pos: Pos,
+        membership: MembershipBefore | None,
+    ) -> None:
+        """The log begins behind an entry with this index, term and chain, at `begin_pos`, in memory and in marks.
+        `membership`: the last membership entry up to there.
+        """
+        self._memberships.begin_behind(index, membership)
         self.ledger_begin_index, self.ledger_begin_pos = Index(index + 1), begin_pos
         self._before_begin_term, self._before_begin_chain = term, chain
         self.faulty.keep_within(self.ledger_begin_index, self.ledger_end_index, self.ledger_end_pos)
@@ -122,6 +150,7 @@ class LogBegin(CheckedReads):
             before_begin_term=term,
             before_begin_chain=chain,
             begin_pos=begin_pos,
+            **self._memberships.as_marked(self._mark.index),
         )
 
     def _retire(self, detached: Sequence[MappedFile]) -> None:

@@ -188,6 +188,11 @@ class LogReader:
     def _read_entries(self, entries: EntryRange) -> bytes:
         return self.read(entries.pos, entries.size)
 
+    def body_at(self, index: Index) -> bytes:
+        """Of the entry, which must lie within begin .. end."""
+        pos = self.pos_at(index) + self.head_size
+        return self.read_body(pos, self.end_pos_at(index) - pos)
+
     def _present_term(self, index: Index) -> Term:
         term = self.term_at(index)
         assert term is not None

@@ -13,6 +13,7 @@ from typing import ClassVar, Self
 from disk.disk import Disk, DiskError
 from disk.mapped_file import DescriptorCache, MappedFile
 from disk.mapped_file_queue import MappedFileQueue
+from dledger.core.messages import MembershipBefore
 from dledger.core.output import Batch
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
@@ -164,6 +165,9 @@ class LogStore(ScrubbedLog):
         units = pack_index_units(first_index, positions, sizes, [term] * len(bodies))
         self._write(batches, units, next_pos)
         self._term_runs.add(first_index, term)
+        if kind is EntryKind.MEMBERSHIP:
+            assert len(bodies) == 1, "a membership entry comes alone"
+            self._memberships.add(Index(first_index), bodies[0])
         return self._advance(batches, last_index, term, next_pos, chain)
 
     def _seal(
@@ -207,6 +211,8 @@ class LogStore(ScrubbedLog):
         batches = [RecentBatch(Index(first_index), payload.last_index, Pos(pos), buffer, offsets)]
         self._write(batches, index_units_of(payload)[skip * INDEX_UNIT_SIZE :], next_pos)
         self._term_runs.add_all(first_index, payload.terms[skip:])
+        if EntryKind.MEMBERSHIP in payload.kinds:
+            self._memberships.add_range(payload, skip)
         return self._advance(batches, payload.last_index, payload.last_term, next_pos, payload.chain)
 
     def _write(self, batches: Sequence[RecentBatch], units: bytes, next_pos: int) -> None:
@@ -295,6 +301,7 @@ class LogStore(ScrubbedLog):
             term=self._present_term(self.durable_index),
             end_pos=self.durable_pos,
             chain_crc=chain,
+            **self._memberships.as_marked(self.durable_index),
         )
         self._marking = MarkJob(self._mark_file, mark, self._dirty_index)
         self._release(self._dirty_index)
@@ -331,8 +338,16 @@ class LogStore(ScrubbedLog):
         old_end_index = self.ledger_end_index
         old_end = self._stop_writing()
         mark = self._mark
+        self._memberships.cut_from(from_index)
         if mark.index >= from_index:
-            mark = replace(mark, index=last_index, term=term, end_pos=end_pos, chain_crc=chain)
+            mark = replace(
+                mark,
+                index=last_index,
+                term=term,
+                end_pos=end_pos,
+                chain_crc=chain,
+                **self._memberships.as_marked(last_index),
+            )
         if self.durable_index > last_index:
             self.durable_index, self.durable_pos = last_index, end_pos
         self._end_at(last_index, term, end_pos, chain)
@@ -401,14 +416,22 @@ class LogStore(ScrubbedLog):
 
     # -- the begin ---------------------------------------------------------------------------------------------
 
-    def begin_anew(self, before_begin_index: Index, term: Term, chain: int, begin_pos: Pos) -> CutJob:
+    def begin_anew(
+        self,
+        before_begin_index: Index,
+        term: Term,
+        chain: int,
+        begin_pos: Pos,
+        membership: MembershipBefore | None = None,
+    ) -> CutJob:
         """Takes all entries out of the log at once: it begins, empty, behind an entry that it does not hold, which has
-        this term and chain. As begin_cut() otherwise.
+        this term and chain; `membership` is the last membership entry up to there. As begin_cut() otherwise.
         """
         assert self._cutting is None, "one cut at a time"
         assert begin_pos % self._data.file_size == 0, "a log begins with a data file"
         old_end = self._stop_writing()
-        self._begin_behind(before_begin_index, term, chain, begin_pos)
+        self._memberships.cut_from(0)
+        self._begin_behind(before_begin_index, term, chain, begin_pos, membership)
         self._end_at(Index(-1), term, begin_pos, chain)
         self.ledger_end_index = before_begin_index
         self.durable_index, self.durable_pos = before_begin_index, begin_pos

@@ -31,7 +31,6 @@ class MemberIdentity:
     data_file_size: int  # a group constant
     group_uuid: bytes | None = None  # None: the group is not formed yet, as far as this member knows
     pairs: tuple[tuple[PeerId, bytes], ...] = ()  # (member id, disk uuid) as the group was formed, sorted
-    membership_index: int = -1  # index of the last membership change that is committed
     # The host's boot at which the state was last written, and whether the member has stopped cleanly since: under
     # ASYNC_FLUSH only a power loss takes what was acknowledged, and so differs from a crash of the process.
     boot_id: str = ""
@@ -172,6 +171,7 @@ def _unpack(payload: bytes) -> _State:
     fields = orjson.loads(payload)
     identity = fields["identity"]
     if identity is not None:
+        identity.pop("membership_index", None)  # of a version that kept it here and never moved it
         identity["disk_uuid"] = bytes.fromhex(identity["disk_uuid"])
         identity["pairs"] = tuple((peer, bytes.fromhex(uuid)) for peer, uuid in identity["pairs"])
         if identity["group_uuid"] is not None:

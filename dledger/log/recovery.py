@@ -39,6 +39,7 @@ from dledger.log.faulty_ranges import FaultyRanges, FaultyRangesFile
 from dledger.log.index_files import IndexFiles
 from dledger.log.java_files import JavaRun
 from dledger.log.jobs import CutJob, MoveBeginJob
+from dledger.log.membership_entries import membership_indexes_in
 from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile
 
 log = logging.getLogger(__name__)
@@ -97,6 +98,7 @@ class Recovery:
         self._is_sound_body = is_sound_body if java_run is not None else None
         self._was_doubted = False  # by a mark that does not count any more
         self._touched: list[MappedFile] = []
+        self._membership_indexes: list[Index] = []  # above the mark
 
     def run(self) -> Recovered:
         """Raises LedgerDamagedError, LedgerConfigError, DiskError. The files are changed only above the mark."""
@@ -312,6 +314,7 @@ class Recovery:
     # -- above the mark ----------------------------------------------------------------------------------------
 
     def _rewrite(self, verified: VerifiedRange) -> None:
+        self._membership_indexes += membership_indexes_in(verified.first_index, verified.kinds)
         self._data.queue.write(verified.first_pos, memoryview(verified.buffer)[: verified.size])
         mapped_file = self._data.queue.find_mapped_file_by_offset(verified.first_pos)
         assert mapped_file is not None
@@ -400,6 +403,7 @@ class Recovery:
             term=reader.term,
             end_pos=reader.end_pos,
             chain_crc=reader.chain,
+            membership_indexes=(*before.membership_indexes, *self._membership_indexes),
             begin_pos=Pos(max(before.begin_pos, self._data.queue.min_offset)),
             doubted=before.doubted or torn or (is_mark_lost and reader.index >= begin_index),
         )

@@ -43,6 +43,13 @@ class SyncedMark:
     before_begin_chain: int = GENESIS_CHAIN
     # Where the first entry lies, or will lie; files before it are gone, or are to be.
     begin_pos: Pos = _NO_POS
+    # The last membership entry before the first one, if there is any: index and body, in hexadecimal digits.
+    before_begin_membership_index: Index = _NO_INDEX
+    before_begin_membership: str = ""
+    # All from the first entry up to `index`: recovery looks for none of them again. And what the last one says.
+    membership_indexes: tuple[Index, ...] = ()
+    last_membership_index: Index = _NO_INDEX
+    last_membership: str = ""
     cut: CutRecord | None = None
     # A torn tail was found, and the quorum state may not say so yet. A tail once cut would not be found again.
     doubted: bool = False
@@ -90,4 +97,5 @@ def unpack_mark(payload: bytes) -> SyncedMark:
     """Of a slot's payload."""
     fields = orjson.loads(payload)
     cut = fields.pop("cut")
-    return SyncedMark(**fields, cut=CutRecord(**cut) if cut is not None else None)
+    indexes = tuple(fields.pop("membership_indexes", ()))
+    return SyncedMark(**fields, membership_indexes=indexes, cut=CutRecord(**cut) if cut is not None else None)

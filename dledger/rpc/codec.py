@@ -22,6 +22,7 @@ from dledger.core.messages import (
     EntryRange,
     HeartBeatRequest,
     HeartBeatResponse,
+    MembershipBefore,
     Message,
     PushRequest,
     PushResponse,
@@ -107,7 +108,10 @@ class _PushRequest(msgspec.Struct, array_like=True, tag=5, gc=False):
     entries_last_index: _Int63 | None
     entries_last_term: _Int63 | None
     entries_last_chain: _Crc | None
-    begin_pos: _Int63 | None = None  # the field is newer than the rest of version 1
+    # These fields are newer than the rest of version 1.
+    begin_pos: _Int63 | None = None
+    begin_membership_index: _Int63 | None = None
+    begin_membership_body: Annotated[bytes, msgspec.Meta(max_length=0x8000)] | None = None
 
 
 class _PushResponse(msgspec.Struct, array_like=True, tag=6, gc=False):
@@ -250,7 +254,7 @@ def decode_message(header: bytes | memoryview, payload_size: int) -> PeerMessage
 
 
 def _push_to_wire(message: PushRequest) -> _PushRequest:
-    entries = message.entries
+    entries, membership = message.entries, message.begin_membership
     if entries is None:
         pos = last_index = last_term = last_chain = None
     else:
@@ -272,6 +276,8 @@ def _push_to_wire(message: PushRequest) -> _PushRequest:
         last_term,
         last_chain,
         message.begin_pos,
+        None if membership is None else membership.index,
+        None if membership is None else membership.body,
     )
 
 
@@ -298,6 +304,13 @@ def _push_from_wire(wire: _PushRequest, payload_size: int) -> PushRequest:
         )
     if (wire.begin_pos is not None) != (wire.push_type is PushType.INSTALL_BEGIN):
         raise RemoteProtocolError(f"{wire.push_type.name} with begin_pos {wire.begin_pos}")
+    membership: MembershipBefore | None = None
+    if wire.begin_membership_index is not None and wire.begin_membership_body is not None:
+        membership = MembershipBefore(Index(wire.begin_membership_index), wire.begin_membership_body)
+        if wire.begin_pos is None or membership.index > wire.previous_index:
+            raise RemoteProtocolError(f"{wire.push_type.name} with the members of entry {membership.index}")
+    elif wire.begin_membership_index is not None or wire.begin_membership_body is not None:
+        raise RemoteProtocolError(f"{wire.push_type.name} with half of a membership entry")
     return PushRequest(
         wire.push_type,
         Term(wire.term),
@@ -312,4 +325,5 @@ def _push_from_wire(wire: _PushRequest, payload_size: int) -> PushRequest:
         None if wire.next_term is None else Term(wire.next_term),
         wire.next_chain,
         None if wire.begin_pos is None else Pos(wire.begin_pos),
+        membership,
     )

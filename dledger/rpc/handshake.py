@@ -178,7 +178,9 @@ class Handshake:
             return
         if hello.member_id == own.member_id:
             raise HandshakeRefusedError(f"both sides call themselves {own.member_id!r} (dLegerSelfId)")
-        if own.member_id and hello.member_id not in self._members:
+        # One of the same formation is known to those who know newer members than this one.
+        is_of_group = hello.group_uuid is not None and hello.group_uuid == own.group_uuid
+        if own.member_id and hello.member_id not in self._members and not is_of_group:
             names = ", ".join(sorted(self._members))
             raise HandshakeRefusedError(f"{hello.member_id!r} is not among the members {names} (dLegerPeers)")
         if self._dialling and own.addressee_id not in ("", hello.member_id):

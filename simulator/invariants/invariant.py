@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from dledger.core.membership import Membership
 from dledger.core.output import Role
 from dledger.entry import Index, Term
 
@@ -23,6 +24,30 @@ class MemberView(Protocol):
     def curr_term(self) -> Term: ...
     @property
     def leader_ready(self) -> bool: ...
+    @property
+    def is_leader(self) -> bool: ...
+    @property
+    def disk_uuid(self) -> bytes: ...
+    @property
+    def membership(self) -> Membership:
+        """Who the members are for the member itself."""
+        ...
+
+    @property
+    def logged_membership(self) -> Membership:
+        """Who they are by the last membership entry of its log."""
+        ...
+
+    @property
+    def membership_index(self) -> Index:
+        """Of that entry."""
+        ...
+
+    @property
+    def acknowledgeable_index(self) -> Index:
+        """How far its log is as durable as an acknowledgement asks for."""
+        ...
+
     @property
     def committed_index(self) -> Index: ...
     @property

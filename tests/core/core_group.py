@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from dledger.core.member import Member
 from dledger.core.member_config import MemberConfig
+from dledger.core.membership import CurrentMembers, Membership, Seat, pack_membership
 from dledger.core.messages import Message, PeerId, PushRequest
-from dledger.core.output import AppendStatus, BeginAnew, Cut, HardState, Output, Role
+from dledger.core.output import AppendRefusal, AppendStatus, BeginAnew, Cut, HardState, Output, Role
 from dledger.entry import EntryKind, Index, Term
 
 Trace = Callable[[PeerId, Output], None]
@@ -23,6 +24,7 @@ class Node:
     node_id: PeerId
     log: MemoryLog
     hard_state: HardState  # as it is on disk
+    disk: bytes = b""  # its uuid
     member: Member | None = None
     saving: HardState | None = None
     cutting: Cut | BeginAnew | None = None
@@ -37,8 +39,14 @@ class Node:
 
 class CoreGroup:
     def __init__(
-        self, ids: Sequence[PeerId], seed: int = 0, trace: Trace | None = None, **settings: Any
+        self,
+        ids: Sequence[PeerId],
+        seed: int = 0,
+        trace: Trace | None = None,
+        voters: Sequence[PeerId] = (),
+        **settings: Any,
     ) -> None:
+        """`voters`: with whom the group was formed, if not with all."""
         self.now_ms = 0
         self.random = Random(seed)
         self.settings = settings
@@ -46,8 +54,10 @@ class CoreGroup:
         self.trace = trace
         self.hung: set[PeerId] = set()  # their disks finish nothing in settle()
         self.full: set[PeerId] = set()  # their disks have no space for a no-op or a probe
+        self.voters = tuple(voters or ids)
         self.nodes = {
-            node_id: Node(node_id, MemoryLog(), HardState(0, Term(0), None, False)) for node_id in ids
+            node_id: Node(node_id, MemoryLog(), HardState(0, Term(0), None, False), node_id.encode())
+            for node_id in ids
         }
         self.links: dict[tuple[PeerId, PeerId], deque[Message]] = {
             (sender, to): deque() for sender in ids for to in ids if sender != to
@@ -59,6 +69,7 @@ class CoreGroup:
         node = self.nodes[node_id]
         assert node.member is None, f"{node_id} is up"
         config = MemberConfig(self_id=node_id, peers=self.ids, **self.settings)
+        node.log.formed = Membership({voter: Seat(voter.encode()) for voter in self.voters})
         node.member = Member(
             config,
             node.log,
@@ -67,6 +78,7 @@ class CoreGroup:
             self.now_ms,
             durable_index=node.log.durable_index,
             can_vote=can_vote,
+            members=CurrentMembers(node_id, node.disk, node.log),
         )
         node.saving = node.cutting = node.fatal = None
 
@@ -115,9 +127,25 @@ class CoreGroup:
         batch = node.log.append(bodies, node.up.curr_term)
         self.carry_out(node_id, node.up.append(batch, closure, self.now_ms))
 
+    def change_members(self, node_id: PeerId, wanted: Membership | AppendRefusal) -> AppendRefusal | None:
+        if isinstance(wanted, AppendRefusal):
+            return wanted
+        node = self.nodes[node_id]
+        batch = node.log.append([pack_membership(wanted)], node.up.curr_term, EntryKind.MEMBERSHIP)
+        self.carry_out(node_id, node.up.append(batch, None, self.now_ms))
+        return None
+
+    def wipe(self, node_id: PeerId) -> None:
+        """Another, empty disk in the place of the old one."""
+        node = self.nodes[node_id]
+        assert node.member is None, f"{node_id} is up"
+        node.log, node.disk = MemoryLog(), node.disk + b"'"
+        node.hard_state = HardState(0, Term(0), None, True)
+
     def connect(self, a: PeerId, b: PeerId) -> None:
         for node_id, peer in ((a, b), (b, a)):
             if (member := self.nodes[node_id].member) is not None:
+                self.carry_out(node_id, member.peer_shown(peer, self.nodes[peer].disk, self.now_ms))
                 self.carry_out(node_id, member.peer_connected(peer, self.now_ms))
 
     def disconnect(self, a: PeerId, b: PeerId) -> None:
@@ -149,6 +177,8 @@ class CoreGroup:
             node.fatal = output.fatal
         if output.probe_wanted:
             self.carry_out(node_id, node.up.write_failed_no_space(node_id in self.full, self.now_ms))
+        if output.membership_wanted is not None and node.up.changes.refusal() is None:
+            self.change_members(node_id, output.membership_wanted)
         if output.no_op_wanted and node_id in self.full:
             self.carry_out(node_id, node.up.write_failed_no_space(True, self.now_ms))
         elif output.no_op_wanted:

@@ -3,6 +3,10 @@
 Commands, one per line; a block of several prints what all of them brought about:
 
     members n0 n1 push_size_max=1   the group and what differs from the default settings; before anything else
+    members n0 n1 n2 voters=n0,n1   formed of those two
+    add n0 n2                   the leader makes n2 a learner; `remove n0 n2`
+    wipe n2                     it is down; another, empty disk
+    seats                       who the members are, as each of them knows
     log n0 1 1 2                entries with these terms are in its log, durable
     hard n0 term=2 vote_for=n1 doubted
     start n0 [cannot_vote]      or `start all`, which connects all as well
@@ -73,8 +77,12 @@ class Session:
             case ["members", *fields]:
                 ids = [field for field in fields if "=" not in field]
                 settings = dict(field.split("=") for field in fields if "=" in field)
+                voters = settings.pop("voters", "").split(",")
                 self._group = CoreGroup(
-                    ids, trace=self._trace, **{name: int(value) for name, value in settings.items()}
+                    ids,
+                    trace=self._trace,
+                    voters=[voter for voter in voters if voter],
+                    **{name: int(value) for name, value in settings.items()},
                 )
             case ["log", node_id, *terms]:
                 group.nodes[node_id].log = MemoryLog([int(term) for term in terms])
@@ -138,6 +146,18 @@ class Session:
                     self._printed.append(f"{node_id} refuses: {refusal.reason.name}: {refusal.text}")
             case ["leave", node_id]:
                 group.carry_out(node_id, group.nodes[node_id].up.leave(group.now_ms))
+            case ["add" | "remove" as change, leader_id, node_id]:
+                member = group.nodes[leader_id].up
+                wanted = (
+                    member.changes.add(node_id, "") if change == "add" else member.changes.remove(node_id)
+                )
+                refusal = group.change_members(leader_id, wanted)
+                if refusal is not None:
+                    self._printed.append(f"{leader_id} refuses: {refusal.reason.name}: {refusal.text}")
+            case ["wipe", node_id]:
+                group.wipe(node_id)
+            case ["seats"]:
+                self._printed += list(self._seats())
             case ["crash", node_id]:
                 group.crash(node_id)
             case ["crash", node_id, keep]:
@@ -169,6 +189,19 @@ class Session:
                 f"committed={member.committed_index} durable={member.durable_index}"
                 f"{' doubted' if member.doubted else ''}{' ready' if member.leader_ready else ''}"
             )
+
+    def _seats(self) -> Iterator[str]:
+        for node_id, node in self._group.nodes.items():
+            if node.member is None:
+                yield f"{node_id} down"
+                continue
+            value = node.member.membership
+            voters, learners = (
+                " ".join(f"{peer}/{seat.disk.decode()}" for peer, seat in sorted(seats.items()))
+                for seats in (value.voters, value.learners)
+            )
+            behind = f", learners {learners}" if learners else ""
+            yield f"{node_id} by entry {node.member.membership_index}: voters {voters}{behind}"
 
     def _logs(self) -> Iterator[str]:
         for node_id, node in self._group.nodes.items():
@@ -205,6 +238,8 @@ def describe(node_id: PeerId, output: Output) -> list[str]:
         lines.append(f"{node_id} transfer to={transfer.target}: {transfer.reason}")
     if output.no_op_wanted:
         lines.append(f"{node_id} wants a no-op")
+    if (wanted := output.membership_wanted) is not None:
+        lines.append(f"{node_id} wants voters {sorted(wanted.voters)}, learners {sorted(wanted.learners)}")
     if output.fatal is not None:
         lines.append(f"{node_id} FATAL {output.fatal}")
     return lines

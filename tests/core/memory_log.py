@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from dledger.core.messages import EntryRange
+from dledger.core.membership import Membership, unpack_membership
+from dledger.core.messages import EntryRange, MembershipBefore
 from dledger.core.output import Batch, BeginAnew, Cut
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
@@ -31,6 +32,8 @@ class MemoryLog:
         self.log_generation = 0
         self.has_faults = False
         self.durable_index = Index(-1)
+        self.formed = Membership({})  # before the first membership entry
+        self._memberships: list[tuple[Index, bytes]] = []
         for index, term in enumerate(terms):
             self.append([b"%d" % index], Term(term))
         self.ledger_begin_index = Index(begin_index)
@@ -47,6 +50,18 @@ class MemoryLog:
     @property
     def ledger_begin_pos(self) -> Pos:
         return Pos(self._positions[self.ledger_begin_index])
+
+    @property
+    def membership_index(self) -> Index:
+        return self._memberships[-1][0] if self._memberships else Index(-1)
+
+    def membership(self) -> Membership:
+        return unpack_membership(self._memberships[-1][1]) if self._memberships else self.formed
+
+    @property
+    def membership_before_begin(self) -> MembershipBefore | None:
+        before = [known for known in self._memberships if known[0] < self.ledger_begin_index]
+        return MembershipBefore(*before[-1]) if before else None
 
     def term_at(self, index: Index) -> Term | None:
         if not self.ledger_begin_index - 1 <= index <= self.ledger_end_index:
@@ -129,6 +144,8 @@ class MemoryLog:
         self._positions = [begin.begin_pos] * (count + 1)
         self.ledger_begin_index = Index(count)
         self.durable_index = begin.before_begin_index
+        before = begin.membership
+        self._memberships = [] if before is None else [(before.index, before.body)]
 
     def cut(self, from_index: int) -> None:
         """At once; the generation rises as with a real cut."""
@@ -151,12 +168,15 @@ class MemoryLog:
     def _add(self, entry: bytes) -> None:
         header = parse_header(entry)
         assert header.size == len(entry) >= ENTRY_HEADER_SIZE
+        if header.kind == EntryKind.MEMBERSHIP:
+            self._memberships.append((header.index, entry[ENTRY_HEADER_SIZE:]))
         self._entries.append(entry)
         self._terms.append(header.term)
         self._chains.append(header.chain_crc)
         self._positions.append(self._positions[-1] + len(entry))
 
     def _drop_from(self, from_index: int) -> None:
+        self._memberships = [known for known in self._memberships if known[0] < from_index]
         del self._entries[from_index:]
         del self._terms[from_index:]
         del self._chains[from_index:]

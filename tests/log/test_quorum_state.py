@@ -25,7 +25,6 @@ IDENTITY = MemberIdentity(
     data_file_size=1 << 30,
     group_uuid=b"\xff" * 32,
     pairs=(("n0", bytes(range(16))), ("n1", b"\x80" * 16)),
-    membership_index=17,
     boot_id="4d9a3c1e",
     stopped_cleanly=True,
 )

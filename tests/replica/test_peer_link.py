@@ -90,6 +90,7 @@ class Pair:
                 self.acceptor,
                 replace(self.config, self_id="n1"),
                 hello("n1", wire_version_max=self.acceptor_wire_version_max),
+                members=frozenset(self.config.peers),
                 dialled=None,
             ),
             "127.0.0.1",
@@ -101,7 +102,13 @@ class Pair:
         await self.listen()
         loop = asyncio.get_running_loop()
         await loop.create_connection(
-            lambda: PeerLink(self.dialler, self.config, hello("n0", "n1"), dialled="n1"),
+            lambda: PeerLink(
+                self.dialler,
+                self.config,
+                hello("n0", "n1"),
+                members=frozenset(self.config.peers),
+                dialled="n1",
+            ),
             "127.0.0.1",
             self.port,
         )

@@ -39,6 +39,18 @@ class NoOp:
 
 
 @dataclass
+class SeatEntry:
+    payload: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.payload)
+
+    def encode(self, pos: Pos, now_ms: int) -> bytes:
+        return self.payload
+
+
+@dataclass
 class Journal:
     """An embedder that writes down what it is told."""
 
@@ -52,6 +64,12 @@ class Journal:
 
     def no_op(self, term: Term) -> NoOp:
         return NoOp(term)
+
+    def membership_entry(self, payload: bytes) -> SeatEntry:
+        return SeatEntry(payload)
+
+    def membership_payload(self, body: bytes) -> bytes:
+        return body
 
     def committed(self, committed_index: Index) -> None:
         self.committed_indexes.append(committed_index)
@@ -136,6 +154,7 @@ class VirtualGroup:
         self.scrub_bytes_per_second = scrub_bytes_per_second
         self.data_file_size = DATA_FILE_SIZE
         self.peers = {f"n{number}": PeerAddress("127.0.0.1", 1 + number) for number in range(size)}
+        self.late: frozenset[PeerId] = frozenset()  # not in the conf of the others
         self.boot_ids: dict[PeerId, str] = {}
         self.now_ms = 0
         self.tamper: Callable[[Message, bytes], bytes] = lambda message, payload: payload
@@ -148,7 +167,11 @@ class VirtualGroup:
         return DLedgerConfig(
             group="g",
             self_id=peer_id,
-            peers=self.peers,
+            peers={
+                peer: address
+                for peer, address in self.peers.items()
+                if peer == peer_id or peer not in self.late
+            },
             directory=str(self.directory / f"dledger-{peer_id}"),
             data_file_size=self.data_file_size,
             index_file_size=32 * 512,

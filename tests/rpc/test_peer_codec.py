@@ -11,6 +11,7 @@ from dledger.core.messages import (
     EntryRange,
     HeartBeatRequest,
     HeartBeatResponse,
+    MembershipBefore,
     PushRequest,
     PushResponse,
     PushResult,
@@ -74,7 +75,16 @@ CASES: list[tuple[PeerMessage, bytes]] = [
     ),
     (
         PushRequest(
-            PushType.INSTALL_BEGIN, Term(7), "n0", Index(5), Term(1), 3, Index(9), 8, begin_pos=Pos(1 << 40)
+            PushType.INSTALL_BEGIN,
+            Term(7),
+            "n0",
+            Index(5),
+            Term(1),
+            3,
+            Index(9),
+            8,
+            begin_pos=Pos(1 << 40),
+            begin_membership=MembershipBefore(Index(4), b"n0 n1"),
         ),
         b"",
     ),
@@ -299,7 +309,7 @@ def test_a_push_of_a_member_that_does_not_know_begins_is_read():
     message = PushRequest(PushType.COMMIT, Term(7), "n0", Index(5), Term(1), 3, Index(5), 8)
     (frame,) = encode_message(message)
     values = msgspec.msgpack.decode(frame[FRAME_PREFIX.size :])
-    assert decode_message(msgspec.msgpack.encode(values[:-1]), 0) == message
+    assert decode_message(msgspec.msgpack.encode(values[:-3]), 0) == message
 
 
 def test_a_vote_request_of_a_member_that_does_not_know_transfers_is_read():
@@ -307,3 +317,16 @@ def test_a_vote_request_of_a_member_that_does_not_know_transfers_is_read():
     (frame,) = encode_message(message)
     values = msgspec.msgpack.decode(frame[FRAME_PREFIX.size :])
     assert decode_message(msgspec.msgpack.encode(values[:-1]), 0) == message
+
+
+@pytest.mark.parametrize(("index", "body"), [(4, None), (None, b"n0"), (6, b"n0")])
+def test_members_at_a_begin_are_whole_and_of_an_entry_before_it(
+    index: int | None, body: bytes | None
+) -> None:
+    message = PushRequest(
+        PushType.INSTALL_BEGIN, Term(7), "n0", Index(5), Term(1), 3, Index(5), 8, begin_pos=Pos(0)
+    )
+    (frame,) = encode_message(message)
+    values = msgspec.msgpack.decode(frame[FRAME_PREFIX.size :])
+    with pytest.raises(RemoteProtocolError, match=r"membership|members"):
+        decode_message(msgspec.msgpack.encode([*values[:-2], index, body]), 0)

@@ -158,3 +158,10 @@ def test_messages_right_behind_the_last_handshake_frame_are_read() -> None:
     welcome = acceptor.data_to_send()
     request = b"".join(acceptor.send(MetadataRequest(3)))
     assert dialler.receive_data(welcome + request) == [(MetadataRequest(3), b"")]
+
+
+def test_a_member_that_this_one_has_not_heard_of_is_taken_if_it_is_of_the_same_formation() -> None:
+    group = {"group_uuid": b"g" * 32, "pairs": PAIRS}
+    dialler, acceptor = pair(hello("n9", "n1", **group), hello("n1", **group))
+    shake(dialler, acceptor)
+    assert acceptor.established

@@ -2,22 +2,27 @@
 
 from dataclasses import dataclass, field
 
+from dledger.core.membership import Membership, Seat
 from dledger.core.output import Role
 from dledger.entry import Index, Term
 from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
 from simulator.invariants.begin_is_committed import BeginIsCommitted
+from simulator.invariants.commit_by_voters import CommitByVoters
 from simulator.invariants.commit_within_end import CommitWithinEnd
 from simulator.invariants.delayed_once import DelayedOnce
 from simulator.invariants.election_safety import ElectionSafety
 from simulator.invariants.leader_completeness import LeaderCompleteness
 from simulator.invariants.log_matching import LogMatching
+from simulator.invariants.members_by_log import MembersByLog
 from simulator.invariants.no_timer_early import NoTimerEarly
+from simulator.invariants.one_change_at_a_time import OneChangeAtATime
 from simulator.invariants.queue_offsets_dense import QueueOffsetsDense
 from simulator.invariants.state_machine_safety import StateMachineSafety
 from simulator.invariants.visible_is_committed import VisibleIsCommitted
 from simulator.oracle import Acknowledged, CommittedMessage, Oracle
 
 KEY = (b"T", 0)
+THREE = Membership({peer: Seat(peer.encode()) for peer in ("n0", "n1", "n2")})
 
 
 @dataclass
@@ -37,6 +42,21 @@ class View:
     now_us: int = 0
     leader_heard_us: int | None = None
     units: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    membership: Membership = THREE
+    logged_membership: Membership = THREE
+    membership_index: int = -1
+
+    @property
+    def is_leader(self) -> bool:
+        return self.role is Role.LEADER
+
+    @property
+    def disk_uuid(self) -> bytes:
+        return self.member_id.encode()
+
+    @property
+    def acknowledgeable_index(self) -> int:
+        return self.durable_index
 
     @property
     def ledger_end_index(self) -> Index:
@@ -240,3 +260,52 @@ def test_no_timer_early_fires_on_a_delivery_before_its_delay_is_over_but_for_wha
     assert "delayed by 400 ms and delivered after 390000 us" in str(delivers(390_000, 0))
     assert delivers(390_000, 10) is None
     assert delivers(390_000, None) is None
+
+
+def test_one_change_at_a_time_fires_on_a_second_change_before_the_first_is_committed():
+    invariant = OneChangeAtATime()
+    with_learner = THREE.with_learner("n3", Seat(b"n3"))
+    four = with_learner.with_voter("n3", b"n3")
+    for index, value in ((-1, THREE), (2, with_learner), (4, four)):
+        view = View(role=Role.LEADER, logged_membership=value, membership_index=index)
+        assert invariant.check(view, _oracle()) is None
+    next_one = View(role=Role.LEADER, logged_membership=THREE, membership_index=5)
+    assert "entry 4, which does so too, is not committed" in str(invariant.check(next_one, _oracle()))
+
+
+def test_one_change_at_a_time_fires_on_two_voters_that_move_at_once():
+    invariant = OneChangeAtATime()
+    assert invariant.check(View(role=Role.LEADER), _oracle()) is None
+    one = View(role=Role.LEADER, logged_membership=THREE.without("n1").without("n2"), membership_index=2)
+    assert "moves n1, n2" in str(invariant.check(one, _oracle()))
+
+
+def test_commit_by_voters_fires_when_a_learner_or_another_disk_makes_the_majority():
+    for value in (
+        THREE.without("n1").with_learner("n1", Seat(b"n1")).without("n2").with_learner("n2", Seat(b"n2")),
+        THREE.with_learner("n1", Seat(b"another")).with_voter("n1", b"another"),
+    ):
+        invariant = CommitByVoters()
+        voters = Membership({**value.voters, "n3": Seat(b"n3")}, value.learners)
+        leader = View(role=Role.LEADER, logged_membership=voters, committed_index=1)
+        assert invariant.check(leader, _oracle()) is None
+        assert invariant.check(View("n1"), _oracle()) is None
+        leader.committed_index = 2
+        assert "commits 2, which n0 of the voters" in str(invariant.check(leader, _oracle()))
+
+
+def test_commit_by_voters_is_silent_when_a_majority_holds_the_entry():
+    invariant = CommitByVoters()
+    leader = View(role=Role.LEADER, committed_index=1)
+    for view in (leader, View("n1")):
+        assert invariant.check(view, _oracle()) is None
+    leader.committed_index = 2
+    assert invariant.check(leader, _oracle()) is None
+
+
+def test_members_by_log_fires_on_a_leader_that_counts_others_than_its_log_says():
+    invariant = MembersByLog()
+    leader = View(role=Role.LEADER)
+    assert invariant.check(leader, _oracle()) is None
+    leader.logged_membership = THREE.without("n2")
+    assert "n0 takes" in str(invariant.check(leader, _oracle()))

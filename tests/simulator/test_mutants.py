@@ -27,6 +27,10 @@ CAUGHT_BY = {
     "any_full_state_taken": 129,
     "key_index_not_rolled_back": 20,
     "wall_clock_followed": 2,
+    "two_changes_at_once": 8,
+    "learner_counted": 5,
+    "lost_disk_counted": 12,
+    "membership_counts_at_commit": 5,
 }
 
 

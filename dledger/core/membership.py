@@ -1,0 +1,147 @@
+"""Who belongs to a group: voters, who elect and whose disks count, and learners, who are brought up to be voters.
+
+The members are a function of the log: those of its last membership entry, committed or not, and before the first one
+those with which the group was formed. Hence a change counts as soon as its entry is appended and is taken back when
+the entry is cut (Ongaro's thesis, 4.1), with nothing to be kept in step.
+
+A seat is held by a disk, not by a name: a member that comes back with another disk has forgotten what it voted for and
+acknowledged, and what it says counts for nobody until the log has given it a seat of its own.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from dledger.core.messages import PeerId
+from dledger.entry import Index
+
+
+class Seat(msgspec.Struct, frozen=True):
+    disk: bytes = b""  # uuid of the member's disk; empty for a learner of which it is not known
+    address: str = ""  # host:port; opaque to the core
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """A member is a voter or a learner, never both. Walks go in the order of the ids."""
+
+    voters: dict[PeerId, Seat]
+    learners: dict[PeerId, Seat] = {}
+
+    @property
+    def quorum(self) -> int:
+        return len(self.voters) // 2 + 1
+
+    @property
+    def members(self) -> tuple[PeerId, ...]:
+        return tuple(sorted({*self.voters, *self.learners}))
+
+    def with_learner(self, peer: PeerId, seat: Seat) -> "Membership":
+        """A voter becomes one as well: with another disk it has to be brought up first."""
+        return Membership(_without(self.voters, peer), {**self.learners, peer: seat})
+
+    def with_voter(self, peer: PeerId, disk: bytes) -> "Membership":
+        """A learner that has caught up, by the disk on which it has."""
+        seat = replace(self.learners[peer], disk=disk)
+        return Membership({**self.voters, peer: seat}, _without(self.learners, peer))
+
+    def without(self, peer: PeerId) -> "Membership":
+        return Membership(_without(self.voters, peer), _without(self.learners, peer))
+
+
+def _without(seats: Mapping[PeerId, Seat], peer: PeerId) -> dict[PeerId, Seat]:
+    return {other: seat for other, seat in seats.items() if other != peer}
+
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+_decode = msgspec.json.Decoder(Membership).decode
+
+
+def pack_membership(membership: Membership) -> bytes:
+    """As it is said in an entry."""
+    return _encode(membership)
+
+
+def unpack_membership(payload: bytes) -> Membership:
+    """Raises msgspec.DecodeError."""
+    return _decode(payload)
+
+
+class MembershipLog(Protocol):
+    """What the core sees of the membership entries of a log."""
+
+    @property
+    def membership_index(self) -> Index:
+        """Of the last membership entry, also of one before the log's begin; -1 if there never was one."""
+        ...
+
+    def membership(self) -> Membership:
+        """What that entry says."""
+        ...
+
+
+class FormedMembership:
+    """Of a group whose members never change."""
+
+    membership_index = Index(-1)
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+
+    def membership(self) -> Membership:
+        return self._membership
+
+
+class CurrentMembers:
+    """The members as one member sees them, with the disks that its peers have shown.
+
+    Invariant: after refresh() it is what the log says.
+    """
+
+    __slots__ = ("_disks", "_log", "_own_disk", "index", "others", "quorum", "self_id", "value", "voters")
+
+    def __init__(self, self_id: PeerId, own_disk: bytes, log: MembershipLog) -> None:
+        self.self_id = self_id
+        self._own_disk = own_disk
+        self._log = log
+        self._disks: dict[PeerId, bytes] = {}
+        self._read()
+
+    def _read(self) -> None:
+        self.index = self._log.membership_index
+        self.value = value = self._log.membership()
+        self.voters = tuple(sorted(value.voters))
+        self.others = tuple(peer for peer in value.members if peer != self.self_id)
+        self.quorum = value.quorum
+
+    def refresh(self) -> bool:
+        """Whether the log has another last membership entry since."""
+        if self._log.membership_index == self.index:
+            return False
+        self._read()
+        return True
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this member itself has a seat, with the disk that it has."""
+        seat = self.value.voters.get(self.self_id)
+        return seat is not None and seat.disk == self._own_disk
+
+    def counts(self, peer: PeerId) -> bool:
+        """Whether votes and acknowledgements of a peer are those of a voter.
+
+        Nothing is heard of a peer but over a connection on which it has shown its disk.
+        """
+        seat = self.value.voters.get(peer)
+        return seat is not None and self._disks.get(peer, seat.disk) == seat.disk
+
+    def disk_of(self, peer: PeerId) -> bytes | None:
+        """As it was shown last, None if it never was."""
+        return self._disks.get(peer)
+
+    def show_disk(self, peer: PeerId, disk: bytes) -> bool:
+        """Whether it is another one than was shown before."""
+        before = self._disks.get(peer)
+        self._disks[peer] = disk
+        return before not in (None, disk)

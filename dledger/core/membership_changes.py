@@ -1,0 +1,168 @@
+"""The leader's side of changes of the members: which may be made now, and those that no operator has to ask for.
+
+One voter comes or goes at a time, and the next change waits until the last one and an entry of the leader's own term
+are committed: then any majority of before and any of after have a member in common, whoever else led in between (the
+flaw of single-server changes without the second condition: Ongaro to raft-dev, July 2015).
+
+A disk is replaced in three changes of that kind: the voter that came back with another disk becomes a learner, the
+learner is brought up, and becomes a voter again. A new member begins with the second one.
+"""
+
+from dledger.core.durable_index import DurableIndex
+from dledger.core.entry_dispatcher import EntryDispatcher
+from dledger.core.leadership_transfer import LeadershipTransfer
+from dledger.core.member_config import MemberConfig
+from dledger.core.member_state import MemberState
+from dledger.core.membership import CurrentMembers, Membership, Seat
+from dledger.core.messages import PeerId
+from dledger.core.outbox import Outbox
+from dledger.core.output import AppendRefusal, LogView, RefusalReason, Role
+from dledger.core.quorum_ack_checker import QuorumAckChecker
+from dledger.entry import Index
+
+
+class MembershipChanges:
+    """Of one leader in one term after the other."""
+
+    def __init__(
+        self,
+        config: MemberConfig,
+        members: CurrentMembers,
+        state: MemberState,
+        log: LogView,
+        outbox: Outbox,
+        checker: QuorumAckChecker,
+        transfer: LeadershipTransfer,
+        durable: DurableIndex,
+        dispatchers: dict[PeerId, EntryDispatcher],
+    ) -> None:
+        self._config = config
+        self._members = members
+        self._state = state
+        self._log = log
+        self._outbox = outbox
+        self._checker = checker
+        self._transfer = transfer
+        self._durable = durable
+        self._dispatchers = dispatchers
+        # Of learners: what they are to hold, and since when (ms). One that takes longer than an election timeout for
+        # what was there when it began would hold up the commits as a voter; it goes on to what is there by then.
+        self._rounds: dict[PeerId, tuple[Index, int]] = {}
+
+    def start(self) -> None:
+        """A new leader, which knows nothing of how far the learners are."""
+        self._rounds.clear()
+
+    def follow(self, now_ms: int) -> None:
+        """Entries have been appended or cut since: they may have been such that say who the members are."""
+        members = self._members
+        if not members.refresh():
+            return
+        dispatchers, leads = self._dispatchers, self._state.role is Role.LEADER
+        for peer in [peer for peer in dispatchers if peer not in members.others]:
+            del dispatchers[peer]
+        for peer in members.others:
+            if peer not in dispatchers:
+                dispatcher = EntryDispatcher(self._config, self._state, self._log, self._outbox, peer)
+                dispatchers[peer] = dispatcher
+                if leads:
+                    dispatcher.start(now_ms)
+        if leads:
+            self._checker.voters_changed(self.watermarks())
+
+    def show_disk(self, peer: PeerId, disk: bytes, now_ms: int) -> None:
+        is_another = self._members.show_disk(peer, disk)
+        if is_another and self._state.role is Role.LEADER and peer in self._dispatchers:
+            # What the old one acknowledged says nothing of this one.
+            self._rounds.pop(peer, None)
+            self._dispatchers[peer].start(now_ms)
+            self._checker.voters_changed(self.watermarks())
+
+    def watermarks(self) -> dict[PeerId, Index]:
+        """Of each voter, as it acknowledged in this term."""
+        return {voter: self._watermark(voter) for voter in self._members.voters}
+
+    def _watermark(self, voter: PeerId) -> Index:
+        if voter == self._members.self_id:
+            return self._durable.value
+        return self._dispatchers[voter].match_index if self._members.counts(voter) else Index(-1)
+
+    def refusal(self) -> AppendRefusal | None:
+        """Why the members may not be changed now."""
+        state, members = self._state, self._members
+        if state.stopped:
+            return AppendRefusal(RefusalReason.STOPPED, "this member has stopped")
+        if state.role is not Role.LEADER:
+            return AppendRefusal(
+                RefusalReason.NOT_LEADER,
+                f"{state.self_id} is {state.role.name} in term {state.curr_term}: ask the leader, {state.leader_id}",
+            )
+        if not self._checker.own_term_committed:
+            return AppendRefusal(
+                RefusalReason.LEADER_NOT_READY,
+                f"{state.self_id} leads term {state.curr_term}, in which nothing is committed yet: try again",
+            )
+        if self._transfer.target is not None:
+            return AppendRefusal(
+                RefusalReason.LEADER_TRANSFERRING,
+                f"{state.self_id} hands leadership over to {self._transfer.target}: ask the next leader",
+            )
+        if members.index > state.committed_index:
+            return AppendRefusal(
+                RefusalReason.CHANGE_IN_PROGRESS,
+                f"entry {members.index} changes the members and is not committed yet (committed: "
+                f"{state.committed_index}); changes are made one at a time: try again",
+            )
+        return None
+
+    def add(self, peer: PeerId, address: str) -> Membership | AppendRefusal:
+        """A learner, to become a voter by itself."""
+        members = self._members
+        if (refusal := self.refusal()) is not None:
+            return refusal
+        if peer in members.value.members:
+            role = "voter" if peer in members.voters else "learner"
+            return AppendRefusal(RefusalReason.MEMBERS_UNCHANGED, f"{peer} is a {role} of the group already")
+        return members.value.with_learner(peer, Seat(members.disk_of(peer) or b"", address))
+
+    def remove(self, peer: PeerId) -> Membership | AppendRefusal:
+        members = self._members
+        if (refusal := self.refusal()) is not None:
+            return refusal
+        if peer not in members.value.members:
+            names = ", ".join(members.value.members)
+            return AppendRefusal(
+                RefusalReason.MEMBERS_UNCHANGED, f"{peer} is no member; the members are {names}"
+            )
+        if members.voters == (peer,):
+            return AppendRefusal(
+                RefusalReason.MEMBERS_UNCHANGED,
+                f"{peer} is the last voter, without which nobody can lead: add another member first",
+            )
+        return members.value.without(peer)
+
+    def due(self, now_ms: int) -> Membership | None:
+        """The next change that needs no operator, if one may be made."""
+        if self.refusal() is not None:
+            return None
+        members = self._members
+        value = members.value
+        for peer, seat in sorted(value.voters.items()):
+            disk = members.disk_of(peer)
+            if peer != members.self_id and disk is not None and disk != seat.disk:
+                return value.with_learner(peer, Seat(disk, seat.address))
+        for peer in sorted(value.learners):
+            disk = members.disk_of(peer)
+            if disk is not None and self._has_caught_up(peer, now_ms):
+                return value.with_voter(peer, disk)
+        return None
+
+    def _has_caught_up(self, peer: PeerId, now_ms: int) -> bool:
+        match_index, end_index = self._dispatchers[peer].match_index, self._log.ledger_end_index
+        goal_index, began_ms = self._rounds.setdefault(peer, (end_index, now_ms))
+        if match_index < goal_index:
+            return False
+        if now_ms - began_ms <= self._config.election_timeout_ms_min:
+            return True
+        self._rounds[peer] = (end_index, now_ms)
+        return False

@@ -1,0 +1,51 @@
+"""The members of a group as its log says: the membership entries of a log store, read for the core.
+
+The body of an entry is the embedder's, which alone can take out of it what the core has said.
+"""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from dledger.config import PeerAddress
+from dledger.core.membership import Membership, Seat, unpack_membership
+from dledger.core.messages import PeerId
+from dledger.entry import Index
+from dledger.formation import GroupIdentity
+from dledger.log.errors import LedgerDamagedError
+from dledger.log.log_store import LogStore
+
+
+class LogMembers:
+    """MembershipLog of a replica."""
+
+    def __init__(
+        self,
+        log_store: LogStore,
+        group: GroupIdentity | None,
+        addresses: Mapping[PeerId, PeerAddress],
+        payload_of: Callable[[bytes], bytes],
+    ) -> None:
+        """`addresses` are those of the conf. As long as the group is not formed it has no members."""
+        self._log = log_store
+        self._payload_of = payload_of
+        pairs = group.pairs if group is not None else ()
+        self._formed = Membership(
+            {peer: Seat(disk, str(addresses[peer]) if peer in addresses else "") for peer, disk in pairs}
+        )
+
+    @property
+    def membership_index(self) -> Index:
+        return self._log.membership_index
+
+    def membership(self) -> Membership:
+        """Raises LedgerDamagedError, DiskError."""
+        body = self._log.membership_body()
+        if body is None:
+            return self._formed
+        try:
+            return unpack_membership(self._payload_of(body))
+        except (ValueError, msgspec.DecodeError) as error:
+            raise LedgerDamagedError(
+                f"entry {self._log.membership_index} does not say who the members are: {error}"
+            ) from error

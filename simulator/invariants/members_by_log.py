@@ -1,0 +1,16 @@
+"""Who a leader takes for the members is what the last membership entry of its log says, committed or not."""
+
+from simulator.invariants.invariant import MemberView
+from simulator.oracle import Oracle
+
+
+class MembersByLog:
+    name = "members_by_log"
+
+    def check(self, member: MemberView, oracle: Oracle) -> str | None:
+        if member.is_leader and member.membership != member.logged_membership:
+            return (
+                f"{member.member_id} takes {member.membership} for the members, entry {member.membership_index} says "
+                f"{member.logged_membership}"
+            )
+        return None

@@ -1,0 +1,106 @@
+"""Members come, go and come back with another disk, over real files."""
+
+import shutil
+from pathlib import Path
+
+from virtual_group import VirtualGroup, VirtualMember
+
+from dledger.core.output import AppendStatus, RefusalReason, Role
+
+
+def seated(group: VirtualGroup, *voters: str) -> bool:
+    """Everybody that runs knows these as the voters, and no learner."""
+    return all(
+        tuple(sorted(member.replica.member.membership.voters)) == voters
+        and not member.replica.member.membership.learners
+        and member.replica.member.membership_index <= member.replica.member.committed_index
+        for member in group.running()
+    )
+
+
+def started(tmp_path: Path, size: int = 3, late: str = "") -> tuple[VirtualGroup, VirtualMember]:
+    group = VirtualGroup(tmp_path, size)
+    group.late = frozenset({late} if late else ())
+    group.start(*(peer for peer in group.peers if peer != late))
+    leader = group.elect()
+    group.append(leader, [b"first"])
+    group.run_until(group.converged)
+    return group, leader
+
+
+def add(group: VirtualGroup, leader: VirtualMember, peer: str) -> list[AppendStatus]:
+    ended: list[AppendStatus] = []
+    address = str(group.peers[peer])
+    assert leader.replica.add_member(peer, address, ended.append, group.now_ms) is None
+    return ended
+
+
+def test_a_new_member_becomes_a_voter_by_itself_and_the_group_lives_on_it(tmp_path: Path) -> None:
+    group, leader = started(tmp_path, 4, late="n3")
+    ended = add(group, leader, "n3")
+    group.start("n3")
+    group.run_until(lambda: seated(group, "n0", "n1", "n2", "n3") and group.converged())
+    assert ended == [AppendStatus.SUCCESS]
+    assert leader.replica.addresses["n3"] == group.peers["n3"]
+    # Three of four are left, and the new one is needed.
+    away = next(member.id for member in group.running() if member.id not in (leader.id, "n3"))
+    group.crash(away)
+    group.append(leader, [b"second"], ended.append)
+    group.run_until(lambda: len(ended) == 2)
+    assert ended[-1] is AppendStatus.SUCCESS
+
+
+def test_who_the_members_are_survives_a_restart_of_all(tmp_path: Path) -> None:
+    group, leader = started(tmp_path, 4, late="n3")
+    add(group, leader, "n3")
+    group.start("n3")
+    group.run_until(lambda: seated(group, "n0", "n1", "n2", "n3"))
+    group.run_for(2000)  # the mark passes the entries
+    for peer in group.peers:
+        group.stop(peer)
+    group.start()
+    group.elect()
+    group.run_until(group.converged)
+    assert seated(group, "n0", "n1", "n2", "n3")
+
+
+def test_a_leader_that_is_taken_out_hands_the_group_to_the_others(tmp_path: Path) -> None:
+    group, leader = started(tmp_path)
+    ended: list[AppendStatus] = []
+    assert leader.replica.remove_member(leader.id, ended.append, group.now_ms) is None
+    group.run_until(lambda: leader.replica.member.role is Role.FOLLOWER)
+    assert ended == [AppendStatus.SUCCESS]
+    group.run_until(lambda: group.leader() not in (None, leader))
+    others = sorted(peer for peer in group.peers if peer != leader.id)
+    successor = group.elect()
+    assert sorted(successor.replica.member.membership.voters) == others
+    group.run_for(5000)
+    assert leader.replica.member.role is Role.FOLLOWER
+
+
+def test_one_that_does_not_lead_changes_nobody(tmp_path: Path) -> None:
+    group, leader = started(tmp_path)
+    follower = next(member for member in group.running() if member is not leader)
+    refusal = follower.replica.remove_member("n0", lambda status: None, group.now_ms)
+    assert refusal is not None
+    assert refusal.reason is RefusalReason.NOT_LEADER
+    assert leader.id in refusal.text
+
+
+def test_a_wiped_member_gets_its_seat_back_and_is_counted_again(tmp_path: Path) -> None:
+    group, leader = started(tmp_path)
+    wiped, other = (member.id for member in group.running() if member is not leader)
+    group.crash(wiped)
+    shutil.rmtree(tmp_path / f"dledger-{wiped}")
+    group.start(wiped)
+    disk = group.members[wiped].replica.identity.disk_uuid
+
+    def has_seat() -> bool:
+        seat = leader.replica.member.membership.voters.get(wiped)
+        return seat is not None and seat.disk == disk and group.members[wiped].replica.member.has_seat
+
+    group.run_until(has_seat)
+    group.crash(other)
+    ended: list[AppendStatus] = []
+    group.append(leader, [b"second"], ended.append)
+    group.run_until(lambda: ended == [AppendStatus.SUCCESS])

@@ -15,9 +15,10 @@ from dledger.core.membership_changes import MembershipChanges
 from dledger.core.messages import PeerId, PushRequest, PushResponse, VoteResponse
 from dledger.core.output import AppendRefusal, HardState, RefusalReason, Role
 from dledger.core.quorum_ack_checker import QuorumAckChecker
-from dledger.entry import Index, VerifiedRange
+from dledger.entry import Index, VerifiedRange, index_units_of
 from dledger.log.jobs import MoveBeginJob
 from dledger.log.quorum_state import QuorumState
+from dledger.log.recovery import Recovery
 from dledger.replica import Replica
 from simulator import member
 from store import key_index_recovery
@@ -214,6 +215,17 @@ def key_index_not_rolled_back() -> Iterator[None]:
 
 
 @contextmanager
+def tail_taken_for_durable() -> Iterator[None]:
+    """What a start reads back above the synced mark counts as on disk, although it may be in the page cache alone."""
+
+    def rewrite(self: Recovery, verified: VerifiedRange) -> None:
+        self._touch(self._index.write(verified.first_index, index_units_of(verified)))
+
+    with _patched(Recovery, "_rewrite", rewrite):
+        yield
+
+
+@contextmanager
 def wall_clock_followed() -> Iterator[None]:
     """A process looks at the wall clock each time it asks how late it is."""
 
@@ -297,6 +309,7 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             files_gone_before_the_mark,
             any_full_state_taken,
             key_index_not_rolled_back,
+            tail_taken_for_durable,
             wall_clock_followed,
             learner_counted,
             lost_disk_counted,

@@ -115,7 +115,6 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
     # Of its own dice: what was recorded of a seed before there was retention stays what it was, unless it has any.
     later = Random(f"{seed}/begins-anew")
     retains = later.random() < 0.5
-    clocks, recoveries = Random(f"{seed}/clock-options"), Random(f"{seed}/recovery-options")
     return Options(
         member_count=member_count or drawn_count,
         flush_mode=flush_mode,
@@ -158,9 +157,10 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         clean_resource_interval_ms=later.choice((50, 500)),
         begin_accidents=later.choice((0.0, 0.3)),
         long_absence_ms_max=later.choice((0, 4_000, 8_000)) if retains else 0,
-        clock_jump_interval_ms=clocks.choice((0, 300, 2_000)),
-        stand_still_interval_ms=clocks.choice((0, 0, 0, 3_000)),
-        recovery_crashes=recoveries.choice((0.0, 0.0, 0.0, 0.3)),
+        clock_jump_interval_ms=Random(f"{seed}/clock-options").choice((0, 300, 2_000)),
+        # In one of eight each: what the other accidents do in a seed stays as it was in most.
+        stand_still_interval_ms=Random(f"{seed}/halts").choice((*[0] * 7, 3_000)),
+        recovery_crashes=Random(f"{seed}/recovery-crashes").choice((*[0.0] * 7, 0.3)),
         membership_interval_ms=_draw_membership_interval_ms(seed),
         faults={kind: _FAULT_WEIGHTS[kind] for kind in chosen},
     )

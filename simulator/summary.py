@@ -35,10 +35,10 @@ FAULT_FLOORS = dict.fromkeys(FAULT_KINDS, _FAULT_FLOOR) | {
     "long_absence": 0.2,
     "answers_repeated": 0.5,
     "begin_fell": 0.01,
-    "recovery_crash": 0.2,
+    "recovery_crash": 0.1,
     "clock_jump": 1.0,
-    "stand_still": 0.1,
-    "suspended": 0.05,
+    "stand_still": 0.05,
+    "suspended": 0.02,
 }
 FAULT_FLOORS_COUNT_MIN = 200  # runs: some kinds are rare
 

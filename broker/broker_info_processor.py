@@ -6,6 +6,7 @@ Every member answers for itself. Settings are changed from this machine alone, a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ from remoting.fastjson import dumps_fastjson
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
 
 BROKER_VERSION = "V5_5_0"
 DiskUsage = Callable[[], tuple[int, int]]  # total and free bytes of the store's disk
@@ -92,6 +95,11 @@ class BrokerInfoProcessor:
         except (ConfigError, UnicodeDecodeError) as error:
             answers.add(command, ResponseCode.INVALID_PARAMETER, str(error))
         else:
+            log.info(
+                "settings changed until the next start addr=%s: %r",
+                channel.remote_address,
+                bytes(command.body).decode(),
+            )
             self._change_count += 1
             self._configure(config)
             answers.add(command)

@@ -54,6 +54,7 @@ METRICS: Mapping[str, Metric] = {
         "elections that the member began (pre-votes not counted), won and lost", "outcome"
     ),
     "leader_changes_total": _counter("times that the member learnt of a leader of another term"),
+    "entries_cut_total": _counter("entries that the member cut because its leader held others"),
     "step_downs_total": _counter("times that the member ceased to lead, a clean stop included"),
     "transfers_begun_total": _counter("times that the member, leading, began to hand over"),
     "transfers_given_up_total": _counter("times that it led on because its target did not"),

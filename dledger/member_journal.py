@@ -7,8 +7,8 @@ when it is durable.
 import logging
 
 from dledger.core.messages import PeerId, VoteResponse, VoteResult
-from dledger.core.output import HardState, Role, RoleChange, TransferChange
-from dledger.entry import Term
+from dledger.core.output import BeginAnew, Cut, HardState, Role, RoleChange, TransferChange
+from dledger.entry import Index, Term
 from dledger.figures import Figures
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,7 @@ class MemberJournal:
         self._heard: dict[PeerId, tuple[Term, bool, VoteResult]] = {}
         self._leader_changes = 0
         self._step_downs = 0
+        self._entries_cut = 0
         self._transfers_begun = 0
         self._transfers_given_up = 0
 
@@ -94,6 +95,22 @@ class MemberJournal:
             log.info("%s doubted no more: it holds all that a majority ever acknowledged", str(self))
         self._doubted = hard_state.doubted
 
+    def cut_begins(self, cut: Cut | BeginAnew, begin_index: Index, end_index: Index) -> None:
+        """Of a follower: what its leader holds is what counts. `begin_index` and `end_index` as they are before it."""
+        if isinstance(cut, Cut):
+            self._entries_cut += end_index - cut.from_index + 1
+            log.warning(
+                "%s entries are cut from=%d end=%d leader=%s reason=the leader holds others there",
+                *(str(self), cut.from_index, end_index, self._leader_id),
+            )
+        else:
+            log.warning(
+                "%s log begins anew behind=%d/%d pos=%d begin=%d end=%d leader=%s reason=the leader's log begins "
+                "there, and what is here does not lead up to it",
+                *(str(self), cut.before_begin_term, cut.before_begin_index, cut.begin_pos),
+                *(begin_index, end_index, self._leader_id),
+            )
+
     def __str__(self) -> str:
         """The prefix of log lines."""
         return f"[{self._self_id}][{self._role.value}][term={self._term}]"
@@ -102,6 +119,7 @@ class MemberJournal:
         return {
             "leader_changes_total": self._leader_changes,
             "step_downs_total": self._step_downs,
+            "entries_cut_total": self._entries_cut,
             "transfers_begun_total": self._transfers_begun,
             "transfers_given_up_total": self._transfers_given_up,
         }

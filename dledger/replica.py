@@ -516,7 +516,7 @@ class Replica:
             self._no_space(no_space, now_ms)
 
     def _begin_cut(self, cut: Cut | BeginAnew) -> None:
-        log.info("%s %s begin=%d end=%d", self, cut, self.log.ledger_begin_index, self.log.ledger_end_index)
+        self.journal.cut_begins(cut, self.log.ledger_begin_index, self.log.ledger_end_index)
         self._work.begin_cut(cut)
         if isinstance(cut, Cut):
             self._later.append(partial(self._embedder.log_cut, cut.from_index))

@@ -128,6 +128,33 @@ def test_a_leader_says_to_whom_it_hands_over_and_why_it_leads_on(
     assert (figures["transfers_begun_total"], figures["transfers_given_up_total"]) == (2, 1)
 
 
+def test_a_cut_is_noted_with_the_leader_for_whom_and_counted(
+    group: VirtualGroup, caplog: pytest.LogCaptureFixture
+) -> None:
+    group.start()
+    old = group.elect()
+    group.run_until(group.converged)
+    end = old.replica.log.ledger_end_index
+    others = [member.id for member in group.running() if member is not old]
+    for other in others:
+        group.crash(other)
+    for _ in range(5):
+        group.append(old, [b"nobody else has this"])
+    group.run_until(lambda: old.replica.log.durable_index == end + 5)
+    group.crash(old.id)
+    group.start(*others)
+    new = group.elect()
+    group.append(new, [b"this is what is true"])
+    group.run_for(100)
+    group.start(old.id)
+    group.run_until(group.converged)
+    assert lines(
+        caplog,
+        rf"^\[{old.id}\]\[FOLLOWER\]\[term=2\] entries are cut from={end + 1} end={end + 5} leader={new.id}",
+    )
+    assert replica_figures(group.members[old.id].replica)["entries_cut_total"] == 5
+
+
 def test_elections_and_leaders_are_counted(group: VirtualGroup) -> None:
     group.start()
     leader = group.elect()

@@ -33,7 +33,10 @@ _REFUSALS: dict[int, tuple[bool, str]] = {
     ResponseCode.CONSUMER_NOT_ONLINE: (True, "start a consumer of the group first"),
     ResponseCode.TOPIC_NOT_EXIST: (False, "topicList shows the topics there are"),
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: (False, "make it with updateSubGroup"),
-    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: (False, "this server does not serve that request"),
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: (
+        False,
+        "this server does not serve that; does -n name a NameServer, and -b a broker?",
+    ),
     ResponseCode.INVALID_PARAMETER: (False, ""),
     ResponseCode.MESSAGE_ILLEGAL: (False, ""),
     ResponseCode.NO_PERMISSION: (False, ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from message.decoder import MessageExt
-from message.errors import MessageError
+from message.errors import MessageDecodeError, MessageError
 from message.message_id import decode_offset_message_id
 from message.names import TRACE_TOPIC
 from message.sys_flag import pull_sys_flag
@@ -43,6 +43,8 @@ class MessageAdmin:
         """
         try:
             host, phy_offset = decode_offset_message_id(msg_id)
+            if not 0 < int(host.rpartition(":")[2]) < 65536:
+                raise MessageDecodeError("no broker has such a port")  # most senders' ids, which are as long
         except MessageError as error:
             raise AdminError(
                 f"{msg_id} is no offset message id: try queryMsgByUniqueKey ({error})"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 3.0
 OPAQUE_MAX = 0x7FFFFFFF
+_PORT = re.compile("[0-9]{1,5}")
 
 # As loop.create_connection: (protocol_factory, host, port) -> (transport, protocol).
 Connect = Callable[[Callable[[], asyncio.Protocol], str, int], Awaitable[tuple[Any, Any]]]
@@ -205,6 +207,8 @@ class RemotingClient:
 
     async def _open(self, address: str) -> _Connection:
         host, _, port = address.rpartition(":")
+        if not host or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
+            raise RemotingConnectError(f"{address!r} is not host:port with a port from 1 to 65535")
         connect = self._connect or asyncio.get_running_loop().create_connection
         connection = _Connection(self, address)
         try:
@@ -219,7 +223,7 @@ class RemotingClient:
                     host,
                     int(port),
                 )
-        except (OSError, TimeoutError, ValueError, OverflowError) as error:
+        except (OSError, TimeoutError, ValueError) as error:
             raise RemotingConnectError(f"{address}: {_reason(error)}") from error
         return connection
 

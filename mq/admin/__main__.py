@@ -82,7 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         find_command(name).add_to(commands, name)
     if wanted is None and given and not given[0].startswith("-"):
         parser.error(_unknown(given[0]))
-    options = parser.parse_args(given or ["--help"])
+    options, unknown = parser.parse_known_args(given or ["--help"])
+    if unknown:
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")  # with the command's options
     try:
         options.command.run(options)
     except KeyboardInterrupt:

@@ -60,7 +60,7 @@ class Command:
             help="host:port, several with ;",
         )
         namesrv.add_argument("--json", action="store_true", help="JSON and nothing else")
-        parser.set_defaults(command=self)
+        parser.set_defaults(command=self, parser=parser)
 
     def run(self, options: argparse.Namespace) -> None:
         values = {parameter.name: getattr(options, parameter.name) for parameter in self._parameters()}

@@ -131,6 +131,14 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("updateBrokerConfig", "-k", "a", "-v", "1"): "name one broker with -b, or the cluster with -c",
     ("updateNamesrvConfig", "-k", "listenPort", "-v", "1"): "set it in the conf file and restart",
     ("queryMsgById", *TOPIC, "-i", "nope"): "is no offset message id: try queryMsgByUniqueKey",
+    (
+        "queryMsgById",
+        *TOPIC,
+        "-i",
+        "C00002023EF830F2B4D86F36275D0001",
+    ): "try queryMsgByUniqueKey (no broker has",
+    ("updateTopic", *TOPIC, "-b", "127.0.0.1"): "'127.0.0.1' is not host:port with a port from 1 to 65535",
+    ("updateTopic", *TOPIC, "-b", "127.0.0.1:99999"): "'127.0.0.1:99999' is not host:port",
     ("queryMsgByUniqueKey", *TOPIC, "-i", "C0"): "no message C0 in topic T",
     ("queryMsgByKey", *TOPIC, "-k", "nope"): "no message of topic T with key nope",
     ("queryMsgByOffset", *TOPIC, "-b", "golden-a", "-i", "0", "-o", "7"): "it has those from 0 to below 2",
@@ -533,7 +541,7 @@ def test_an_interrupt_ends_a_command_without_a_stack(monkeypatch: pytest.MonkeyP
 def test_every_command_of_the_page_is_here_or_its_absence_has_a_reason() -> None:
     page = (Path(__file__).parent.parent.parent / "docs" / "mqadmin.md").read_text()
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
-    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == {*COMMANDS, *NOT_HERE}
+    assert {name for row in rows for name in re.findall(r"`(\w+)[^`]*`", row)} == {*COMMANDS, *NOT_HERE}
     assert COMMANDS.keys().isdisjoint(NOT_HERE)
 
 
@@ -553,3 +561,13 @@ def test_a_name_that_is_no_command_is_told_why(
     with pytest.raises(SystemExit, match="2"):
         main([name, "-n", NAMESRV])
     assert reason in capsys.readouterr().err
+
+
+def test_an_option_that_a_command_does_not_have_shows_those_that_it_has(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["topicStatus", "-t", "T", "-i", "1", "-n", NAMESRV])
+    told = capsys.readouterr().err
+    assert "usage: mq admin topicStatus [-h] -t TOPIC" in told
+    assert "unrecognized arguments: -i 1" in told

@@ -362,3 +362,16 @@ def test_aborting_a_connection_ends_the_waits_on_it() -> None:
         await client.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", ":9876", "127.0.0.1:", "127.0.0.1:0", "h:65536", "h:-1", "h:" + "9" * 5000]
+)
+def test_an_address_without_a_port_that_can_be_is_told_in_words(address: str) -> None:
+    async def story() -> None:
+        client = RemotingClient()
+        with pytest.raises(RemotingConnectError, match="is not host:port with a port from 1 to 65535"):
+            await client.invoke(address, asked(), TIMEOUT_S)
+        await client.close()
+
+    asyncio.run(story())

@@ -14,6 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, DEFAULT_PAUSE_MS
 from remoting.configuration import (
     ConfigError,
     Property,
@@ -65,6 +66,8 @@ class DLedgerGroupConfig:
     max_pending_bytes: int = 64 * 1024 * 1024
     stalled_sync_ms: int = 5000
     preferred_leader_ids: tuple[str, ...] = ()  # the best first
+    scrub_bytes_per_second: int = DEFAULT_BYTES_PER_SECOND
+    scrub_pause_ms: int = DEFAULT_PAUSE_MS
 
     @property
     def member_number(self) -> int:
@@ -315,6 +318,8 @@ DLEDGER_SETTINGS: Mapping[str, Setting] = {
     "pyDLedgerStalledSyncMs": whole_number("stalled_sync_ms", 100, 600_000, "ms"),
     "preferredLeaderId": Setting("preferred_leader_ids", _member_ids, "member ids, several joined by ;"),
     "pyDLedgerMaxPendingBytes": whole_number("max_pending_bytes", 1 << 20, 1 << 40, "bytes"),
+    "pyDLedgerScrubBytesPerSecond": whole_number("scrub_bytes_per_second", 0, 1 << 40, "bytes"),
+    "pyDLedgerScrubPauseMs": whole_number("scrub_pause_ms", 0, _INT_MAX, "ms"),
 }
 
 STORE_SETTINGS: Mapping[str, Setting] = {

@@ -29,6 +29,7 @@ from broker.query_message_processor import QueryMessageProcessor
 from broker.rebalance_lock_manager import RebalanceLockManager
 from broker.registration import Registration
 from broker.request_handler import BrokerRequestHandler
+from broker.scrub_processor import ScrubProcessor
 from broker.send_message_back_processor import SendMessageBackProcessor
 from broker.send_message_processor import SendMessageProcessor
 from broker.subscription_group_manager import SubscriptionGroupManager
@@ -90,6 +91,7 @@ class BrokerController:
             lambda topic, queue_id: self.hold_service.wake_queue(topic, queue_id, clock()),
         )
         self._leadership = LeadershipProcessor(store)
+        self._scrub = ScrubProcessor(store)
         self._info = BrokerInfoProcessor(
             config, store, self.stats, self.hold_service, self.configure, disk_usage, clock()
         )
@@ -104,6 +106,7 @@ class BrokerController:
             self._queries,
             self._offset_admin,
             self._leadership,
+            self._scrub,
             self._info,
         ):
             handlers.update(part.handlers)

@@ -380,6 +380,8 @@ def dledger_config(config: BrokerConfig) -> DLedgerConfig:
         flush_size_min=store.flush_commit_log_least_pages * _PAGE_SIZE,
         flush_thorough_interval_ms=store.flush_commit_log_thorough_interval_ms,
         data_file_size=store.mapped_file_size_commit_log,
+        scrub_bytes_per_second=dledger.scrub_bytes_per_second,
+        scrub_pause_ms=dledger.scrub_pause_ms,
         member=MemberConfig(
             self_id=dledger.self_id,
             peers=tuple(dledger.peers),

@@ -1,5 +1,6 @@
 """What a replica tells of itself: to people and scripts, and in numbers to programs that watch."""
 
+from dataclasses import asdict
 from typing import Any
 
 from dledger.core.output import Role
@@ -37,6 +38,7 @@ def replica_status(replica: Replica) -> dict[str, Any]:
         "election_obstacle": member.election_obstacle,
         "disk_obstacle": member.disk_obstacle,
         "waits_for": replica.waits_for,
+        "scrub": asdict(replica.scrubber.status()),
         "failure": replica.failure,
     }
 

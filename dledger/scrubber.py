@@ -8,7 +8,6 @@ is not kept over a restart: a new one begins soon.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dledger.figures import Figures
 from dledger.log.jobs import DiskJob
@@ -34,6 +33,21 @@ class ScrubRound:
     bytes_read: int = 0
     faults: int = 0
     mended: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubStatus:
+    """Since the start. `round`: the one under way."""
+
+    bytes_per_second: int  # 0: reads only when it is told to
+    pause_ms: int
+    size: int  # bytes that a round reads, about
+    rounds: int  # complete ones
+    bytes_read: int
+    faults: int
+    mended: int
+    round: ScrubRound | None
+    last_round: ScrubRound | None
 
 
 class Scrubber:
@@ -127,18 +141,18 @@ class Scrubber:
     def is_own(self, job: DiskJob) -> bool:
         return job is self._job
 
-    def status(self) -> dict[str, Any]:
-        """For people and scripts; plain JSON values."""
-        return {
-            "bytes_per_second": self._bytes_per_second if self._pause_ms is not None else 0,
-            "pause_ms": self._pause_ms,
-            "rounds": self.rounds,
-            "bytes_read": self.bytes_read,
-            "faults": self.faults,
-            "mended": self.mended,
-            "round": _shown(self._round),
-            "last_round": _shown(self._last_round),
-        }
+    def status(self) -> ScrubStatus:
+        return ScrubStatus(
+            bytes_per_second=self._bytes_per_second if self._pause_ms is not None else 0,
+            pause_ms=self._pause_ms or 0,
+            size=sum(walk.size for walk in self._walks),
+            rounds=self.rounds,
+            bytes_read=self.bytes_read,
+            faults=self.faults,
+            mended=self.mended,
+            round=self._round,
+            last_round=self._last_round,
+        )
 
     def figures(self) -> Figures:
         return {
@@ -178,15 +192,3 @@ class Scrubber:
             "%s scrub found damage file=%s where=%s mended=%s reason=%s",
             self._name, finding.kind, finding.where, finding.is_mended, finding.reason,
         )  # fmt: skip
-
-
-def _shown(shown: ScrubRound | None) -> dict[str, Any] | None:
-    if shown is None:
-        return None
-    return {
-        "began_ms": shown.began_ms,
-        "ended_ms": shown.ended_ms,
-        "bytes_read": shown.bytes_read,
-        "faults": shown.faults,
-        "mended": shown.mended,
-    }

@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from mqclient.admin_calls import AdminCalls, AdminError
-from mqclient.admin_results import BrokerConsumeProgress, BrokerMember, DayCounts, LeadershipTransferred
+from mqclient.admin_results import (
+    BrokerConsumeProgress,
+    BrokerMember,
+    DayCounts,
+    LeadershipTransferred,
+    ScrubProgress,
+)
 from remoting import admin_bodies, admin_headers
 from remoting.bodies import ClusterInfo, KVTable
 from remoting.codes import RequestCode
@@ -123,6 +129,31 @@ class BrokerAdmin:
         answer = await self._calls.call(address, RequestCode.LEADERSHIP_TRANSFER, header)
         body = answer.read(admin_bodies.LeadershipTransferResponseBody)
         return LeadershipTransferred(address, body.leader_id, body.term)
+
+    async def scrub(self, address: str) -> ScrubProgress:
+        """Has a member read again all that it has, beginning now unless it is at it; returns at once."""
+        return await self._scrub(address, begin=True)
+
+    async def scrub_status(self, address: str) -> ScrubProgress:
+        return await self._scrub(address, begin=False)
+
+    async def _scrub(self, address: str, *, begin: bool) -> ScrubProgress:
+        header = admin_headers.ScrubRequestHeader(begin=begin)
+        answer = await self._calls.call(address, RequestCode.SCRUB, header)
+        body = answer.read(admin_bodies.ScrubResponseBody)
+        last = body.last_round
+        return ScrubProgress(
+            address,
+            under_way=body.round is not None,
+            round_bytes=body.round.bytes_read if body.round is not None else 0,
+            size=body.size,
+            rounds=body.rounds,
+            faults=body.faults,
+            mended=body.mended,
+            last_round_ms=last.ended_ms if last is not None else None,
+            last_round_faults=last.faults if last is not None else None,
+            bytes_per_second=body.bytes_per_second,
+        )
 
     async def addresses(self, cluster: str = "") -> list[str]:
         return await self._calls.members(cluster)

@@ -229,3 +229,21 @@ class WritePermChange:
     namesrv: str
     broker: str
     topics: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubProgress:
+    """How far a member is in reading again all that it has. `size`: bytes of a round, about. Counts without `round` are
+    since the member's start.
+    """
+
+    address: str
+    under_way: bool
+    round_bytes: int
+    size: int
+    rounds: int
+    faults: int
+    mended: int
+    last_round_ms: int | None
+    last_round_faults: int | None
+    bytes_per_second: int  # 0: reads only when it is told to

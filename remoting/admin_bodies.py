@@ -288,3 +288,30 @@ class LeadershipTransferResponseBody(RemotingBody):
 
     leader_id: str
     term: int
+
+
+# Scrub
+
+
+class ScrubRoundBody(RemotingBody):
+    """Times in ms since the epoch. `ended_ms`: None while it is under way."""
+
+    began_ms: int
+    bytes_read: int
+    faults: int
+    mended: int
+    ended_ms: int | None = None
+
+
+class ScrubResponseBody(RemotingBody):
+    """`round`: the one under way. `size`: bytes that a round reads, about."""
+
+    bytes_per_second: int
+    pause_ms: int
+    size: int
+    rounds: int
+    bytes_read: int
+    faults: int
+    mended: int
+    round: ScrubRoundBody | None = None
+    last_round: ScrubRoundBody | None = None

@@ -8,6 +8,12 @@ from __future__ import annotations
 from remoting.headers import CommandHeader, Int32, Int64, RpcRequestHeader, TopicRequestHeader
 
 
+class ScrubRequestHeader(RpcRequestHeader, kw_only=True):
+    """`begin`: a round now, unless one is under way; else only how far it is."""
+
+    begin: bool = False
+
+
 class GetConsumeStatsRequestHeader(TopicRequestHeader, kw_only=True):
     """Without a topic: all of the group's."""
 

@@ -194,6 +194,8 @@ class RequestCode(IntEnum):
     SWITCH_TIMER_ENGINE = 5001
     # DLedger's, at its Raft port; here brokers take it as well.
     LEADERSHIP_TRANSFER = 51005
+    # Of our own, which no RocketMQ has.
+    SCRUB = 52001
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

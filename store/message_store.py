@@ -17,6 +17,7 @@ from dledger.errors import FaultyEntryError
 from dledger.figures import Figures
 from dledger.log.java_files import checkpoint_job
 from dledger.log.jobs import DiskJob
+from dledger.scrubber import Scrubber
 from message.decoder import decode_message
 from store.abort_file import mark_running, mark_stopped
 from store.checkpoint_file import Checkpoint, load_checkpoint
@@ -301,6 +302,11 @@ class MessageStore(StoreReads):
         if self.serving:
             self._proposals.flush(now_ms)
         return self._replica.transfer_leadership(target, "an operator asked for it", now_ms)
+
+    @property
+    def scrubber(self) -> Scrubber:
+        """For what is asked of it by hand."""
+        return self._replica.scrubber
 
     def propose(self, change: StateChange, on_done: OnProposed | None, now_ms: int) -> None:
         """Changes the tables through the log. `on_done` comes once, when this member has applied it or it has failed;

@@ -9,6 +9,7 @@ from dledger.core.messages import PeerId
 from dledger.core.output import AppendRefusal, AppendStatus, Batch, TransferRefusal
 from dledger.entry import EntryKind, Index, Pos, Term
 from dledger.log.recent_batches import RecentBatch
+from dledger.scrubber import Scrubber
 
 OnAppended = Callable[[AppendStatus], None]
 
@@ -85,6 +86,10 @@ class ReplicatedLog(Protocol):
 
     @property
     def log(self) -> Ledger: ...
+    @property
+    def scrubber(self) -> Scrubber:
+        """It reads what the log keeps, and what is added to it."""
+        ...
 
     def check_append(self, size: int, count: int) -> AppendRefusal | None:
         """Why `count` entries of `size` bytes together, heads included, would be refused now."""

@@ -3,6 +3,8 @@
 A fault counts when a second reading finds the same. A file that has been deleted meanwhile, or a cut, is none.
 """
 
+from dledger.entry import INDEX_UNIT_SIZE, Index
+from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.scrub_job import BlankFault, EntriesFault, LogFault, LogScrubJob, Place, UnitsFault
 from dledger.log.scrub_walk import Finding
 from dledger.log.scrubbed_log import ScrubbedLog
@@ -19,6 +21,12 @@ class LogScrub:
         self._entry_size_max = entry_size_max + _HEAD_ROOM
         self._suspect: list[LogFault] | str | None = None  # what the last reading found, not confirmed yet
         self.begin_round()
+
+    @property
+    def size(self) -> int:
+        bounds = self._log.scrub_bounds()
+        units = (bounds.last_index - bounds.begin.index) * INDEX_UNIT_SIZE
+        return max(0, bounds.end_pos - bounds.begin.end_pos) + units
 
     def begin_round(self) -> None:
         bounds = self._log.scrub_bounds()
@@ -64,18 +72,27 @@ class LogScrub:
             self._place = Place(bounds.last_index, job.place.term, bounds.end_pos, None, is_proven=False)
             return [Finding("log", job.missing, "the file is gone", is_mended=False)]
         self._place = job.place
-        return [self._mended(fault) for fault in job.faults]
+        return [self._told(fault) for fault in job.faults]
 
-    def _mended(self, fault: LogFault) -> Finding:
+    def _told(self, fault: LogFault) -> Finding:
+        """The log looks at it itself: what follows from sound entries is right then, and the rest is noted."""
+        log = self._log
         match fault:
-            case EntriesFault(first_index, last_index, pos, reason):
+            case EntriesFault(first_index, last_index, pos, next_pos, reason):
                 where = f"entries {first_index}..{last_index} pos={pos}"
+                if not self._is_known(first_index, last_index):
+                    log.fault_found(first_index - 1, last_index)
+                    if pos >= 0 and next_pos >= 0 and not self._is_known(first_index, last_index):
+                        log.note_damage(FaultyRange(first_index, last_index, pos, next_pos))
                 return Finding("log", where, reason, is_mended=False)
-            case UnitsFault(first_index, units):
-                self._log.mend_units(first_index, units)
-                return Finding(
-                    "index", f"units from {first_index}", "they disagree with the entries", is_mended=True
-                )
-            case BlankFault(pos, size):
-                self._log.mend_blank(pos, size)
+            case UnitsFault(first_index, last_index):
+                log.fault_found(first_index - 1, last_index)
+                where = f"units {first_index}..{last_index}"
+                return Finding("index", where, "they disagree with the entries", is_mended=True)
+            case BlankFault(last_index, pos, size):
+                log.fault_found(last_index, last_index + 1)
                 return Finding("log", f"blank pos={pos} size={size}", "it is not exact", is_mended=True)
+
+    def _is_known(self, first_index: Index, last_index: Index) -> bool:
+        known = self._log.faulty.first_within(first_index, last_index)
+        return known is not None and known.first_index <= first_index and known.last_index >= last_index

@@ -52,28 +52,28 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class EntriesFault:
-    """Entries of both ends and all between are not what was appended. The first would lie at `pos`, -1 if no unit and
-    no entry says where.
-    """
+    """Entries of both ends and all between are not what was appended."""
 
     first_index: Index
     last_index: Index
-    pos: Pos
+    pos: Pos  # where the first would lie, -1 if neither a unit nor an entry says it
+    next_pos: Pos  # where the entry behind the last one lies, or -1
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class UnitsFault:
-    """Units of the index disagree with sound entries; these are the right ones."""
+    """Units of the index, of both ends and all between, disagree with sound entries."""
 
     first_index: Index
-    units: bytes
+    last_index: Index
 
 
 @dataclass(frozen=True, slots=True)
 class BlankFault:
     """A data file's rest is no exact blank, and nothing else belongs there."""
 
+    last_index: Index  # before it
     pos: Pos
     size: int
 
@@ -161,7 +161,9 @@ class LogScrubJob:
             self._take(verified)
             if error.kind is EntryFault.CHAIN and not self.place.is_proven:
                 # Which of the two it is does not show: nothing but its own word stands for the one before.
-                self._add_fault(EntriesFault(place.index, place.index, Pos(-1), "its chain leads nowhere"))
+                self._add_fault(
+                    EntriesFault(place.index, place.index, Pos(-1), Pos(-1), "its chain leads nowhere")
+                )
             self._skip(error.index, error.pos, str(error))
             return
         self._take(verified)
@@ -182,7 +184,7 @@ class LogScrubJob:
 
     def _pass_blank(self, pos: int, file_end: int) -> None:
         if not self._is_blank(pos, file_end):
-            self._add_fault(BlankFault(Pos(pos), file_end - pos))
+            self._add_fault(BlankFault(self.place.index, Pos(pos), file_end - pos))
         self.place = replace(self.place, end_pos=Pos(file_end))
 
     def _is_blank(self, pos: int, file_end: int) -> bool:
@@ -207,16 +209,23 @@ class LogScrubJob:
 
     def _skip(self, index: Index, pos: int, reason: str) -> None:
         """The entry is damaged. The next is looked for where its unit says, or behind this one."""
-        self._add_fault(EntriesFault(index, index, Pos(pos), reason))
         unit = self._unit(index)
         end_pos = -1
-        if unit is not None and pos in (unit.pos, -1):
+        if unit is not None:
             end_pos = unit.pos + unit.size
         elif pos >= 0:
             header = self._header_at(pos)
             if header is not None and header.index == index and self._is_possible(pos, header.size):
                 end_pos = pos + header.size
+        self._add_fault(EntriesFault(index, index, Pos(pos), Pos(self._pos_behind(index, end_pos)), reason))
         self.place = Place(index, self.place.term, Pos(end_pos), None, is_proven=False)
+
+    def _pos_behind(self, index: Index, end_pos: int) -> int:
+        """Where the entry behind `index` lies, which seems to end at `end_pos`."""
+        if index == self._last_index:
+            return self._end_pos
+        unit = self._unit(index + 1)
+        return unit.pos if unit is not None else end_pos
 
     def _find_sound_entry(self) -> None:
         """The next entry, whatever chain it has: the entries behind it prove it."""
@@ -276,12 +285,12 @@ class LogScrubJob:
         start, end = wrong[0], wrong[-1] + INDEX_UNIT_SIZE
         first_index = Index(verified.first_index + start // INDEX_UNIT_SIZE)
         if self._leads_on(verified):
-            self._add_fault(UnitsFault(first_index, right[start:end]))
+            self._add_fault(UnitsFault(first_index, Index(verified.first_index + end // INDEX_UNIT_SIZE - 1)))
         else:
             # Stale entries go on from the same history as the right ones, which have later terms by their units.
             pos = Pos(verified.first_pos + verified.offsets[first_index - verified.first_index])
             reason = f"its unit is of another entry, and entry {verified.last_index + 1} does not follow"
-            self._add_fault(EntriesFault(first_index, verified.last_index, pos, reason))
+            self._add_fault(EntriesFault(first_index, verified.last_index, pos, verified.next_pos, reason))
 
     def _leads_on(self, verified: VerifiedRange) -> bool:
         """Whether the entry behind the last one has a header that follows from it."""
@@ -348,7 +357,7 @@ class LogScrubJob:
             and isinstance(last, EntriesFault)
             and fault.first_index == last.last_index + 1
         ):
-            self.faults[-1] = replace(last, last_index=fault.last_index)
+            self.faults[-1] = replace(last, last_index=fault.last_index, next_pos=fault.next_pos)
         else:
             self.faults.append(fault)
 

@@ -32,6 +32,11 @@ class ScrubJob(Protocol):
 class ScrubWalk(Protocol):
     """Called in the replica's thread; only the jobs run elsewhere, one at a time."""
 
+    @property
+    def size(self) -> int:
+        """Bytes that a round reads, about."""
+        ...
+
     def begin_round(self) -> None: ...
 
     @property

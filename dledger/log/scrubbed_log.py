@@ -1,10 +1,11 @@
-"""What a scrub is told of a ledger, and what it may mend in it: all that follows from sound entries."""
+"""What a scrub is told of a ledger, and what it tells the ledger."""
 
 from dataclasses import dataclass
 
 from disk.disk import Disk
 from disk.slots import Slots
-from dledger.entry import GENESIS_CHAIN, Index, Pos, blank
+from dledger.entry import GENESIS_CHAIN, Index, Pos
+from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.log_begin import LogBegin
 from dledger.log.scrub_job import Place
 
@@ -21,7 +22,7 @@ class ScrubBounds:
 
 
 class ScrubbedLog(LogBegin):
-    """Invariant: nothing is mended while a cut is under way, for it may take what would be mended."""
+    """Nothing is scrubbed while a cut is under way, for it may take what would be mended."""
 
     log_generation: int
 
@@ -55,21 +56,7 @@ class ScrubbedLog(LogBegin):
             begin, self._mark.index, self._mark.end_pos, self._mark.chain_crc, self.log_generation
         )
 
-    def mend_units(self, first_index: Index, units: bytes) -> None:
-        """Raises DiskError."""
-        assert not self.is_cutting, "a cut may take them"
-        for mapped_file in self._index.write(first_index, units):
-            if mapped_file not in self._dirty_index:
-                mapped_file.hold()
-                self._dirty_index.append(mapped_file)
-
-    def mend_blank(self, pos: Pos, size: int) -> None:
-        """Raises DiskError."""
-        assert not self.is_cutting, "a cut may take it"
-        mapped_file = self._data.queue.find_mapped_file_by_offset(pos)
-        assert mapped_file is not None, "nothing has been deleted since it was read"
-        assert pos + size == mapped_file.end_offset, "a blank fills its file"
-        mapped_file.file().pwrite(blank(size), pos - mapped_file.file_from_offset)
-        if mapped_file not in self._dirty_data:
-            mapped_file.hold()
-            self._dirty_data.append(mapped_file)
+    def note_damage(self, faulty: FaultyRange) -> None:
+        """What fault_found() does not see: entries that are sound in themselves and are not those of this history."""
+        self.faults_found += 1
+        self.faulty.add(faulty)

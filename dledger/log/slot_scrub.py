@@ -29,6 +29,10 @@ class SlotScrub:
         self._files = files
         self._next = 0
 
+    @property
+    def size(self) -> int:
+        return 2 * SLOT_SIZE * len(self._files)
+
     def begin_round(self) -> None:
         self._next = 0
 

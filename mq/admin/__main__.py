@@ -24,7 +24,7 @@ COMMANDS = {
         " getConsumerConfig updateSubGroup updateSubGroupList deleteSubGroup",
         "offsets": "resetOffsetByTime skipAccumulatedMessage cloneGroupOffset",
         "brokers": "clusterList brokerStatus brokerConsumeStats haStatus getBrokerConfig updateBrokerConfig"
-        " deleteExpiredCommitLog cleanExpiredCQ cleanUnusedTopic exportMetadata transferLeader",
+        " deleteExpiredCommitLog cleanExpiredCQ cleanUnusedTopic exportMetadata transferLeader scrub scrubStatus",
         "messages": "queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgTraceById"
         " queryMsgByOffset queryCq printMsg printMsgByQueue consumeMessage",
         "sending": "sendMessage sendMsgStatus checkMsgSendRT clusterRT",

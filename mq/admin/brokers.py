@@ -157,6 +157,20 @@ async def clean_unused_topic(
 
 
 @command
+async def scrub(admin: Admin, broker: BrokerOption = "", cluster: EachMemberOption = "") -> Result:
+    """Have each broker read again all that it has on disk, and mend or repair what is damaged."""
+    addresses = await members_of(admin, broker, cluster)
+    return list((await at_each(addresses, admin.brokers.scrub)).values())
+
+
+@command
+async def scrub_status(admin: Admin, broker: BrokerOption = "", cluster: EachMemberOption = "") -> Result:
+    """How far each broker is in reading its disk again, and what it has found."""
+    addresses = await members_of(admin, broker, cluster)
+    return [await admin.brokers.scrub_status(address) for address in addresses]
+
+
+@command
 async def export_metadata(
     admin: Admin,
     broker: BrokerOption = "",

@@ -203,4 +203,5 @@ def sound_requests(message_id: str = "00" * 16) -> dict[int, Sound]:
         RequestCode.GET_BROKER_HA_STATUS: Sound(),
         # In a group of one there is nobody else.
         RequestCode.LEADERSHIP_TRANSFER: Sound({"transfereeId": "n1"}, code=ResponseCode.INVALID_PARAMETER),
+        RequestCode.SCRUB: Sound({"begin": "true"}),
     }

@@ -94,6 +94,12 @@ def test_a_flipped_bit_anywhere_in_an_entry_names_that_entry_alone(
     (finding,) = scrub(log)
     assert finding.where.startswith(f"entries {index}..{index} ")
     assert not finding.is_mended
+    (faulty,) = log.faulty
+    assert faulty.first_index == index
+    # Where its chain field alone is damaged, the log cannot tell it from the next entry's.
+    assert faulty.last_index in (index, index + 1)
+    scrub(log)
+    assert log.faults_found == 1, "what is known is not looked at again"
 
 
 def test_damage_across_entries_is_one_range_and_what_lies_behind_is_read_too(log: LogStore) -> None:
@@ -156,7 +162,10 @@ def test_a_stale_entry_in_the_place_of_another_is_found(log: LogStore) -> None:
     fill(log, 30, first=30, term=2)
     mark(log, 2_000_000)
     overwrite(log, "data", before, bytes(data))
-    assert "entries 30..31" in scrub(log, size_max=1 << 20)[0].where
+    (finding,) = scrub(log, size_max=1 << 20)
+    assert "entries 30..31" in finding.where
+    (faulty,) = log.faulty
+    assert (faulty.first_index, faulty.pos) == (30, before)
 
 
 def test_what_lies_above_the_mark_is_not_looked_at(log: LogStore) -> None:

@@ -99,6 +99,8 @@ CALLS: dict[str, Call] = {
     "brokers.clean_expired_consume_queue": lambda admin: admin.brokers.clean_expired_consume_queue(BROKER),
     "brokers.clean_unused_topic": lambda admin: admin.brokers.clean_unused_topic(BROKER),
     "brokers.transfer_leadership": lambda admin: admin.brokers.transfer_leadership(BROKER, "n1"),
+    "brokers.scrub": lambda admin: admin.brokers.scrub(BROKER),
+    "brokers.scrub_status": lambda admin: admin.brokers.scrub_status(BROKER),
     "brokers.addresses": lambda admin: admin.brokers.addresses(CLUSTER),
     "brokers.leaders": lambda admin: admin.brokers.leaders(CLUSTER),
     "messages.by_offset_id": by_offset_id,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from virtual_group import VirtualGroup, VirtualMember
 
-from dledger.scrubber import DEFAULT_BYTES_PER_SECOND
+from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, ScrubRound
 
 BODIES = [b"%03d" % number * 100 for number in range(100)]
 
@@ -24,14 +24,14 @@ def group(tmp_path: Path) -> VirtualGroup:
     return group
 
 
-def scrub(group: VirtualGroup, member: VirtualMember) -> dict[str, object]:
+def scrub(group: VirtualGroup, member: VirtualMember) -> ScrubRound:
     """A round now; returns what it came to."""
     scrubber = member.replica.scrubber
     rounds = scrubber.rounds
     assert scrubber.start_round(group.now_ms)
     group.run_until(lambda: scrubber.rounds > rounds)
-    result = scrubber.status()["last_round"]
-    assert isinstance(result, dict)
+    result = scrubber.status().last_round
+    assert result is not None
     return result
 
 
@@ -46,13 +46,11 @@ def test_a_round_reads_all_and_takes_its_time(group: VirtualGroup) -> None:
     (member, *_) = group.running()
     result = scrub(group, member)
     end_pos = member.replica.log.ledger_end_pos
-    bytes_read, began_ms, ended_ms = result["bytes_read"], result["began_ms"], result["ended_ms"]
-    assert isinstance(bytes_read, int)
-    assert isinstance(began_ms, int)
-    assert isinstance(ended_ms, int)
-    assert bytes_read >= end_pos
-    assert (result["faults"], result["mended"]) == (0, 0)
-    assert ended_ms - began_ms >= bytes_read * 1000 // DEFAULT_BYTES_PER_SECOND
+    assert result.bytes_read >= end_pos
+    assert (result.faults, result.mended) == (0, 0)
+    assert result.ended_ms is not None
+    assert result.ended_ms - result.began_ms >= result.bytes_read * 1000 // DEFAULT_BYTES_PER_SECOND
+    assert member.replica.scrubber.status().size == pytest.approx(result.bytes_read, rel=0.1)
 
 
 def test_a_round_begins_soon_after_the_start_and_the_next_after_the_pause(group: VirtualGroup) -> None:
@@ -71,7 +69,7 @@ def test_damage_in_a_running_members_data_file_is_named(
     first_file = group.directory / f"dledger-{member.id}" / "data" / f"{0:020d}"
     flip(first_file, 100)
     with caplog.at_level(logging.ERROR, "dledger"):
-        assert scrub(group, member)["faults"] == 1
+        assert scrub(group, member).faults == 1
     assert "entries 1..1 pos=64" in caplog.text
     assert f"[{member.id}]" in caplog.text
 
@@ -84,10 +82,10 @@ def test_a_damaged_slot_is_made_good_while_the_member_runs(group: VirtualGroup, 
     before = path.read_bytes()
     flip(path, 4096 * slot + 20)
     result = scrub(group, member)
-    assert (result["faults"], result["mended"]) == (1, 1)
+    assert (result.faults, result.mended) == (1, 1)
     # Which of the two is called the copy may be the other way round.
     assert path.read_bytes()[32:4096] == before[32:4096]
-    assert scrub(group, member)["faults"] == 0
+    assert scrub(group, member).faults == 0
 
 
 def test_a_second_command_does_not_begin_a_second_round(group: VirtualGroup) -> None:
@@ -115,5 +113,5 @@ def test_at_rate_zero_it_reads_only_when_it_is_told_to(tmp_path: Path) -> None:
     group.append(leader, BODIES)
     group.run_until(lambda: group.now_ms > 120_000, limit_ms=200_000)
     assert leader.replica.scrubber.bytes_read == 0
-    assert scrub(group, leader)["faults"] == 0
+    assert scrub(group, leader).faults == 0
     assert leader.replica.scrubber.bytes_read > 0

@@ -49,6 +49,8 @@ METRICS: Mapping[str, Metric] = {
     "doubted": _gauge(
         "1 while the member may have lost what it acknowledged: its vote alone makes no majority"
     ),
+    "voter": _gauge("1 while the member has a voter's seat, by the last membership entry of its log"),
+    "members": _gauge("voters and learners of the group, by that entry", "seat"),
     "links": _gauge("peers that the member has a connection to"),
     "elections_total": _counter(
         "elections that the member began (pre-votes not counted), won and lost", "outcome"

@@ -6,6 +6,7 @@ when it is durable.
 
 import logging
 
+from dledger.core.membership import Membership
 from dledger.core.messages import PeerId, VoteResponse, VoteResult
 from dledger.core.output import BeginAnew, Cut, HardState, Role, RoleChange, TransferChange
 from dledger.entry import Index, Term
@@ -29,6 +30,8 @@ class MemberJournal:
         self._said: dict[PeerId, tuple[Term, bool, VoteResult]] = {}
         self._heard: dict[PeerId, tuple[Term, bool, VoteResult]] = {}
         self._leader_changes = 0
+        self._membership: Membership | None = None
+        self._membership_index = Index(-1)
         self._step_downs = 0
         self._entries_cut = 0
         self._transfers_begun = 0
@@ -95,6 +98,27 @@ class MemberJournal:
             log.info("%s doubted no more: it holds all that a majority ever acknowledged", str(self))
         self._doubted = hard_state.doubted
 
+    def members_are(self, membership: Membership, index: Index) -> None:
+        """Now, by the membership entry `index`, -1 for those with which the group was formed."""
+        before, before_index = self._membership, self._membership_index
+        if before is not None and index == before_index:
+            return
+        self._membership, self._membership_index = membership, index
+        peers = sorted({*membership.members, *(before.members if before is not None else ())})
+        log.info(
+            "%s members voters=%s learners=%s by_entry=%d%s%s",
+            *(
+                str(self),
+                ",".join(sorted(membership.voters)),
+                ",".join(sorted(membership.learners)) or "-",
+                index,
+            ),
+            ""
+            if before is None
+            else f" before={before_index}" + (" (taken back)" if index < before_index else ""),
+            "" if before is None else "".join(_change_of(peer, before, membership) for peer in peers),
+        )
+
     def cut_begins(self, cut: Cut | BeginAnew, begin_index: Index, end_index: Index) -> None:
         """Of a follower: what its leader holds is what counts. `begin_index` and `end_index` as they are before it."""
         if isinstance(cut, Cut):
@@ -123,3 +147,18 @@ class MemberJournal:
             "transfers_begun_total": self._transfers_begun,
             "transfers_given_up_total": self._transfers_given_up,
         }
+
+
+def _change_of(peer: PeerId, before: Membership, after: Membership) -> str:
+    """What has become of one member, empty if nothing has."""
+    was, now = _seat_name(peer, before), _seat_name(peer, after)
+    if was != now:
+        return f" {peer}: {was} -> {now}"
+    seats = [(members.voters | members.learners)[peer] for members in (before, after)]
+    return f" {peer}: {now} with another disk" if seats[0].disk != seats[1].disk else ""
+
+
+def _seat_name(peer: PeerId, membership: Membership) -> str:
+    if peer in membership.voters:
+        return "voter"
+    return "learner" if peer in membership.learners else "no member"

@@ -105,6 +105,7 @@ class Replica:
         if self.failure is not None:
             return
         self._call(now_ms, self.member.tick)
+        self.journal.members_are(self.member.membership, self.member.membership_index)
         self._work.tick(now_ms)
         self.scrubber.tick(now_ms)
 
@@ -572,7 +573,6 @@ class Replica:
     def _append_membership(self, membership: Membership, on_done: OnDone | None, now_ms: int) -> None:
         if self.failure is not None or self.member.changes.refusal() is not None:
             return
-        log.info("%s changes the members to %s", self, membership)
         entry = self._embedder.membership_entry(pack_membership(membership))
         (pos,) = self.log.reserve([entry.size])
         # The core wants a change again that it made itself; for one that was asked for, on_done is not called.

@@ -61,6 +61,11 @@ def replica_figures(replica: Replica) -> Figures:
         "doubted": member.doubted,
         "can_vote": member.can_vote,
         "failed": replica.failure is not None,
+        "voter": replica.config.self_id in member.membership.voters,
+        "members": {
+            "voter": len(member.membership.voters),
+            "learner": len(member.membership.learners),
+        },
         "ledger_begin_index": log_store.ledger_begin_index,
         "ledger_end_index": ledger_end_index,
         "committed_index": committed_index,

@@ -95,6 +95,10 @@ def remarks(status: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> li
         found.append(f"the group is not formed, it waits for {', '.join(status['waits_for'])}")
     elif not status["can_vote"]:
         found.append("does not vote: its vote could not be read")
+    if status["id"] in status["learners"]:
+        found.append("learner: it is brought up, and counts for nothing until then")
+    elif status["voters"] and status["id"] not in status["voters"]:
+        found.append("no member of the group by what its log says")
     if status["doubted"]:
         found.append("doubted: its vote alone makes no majority")
     if status["election_obstacle"] is not None:

@@ -7,6 +7,9 @@ import pytest
 from mq.cluster_status import UNKNOWN, remarks
 
 SOUND: dict[str, Any] = {
+    "id": "n0",
+    "voters": ["n0", "n1", "n2"],
+    "learners": [],
     "role": "FOLLOWER",
     "term": 7,
     "serving": False,
@@ -32,6 +35,11 @@ def test_of_a_sound_member_and_of_one_that_says_nothing_there_is_nothing_to_rema
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
+        (
+            {"voters": ["n1", "n2"], "learners": ["n0"]},
+            "learner: it is brought up, and counts for nothing until then",
+        ),
+        ({"voters": ["n1", "n2"]}, "no member of the group by what its log says"),
         ({"doubted": True}, "doubted: its vote alone makes no majority"),
         ({"can_vote": False}, "does not vote: its vote could not be read"),
         (

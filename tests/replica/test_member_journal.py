@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from virtual_group import VirtualGroup
 
 from dledger.config import FlushMode
+from dledger.core.membership import Membership, Seat
 from dledger.core.messages import VoteResponse, VoteResult
 from dledger.core.output import HardState
 from dledger.entry import Index, Term
@@ -126,6 +127,25 @@ def test_a_leader_says_to_whom_it_hands_over_and_why_it_leads_on(
     ]
     figures = replica_figures(leader.replica)
     assert (figures["transfers_begun_total"], figures["transfers_given_up_total"]) == (2, 1)
+
+
+def test_a_change_of_members_is_noted_once_with_what_becomes_of_whom_also_when_it_is_taken_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, JOURNAL)
+    journal = MemberJournal("n0", HardState(1, Term(3), None, doubted=False))
+    formed = Membership({"n0": Seat(b"0"), "n1": Seat(b"1")})
+    added = formed.with_learner("n2", Seat(b"2"))
+    for membership, index in ((formed, -1), (formed, -1), (added, 7), (added, 7), (formed, -1)):
+        journal.members_are(membership, Index(index))
+    journal.members_are(added.with_voter("n2", b"2").without("n1"), Index(9))
+    who = "[n0][FOLLOWER][term=3] members"
+    assert lines(caplog, "") == [
+        f"{who} voters=n0,n1 learners=- by_entry=-1",
+        f"{who} voters=n0,n1 learners=n2 by_entry=7 before=-1 n2: no member -> learner",
+        f"{who} voters=n0,n1 learners=- by_entry=-1 before=7 (taken back) n2: learner -> no member",
+        f"{who} voters=n0,n2 learners=- by_entry=9 before=-1 n1: voter -> no member n2: no member -> voter",
+    ]
 
 
 def test_a_cut_is_noted_with_the_leader_for_whom_and_counted(

@@ -22,6 +22,7 @@ from broker.consume_stats_processor import ConsumeStatsProcessor
 from broker.consumer_manage_processor import ConsumerManageProcessor
 from broker.consumer_manager import ConsumerManager
 from broker.leadership_processor import LeadershipProcessor
+from broker.member_info import MemberStatus
 from broker.offset_admin_processor import OffsetAdminProcessor
 from broker.producer_manager import ProducerManager
 from broker.pull_message_processor import PullMessageProcessor
@@ -51,6 +52,7 @@ class BrokerController:
         clock: Callable[[], int],
         rng: random.Random,
         disk_usage: DiskUsage | None = None,
+        member_status: MemberStatus = dict,
     ) -> None:
         """`store` must be started: its tables are read from here on. `clock` is in ms since the epoch."""
         self._store = store
@@ -93,7 +95,14 @@ class BrokerController:
         self._leadership = LeadershipProcessor(store)
         self._scrub = ScrubProcessor(store)
         self._info = BrokerInfoProcessor(
-            config, store, self.stats, self.hold_service, self.configure, disk_usage, clock()
+            config,
+            store,
+            self.stats,
+            self.hold_service,
+            self.configure,
+            disk_usage,
+            member_status,
+            clock(),
         )
         handlers: dict[int, RequestHandler] = {}
         for part in (

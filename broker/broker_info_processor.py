@@ -14,6 +14,7 @@ from broker.answers import Answers, RequestHandler
 from broker.broker_config import LOOPBACK, BrokerConfig, shown_settings
 from broker.broker_stats import BrokerStats, StatsItem, StatsSum
 from broker.client_channel import ClientChannel
+from broker.member_info import MemberStatus, member_info
 from broker.pull_request_hold_service import PullRequestHoldService
 from broker.runtime_config import BlackListedError, altered_config
 from remoting import admin_bodies, admin_headers, bodies, headers
@@ -48,6 +49,7 @@ class BrokerInfoProcessor:
         hold_service: PullRequestHoldService,
         configure: Callable[[BrokerConfig], None],
         disk_usage: DiskUsage | None,
+        member_status: MemberStatus,
         boot_ms: int,
     ) -> None:
         """`configure` brings a changed configuration to all who read it, this included."""
@@ -57,6 +59,7 @@ class BrokerInfoProcessor:
         self._hold_service = hold_service
         self._configure = configure
         self._disk_usage = disk_usage
+        self._member_status = member_status
         self._boot_ms = boot_ms
         self._change_count = 0
         self.handlers: dict[int, RequestHandler] = {
@@ -141,6 +144,7 @@ class BrokerInfoProcessor:
             "startAcceptSendRequestTimeStamp": str(self.config.start_accept_send_request_timestamp),
             "term": str(store.term),
             **_NO_QUEUES,
+            **member_info(self._member_status()),
         }
         if self._disk_usage is not None:
             total, free = self._disk_usage()

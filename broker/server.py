@@ -107,7 +107,7 @@ class Broker:
         imported = plain_import.take_over(replica.log) if plain_import else ImportedState()
         self._store.start(replica, self._clock(), imported)
         self._controller = BrokerController(
-            config, self._store, self._clock, self._rng, disk_usage=self._disk_usage
+            config, self._store, self._clock, self._rng, self._disk_usage, self._dledger.status
         )
         self._remoting = RemotingServer(
             self._controller.request_handler,

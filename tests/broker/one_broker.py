@@ -18,6 +18,7 @@ from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
+from dledger.replica_status import replica_status
 from remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from remoting.command import RemotingCommand, SerializeType, request
 from remoting.configuration import parse_properties
@@ -105,7 +106,13 @@ class OneBroker:
         )
         imported = plain_import.take_over(self.replica.log) if is_plain else ImportedState()
         self.store.start(self.replica, self.now_ms, imported)
-        self.controller = BrokerController(self.config, self.store, lambda: self.now_ms, Random(2))
+        self.controller = BrokerController(
+            self.config,
+            self.store,
+            lambda: self.now_ms,
+            Random(2),
+            member_status=lambda: replica_status(self.replica),
+        )
         self.channel = RecordingChannel()
         self._opaque = 0
         if elect:

@@ -8,6 +8,8 @@ import pytest
 from one_broker import OneBroker, RecordingChannel, pull_fields, send_fields
 
 from broker.broker_stats import BrokerStats
+from broker.member_info import member_info
+from dledger.replica_status import replica_status
 from message.message_id import decode_offset_message_id
 from remoting.admin_bodies import BrokerStatsData
 from remoting.bodies import KVTable
@@ -55,6 +57,43 @@ def test_runtime_information_has_what_tools_look_for(broker: OneBroker) -> None:
     assert int(table["earliestMessageTimeStamp"]) <= broker.now_ms
     assert int(table["commitLogMinOffset"]) < int(table["commitLogMaxOffset"])
     assert table["runtime"].startswith("[ 0 days, 0 hours, 0 minutes, 2")
+
+
+def test_runtime_information_says_how_the_member_is(broker: OneBroker) -> None:
+    send(broker, 1)
+    table = KVTable.decode(broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+    assert (table["memberId"], table["leaderId"], table["voters"]) == ("n0", "n0", "n0")
+    assert table["committedIndex"] == table["ledgerEndIndex"] == table["durableIndex"] != "-1"
+    broker.step_down()
+    table = KVTable.decode(broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+    assert table["leaderId"] == "none"
+
+
+def test_of_a_member_only_what_is_not_as_it_should_be_has_a_key_of_its_own(broker: OneBroker) -> None:
+    sound = replica_status(broker.replica)
+    assert member_info(sound).keys() == {
+        *("memberId", "leaderId", "voters"),
+        *("ledgerBeginIndex", "ledgerEndIndex", "committedIndex", "durableIndex"),
+    }
+    troubled = {
+        "doubted": True,
+        "can_vote": False,
+        "disk_obstacle": "no space",
+        "election_obstacle": "vote of term 8: no answers",
+        "faulty_ranges": [{"first_index": 7, "last_index": 9}, {"first_index": 20, "last_index": 20}],
+        "learners": ["n3"],
+        "waits_for": ["n1", "n2"],
+    }
+    told = member_info(sound | troubled)
+    assert {name: told[name] for name in told.keys() - member_info(sound).keys()} == {
+        "doubted": "true",
+        "cannotVote": "true",
+        "diskObstacle": "no space",
+        "electionObstacle": "vote of term 8: no answers",
+        "faultyEntries": "7..9 20..20",
+        "learners": "n3",
+        "waitsFor": "n1 n2",
+    }
 
 
 def test_totals_of_a_day_are_kept_at_midnight(broker: OneBroker) -> None:

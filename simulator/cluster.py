@@ -48,6 +48,7 @@ class Counts:
     full_states: int = 0
     files_deleted: int = 0  # data files
     transfers: int = 0  # logs that began anew where their leader's does
+    scrub_rounds: int = 0  # complete ones
     faults: Counter[str] = field(default_factory=Counter)
     crashes_with_loss: int = 0
     bytes_lost: int = 0
@@ -72,6 +73,7 @@ class _Looked:
     voted_for: PeerId | None
     log_generation: int
     begin_pos: int
+    scrub_rounds: int = 0
 
 
 class Cluster:
@@ -246,6 +248,8 @@ class Cluster:
                 self.counts.transfers += 1
             else:
                 self.counts.files_deleted += moved_files
+        self.counts.scrub_rounds += process.replica.scrubber.rounds - looked.scrub_rounds
+        looked.scrub_rounds = process.replica.scrubber.rounds
         complete_index = process.store.full_state_index
         if complete_index >= 0:
             self._full_states.add(complete_index)

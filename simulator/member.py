@@ -286,6 +286,8 @@ class SimMember:
             index_file_size=options.index_file_size,
             entry_size_max=options.data_file_size // 2,
             tick_interval_ms=options.tick_interval_ms,
+            scrub_bytes_per_second=options.scrub_bytes_per_second,
+            scrub_pause_ms=options.scrub_pause_ms,
             member=MemberConfig(
                 self_id=member_id,
                 peers=tuple(member_ids),

@@ -82,6 +82,8 @@ class Options:
     clock_jump_interval_ms: int = 0  # 0: nobody sets a clock
     stand_still_interval_ms: int = 0  # 0: no process and no host stands still but by the faults below
     recovery_crashes: float = 0.0  # how many starts are cut short by a crash
+    scrub_bytes_per_second: int = 0  # 0: nobody reads again what lies on disk
+    scrub_pause_ms: int = 0
     faults: dict[str, int] = field(default_factory=dict)  # kind -> weight
     is_calm: bool = False  # an hour or so with faults far apart (calm.py)
     paces_ticks: bool = False  # members at rest tick seldom, as servers do
@@ -115,6 +117,7 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
     # Of its own dice: what was recorded of a seed before there was retention stays what it was, unless it has any.
     later = Random(f"{seed}/begins-anew")
     retains = later.random() < 0.5
+    scrub = Random(f"{seed}/scrub")
     return Options(
         member_count=member_count or drawn_count,
         flush_mode=flush_mode,
@@ -162,6 +165,8 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         stand_still_interval_ms=Random(f"{seed}/halts").choice((*[0] * 7, 3_000)),
         recovery_crashes=Random(f"{seed}/recovery-crashes").choice((*[0.0] * 7, 0.3)),
         membership_interval_ms=_draw_membership_interval_ms(seed),
+        scrub_bytes_per_second=scrub.choice((0, 1 << 16, 1 << 20)),
+        scrub_pause_ms=scrub.choice((100, 1_000)),
         faults={kind: _FAULT_WEIGHTS[kind] for kind in chosen},
     )
 

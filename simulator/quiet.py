@@ -31,6 +31,7 @@ def quiet_options(member_count: int = 3) -> Options:
         clock_jump_interval_ms=0,
         stand_still_interval_ms=0,
         recovery_crashes=0.0,
+        scrub_bytes_per_second=0,
         faults={},
     )
 

@@ -10,7 +10,6 @@ from disk.mapped_file import DescriptorCache
 from dledger.entry import ENTRY_HEADER_SIZE, Index
 from message.encoder import encode_record
 from store.consume_queue import ConsumeQueue
-from store.errors import StoreDamagedError
 from store.get_message import GetMessageStatus
 from store.old_commit_log import OldCommitLog
 from store.put_message import PutStatus
@@ -316,24 +315,34 @@ def test_times_are_found_while_units_still_point_into_a_file_that_is_gone(tmp_pa
     assert store.min_offset("T", 0) == first
 
 
-def test_a_damaged_log_ends_the_member_instead_of_every_tick_from_then_on(tmp_path: Path) -> None:
+def test_a_file_that_begins_with_damage_is_named_and_keeps_those_before_it(tmp_path: Path) -> None:
+    """When its first entry came is not known, and so whether the file before it has been kept for long enough."""
     group = expiring(tmp_path, 1)
     group.start()
-    fill(group, group.lead(), DATA_FILE_SIZE // 3000 + 5)
+    leader = group.lead()
+    fill(group, leader, DATA_FILE_SIZE // 3000 + 5)
     overwrite(group.root() / "dledger-n0" / "data" / f"{DATA_FILE_SIZE:020d}", 8)
-    with pytest.raises(StoreDamagedError, match="begins with an entry that says"):
-        group.run_for(5_000)
+    group.run_for(30_000)
+    assert leader.failure is None
+    assert leader.replica.log.has_faults
+    assert leader.replica.log.ledger_begin_index == 0
+    put = leader.put(message())
+    group.run_until(lambda: put.statuses == [PutStatus.PUT_OK])
 
 
-def test_a_damaged_log_ends_the_member_that_dispatches_it(tmp_path: Path) -> None:
+def test_a_damaged_index_file_is_built_anew_from_the_entries(tmp_path: Path) -> None:
     group = StoreGroup(tmp_path)
     group.start()
     fill(group, group.lead(), 10, size=10)
+    index_file = group.root() / "dledger-n0" / "index" / f"{0:020d}"
+    sound = index_file.read_bytes()
     group.members["n0"].crash()
     group.start()
-    overwrite(group.root() / "dledger-n0" / "index" / f"{0:020d}", 5 * 32)
-    with pytest.raises(StoreDamagedError, match="index"):
-        group.lead()
+    overwrite(index_file, 5 * 32)
+    leader = group.lead()
+    group.run_until(lambda: leader.replica.idle)
+    assert index_file.read_bytes()[: 10 * 32] == sound[: 10 * 32]
+    assert not leader.replica.log.has_faults
 
 
 def overwrite(path: Path, offset: int) -> None:

@@ -30,7 +30,7 @@ from mq.cluster_layout import ClusterLayout
 from mq.cluster_status import cluster_status, wait_serving
 from mq.console import EXIT_FAILED, print_json, progress, user_errors
 from mq.history import HistoryFile
-from mq.line_source import field_reader
+from mq.line_source import LineSource, field_reader
 from mq.processes import deferred_interrupts, listening_ports
 from mq.quickstart_reader import receipt_count
 from mq.quickstart_report import QuickstartReport, compare_receipts, print_report
@@ -83,9 +83,17 @@ def quickstart(
 
 
 def count_lines(path: Path) -> int:
-    """Lines that are not empty, as the sender counts them."""
-    with path.open("rb") as file:
-        return sum(1 for line in file if line.rstrip(b"\n").rstrip(b"\r"))
+    """Lines that are not empty, as the sender counts them. Raises OSError, ValueError for one that cannot be sent, and
+    ClusterError for what can be read only once.
+    """
+
+    async def count(source: LineSource) -> int:
+        return sum([len(lines) async for lines in source.chunks()])
+
+    with LineSource(str(path)) as source:
+        if source.size is None:
+            raise ClusterError(f"{path} is no regular file: it is read twice, so write a pipe's lines to one")
+        return asyncio.run(count(source))
 
 
 def free_base_port() -> int:

@@ -6,6 +6,7 @@ from zlib import crc32
 import pytest
 
 from message.message_id import offset_message_id, pack_host
+from mq.cluster import ClusterError
 from mq.history import HistoryFile
 from mq.quickstart import count_lines, killed_term
 from mq.quickstart_reader import RECEIPT
@@ -131,6 +132,15 @@ def test_empty_lines_do_not_count(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b"a\n\nb\r\n\r\nc")
     assert count_lines(path) == 3
+
+
+def test_a_file_that_cannot_be_sent_is_told_before_a_cluster_is_started(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"a\n" + b"b" * 4_194_305 + b"\nc")
+    with pytest.raises(ValueError, match="line 2 is longer than 4194304 bytes"):
+        count_lines(path)
+    with pytest.raises(ClusterError, match="/dev/zero is no regular file"):
+        count_lines(Path("/dev/zero"))
 
 
 def test_the_killed_leaders_term_is_the_one_that_another_ended() -> None:

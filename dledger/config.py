@@ -115,6 +115,11 @@ class DLedgerConfig:
     handshake_timeout_ms: int = 2000
     # What a slow peer may let pile up here before its connection is dropped: two push windows.
     write_buffer_size_max: int = 16 << 20
+    # Of entries that come from peers in the place of damaged ones. Fast enough for a data file in half a minute, and
+    # little beside what a disk does.
+    repair_bytes_per_second: int = 32 << 20
+    repair_answer_ms_max: int = 2000  # then another peer is asked
+    repair_retry_ms: int = 5000  # when no peer had sound bytes
     link_silence_ms_max: int = 3000  # bytes unacknowledged by the peer's kernel for so long: the link is dead
 
     def __post_init__(self) -> None:

@@ -23,10 +23,10 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.errors import HandshakeRefusedError, RemoteProtocolError
-from dledger.rpc.codec import PeerMessage, wire_version_of
+from dledger.rpc.codec import REPAIR_WIRE_VERSION, PeerMessage, wire_version_of
 from dledger.rpc.connection import PeerConnection
 from dledger.rpc.handshake import Handshake, Hello
-from dledger.rpc.requests import GetRequest, MetadataRequest
+from dledger.rpc.requests import GetRequest, MetadataRequest, RepairRequest, RepairResponse
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +36,13 @@ _ASKED_BY: Mapping[type, Callable[[PeerMessage], PeerId]] = {
     HeartBeatRequest: attrgetter("leader_id"),
     TimeoutNow: attrgetter("leader_id"),
     PushRequest: attrgetter("leader_id"),
+    RepairRequest: attrgetter("member_id"),
 }
 _ANSWERED_BY: Mapping[type, Callable[[PeerMessage], PeerId]] = {
     VoteResponse: attrgetter("voter_id"),
     HeartBeatResponse: attrgetter("member_id"),
     PushResponse: attrgetter("member_id"),
+    RepairResponse: attrgetter("member_id"),
 }
 
 
@@ -88,6 +90,11 @@ class PeerLink(asyncio.Protocol):
         self._connection = PeerConnection(handshake, frame_size_max=config.frame_size_max)
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def knows_repairs(self) -> bool:
+        """Whether the peer can be asked for entries that are damaged here."""
+        return self.wire_version >= REPAIR_WIRE_VERSION
 
     @property
     def wire_version(self) -> int:

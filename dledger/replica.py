@@ -44,8 +44,17 @@ from dledger.log.quorum_state import QuorumState
 from dledger.log_members import LogMembers
 from dledger.member_journal import MemberJournal
 from dledger.pushed_entries import PushNotSoundError, verify_pushed
+from dledger.repair_answers import answer_repair
+from dledger.repairer import Repairer
 from dledger.rpc.handshake import DISK_UUID_SIZE
-from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
+from dledger.rpc.requests import (
+    GetRequest,
+    GetResponse,
+    MetadataRequest,
+    MetadataResponse,
+    RepairMessage,
+    RepairResponse,
+)
 from dledger.rpc.response_code import ResponseCode
 from dledger.run_record import begin_run, end_run, store_formed
 from dledger.runtime import Embedder, OnDone, Runtime
@@ -84,6 +93,9 @@ class Replica:
         self._random = random
         self._work = DiskWork(config, log_store, quorum_state, runtime.submit, now_ms)
         self.scrubber = scrubber_of(config, log_store, quorum_state, runtime.submit, now_ms)
+        self.repairer = Repairer(
+            config, log_store, lambda peer, request: runtime.send(peer, request, ()), runtime.submit
+        )
         self._durable_at_append = config.flush_mode is FlushMode.ASYNC_FLUSH
         self._later: deque[Callable[[], None]] = deque()
         self._draining = False
@@ -108,6 +120,7 @@ class Replica:
         self.journal.members_are(self.member.membership, self.member.membership_index)
         self._work.tick(now_ms)
         self.scrubber.tick(now_ms)
+        self._repair(now_ms, self.repairer.tick, now_ms)
 
     def receive(self, message: Message, now_ms: int, payload: bytes = b"") -> None:
         """`payload`: the raw entry bytes of an APPEND. A range that is not sound goes no further."""
@@ -124,11 +137,38 @@ class Replica:
             self.journal.vote_heard(message)
         self._call(now_ms, self.member.step, message)
 
+    def receive_repair(self, message: RepairMessage, now_ms: int, entries: bytes = b"") -> None:
+        """`entries`: raw bytes of an answer, which are proved before they are used."""
+        if self.failure is not None:
+            return
+        if isinstance(message, RepairResponse):
+            self._repair(now_ms, self.repairer.on_response, message, entries, now_ms)
+            return
+
+        def answer() -> None:
+            size_max = self.config.member_config.push_size_max
+            response, buffers = answer_repair(self.log, self.config.self_id, message, size_max)
+            self._runtime.send(message.member_id, response, buffers)
+
+        self._repair(now_ms, answer)
+
+    def _repair(self, now_ms: int, step: Callable[..., None], *arguments: object) -> None:
+        if self.failure is not None:
+            return
+        try:
+            step(*arguments)
+        except (DiskError, LedgerError) as error:
+            self._fail(f"log failed: {error}", now_ms)
+            self._drain()
+
     def job_done(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
         if self.failure is not None:
             return
         if self.scrubber.is_own(job):
             self._scrubbed(job, error, now_ms)
+            return
+        if error is None and self.repairer.owns(job):
+            self.repairer.job_done()
             return
         match self._work.settle(job, error, now_ms):
             case Synced(end_index, log_generation):
@@ -177,14 +217,17 @@ class Replica:
         self.member = self._make_member(now_ms)
         return True
 
-    def peer_connected(self, peer: PeerId, now_ms: int) -> None:
-        """The connection is up by which we ask it."""
+    def peer_connected(self, peer: PeerId, now_ms: int, *, repairs: bool = True) -> None:
+        """The connection is up by which we ask it. `repairs`: it can be asked for entries that are damaged here."""
         if self.failure is None:
+            if repairs:
+                self.repairer.peer_connected(peer)
             self._call(now_ms, self.member.peer_connected, peer)
 
     def peer_disconnected(self, peer: PeerId, now_ms: int) -> None:
         """The connection is closed by which we ask it, or the one by which it asks us."""
         if self.failure is None:
+            self.repairer.peer_disconnected(peer)
             if self._formation is not None:
                 self._formation.peer_lost(peer)
             self._call(now_ms, self.member.peer_disconnected, peer)
@@ -217,7 +260,7 @@ class Replica:
 
     @property
     def idle(self) -> bool:
-        return self._work.idle and self.scrubber.idle
+        return self._work.idle and self.scrubber.idle and self.repairer.idle
 
     def close(self, *, clean: bool) -> None:
         """Blocks. After stop() and when idle it may be `clean`; else the files are left as a crash leaves

@@ -7,6 +7,7 @@ from dledger.core.messages import Message, PeerId
 from dledger.core.output import AppendStatus, RoleChange
 from dledger.entry import Index, Pos, Term
 from dledger.log.jobs import DiskJob
+from dledger.rpc.requests import RepairMessage
 
 OnDone = Callable[[AppendStatus], None]
 
@@ -14,8 +15,8 @@ OnDone = Callable[[AppendStatus], None]
 class Runtime(Protocol):
     """What a replica needs done outside: by the server, or by the simulator."""
 
-    def send(self, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
-        """To that peer, if it can be reached now; else it is lost. `buffers`: raw entry bytes of an APPEND."""
+    def send(self, to: PeerId, message: Message | RepairMessage, buffers: Sequence[bytes]) -> None:
+        """To that peer, if it can be reached now; else it is lost. `buffers`: raw entry bytes."""
         ...
 
     def submit(self, job: DiskJob) -> None:

@@ -32,7 +32,15 @@ from dledger.replica import Replica
 from dledger.replica_status import replica_figures, replica_status
 from dledger.rpc.codec import PeerMessage
 from dledger.rpc.handshake import NONCE_SIZE, WIRE_VERSION_MAX, Hello
-from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
+from dledger.rpc.requests import (
+    GetRequest,
+    GetResponse,
+    MetadataRequest,
+    MetadataResponse,
+    RepairMessage,
+    RepairRequest,
+    RepairResponse,
+)
 from dledger.runtime import Embedder
 from dledger.steady_clock import steady_clock
 from dledger.tick_pace import TickPace
@@ -224,7 +232,7 @@ class DLedgerServer:
     # -- Runtime
     # -------------------------------------------------------------------------------------------------
 
-    def send(self, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
+    def send(self, to: PeerId, message: Message | RepairMessage, buffers: Sequence[bytes]) -> None:
         links = self._incoming if isinstance(message, _ANSWERS) else self._outgoing
         link = links.get(to)
         if link is not None:
@@ -363,7 +371,7 @@ class DLedgerServer:
                 self._dial_now[peer_id].set()  # it is up: no need to sit out the back-off
         else:
             self._outgoing[peer_id] = link
-            self.replica.peer_connected(peer_id, self.now_ms())
+            self.replica.peer_connected(peer_id, self.now_ms(), repairs=link.knows_repairs)
         log.info("%s link up peer=%s dialled=%s", self.replica, peer_id, link.dialled is not None)
 
     def link_received(self, link: PeerLink, message: PeerMessage, payload: bytes) -> None:
@@ -374,6 +382,8 @@ class DLedgerServer:
                 link.send(self.replica.metadata(message))
             case GetResponse() | MetadataResponse():
                 raise AssertionError("no link asks for these")
+            case RepairRequest() | RepairResponse():
+                self.replica.receive_repair(message, self.now_ms(), payload)
             case _:
                 self.replica.receive(message, self.now_ms(), payload)
 
@@ -396,7 +406,7 @@ class DLedgerServer:
             self._tick_in(self.config.tick_interval_ms)
         if peer_id in self._outgoing:
             # Only the way in is closed: the peer can still be asked, whatever it means that it asks no more.
-            self.replica.peer_connected(peer_id, now_ms)
+            self.replica.peer_connected(peer_id, now_ms, repairs=self._outgoing[peer_id].knows_repairs)
 
 
-_ANSWERS = (VoteResponse, HeartBeatResponse, PushResponse)
+_ANSWERS = (VoteResponse, HeartBeatResponse, PushResponse, RepairResponse)

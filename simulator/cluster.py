@@ -6,6 +6,7 @@ from random import Random
 
 from dledger.core.messages import Message, PeerId
 from dledger.core.output import Role
+from dledger.rpc.requests import RepairMessage
 from simulator.clock_faults import ClockFaults
 from simulator.convergence import Convergence
 from simulator.election_accidents import ElectionAccidents
@@ -257,5 +258,5 @@ class Cluster:
         if member.has_lost and not raft.doubted and raft.has_seat:
             member.has_lost = False
 
-    def _trace_send(self, sender: PeerId, to: PeerId, message: Message) -> None:
+    def _trace_send(self, sender: PeerId, to: PeerId, message: Message | RepairMessage) -> None:
         self.trace.add(self.loop.now_us, "  {} to {} {}", sender, to, message)

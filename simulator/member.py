@@ -22,6 +22,7 @@ from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
+from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
 from dledger.steady_clock import steady_clock
 from dledger.tick_pace import TickPace
 from simulator.disk import CrashPointReached, SimDisk
@@ -102,7 +103,7 @@ class Process:
 
     # -- Runtime -----------------------------------------------------------------------------------------------
 
-    def send(self, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
+    def send(self, to: PeerId, message: Message | RepairMessage, buffers: Sequence[bytes]) -> None:
         self._network.send(self.host.member_id, to, message, buffers)
 
     def submit(self, job: DiskJob) -> None:
@@ -134,8 +135,12 @@ class Process:
         self._tick_number += 1
         self.host.call_later(delay_ms * 1_000, self, self.tick, self._tick_number)
 
-    def receive(self, message: Message, payload: bytes) -> None:
-        if not self.is_stopping:
+    def receive(self, message: Message | RepairMessage, payload: bytes) -> None:
+        if self.is_stopping:
+            return
+        if isinstance(message, RepairRequest | RepairResponse):
+            self.replica.receive_repair(message, self.host.now_ms(), payload)
+        else:
             self.replica.receive(message, self.host.now_ms(), payload)
             if isinstance(message, HeartBeatRequest | PushRequest):
                 raft = self.replica.member
@@ -366,7 +371,7 @@ class SimMember:
     def is_running(self) -> bool:
         return self.process is not None and not self.process.is_stopping
 
-    def received(self, sender: PeerId, message: Message, payload: bytes) -> None:
+    def received(self, sender: PeerId, message: Message | RepairMessage, payload: bytes) -> None:
         process = self.process
         if process is not None:
             self.trace.add(self.loop.now_us, "{}->{} {}", sender, self.member_id, message)

@@ -12,10 +12,11 @@ from typing import Protocol
 
 from dledger.core.messages import HeartBeatResponse, Message, PeerId, PushResponse, VoteResponse
 from dledger.entry import Term
+from dledger.rpc.requests import RepairMessage, RepairResponse
 from simulator.event_loop import EventLoop
 from simulator.options import Options
 
-_ANSWERS = (VoteResponse, HeartBeatResponse, PushResponse)
+_ANSWERS = (VoteResponse, HeartBeatResponse, PushResponse, RepairResponse)
 _DIAL_BACKOFF_US = (20_000, 500_000)
 # As DLedgerConfig.link_silence_ms_max: what a host that is gone without a word is noticed by.
 SILENCE_US = 3_000_000
@@ -44,7 +45,7 @@ class Endpoint(Protocol):
         """Whether it stands still, so that it answers no handshake."""
         ...
 
-    def received(self, sender: PeerId, message: Message, payload: bytes) -> None: ...
+    def received(self, sender: PeerId, message: Message | RepairMessage, payload: bytes) -> None: ...
 
     def link_up(self, connection: "Connection", peer: PeerId) -> None: ...
 
@@ -70,7 +71,7 @@ class SimNetwork:
         self.sent = self.lost = 0
         # To each member, the last acknowledgement by each other in each term: what a late repetition would say.
         self._acknowledged: dict[PeerId, dict[tuple[PeerId, Term], PushResponse]] = {}
-        self.on_send: Callable[[PeerId, PeerId, Message], None] | None = None
+        self.on_send: Callable[[PeerId, PeerId, Message | RepairMessage], None] | None = None
         self._loop = loop
         self._options = options
         self._random = random
@@ -86,7 +87,9 @@ class SimNetwork:
 
     # -- messages ----------------------------------------------------------------------------------------------
 
-    def send(self, sender: PeerId, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
+    def send(
+        self, sender: PeerId, to: PeerId, message: Message | RepairMessage, buffers: Sequence[bytes]
+    ) -> None:
         connection = (to, sender) if isinstance(message, _ANSWERS) else (sender, to)
         if isinstance(message, PushResponse):
             self._keep(sender, to, message)
@@ -108,7 +111,7 @@ class SimNetwork:
             self._deliver_later(path, sender, to, message, payload)
 
     def _deliver_later(
-        self, path: Path, sender: PeerId, to: PeerId, message: Message, payload: bytes
+        self, path: Path, sender: PeerId, to: PeerId, message: Message | RepairMessage, payload: bytes
     ) -> None:
         at_us = self._loop.now_us + self.draw_delay_us()
         straggling = self._options.straggling

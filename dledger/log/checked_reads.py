@@ -32,6 +32,7 @@ from dledger.log.faulty_ranges import FaultyRange, FaultyRanges, FaultyRangesFil
 from dledger.log.index_files import IndexFiles
 from dledger.log.jobs import NoteFaultsJob
 from dledger.log.log_reader import LogReader, chain_crc_at
+from dledger.log.log_repair import RangeRepair
 from dledger.log.recent_batches import RecentBatch, RecentBatches
 from dledger.log.synced_mark import SyncedMark
 from dledger.log.term_runs import TermRuns
@@ -104,6 +105,14 @@ class CheckedReads(LogReader):
         """As fault_found(), where all that is known is a position."""
         index = self._index_from(pos)
         return self.fault_found(index - 1, index + 1)
+
+    def range_repair(self, faulty: FaultyRange) -> RangeRepair:
+        """Raises FaultyEntryError if the entry in front of it is damaged, too; DiskError."""
+        return RangeRepair(self, self._data, self._index, faulty)
+
+    def repaired(self, faulty: FaultyRange) -> None:
+        """All of the range is written and durable."""
+        self.faulty.remove(faulty)
 
     def note_faults_job(self) -> NoteFaultsJob | None:
         """A job that makes durable what is known to be damaged; None when it is."""

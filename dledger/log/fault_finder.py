@@ -120,7 +120,7 @@ class FaultFinder:
             entry = entry_alone(self._data, pos, None)
         except EntryCorruptError:
             return None
-        return Anchor(entry.last_index, entry.last_term, entry.next_pos, entry.chain)
+        return _anchor_of(entry)
 
     def _is_linked(self, pos: int, prev_chain: int) -> bool:
         """Whether the header at `pos` is that of the entry behind the one with this chain: then all in it is right."""
@@ -174,7 +174,7 @@ class FaultFinder:
             self._correct_blank(anchor.end_pos, pos)
         alone = self._alone(pos)
         if alone is not None:
-            return None, alone
+            return None, self._taken_up(pos)
         header = header_at(self._data, pos)  # proven: the damage is in the body
         end_pos = Pos(pos + header.size)
         return FaultyRange(index, index, pos, end_pos), Anchor(index, header.term, end_pos, header.chain_crc)
@@ -188,9 +188,15 @@ class FaultFinder:
                 continue
             # The chain of the one in front may be all that is right of it.
             if alone.index == before_index + 1 and self._is_linked(candidate, before_chain):
-                return FaultyRange(first_index, before_index, pos, Pos(candidate)), alone
+                return FaultyRange(first_index, before_index, pos, candidate), self._taken_up(candidate)
             before_index, before_chain = alone.index, alone.chain
         return FaultyRange(first_index, self._end.index, pos, self._end.end_pos), self._end
+
+    def _taken_up(self, pos: int) -> Anchor:
+        """The sound entry at `pos`, to go on from."""
+        entry = entry_alone(self._data, pos, None)
+        self._correct_units(entry)
+        return _anchor_of(entry)
 
     def _likely_pos(self, end_pos: int) -> Pos:
         """Where the entry lies that follows one that ends here, although it is not readable."""
@@ -220,3 +226,7 @@ class FaultFinder:
                     yield Pos(pos + offset)
                 offset = chunk.find(_MAGIC, offset + 1)
             pos += size
+
+
+def _anchor_of(entry: VerifiedRange) -> Anchor:
+    return Anchor(entry.last_index, entry.last_term, entry.next_pos, entry.chain)

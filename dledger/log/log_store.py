@@ -7,6 +7,7 @@ and settled when they have run.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import ClassVar, Self
 
@@ -28,6 +29,7 @@ from dledger.entry import (
     pack_index_units,
     seal_entries,
 )
+from dledger.errors import FaultyEntryError
 from dledger.log.config import LogConfig
 from dledger.log.data_files import DataFiles
 from dledger.log.entry_reader import IsSoundBody
@@ -281,7 +283,9 @@ class LogStore(ScrubbedLog):
         if step < MARK_STEP_SIZE and now_ms - self._mark_moved_ms < MARK_INTERVAL_MS:
             return None
         self._mark_moved_ms = now_ms
-        return self._new_mark_job()
+        with suppress(FaultyEntryError):
+            return self._new_mark_job()
+        return None  # it would name an entry that is damaged now: it moves when that is repaired
 
     def mark_done(self, job: MarkJob) -> None:
         """Settles a job that has run without error."""

@@ -35,15 +35,27 @@ from dledger.core.messages import (
 )
 from dledger.entry import Index, Pos, Term
 from dledger.errors import LocalProtocolError, RemoteProtocolError
-from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse, Request, Response
+from dledger.rpc.requests import (
+    GetRequest,
+    GetResponse,
+    MetadataRequest,
+    MetadataResponse,
+    RepairMessage,
+    RepairRequest,
+    RepairResponse,
+    Request,
+    Response,
+)
 from dledger.rpc.response_code import ResponseCode
 
 FRAME_PREFIX = Struct(">IH")  # size of all that follows the first field, size of the header
+REPAIR_WIRE_VERSION = 2
+
 _SIZE_FIELD = 4
 _HEADER_SIZE_FIELD = 2
 HEADER_SIZE_MAX = 0xFFFF
 
-PeerMessage = Message | Request | Response
+PeerMessage = Message | Request | Response | RepairMessage
 
 # Ranges that the fields may have on the wire. -1 is "none" for an index and for a term.
 _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
@@ -166,6 +178,23 @@ class _TimeoutNow(msgspec.Struct, array_like=True, tag=11, gc=False):
     ledger_end_index: _FromMinusOne
 
 
+class _RepairRequest(msgspec.Struct, array_like=True, tag=12, gc=False):
+    request_id: _Int63
+    member_id: _Id
+    first_index: _Int63
+    last_index: _Int63
+    size_max: _Int63
+
+
+class _RepairResponse(msgspec.Struct, array_like=True, tag=13, gc=False):
+    request_id: _Int63
+    member_id: _Id
+    code: ResponseCode
+    first_index: _Int63
+    last_index: _FromMinusOne
+    first_pos: _Int63
+
+
 _Wire = (
     _VoteRequest
     | _VoteResponse
@@ -178,6 +207,8 @@ _Wire = (
     | _MetadataRequest
     | _MetadataResponse
     | _TimeoutNow
+    | _RepairRequest
+    | _RepairResponse
 )
 
 # Messages whose wire class has the same fields in the same order.
@@ -192,6 +223,8 @@ _SAME_FIELDS: tuple[tuple[type[PeerMessage], type[msgspec.Struct]], ...] = (
     (MetadataRequest, _MetadataRequest),
     (MetadataResponse, _MetadataResponse),
     (TimeoutNow, _TimeoutNow),
+    (RepairRequest, _RepairRequest),
+    (RepairResponse, _RepairResponse),
 )
 _TO_WIRE: dict[type, tuple[type[msgspec.Struct], Callable[[Any], Any]]] = {
     message: (wire, attrgetter(*wire.__struct_fields__)) for message, wire in _SAME_FIELDS
@@ -203,7 +236,11 @@ _decode_header = msgspec.msgpack.Decoder(_Wire).decode
 
 
 # Of messages that came after version 1; a peer that does not speak it would close the connection.
-_WIRE_VERSIONS: dict[type, int] = {TimeoutNow: 2}
+_WIRE_VERSIONS: dict[type, int] = {
+    TimeoutNow: 2,
+    RepairRequest: REPAIR_WIRE_VERSION,
+    RepairResponse: REPAIR_WIRE_VERSION,
+}
 
 
 def wire_version_of(message: PeerMessage) -> int:
@@ -248,7 +285,7 @@ def decode_message(header: bytes | memoryview, payload_size: int) -> PeerMessage
         raise RemoteProtocolError(f"bad header of a peer message: {error}") from error
     if type(wire) is _PushRequest:
         return _push_from_wire(wire, payload_size)
-    if payload_size and type(wire) is not _GetResponse:
+    if payload_size and type(wire) not in (_GetResponse, _RepairResponse):
         raise RemoteProtocolError(f"{payload_size} bytes behind a {type(wire).__name__[1:]}, which has none")
     return _FROM_WIRE[type(wire)](*astuple(wire))
 

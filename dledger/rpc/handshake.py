@@ -24,7 +24,7 @@ from dledger.errors import HandshakeRefusedError, RemoteProtocolError
 
 MAGIC = "PYDLEDGER"
 WIRE_VERSION_MIN = 1
-# 2: TIMEOUT_NOW.
+# 2: TIMEOUT_NOW, REPAIR.
 WIRE_VERSION_MAX = 2
 NONCE_SIZE = 32
 PROOF_SIZE = 32

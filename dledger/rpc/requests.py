@@ -56,5 +56,32 @@ class MetadataResponse:
     peers: dict[PeerId, str]  # id -> host:port of its Raft port
 
 
+@dataclass(frozen=True, slots=True)
+class RepairRequest:
+    """A member asks another one for entries that are damaged on its disk, committed or not."""
+
+    request_id: int  # comes back in the answer
+    member_id: PeerId  # who asks
+    first_index: Index
+    last_index: Index
+    size_max: int  # bytes; at least one entry is sent
+
+
+@dataclass(frozen=True, slots=True)
+class RepairResponse:
+    """With SUCCESS, whole entries follow as payload: first_index .. last_index, one data file's at most, read back and
+    proved by who sends them. DISK_ERROR: they are damaged there, too. INDEX_LESS_THAN_LOCAL_BEGIN and
+    INDEX_OUT_OF_RANGE: that member does not hold them.
+    """
+
+    request_id: int
+    member_id: PeerId  # who answers
+    code: ResponseCode
+    first_index: Index
+    last_index: Index
+    first_pos: Pos
+
+
 Request = GetRequest | MetadataRequest
 Response = GetResponse | MetadataResponse
+RepairMessage = RepairRequest | RepairResponse

@@ -23,7 +23,7 @@ from dledger.entry import Index, Pos, Term
 from dledger.peer_link import _ANSWERED_BY, _ASKED_BY, PeerLink
 from dledger.rpc.codec import PeerMessage
 from dledger.rpc.handshake import WIRE_VERSION_MAX, Hello
-from dledger.rpc.requests import MetadataRequest
+from dledger.rpc.requests import MetadataRequest, RepairMessage
 
 PEERS = {f"n{number}": PeerAddress("127.0.0.1", 1 + number) for number in range(3)}
 CONFIG = DLedgerConfig(group="g", self_id="n0", peers=PEERS, directory="unused")
@@ -140,9 +140,9 @@ def on_loop(
     run_loop(run())
 
 
-def test_each_message_of_the_core_has_its_direction_and_its_sender() -> None:
+def test_each_message_of_members_has_its_direction_and_its_sender() -> None:
     assert _ASKED_BY.keys().isdisjoint(_ANSWERED_BY)
-    assert _ASKED_BY.keys() | _ANSWERED_BY.keys() == set(get_args(Message))
+    assert _ASKED_BY.keys() | _ANSWERED_BY.keys() == set(get_args(Message)) | set(get_args(RepairMessage))
 
 
 @pytest.mark.parametrize(("acceptor_max", "heard"), [(1, [HEART_BEAT]), (2, [TIMEOUT_NOW, HEART_BEAT])])

@@ -21,6 +21,7 @@ from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
 from dledger.replica_status import replica_status
+from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
 from dledger.runtime import OnDone
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND
 
@@ -109,7 +110,7 @@ class VirtualMember:
             boot_id=group.boot_ids.get(peer_id, ""),
         )
 
-    def send(self, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
+    def send(self, to: PeerId, message: Message | RepairMessage, buffers: Sequence[bytes]) -> None:
         self.sent += 1
         self.group.carry(self, to, message, b"".join(buffers))
 
@@ -157,7 +158,8 @@ class VirtualGroup:
         self.late: frozenset[PeerId] = frozenset()  # not in the conf of the others
         self.boot_ids: dict[PeerId, str] = {}
         self.now_ms = 0
-        self.tamper: Callable[[Message, bytes], bytes] = lambda message, payload: payload
+        self.tamper: Callable[[Message | RepairMessage, bytes], bytes] = lambda message, payload: payload
+        self.loses: Callable[[Message | RepairMessage], bool] = lambda message: False
         self.members: dict[PeerId, VirtualMember] = {}
         self._disk_of = disk_of
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -239,12 +241,20 @@ class VirtualGroup:
         self._sequence += 1
         heapq.heappush(self._events, (time_ms, self._sequence, callback))
 
-    def carry(self, sender: VirtualMember, to: PeerId, message: Message, payload: bytes) -> None:
+    def carry(
+        self, sender: VirtualMember, to: PeerId, message: Message | RepairMessage, payload: bytes
+    ) -> None:
+        if self.loses(message):
+            return
         payload = self.tamper(message, payload)
         receiver = self.members.get(to)
 
         def arrive() -> None:
-            if receiver is not None and receiver.up and sender.up:
+            if receiver is None or not receiver.up or not sender.up:
+                return
+            if isinstance(message, RepairRequest | RepairResponse):
+                receiver.replica.receive_repair(message, self.now_ms, payload)
+            else:
                 receiver.replica.receive(message, self.now_ms, payload)
 
         self.at(self.now_ms + MESSAGE_DELAY_MS, arrive)

@@ -24,7 +24,14 @@ from dledger.core.messages import (
 from dledger.entry import Index, Pos, Term
 from dledger.errors import LocalProtocolError, RemoteProtocolError
 from dledger.rpc.codec import FRAME_PREFIX, PeerMessage, decode_message, encode_message
-from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
+from dledger.rpc.requests import (
+    GetRequest,
+    GetResponse,
+    MetadataRequest,
+    MetadataResponse,
+    RepairRequest,
+    RepairResponse,
+)
 from dledger.rpc.response_code import ResponseCode
 
 APPEND = PushRequest(
@@ -131,6 +138,9 @@ CASES: list[tuple[PeerMessage, bytes]] = [
     (HeartBeatResponse(Term(3), "n1", 12, Index(8), is_disk_fit=False), b""),
     (VoteRequest(Term(3), "n2", Term(2), Index(120), pre_vote=False, leadership_transfer=True), b""),
     (TimeoutNow(Term(3), "n0", Index(120)), b""),
+    (RepairRequest(5, "n0", Index(7), Index(9), 1 << 20), b""),
+    (RepairResponse(5, "n1", ResponseCode.SUCCESS, Index(7), Index(9), Pos(480)), b"entries"),
+    (RepairResponse(6, "n1", ResponseCode.DISK_ERROR, Index(7), Index(6), Pos(0)), b""),
 ]
 WIRE = [b"".join(encode_message(message, [payload] if payload else [])) for message, payload in CASES]
 

@@ -1,0 +1,190 @@
+"""Puts the bytes of a peer where entries are damaged here: proved first, up to the next sound entry, and then written.
+
+The entry in front gives the chain that the peer's bytes must continue, and the entry behind must continue theirs: so
+they are what lay there, or 32 bits of CRC agree by chance. A range that comes in several pieces is asked for twice,
+once to prove it and once to write it, because the bytes that are there may still be the better part of what is left.
+Who is asked, and when, is dledger/repairer.py's.
+"""
+
+from collections.abc import Sequence
+
+from disk.disk import File
+from disk.mapped_file import MappedFile
+from dledger.entry import (
+    INDEX_UNIT_SIZE,
+    EntryCorruptError,
+    Index,
+    Pos,
+    Term,
+    VerifiedRange,
+    blank,
+    chain_after,
+    index_units_of,
+    verify_entries,
+)
+from dledger.log.data_files import DataFiles
+from dledger.log.entry_reader import entry_alone
+from dledger.log.faulty_ranges import FaultyRange
+from dledger.log.index_files import IndexFiles
+from dledger.log.log_reader import LogReader
+
+
+class RepairRefusedError(Exception):
+    """A peer's bytes are not what lay here; the text tells the difference. Nothing was written."""
+
+
+class RepairJob:
+    """Writes proved entries over damaged ones, in place, and makes them durable.
+
+    Its kind is that of cuts, for jobs of one kind run one behind the other: a cut that takes the range away begins only
+    when this is done, or what is written here would lie behind the end of the log.
+    """
+
+    __slots__ = ("_files", "_writes", "held", "size")
+    kind = "cut"
+
+    def __init__(self, writes: Sequence[tuple[MappedFile, int, bytes]]) -> None:
+        """`writes`: (file, offset in it, bytes)."""
+        self.held = [mapped_file for mapped_file, _, _ in writes]
+        self.size = sum(len(data) for _, _, data in writes)
+        self._writes: list[tuple[File, int, bytes]] = [
+            (mapped_file.hold(), offset, data) for mapped_file, offset, data in writes
+        ]
+
+    def run(self) -> None:
+        for file, offset, data in self._writes:
+            file.pwrite(data, offset)
+        for file in {id(file): file for file, _, _ in self._writes}.values():
+            file.fdatasync()
+
+
+class RangeRepair:
+    """Invariant: entries faulty.first_index .. next_index - 1 are proved, or in the second round written."""
+
+    def __init__(self, log: LogReader, data: DataFiles, index: IndexFiles, faulty: FaultyRange) -> None:
+        """Raises FaultyEntryError, DiskError: the entry in front must be sound."""
+        self.faulty = faulty
+        self.is_done = False  # the last job has been given out
+        self._log = log
+        self._data = data
+        self._index = index
+        self._before = Index(faulty.first_index - 1)
+        term, chain = log.term_at(self._before), log.chain_at(self._before)
+        assert term is not None, "damage lies within the log"
+        assert chain is not None, "damage lies within the log"
+        self._before_term, self._before_chain = term, chain
+        self._before_end_pos = log.end_pos_at(self._before)
+        self._borders: dict[Index, int] = {}  # last index of a piece -> chain, when it was proved
+        self._is_proved = False
+        self._start_round()
+
+    def _start_round(self) -> None:
+        self.next_index = self.faulty.first_index
+        self._term: Term = self._before_term
+        self._chain = self._before_chain
+        self._end_pos: Pos = self._before_end_pos
+
+    @property
+    def last_index(self) -> Index:
+        """Up to which entry to ask next; a piece may end before, in the first round."""
+        if not self._is_proved:
+            return self.faulty.last_index
+        return min(index for index in self._borders if index >= self.next_index)
+
+    def take(self, first_pos: int, entries: bytes) -> RepairJob | None:
+        """Bytes of entries from next_index on. A job to write them, once all are proved. Raises RepairRefusedError."""
+        verified = self._verify(first_pos, entries)
+        is_last = verified.last_index == self.faulty.last_index
+        if not self._is_proved:
+            if is_last:
+                self._check_link(verified)
+            self._borders[verified.last_index] = verified.chain
+            if not is_last:
+                self._advance(verified)
+                return None
+            self._is_proved = True
+            if verified.first_index != self.faulty.first_index:
+                self._start_round()
+                return None
+        elif self._borders.get(verified.last_index) != verified.chain:
+            raise RepairRefusedError(f"entries up to {verified.last_index} are others than before")
+        job = RepairJob(self._writes(verified))
+        self._advance(verified)
+        self.is_done = is_last
+        return job
+
+    def _verify(self, first_pos: int, entries: bytes) -> VerifiedRange:
+        if first_pos not in (self._end_pos, self._data.file_end(self._end_pos - 1)):
+            raise RepairRefusedError(
+                f"entry {self.next_index} lies at {first_pos}, not behind {self._end_pos}"
+            )
+        try:
+            verified = verify_entries(
+                entries,
+                first_index=self.next_index,
+                first_pos=first_pos,
+                prev_chain=self._chain,
+                prev_term=self._term,
+            )
+        except EntryCorruptError as error:
+            raise RepairRefusedError(str(error)) from error
+        if not verified.count or verified.last_index > self.faulty.last_index:
+            raise RepairRefusedError(
+                f"entries {verified.first_index}..{verified.last_index} were not asked for"
+            )
+        if verified.next_pos > self._data.file_end(first_pos):
+            raise RepairRefusedError(
+                f"entries from pos {first_pos} to {verified.next_pos} lie across a file end"
+            )
+        return verified
+
+    def _check_link(self, verified: VerifiedRange) -> None:
+        """Raises RepairRefusedError unless what is sound here goes on behind these entries."""
+        log, index = self._log, verified.last_index
+        if index == log.ledger_end_index:
+            is_linked = (verified.chain, verified.next_pos) == (log.ledger_end_chain, log.ledger_end_pos)
+        else:
+            is_linked = self._is_behind(verified)
+        if not is_linked:
+            raise RepairRefusedError(
+                f"entry {index} of the peer is not the one that entry {index + 1} follows here"
+            )
+
+    def _is_behind(self, verified: VerifiedRange) -> bool:
+        """Whether the entry behind lies where these end, or in the next file, and continues their chain."""
+        for pos in (verified.next_pos, self._data.file_end(verified.next_pos - 1)):
+            try:
+                entry = entry_alone(self._data, pos, None)
+            except EntryCorruptError:
+                continue
+            linked = chain_after(memoryview(entry.buffer)[:48], verified.chain) == entry.chain
+            if entry.first_index == verified.last_index + 1 and linked:
+                return True
+        return False
+
+    def _advance(self, verified: VerifiedRange) -> None:
+        self.next_index = Index(verified.last_index + 1)
+        self._term, self._chain, self._end_pos = verified.last_term, verified.chain, verified.next_pos
+
+    def _writes(self, verified: VerifiedRange) -> list[tuple[MappedFile, int, bytes]]:
+        """The entries, their units, and the blank where a file ends in front of them or behind."""
+        parts = [(verified.first_pos, bytes(memoryview(verified.buffer)[: verified.size]))]
+        if verified.first_pos != self._end_pos:
+            parts.append((self._end_pos, blank(verified.first_pos - self._end_pos)))
+        file_end = self._data.file_end(verified.next_pos - 1)
+        is_last_of_file = verified.last_index == self.faulty.last_index and self.faulty.next_pos == file_end
+        if is_last_of_file and verified.last_index < self._log.ledger_end_index:
+            parts.append((Pos(verified.next_pos), blank(file_end - verified.next_pos)))
+        writes: list[tuple[MappedFile, int, bytes]] = []
+        for pos, data in parts:
+            mapped_file = self._data.queue.find_mapped_file_by_offset(pos)
+            assert mapped_file is not None, "damage lies within the log"
+            writes.append((mapped_file, pos - mapped_file.file_from_offset, data))
+        units = index_units_of(verified)
+        offset = verified.first_index * INDEX_UNIT_SIZE
+        while units:
+            mapped_file = self._index.ensure_file(offset // INDEX_UNIT_SIZE)
+            part = units[: mapped_file.end_offset - offset]
+            writes.append((mapped_file, offset - mapped_file.file_from_offset, part))
+            units, offset = units[len(part) :], offset + len(part)
+        return writes

@@ -1,0 +1,155 @@
+"""A peer's bytes in the place of damaged ones: proved between its neighbours, and only then written."""
+
+from random import Random
+
+import pytest
+from crash_disk import CrashDisk
+from test_faulty_entries import closed_log, data, open_cold, ranges_of, read_all
+from test_log_recovery import INDEX, locate
+from test_log_store import DATA, FILE_SIZE, config, facts, fill, run
+
+from dledger.entry import Index
+from dledger.log.faulty_ranges import FaultyRange
+from dledger.log.log_repair import RangeRepair, RepairRefusedError
+from dledger.log.log_store import LogStore
+from dledger.repair_answers import answer_repair
+from dledger.rpc.requests import RepairRequest, RepairResponse
+from dledger.rpc.response_code import ResponseCode
+
+
+def ask(peer: LogStore, first: int, last: int, size_max: int = 1 << 20) -> tuple[RepairResponse, bytes]:
+    request = RepairRequest(1, "n0", Index(first), Index(last), size_max)
+    response, buffers = answer_repair(peer, "n1", request, 1 << 20)
+    return response, b"".join(buffers)
+
+
+def pieces(repair: RangeRepair, peer: LogStore, size_max: int) -> int:
+    """Has the range repaired as Repairer does; how many answers that took."""
+    count = 0
+    while not repair.is_done:
+        response, entries = ask(peer, repair.next_index, repair.last_index, size_max)
+        assert response.code is ResponseCode.SUCCESS
+        job = repair.take(response.first_pos, entries)
+        if job is not None:
+            run(job, lambda job: [held.release() for held in job.held])
+        count += 1
+    return count
+
+
+def repair_all(log: LogStore, peer: LogStore, size_max: int = 1 << 20) -> int:
+    count = 0
+    while log.has_faults:
+        (faulty, *_) = log.faulty.ranges
+        repair = log.range_repair(faulty)
+        count += pieces(repair, peer, size_max)
+        log.repaired(repair.faulty)
+    return count
+
+
+def damaged(disk: CrashDisk, log: LogStore, first: int, last: int) -> None:
+    """Zeros from within one entry to within another."""
+    for pos in range(log.pos_at(Index(first)) + 20, log.end_pos_at(Index(last)) - 3):
+        disk.content(f"{DATA}/{pos - pos % FILE_SIZE:020d}")[pos % FILE_SIZE] = 0
+
+
+@pytest.mark.parametrize("size_max", [0, 700, 1 << 20])
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (0, 9), (30, 60), (5, 96), (98, 99), (0, 99)])
+def test_what_was_damaged_is_as_it_was(first: int, last: int, size_max: int) -> None:
+    disk, log = closed_log()
+    last = min(last, log.ledger_end_index)
+    image, before = data(disk), facts(log)
+    units = {name: bytes(disk.content(name)) for name in disk.paths() if name.startswith(INDEX)}
+    damaged(disk, log, first, last)
+    for name in units:
+        disk.content(name)[:] = bytes(len(units[name]))
+    again = open_cold(disk)
+    read_all(again)
+    ((first_found, last_found),) = ranges_of(again)
+    assert (first_found, last_found) in ((first, last), (first, last + 1))
+    count = repair_all(again, log, size_max)
+    assert data(disk) == image
+    assert facts(again) == before
+    assert {name: bytes(disk.content(name)) for name in units} == units
+    assert not again.has_faults
+    # Several pieces come twice, to be proved and to be written.
+    assert count == 1 or count % 2 == 0
+    run(again.note_faults_job(), again.faults_noted)
+    third = open_cold(disk)
+    assert ranges_of(third) == []
+
+
+def test_a_repair_is_durable_before_the_damage_is_forgotten() -> None:
+    disk, log = closed_log()
+    before = facts(log)
+    damaged(disk, log, 10, 40)
+    again = open_cold(disk)
+    read_all(again)
+    repair_all(again, log, 700)
+    run(again.note_faults_job(), again.faults_noted)
+    for seed in range(20):
+        after = open_cold(disk.crash(Random(seed)))
+        read_all(after)
+        assert ranges_of(after) == []
+        assert facts(after) == before
+
+
+def faulty_in_the_middle() -> tuple[LogStore, LogStore, FaultyRange]:
+    disk, log = closed_log()
+    path, offset = locate(log, 20)
+    disk.content(path)[offset + 50] ^= 1
+    again = open_cold(disk)
+    read_all(again)
+    return again, log, again.faulty.ranges[0]
+
+
+@pytest.mark.parametrize("at", [0, 8, 20, 36, 47, 50, -1])
+def test_bytes_that_are_not_sound_are_refused_and_nothing_is_written(at: int) -> None:
+    log, peer, faulty = faulty_in_the_middle()
+    response, entries = ask(peer, faulty.first_index, faulty.last_index)
+    spoiled = bytearray(entries)
+    spoiled[at] ^= 1
+    repair = log.range_repair(faulty)
+    with pytest.raises(RepairRefusedError):
+        repair.take(response.first_pos, bytes(spoiled))
+    assert repair.take(response.first_pos, entries) is not None, "the next peer's are taken"
+
+
+@pytest.mark.parametrize("size_max", [0, 1 << 20])
+def test_sound_entries_of_another_history_are_refused_before_anything_is_written(size_max: int) -> None:
+    disk, log = closed_log()
+    damaged(disk, log, 20, 25)
+    image = data(disk)
+    again = open_cold(disk)
+    read_all(again)
+    other = LogStore.open(CrashDisk(), config())
+    fill(other, 9)
+    assert other.chain_at(Index(17)) == log.chain_at(Index(17)), "they have a history in common"
+    fill(other, 30, first=9, term=2)
+    again.faulty.add(FaultyRange(Index(18), Index(19), log.pos_at(Index(18)), log.pos_at(Index(20))))
+    (faulty,) = again.faulty.ranges
+    with pytest.raises(RepairRefusedError):
+        pieces(again.range_repair(faulty), other, size_max)
+    assert data(disk) == image
+
+
+def test_entries_at_another_place_or_more_than_was_asked_for_are_refused() -> None:
+    log, peer, faulty = faulty_in_the_middle()
+    response, entries = ask(peer, 20, 22)
+    repair = log.range_repair(faulty)
+    with pytest.raises(RepairRefusedError, match="not asked for"):
+        repair.take(response.first_pos, entries)
+    response, entries = ask(peer, 20, 20)
+    with pytest.raises(RepairRefusedError, match="lies at"):
+        repair.take(response.first_pos + 1, entries)
+    with pytest.raises(RepairRefusedError, match="not asked for"):
+        repair.take(response.first_pos, b"")
+
+
+def test_a_peer_says_what_it_has_not_got() -> None:
+    log, peer, _ = faulty_in_the_middle()
+    assert ask(log, 20, 20)[0].code is ResponseCode.DISK_ERROR
+    assert ask(peer, 0, peer.ledger_end_index + 1)[0].code is ResponseCode.INDEX_OUT_OF_RANGE
+    assert ask(peer, 5, 4)[0].code is ResponseCode.INDEX_OUT_OF_RANGE
+    # Damage behind what it can give does not keep it from giving that.
+    response, _ = ask(log, 10, 30)
+    assert (response.code, response.last_index) == (ResponseCode.SUCCESS, 19)

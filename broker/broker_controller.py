@@ -23,6 +23,7 @@ from broker.consumer_manage_processor import ConsumerManageProcessor
 from broker.consumer_manager import ConsumerManager
 from broker.leadership_processor import LeadershipProcessor
 from broker.member_info import MemberStatus
+from broker.membership_processor import MembershipProcessor
 from broker.offset_admin_processor import OffsetAdminProcessor
 from broker.producer_manager import ProducerManager
 from broker.pull_message_processor import PullMessageProcessor
@@ -94,6 +95,7 @@ class BrokerController:
         )
         self._leadership = LeadershipProcessor(store)
         self._scrub = ScrubProcessor(store)
+        self._membership = MembershipProcessor(store, is_group=config.dledger is not None)
         self._info = BrokerInfoProcessor(
             config,
             store,
@@ -116,6 +118,7 @@ class BrokerController:
             self._offset_admin,
             self._leadership,
             self._scrub,
+            self._membership,
             self._info,
         ):
             handlers.update(part.handlers)

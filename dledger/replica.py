@@ -7,7 +7,7 @@ replica on an event loop, the simulator in virtual time: same calls, same result
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from random import Random
@@ -322,6 +322,19 @@ class Replica:
             if self._later and not self._draining:
                 self._runtime.call_soon(self._drain)
         return batch
+
+    @property
+    def membership(self) -> Membership:
+        return self.member.membership
+
+    @property
+    def membership_index(self) -> Index:
+        return self.member.membership_index
+
+    @property
+    def watermarks(self) -> Mapping[PeerId, Index]:
+        """Of the voters, as acknowledged to this leader; empty at a follower."""
+        return self.member.peer_watermarks_by_term.get(self.member.curr_term, {})
 
     def add_member(self, peer: PeerId, address: str, on_done: OnDone, now_ms: int) -> AppendRefusal | None:
         """A learner, which becomes a voter by itself as soon as it can. `on_done` is called once it is one, or that is

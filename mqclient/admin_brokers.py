@@ -12,6 +12,7 @@ from mqclient.admin_results import (
     BrokerConsumeProgress,
     BrokerMember,
     DayCounts,
+    GroupMember,
     LeadershipTransferred,
     ScrubProgress,
 )
@@ -154,6 +155,34 @@ class BrokerAdmin:
             last_round_faults=last.faults if last is not None else None,
             bytes_per_second=body.bytes_per_second,
         )
+
+    async def group_members(self, address: str) -> list[GroupMember]:
+        """Voters and learners of the group, as the broker at `address` knows them. Ask the leader: others may lag."""
+        answer = await self._calls.call(address, RequestCode.LIST_MEMBERS)
+        body = answer.read(admin_bodies.ListMembersResponseBody)
+        return [
+            GroupMember(
+                member.id,
+                member.role if body.is_committed else f"{member.role}, not committed",
+                member.id == body.leader_id,
+                member.address,
+                member.acknowledged,
+                member.disk,
+            )
+            for member in body.members
+        ]
+
+    async def add_member(self, address: str, member_id: str, member_address: str) -> None:
+        """Has the leader at `address` take a member into the group; returns when that is committed. It is a learner
+        until it holds what the others hold, then a voter. `member_address`: of its port for peers.
+        """
+        header = admin_headers.AddMemberRequestHeader(member_id=member_id, address=member_address)
+        await self._calls.call(address, RequestCode.ADD_MEMBER, header)
+
+    async def remove_member(self, address: str, member_id: str) -> None:
+        """Has the leader at `address` take a member out of the group; returns when that is committed."""
+        header = admin_headers.RemoveMemberRequestHeader(member_id=member_id)
+        await self._calls.call(address, RequestCode.REMOVE_MEMBER, header)
 
     async def addresses(self, cluster: str = "") -> list[str]:
         return await self._calls.members(cluster)

@@ -225,6 +225,18 @@ class LeadershipTransferred:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupMember:
+    """`acknowledged`: the last entry that a voter holds durably, as its leader knows."""
+
+    id: str
+    role: str
+    leads: bool
+    address: str
+    acknowledged: int | None
+    disk: str
+
+
+@dataclass(frozen=True, slots=True)
 class WritePermChange:
     namesrv: str
     broker: str

@@ -315,3 +315,23 @@ class ScrubResponseBody(RemotingBody):
     mended: int
     round: ScrubRoundBody | None = None
     last_round: ScrubRoundBody | None = None
+
+
+class GroupMember(RemotingBody):
+    """`acknowledged`: the last entry that it has said to hold durably, as far as the broker that answers leads."""
+
+    id: str
+    role: str  # voter or learner
+    address: str
+    disk: str  # uuid in hexadecimal digits, empty if it is not known yet
+    acknowledged: int | None = None
+
+
+class ListMembersResponseBody(RemotingBody):
+    """`index`: of the entry that says so, -1 for the members with which the group was formed."""
+
+    term: int
+    index: int
+    is_committed: bool
+    members: list[GroupMember] = field(default_factory=list)
+    leader_id: str | None = None

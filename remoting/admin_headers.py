@@ -155,3 +155,14 @@ class LeadershipTransferRequestHeader(RpcRequestHeader, kw_only=True):
     """`transferee_id`: a member's, such as n1; without one, the member that lacks least."""
 
     transferee_id: str | None = None
+
+
+class AddMemberRequestHeader(RpcRequestHeader, kw_only=True):
+    """`address`: of the member's port for peers, host:port."""
+
+    member_id: str
+    address: str
+
+
+class RemoveMemberRequestHeader(RpcRequestHeader, kw_only=True):
+    member_id: str

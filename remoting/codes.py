@@ -195,6 +195,9 @@ class RequestCode(IntEnum):
     # DLedger's, at its Raft port; here brokers take it as well.
     LEADERSHIP_TRANSFER = 51005
     # Of our own, which no RocketMQ has.
+    LIST_MEMBERS = 51011
+    ADD_MEMBER = 51012
+    REMOVE_MEMBER = 51013
     SCRUB = 52001
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051

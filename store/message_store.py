@@ -5,13 +5,14 @@ replica, `reput_step`, `tick`. Blocking work on derived files leaves as jobs thr
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from disk.disk import Disk
 from disk.mapped_file import DescriptorCache
+from dledger.core.membership import Membership
 from dledger.core.messages import PeerId
-from dledger.core.output import AppendStatus, Role, RoleChange, TransferRefusal
+from dledger.core.output import AppendRefusal, AppendStatus, Role, RoleChange, TransferRefusal
 from dledger.entry import GENESIS_CHAIN, Index, Term
 from dledger.errors import FaultyEntryError
 from dledger.figures import Figures
@@ -33,7 +34,7 @@ from store.message_reader import MessageReader
 from store.old_commit_log import OldCommitLog
 from store.plain_import import ImportedState
 from store.put_message import PutBatch, PutMessage, PutRefusal
-from store.replicated_log import ReplicatedLog
+from store.replicated_log import OnAppended, ReplicatedLog
 from store.reput import Reput
 from store.retention import HourOf, Retention, utc_hour
 from store.schedule_message_service import ScheduleMessageService
@@ -307,6 +308,34 @@ class MessageStore(StoreReads):
     def scrubber(self) -> Scrubber:
         """For what is asked of it by hand."""
         return self._replica.scrubber
+
+    @property
+    def membership(self) -> Membership:
+        """Who belongs to the group, as this member's log says."""
+        return self._replica.membership
+
+    @property
+    def membership_index(self) -> Index:
+        """Of the entry that says so, -1 before the first one."""
+        return self._replica.membership_index
+
+    @property
+    def committed_index(self) -> Index:
+        return self._reput.committed_index
+
+    @property
+    def watermarks(self) -> Mapping[PeerId, Index]:
+        """What each voter has acknowledged to this leader; empty at a follower."""
+        return self._replica.watermarks
+
+    def add_member(
+        self, peer: PeerId, address: str, on_done: OnAppended, now_ms: int
+    ) -> AppendRefusal | None:
+        """`on_done` comes once the change is committed, or that is unknown; never when this returns a refusal."""
+        return self._replica.add_member(peer, address, on_done, now_ms)
+
+    def remove_member(self, peer: PeerId, on_done: OnAppended, now_ms: int) -> AppendRefusal | None:
+        return self._replica.remove_member(peer, on_done, now_ms)
 
     def propose(self, change: StateChange, on_done: OnProposed | None, now_ms: int) -> None:
         """Changes the tables through the log. `on_done` comes once, when this member has applied it or it has failed;

@@ -2,9 +2,10 @@
 or with a PlainLog (plain_log.py), whose entries are records and nothing else.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from dledger.core.membership import Membership
 from dledger.core.messages import PeerId
 from dledger.core.output import AppendRefusal, AppendStatus, Batch, TransferRefusal
 from dledger.entry import EntryKind, Index, Pos, Term
@@ -126,6 +127,23 @@ class ReplicatedLog(Protocol):
     def transfer_leadership(self, target: PeerId | None, reason: str, now_ms: int) -> TransferRefusal | None:
         """Begins to hand over to `target`, else to the member that lacks least. How it ends shows in who leads."""
         ...
+
+    @property
+    def membership(self) -> Membership: ...
+
+    @property
+    def membership_index(self) -> Index: ...
+
+    @property
+    def watermarks(self) -> Mapping[PeerId, Index]:
+        """Of the voters, as acknowledged to this leader; empty at a follower."""
+        ...
+
+    def add_member(
+        self, peer: PeerId, address: str, on_done: OnAppended, now_ms: int
+    ) -> AppendRefusal | None: ...
+
+    def remove_member(self, peer: PeerId, on_done: OnAppended, now_ms: int) -> AppendRefusal | None: ...
 
     def delete_first_file(self, now_ms: int) -> bool:
         """Deletes the oldest data file. Whether that has begun: one goes at a time."""

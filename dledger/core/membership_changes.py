@@ -95,23 +95,23 @@ class MembershipChanges:
         if state.role is not Role.LEADER:
             return AppendRefusal(
                 RefusalReason.NOT_LEADER,
-                f"{state.self_id} is {state.role.name} in term {state.curr_term}: ask the leader, {state.leader_id}",
+                f"{state.self_id} is {state.role.name} in term {state.curr_term}, the leader is {state.leader_id}",
             )
         if not self._checker.own_term_committed:
             return AppendRefusal(
                 RefusalReason.LEADER_NOT_READY,
-                f"{state.self_id} leads term {state.curr_term}, in which nothing is committed yet: try again",
+                f"{state.self_id} leads term {state.curr_term}, in which nothing is committed yet",
             )
         if self._transfer.target is not None:
             return AppendRefusal(
                 RefusalReason.LEADER_TRANSFERRING,
-                f"{state.self_id} hands leadership over to {self._transfer.target}: ask the next leader",
+                f"{state.self_id} hands leadership over to {self._transfer.target}",
             )
         if members.index > state.committed_index:
             return AppendRefusal(
                 RefusalReason.CHANGE_IN_PROGRESS,
                 f"entry {members.index} changes the members and is not committed yet (committed: "
-                f"{state.committed_index}); changes are made one at a time: try again",
+                f"{state.committed_index}); changes are made one at a time",
             )
         return None
 

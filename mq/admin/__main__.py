@@ -24,7 +24,8 @@ COMMANDS = {
         " getConsumerConfig updateSubGroup updateSubGroupList deleteSubGroup",
         "offsets": "resetOffsetByTime skipAccumulatedMessage cloneGroupOffset",
         "brokers": "clusterList brokerStatus brokerConsumeStats haStatus getBrokerConfig updateBrokerConfig"
-        " deleteExpiredCommitLog cleanExpiredCQ cleanUnusedTopic exportMetadata transferLeader scrub scrubStatus",
+        " deleteExpiredCommitLog cleanExpiredCQ cleanUnusedTopic exportMetadata transferLeader scrub scrubStatus"
+        " memberList addMember removeMember",
         "messages": "queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgTraceById"
         " queryMsgByOffset queryCq printMsg printMsgByQueue consumeMessage",
         "sending": "sendMessage sendMsgStatus checkMsgSendRT clusterRT",

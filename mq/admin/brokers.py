@@ -117,6 +117,51 @@ async def transfer_leader(
     )
 
 
+MemberOption = Annotated[str, Option("-i", "--id", metavar="ID", help="Member, such as n1.")]
+
+
+@command
+async def member_list(admin: Admin, broker: BrokerOption = "", cluster: ClusterOption = "") -> Result:
+    """Voters and learners of a group, as its leader knows them."""
+    leader = await _one_leader(admin, broker, cluster)
+    return await admin.brokers.group_members(leader)
+
+
+@command
+async def add_member(
+    admin: Admin,
+    member: MemberOption,
+    address: Annotated[str, Option("-a", "--address", metavar="HOST:PORT", help="Of its port for peers.")],
+    broker: BrokerOption = "",
+    cluster: ClusterOption = "",
+) -> Result:
+    """Take a member into a group: it is brought up as a learner and becomes a voter by itself."""
+    leader = await _one_leader(admin, broker, cluster)
+    await admin.brokers.add_member(leader, member, address)
+    return [Done(leader, f"{member} at {address} is a learner; memberList shows when it is a voter")]
+
+
+@command
+async def remove_member(
+    admin: Admin, member: MemberOption, broker: BrokerOption = "", cluster: ClusterOption = ""
+) -> Result:
+    """Take a member out of a group, for good: stop it afterwards."""
+    leader = await _one_leader(admin, broker, cluster)
+    await admin.brokers.remove_member(leader, member)
+    return [Done(leader, f"{member} is no member any more; stop it")]
+
+
+async def _one_leader(admin: Admin, broker: str, cluster: str) -> str:
+    if not broker and not cluster:
+        raise ValueError("name the leader with -b, or the cluster with -c")
+    leaders = await leaders_of(admin, broker, cluster)
+    if len(leaders) != 1:
+        raise ValueError(
+            f"cluster {cluster} has {len(leaders)} groups with a leader: name one leader with -b"
+        )
+    return leaders[0]
+
+
 @command
 async def delete_expired_commit_log(
     admin: Admin,

@@ -233,7 +233,7 @@ class _ReplicaRuntime:
         self._broker.failure = reason
 
     def send(self, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
-        raise AssertionError("a group of one has no peers")
+        pass  # a member that is added to this group of one is not there
 
     def drop_connection(self, peer: PeerId, reason: str) -> None:
         raise AssertionError(reason)

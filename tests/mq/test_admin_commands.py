@@ -74,6 +74,7 @@ SHOWN: dict[tuple[str, ...], str] = {
     ("cleanUnusedTopic", "-c", "GoldenCluster"): f"{BROKER}: deletes the queue files",
     ("scrub",): f"{BROKER} yes 0",
     ("scrubStatus", "-b", BROKER): f"{BROKER} no 0",
+    ("memberList", "-b", BROKER): "n0 voter yes",
     ("queryMsgByKey", *TOPIC, "-k", "k1"): "A k1",
     ("queryMsgByOffset", *TOPIC, "-b", "golden-a", "-i", "0", "-o", "1"): "body two",
     ("queryCq", *TOPIC, "-q", "0", "-i", "0"): "offsets 0 to below 2",
@@ -115,6 +116,12 @@ REFUSED: dict[tuple[str, ...], str] = {
         "-c",
         "GoldenCluster",
     ): "of its followers (nobody) none is connected, fit and caught up",
+    ("addMember", "-b", BROKER, "-i", "n0", "-a", "127.0.0.1:1"): "n0 is a voter of the group already",
+    ("addMember", "-b", BROKER, "-i", "n1", "-a", "nowhere"): "'nowhere' is no address; allowed is host:port",
+    ("addMember", "-i", "n1", "-a", "127.0.0.1:1"): "name the leader with -b, or the cluster with -c",
+    ("removeMember", "-b", BROKER, "-i", "n0"): "n0 is the last voter, without which nobody can lead",
+    ("removeMember", "-c", "GoldenCluster", "-i", "n9"): "n9 is no member; the members are n0",
+    ("removeMember", "-b", FOLLOWER, "-i", "n0"): f"{FOLLOWER}: Connection refused",
     ("transferLeader", "-t", "n1"): "name the leader with -b, or the cluster with -c",
     ("transferLeader", "-b", FOLLOWER): f"{FOLLOWER}: Connection refused",
     ("scrub", "-b", FOLLOWER): f"{FOLLOWER}: Connection refused",
@@ -154,7 +161,7 @@ REFUSED: dict[tuple[str, ...], str] = {
 # Those that need a client that answers, or files: tested by themselves below.
 BY_THEMSELVES = {
     "consumerStatus", "exportMetadata", "updateTopicList", "updateSubGroupList", "queryMsgById",
-    "queryMsgTraceById", "queryMsgByUniqueKey", "updateNamesrvConfig", "transferLeader",
+    "queryMsgTraceById", "queryMsgByUniqueKey", "updateNamesrvConfig", "transferLeader", "addMember", "removeMember",
 }  # fmt: skip
 
 

@@ -27,6 +27,8 @@ TOLD_BY_OTHERS = {
         b'{"mqTable":{{"brokerName":"golden-a","queueId":1,"topic":"T"}:{"commitOffset":0}},"properties":{"a":"b"}}'
     ),
     RequestCode.LEADERSHIP_TRANSFER: b'{"leaderId":"n1","term":2}',
+    RequestCode.ADD_MEMBER: b"",
+    RequestCode.REMOVE_MEMBER: b"",
     RequestCode.CONSUME_MESSAGE_DIRECTLY: b'{"consumeResult":"CR_SUCCESS","order":false,"spentTimeMills":3}',
 }
 
@@ -101,6 +103,9 @@ CALLS: dict[str, Call] = {
     "brokers.transfer_leadership": lambda admin: admin.brokers.transfer_leadership(BROKER, "n1"),
     "brokers.scrub": lambda admin: admin.brokers.scrub(BROKER),
     "brokers.scrub_status": lambda admin: admin.brokers.scrub_status(BROKER),
+    "brokers.group_members": lambda admin: admin.brokers.group_members(BROKER),
+    "brokers.add_member": lambda admin: admin.brokers.add_member(BROKER, "n1", "127.0.0.1:1"),
+    "brokers.remove_member": lambda admin: admin.brokers.remove_member(BROKER, "n1"),
     "brokers.addresses": lambda admin: admin.brokers.addresses(CLUSTER),
     "brokers.leaders": lambda admin: admin.brokers.leaders(CLUSTER),
     "messages.by_offset_id": by_offset_id,

@@ -1,0 +1,118 @@
+"""Who belongs to the group, for operators: they look, have a member added, have one removed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.answers import Answers, RequestHandler
+from broker.client_channel import ClientChannel
+from dledger.config import parse_peers
+from dledger.core.output import AppendRefusal, AppendStatus, RefusalReason
+from dledger.errors import DLedgerConfigError
+from remoting import admin_bodies, admin_headers, headers
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+_REFUSAL_CODES = {
+    RefusalReason.CHANGE_IN_PROGRESS: ResponseCode.SYSTEM_BUSY,
+    RefusalReason.LEADER_NOT_READY: ResponseCode.SYSTEM_BUSY,
+    RefusalReason.LEADER_TRANSFERRING: ResponseCode.SYSTEM_BUSY,
+    RefusalReason.MEMBERS_UNCHANGED: ResponseCode.INVALID_PARAMETER,
+}
+_MEMBER_ID_LENGTH_MAX = 64
+
+
+class MembershipProcessor:
+    """Invariant: each request is answered once: at once if it is refused, else when the change is committed."""
+
+    def __init__(self, store: MessageStore, *, is_group: bool) -> None:
+        """`is_group`: not a plain broker, which has no port for peers."""
+        self._store = store
+        self._is_group = is_group
+        self.handlers: dict[int, RequestHandler] = {
+            RequestCode.LIST_MEMBERS: self._list,
+            RequestCode.ADD_MEMBER: self._add,
+            RequestCode.REMOVE_MEMBER: self._remove,
+        }
+
+    def _list(self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int) -> None:
+        store = self._store
+        value = store.membership
+        watermarks = store.watermarks
+        members = [
+            admin_bodies.GroupMember(
+                id=peer,
+                role=role,
+                address=seat.address,
+                disk=seat.disk.hex(),
+                acknowledged=watermarks.get(peer),
+            )
+            for role, seats in (("voter", value.voters), ("learner", value.learners))
+            for peer, seat in sorted(seats.items())
+        ]
+        body = admin_bodies.ListMembersResponseBody(
+            leader_id=store.leader_id,
+            term=store.term,
+            index=store.membership_index,
+            is_committed=store.membership_index <= store.committed_index,
+            members=members,
+        )
+        answers.add(command, body=body.encode())
+
+    def _add(self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int) -> None:
+        header = headers.decode(admin_headers.AddMemberRequestHeader, command.ext_fields)
+        fault = self._fault_of(header.member_id)
+        if fault is None:
+            try:
+                parse_peers(f"{header.member_id}-{header.address}")
+            except DLedgerConfigError as error:
+                fault = str(error)
+        if fault is not None:
+            answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
+            return
+        refusal = self._store.add_member(
+            header.member_id, header.address, lambda status: _ended(answers, command, status), now_ms
+        )
+        _refuse(answers, command, refusal)
+
+    def _remove(
+        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    ) -> None:
+        header = headers.decode(admin_headers.RemoveMemberRequestHeader, command.ext_fields)
+        fault = self._fault_of(header.member_id)
+        if fault is not None:
+            answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
+            return
+        refusal = self._store.remove_member(
+            header.member_id, lambda status: _ended(answers, command, status), now_ms
+        )
+        _refuse(answers, command, refusal)
+
+    def _fault_of(self, member_id: str) -> str | None:
+        if not self._is_group:
+            return "this is a plain broker, without a group that could have other members (enableDLegerCommitLog)"
+        if not member_id or len(member_id) > _MEMBER_ID_LENGTH_MAX or set(member_id) & set("-;"):
+            return (
+                f"{member_id!r} is no member id; allowed are 1 to {_MEMBER_ID_LENGTH_MAX} characters, none of them "
+                "- or ;"
+            )
+        return None
+
+
+def _refuse(answers: Answers, command: RemotingCommand, refusal: AppendRefusal | None) -> None:
+    if refusal is not None:
+        code = _REFUSAL_CODES.get(refusal.reason, ResponseCode.SERVICE_NOT_AVAILABLE)
+        answers.add(command, code, refusal.text)
+
+
+def _ended(answers: Answers, command: RemotingCommand, status: AppendStatus) -> None:
+    if status is AppendStatus.SUCCESS:
+        answers.add(command)
+    else:
+        remark = (
+            "outcome unknown: no majority has said yet that it holds the change; memberList shows what counts"
+        )
+        answers.add(command, ResponseCode.SYSTEM_ERROR, remark)

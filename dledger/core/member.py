@@ -214,7 +214,7 @@ class Member:
     @property
     def election_obstacle(self) -> str | None:
         """What a running campaign still lacks, or why there is none, for status pages."""
-        if self._log.has_faults and self._state.leader_id is None and self._config.others:
+        if self._log.has_faults and self._state.leader_id is None and self._members.others:
             return (
                 self._elector.obstacle()
                 or f"entries are damaged here, so others go first for {self._config.damaged_patience_ms} ms"
@@ -553,7 +553,7 @@ class Member:
 
     def _is_fit_to_lead(self, now_ms: int) -> bool:
         """Entries that are damaged here a leader can give to nobody: others go first."""
-        if not self._log.has_faults or not self._config.others:
+        if not self._log.has_faults or not self._members.others:
             return True
         return self._elector.leaderless_ms(now_ms) >= self._config.damaged_patience_ms
 

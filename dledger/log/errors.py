@@ -32,7 +32,3 @@ class PositionMismatchError(LedgerError):
     """Pushed entries do not lie where this ledger ends: the members' data files would differ. Nothing was appended."""
 
     definite = True
-
-
-class QuorumStateUnreadableError(LedgerError):
-    """Term and vote cannot be read. A member that starts at term 0 instead could vote twice in one term."""

@@ -1,7 +1,7 @@
 """Term, vote, doubt and identity of a member: what must not be forgotten for as long as the disk lives.
 
 DLedger keeps term and vote in a properties file that it neither syncs nor misses: when it cannot be read, the node
-starts at term 0 and may vote twice. Here an unreadable state is an error, and the member does not vote.
+starts at term 0 and may vote twice. Here whoever cannot read it is somebody else from then on, without a vote.
 """
 
 import logging
@@ -14,7 +14,6 @@ from disk.slots import Slots, SlotsUnreadableError
 from dledger.core.messages import PeerId
 from dledger.core.output import HardState
 from dledger.entry import Term
-from dledger.log.errors import QuorumStateUnreadableError, what_to_do
 from dledger.log.java_files import find_java_run
 from dledger.log.synced_mark import MARK_FILE_NAME
 
@@ -72,24 +71,26 @@ class QuorumState:
         No file is a first start: term 0, no vote, no identity. Terms that Java's DLedger has used here since are left
         behind. To be called before the log is opened, for a log without a quorum state is one that has lost it.
 
-        Raises QuorumStateUnreadableError when the file is damaged, or missing although the ledger has entries;
-        DiskError.
+        A file that is damaged, or missing although the ledger has entries, makes a doubted member without an identity:
+        under the disk uuid that it takes next its votes count for nobody, until the leader has given it a seat. A
+        damaged file is kept beside the new one. Raises DiskError.
         """
         own_directory = f"{directory}/pydledger"
         disk.make_directory(own_directory)
         path = f"{own_directory}/{QUORUM_STATE_FILE_NAME}"
+        lost: str | None = None
         try:
             slots = Slots(disk, path)
         except SlotsUnreadableError as error:
-            raise QuorumStateUnreadableError(
-                f"{error}. A member that forgot its vote must not vote. {what_to_do(directory)}"
-            ) from error
+            disk.rename(path, f"{path}.unreadable")
+            disk.sync_directory(own_directory)
+            slots, lost = Slots(disk, path), str(error)
         if slots.payload is None:
-            if _has_entries(disk, own_directory):
-                raise QuorumStateUnreadableError(
-                    f"{path}: missing, although the ledger beside it has entries. {what_to_do(directory)}"
-                )
-            fresh = HardState(sequence=0, curr_term=Term(0), curr_vote_for=None, doubted=False)
+            if lost is None and _has_entries(disk, own_directory):
+                lost = f"{path}: missing, although the ledger beside it has entries"
+            if lost is not None:
+                log.error("term and vote are lost, the votes of this disk count no more reason=%s", lost)
+            fresh = HardState(sequence=0, curr_term=Term(0), curr_vote_for=None, doubted=lost is not None)
             loaded = cls(_StateFile(slots, 0), _State(0, fresh, None))
         else:
             slots.make_durable()

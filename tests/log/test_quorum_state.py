@@ -12,7 +12,6 @@ from disk.disk import DiskError
 from disk.real_disk import RealDisk
 from dledger.core.output import HardState
 from dledger.entry import Index, Term
-from dledger.log.errors import QuorumStateUnreadableError
 from dledger.log.java_files import checkpoint_job, curr_term_job
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import MemberIdentity, QuorumState
@@ -102,22 +101,27 @@ def test_a_job_overtaken_by_a_later_one_does_not_bring_the_old_state_back() -> N
     assert (again.hard_state, again.identity) == (state(1), IDENTITY)
 
 
-def test_an_unreadable_state_is_an_error_and_not_a_first_start() -> None:
+def test_an_unreadable_state_makes_a_doubted_member_of_another_disk_and_is_kept() -> None:
     disk = CrashDisk()
-    QuorumState.load(disk, DIRECTORY).store_job(state(1)).run()
-    disk.content(PATH)[:] = bytes(len(disk.content(PATH)))
-    with pytest.raises(QuorumStateUnreadableError, match=PATH):
-        QuorumState.load(disk, DIRECTORY)
+    first = QuorumState.load(disk, DIRECTORY)
+    first.store_job(state(1)).run()
+    first.store_identity_job(IDENTITY).run()
+    damaged = bytes(len(disk.content(PATH)))
+    disk.content(PATH)[:] = damaged
+    found = QuorumState.load(disk, DIRECTORY)
+    assert (found.hard_state.curr_term, found.hard_state.doubted, found.identity) == (0, True, None)
+    found.store_identity_job(IDENTITY).run()
+    assert QuorumState.load(disk, DIRECTORY).hard_state.doubted
+    assert disk.content(f"{PATH}.unreadable") == damaged
 
 
-def test_a_missing_state_beside_a_ledger_with_entries_is_an_error() -> None:
+def test_a_missing_state_beside_a_ledger_with_entries_is_a_lost_one_and_not_a_first_start() -> None:
     disk = CrashDisk()
     log = LogStore.open(disk, config())
-    QuorumState.load(disk, DIRECTORY)  # the ledger is empty: the very first start
+    assert not QuorumState.load(disk, DIRECTORY).hard_state.doubted  # the very first start
     append(log, [b"entry"])
     log.close(clean=True)
-    with pytest.raises(QuorumStateUnreadableError, match="missing"):
-        QuorumState.load(disk, DIRECTORY)
+    assert QuorumState.load(disk, DIRECTORY).hard_state.doubted
 
 
 def test_java_finds_the_next_term_and_the_checkpoint(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import pytest
 from virtual_group import VirtualGroup, VirtualMember
 
 from dledger.core.output import AppendStatus, RefusalReason, Role
@@ -104,3 +105,39 @@ def test_a_wiped_member_gets_its_seat_back_and_is_counted_again(tmp_path: Path) 
     ended: list[AppendStatus] = []
     group.append(leader, [b"second"], ended.append)
     group.run_until(lambda: ended == [AppendStatus.SUCCESS])
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_a_member_that_lost_its_vote_comes_back_with_its_log_and_gets_its_seat(
+    tmp_path: Path, is_missing: bool
+) -> None:
+    group, leader = started(tmp_path)
+    group.run_for(2000)  # the mark says that there are entries
+    lost, other = (member.id for member in group.running() if member is not leader)
+    group.crash(lost)
+    path = tmp_path / f"dledger-{lost}" / "pydledger" / "quorum-state"
+    if is_missing:
+        path.unlink()
+    else:
+        path.write_bytes(bytes(path.stat().st_size))
+    end_index = leader.replica.log.ledger_end_index
+    group.start(lost)
+    member = group.members[lost].replica
+    assert member.log.ledger_end_index == end_index
+    assert member.member.doubted
+    group.run_until(lambda: group.members[lost].replica.member.has_seat)
+    assert leader.replica.member.membership.voters[lost].disk == member.identity.disk_uuid
+    group.crash(other)
+    ended: list[AppendStatus] = []
+    group.append(leader, [b"second"], ended.append)
+    group.run_until(lambda: ended == [AppendStatus.SUCCESS])
+
+
+def test_a_group_of_one_that_lost_its_vote_goes_on(tmp_path: Path) -> None:
+    group, leader = started(tmp_path, 1)
+    term = leader.replica.member.curr_term
+    group.run_for(2000)
+    group.crash("n0")
+    (tmp_path / "dledger-n0" / "pydledger" / "quorum-state").unlink()
+    group.start()
+    assert group.elect().replica.member.curr_term > term

@@ -19,7 +19,6 @@ from dledger.log.errors import (
     LedgerConfigError,
     LedgerDamagedError,
     PositionMismatchError,
-    QuorumStateUnreadableError,
 )
 from simulator.disk import SimDisk
 
@@ -365,17 +364,6 @@ def test_currterm_follows_each_term_for_java(tmp_path: Path) -> None:
         group.crash(leader.id)
         group.elect()
         group.start(leader.id)
-
-
-def test_an_unreadable_vote_stops_the_member_at_its_start(tmp_path: Path) -> None:
-    group = VirtualGroup(tmp_path, 1)
-    group.start()
-    group.elect()
-    group.stop("n0")
-    path = tmp_path / "dledger-n0" / "pydledger" / "quorum-state"
-    path.write_bytes(bytes(path.stat().st_size))
-    with pytest.raises(QuorumStateUnreadableError, match="must not vote"):
-        group.start()
 
 
 def test_an_append_error_that_is_not_want_of_space_ends_the_member(

@@ -12,12 +12,14 @@ from simulator.convergence import Convergence
 from simulator.election_accidents import ElectionAccidents
 from simulator.event_loop import EventLoop
 from simulator.faults import Faults
+from simulator.hand_overs import HandOvers
 from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
 from simulator.invariants.begin_is_committed import BeginIsCommitted
 from simulator.invariants.commit_by_voters import CommitByVoters
 from simulator.invariants.commit_within_end import CommitWithinEnd
 from simulator.invariants.delayed_once import DelayedOnce
 from simulator.invariants.election_safety import ElectionSafety
+from simulator.invariants.hand_over_is_whole import HandOverIsWhole
 from simulator.invariants.invariant import Invariant, ViolationError
 from simulator.invariants.leader_completeness import LeaderCompleteness
 from simulator.invariants.log_matching import LogMatching
@@ -50,6 +52,8 @@ class Counts:
     files_deleted: int = 0  # data files
     transfers: int = 0  # logs that began anew where their leader's does
     scrub_rounds: int = 0  # complete ones
+    hand_overs: int = 0  # transfers of leadership that were begun
+    taken_over: int = 0  # those after which the target led
     faults: Counter[str] = field(default_factory=Counter)
     crashes_with_loss: int = 0
     bytes_lost: int = 0
@@ -75,6 +79,7 @@ class _Looked:
     log_generation: int
     begin_pos: int
     scrub_rounds: int = 0
+    transfer_target: PeerId | None = None
 
 
 class Cluster:
@@ -137,6 +142,7 @@ class Cluster:
             VisibleIsCommitted(),
             DelayedOnce(),
             BeginIsCommitted(),
+            HandOverIsWhole(),
             NoTimerEarly(options.election_timeout_ms_min, self._clock_difference_ms()),
             OneChangeAtATime(),
             CommitByVoters(),
@@ -146,6 +152,9 @@ class Cluster:
             self.loop, self.members, self.network, options, Random(f"{seed}/clocks"), self.faults
         )
         self.recovery_crashes = RecoveryCrashes(options, Random(f"{seed}/recoveries"), self.faults)
+        self.hand_overs = HandOvers(
+            self.loop, self.members, options, Random(f"{seed}/hand-overs"), self.faults
+        )
         self.counts = Counts()
         self._looked: dict[PeerId, _Looked] = {}
 
@@ -157,6 +166,7 @@ class Cluster:
         self.faults.start()
         self.clock_faults.start()
         self.membership_faults.start()
+        self.hand_overs.start()
         self.loop.run_until(self.options.fault_phase_ms * 1_000)
         self.workload.is_running = False
         self.faults.heal()
@@ -172,6 +182,7 @@ class Cluster:
         counts.entries = len(self.oracle.chains)
         counts.full_states = len(self._full_states)
         counts.faults = faults.happened
+        counts.hand_overs, counts.taken_over = self.hand_overs.begun, self.hand_overs.taken_over
         counts.crashes_with_loss, counts.bytes_lost = faults.crashes_with_loss, faults.bytes_lost
         counts.acknowledged, counts.unknown = outcomes.acknowledged, outcomes.unknown
         counts.refused, counts.read = outcomes.refused, outcomes.read
@@ -232,9 +243,14 @@ class Cluster:
             self.counts.elections += 1
             self.trace.add(self.loop.now_us, "{} leads term {}", member.member_id, raft.curr_term)
             self.accidents.new_leader(member, raft.curr_term)
+            self.hand_overs.new_leader(member.member_id, raft.curr_term)
         if raft.curr_vote_for not in (None, member.member_id, looked.voted_for):
             self.accidents.new_vote(member, raft.curr_term, raft.curr_vote_for)
         looked.voted_for = raft.curr_vote_for
+        if raft.transfer_target not in (None, looked.transfer_target):
+            self.hand_overs.begins(raft.curr_term, raft.transfer_target)
+            self.trace.add(self.loop.now_us, "{} hands over to {}", member.member_id, raft.transfer_target)
+        looked.transfer_target = raft.transfer_target
         has_cut = log.log_generation != looked.log_generation
         if has_cut:
             looked.log_generation = log.log_generation

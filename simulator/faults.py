@@ -182,7 +182,7 @@ class Faults:
 
     def _clean_stop(self, member: SimMember) -> bool:
         process = member.process
-        if process is None or process.is_stopping or member.is_paused:
+        if process is None or process.is_leaving or member.is_paused:
             return False
         member.call(process.stop)
         self.restart_later(member)
@@ -205,7 +205,7 @@ class Faults:
         self._loop.call_later(self._draw_duration_us(), self.restart, member)
 
     def restart(self, member: SimMember) -> None:
-        if member.process is not None and not member.process.is_stopping:
+        if member.process is not None and not member.process.is_leaving:
             return
         if member.process is not None:
             self._loop.call_later(10_000, self.restart, member)  # its clean stop is under way

@@ -86,6 +86,14 @@ class LifeView:
     def leader_heard_us(self) -> int | None:
         return self._process.leader_heard_us
 
+    @property
+    def transfer_target(self) -> str | None:
+        return self.replica.transfer_target
+
+    @property
+    def told_at(self) -> tuple[Index, Index] | None:
+        return self._process.told_at
+
     def term_at(self, index: Index) -> Term | None:
         return self.replica.log.term_at(index)
 
@@ -119,4 +127,6 @@ class LifeView:
             member.durable_index,
             member.membership_index,
             self.store.applied_index,
+            member.transfer_target,
+            self._process.told_at,
         )

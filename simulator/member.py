@@ -14,8 +14,9 @@ from typing import Any, Protocol
 from disk.disk import DiskError
 from dledger.config import DLedgerConfig, PeerAddress
 from dledger.core.member_config import MemberConfig
-from dledger.core.messages import HeartBeatRequest, Message, PeerId, PushRequest
-from dledger.entry import Term
+from dledger.core.messages import HeartBeatRequest, Message, PeerId, PushRequest, TimeoutNow
+from dledger.core.output import Role
+from dledger.entry import Index, Term
 from dledger.errors import HandshakeRefusedError
 from dledger.formation import GroupIdentity
 from dledger.log.jobs import DiskJob
@@ -78,7 +79,9 @@ class Process:
         self.life = life
         self.outgoing: dict[PeerId, Connection] = {}
         self.incoming: dict[PeerId, Connection] = {}
+        self.is_leaving = False  # it is to stop, and hands over before
         self.is_stopping = False
+        self.told_at: tuple[Index, Index] | None = None
         self.suspended_before_us = host.clock.suspended_us
         # The leader of a term, and when it was last heard, unless the connection to it has closed since.
         self._heard: tuple[Term, PeerId, int] | None = None
@@ -104,6 +107,8 @@ class Process:
     # -- Runtime -----------------------------------------------------------------------------------------------
 
     def send(self, to: PeerId, message: Message | RepairMessage, buffers: Sequence[bytes]) -> None:
+        if isinstance(message, TimeoutNow):
+            self.told_at = self.replica.member.committed_index, self.replica.log.ledger_end_index
         self._network.send(self.host.member_id, to, message, buffers)
 
     def submit(self, job: DiskJob) -> None:
@@ -224,7 +229,22 @@ class Process:
     # -- the end -----------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Cleanly, as soon as nothing is under way."""
+        """Cleanly, as soon as nothing is under way; where the options say so, another member leads before."""
+        self.is_leaving = True
+        if self.host.options.stops_hand_over:
+            now_ms = self.host.now_ms()
+            self.replica.leave(now_ms)
+            self._stop_when_handed_over(now_ms + self.host.config.member_config.transfer_timeout_ms)
+        else:
+            self._stop()
+
+    def _stop_when_handed_over(self, until_ms: int) -> None:
+        if self.replica.member.role is Role.LEADER and self.host.now_ms() < until_ms:
+            self.host.call_later(_STOP_POLL_US, self, self._stop_when_handed_over, until_ms)
+        else:
+            self._stop()
+
+    def _stop(self) -> None:
         self.is_stopping = True
         self.replica.stop(self.host.now_ms())
         self._close_when_idle()
@@ -302,6 +322,9 @@ class SimMember:
                 check_quorum_ms=options.election_timeout_ms_min,
                 push_size_max=options.push_size_max,
                 push_window_size=options.push_window_size,
+                transfer_timeout_ms=options.election_timeout_ms_min,
+                preferred_leader_ids=tuple(options.preferred_leader_ids),
+                preferred_leader_retry_ms_min=1_000,
             ),
         )
         self.store_config = StoreConfig(

@@ -6,9 +6,11 @@ from dataclasses import replace
 from types import MappingProxyType, ModuleType
 from typing import Any
 
+from dledger.core.append_guard import AppendGuard
 from dledger.core.entry_dispatcher import EntryDispatcher
 from dledger.core.entry_handler import EntryHandler
 from dledger.core.leader_elector import Campaign, LeaderElector
+from dledger.core.leadership_transfer import LeadershipTransfer
 from dledger.core.member import Member
 from dledger.core.membership import CurrentMembers
 from dledger.core.membership_changes import MembershipChanges
@@ -292,6 +294,32 @@ def membership_counts_at_commit() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def transfer_to_lagging() -> Iterator[None]:
+    """The target is told to campaign whatever it lacks, and whatever waits for a majority."""
+
+    def holds_all(self: LeadershipTransfer, target: PeerId) -> bool:
+        return True
+
+    with _patched(LeadershipTransfer, "_holds_all", holds_all):
+        yield
+
+
+@contextmanager
+def appends_taken_during_transfer() -> Iterator[None]:
+    """A leader that hands over goes on taking appends: what comes last ends without an outcome."""
+    old = AppendGuard.check
+
+    def check(self: AppendGuard, size: int, count: int) -> AppendRefusal | None:
+        target, self._transfer.target = self._transfer.target, None
+        refusal = old(self, size, count)
+        self._transfer.target = target
+        return refusal
+
+    with _patched(AppendGuard, "check", check):
+        yield
+
+
 MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
     {
         mutant.__name__: mutant
@@ -309,6 +337,8 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             files_gone_before_the_mark,
             any_full_state_taken,
             key_index_not_rolled_back,
+            transfer_to_lagging,
+            appends_taken_during_transfer,
             tail_taken_for_durable,
             wall_clock_followed,
             learner_counted,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, fields
 from random import Random
 from types import MappingProxyType
+from typing import Any
 
 from dledger.config import FlushMode
 
@@ -84,6 +85,9 @@ class Options:
     recovery_crashes: float = 0.0  # how many starts are cut short by a crash
     scrub_bytes_per_second: int = 0  # 0: nobody reads again what lies on disk
     scrub_pause_ms: int = 0
+    hand_over_interval_ms: int = 0  # 0: no operator moves the leadership
+    stops_hand_over: bool = False  # a member that stops cleanly hands over before
+    preferred_leader_ids: tuple[str, ...] = ()
     faults: dict[str, int] = field(default_factory=dict)  # kind -> weight
     is_calm: bool = False  # an hour or so with faults far apart (calm.py)
     paces_ticks: bool = False  # members at rest tick seldom, as servers do
@@ -120,6 +124,7 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
     scrub = Random(f"{seed}/scrub")
     return Options(
         member_count=member_count or drawn_count,
+        **_draw_hand_overs(Random(f"{seed}/transfers-any/a")),
         flush_mode=flush_mode,
         fault_phase_ms=random.randint(8_000, 20_000),
         tick_interval_ms=10,
@@ -175,3 +180,14 @@ def _draw_membership_interval_ms(seed: int) -> int:
     """Of its own dice: seeds in which nobody goes stay what they were."""
     random = Random(f"{seed}/voters")
     return random.choice((200, 1_000)) if random.random() < 0.3 else 0
+
+
+def _draw_hand_overs(random: Random) -> dict[str, Any]:
+    """Nothing for most seeds: a leader that is moved about is one that falls less."""
+    if random.random() < 0.7:
+        return {}
+    return {
+        "hand_over_interval_ms": random.choice((300, 300, 1_000)),
+        "stops_hand_over": random.random() < 0.7,
+        "preferred_leader_ids": random.choice(((), (), ("n0",), ("n1", "n2"))),
+    }

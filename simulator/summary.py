@@ -20,6 +20,8 @@ FLOORS = {
     "files_deleted": 1.0,
     "transfers": 0.05,
     "scrub_rounds": 5.0,
+    "hand_overs": 0.1,
+    "taken_over": 0.05,
 }
 FLOORS_COUNT_MIN = 20  # runs; of fewer the averages say nothing
 _EXPECTED_MIN = 10  # what a floor asks of all runs together; below that a few more or less are chance

@@ -168,17 +168,17 @@ class LeadershipTransfer:
 
     def advance(self, now_ms: int) -> None:
         """After whatever may have brought the target, or the commit, to the end of the log."""
-        target, state, log = self.target, self._state, self._log
+        target, state = self.target, self._state
         assert target is not None, "only a transfer that is under way goes on"
         assert state.role is Role.LEADER, "stop() ends it with the leadership"
-        end_index = log.ledger_end_index
-        if (
-            now_ms >= self._tell_at_ms
-            and state.committed_index == end_index
-            and self._dispatchers[target].match_index == end_index
-        ):
+        if now_ms >= self._tell_at_ms and self._holds_all(target):
             self._tell_at_ms = now_ms + self._config.vote_resend_ms
-            self._outbox.send(target, TimeoutNow(state.curr_term, state.self_id, end_index))
+            self._outbox.send(target, TimeoutNow(state.curr_term, state.self_id, self._log.ledger_end_index))
+
+    def _holds_all(self, target: PeerId) -> bool:
+        """Durably, and a majority as well."""
+        end_index = self._log.ledger_end_index
+        return self._state.committed_index == end_index and self._dispatchers[target].match_index == end_index
 
     def _is_live(self, peer: PeerId) -> bool:
         return self._rounds.silent_ms(peer) <= self._config.check_quorum_ms

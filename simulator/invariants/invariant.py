@@ -71,6 +71,16 @@ class MemberView(Protocol):
         """When this member last heard the leader of its term; None if it did not, or lost the connection since."""
         ...
 
+    @property
+    def transfer_target(self) -> str | None:
+        """To whom this leader is handing over."""
+        ...
+
+    @property
+    def told_at(self) -> tuple[Index, Index] | None:
+        """Commit and end of the log when this member last told another one to campaign."""
+        ...
+
     def term_at(self, index: Index) -> Term | None: ...
 
     def chain_at(self, index: Index) -> int | None: ...

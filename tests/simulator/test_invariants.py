@@ -11,6 +11,7 @@ from simulator.invariants.commit_by_voters import CommitByVoters
 from simulator.invariants.commit_within_end import CommitWithinEnd
 from simulator.invariants.delayed_once import DelayedOnce
 from simulator.invariants.election_safety import ElectionSafety
+from simulator.invariants.hand_over_is_whole import HandOverIsWhole
 from simulator.invariants.leader_completeness import LeaderCompleteness
 from simulator.invariants.log_matching import LogMatching
 from simulator.invariants.members_by_log import MembersByLog
@@ -41,6 +42,8 @@ class View:
     log: list[tuple[int, int]] = field(default_factory=lambda: [(1, 10), (1, 11), (1, 12)])
     now_us: int = 0
     leader_heard_us: int | None = None
+    transfer_target: str | None = None
+    told_at: tuple[int, int] | None = None
     units: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     membership: Membership = THREE
     logged_membership: Membership = THREE
@@ -309,3 +312,31 @@ def test_members_by_log_fires_on_a_leader_that_counts_others_than_its_log_says()
     assert invariant.check(leader, _oracle()) is None
     leader.logged_membership = THREE.without("n2")
     assert "n0 takes" in str(invariant.check(leader, _oracle()))
+
+
+def test_a_leader_that_appends_while_it_hands_over_is_found():
+    invariant = HandOverIsWhole()
+    leader = View(role=Role.LEADER, transfer_target="n1")
+    assert invariant.check(leader, _oracle()) is None
+    leader.log.append((1, 13))
+    fault = invariant.check(leader, _oracle())
+    assert fault is not None
+    assert "has appended 3 to 3 meanwhile" in fault
+
+
+def test_what_a_leader_appends_before_and_after_a_transfer_is_no_fault():
+    invariant = HandOverIsWhole()
+    leader = View(role=Role.LEADER)
+    for target in (None, "n1", None, "n1"):
+        leader.transfer_target = target
+        if target is None:
+            leader.log.append((1, 13))
+        assert invariant.check(leader, _oracle()) is None
+
+
+def test_a_successor_that_is_told_before_all_is_committed_is_found():
+    leader = View(role=Role.LEADER, transfer_target="n1", told_at=(1, 2))
+    fault = HandOverIsWhole().check(leader, _oracle())
+    assert fault is not None
+    assert "with 1 committed of 2" in fault
+    assert HandOverIsWhole().check(View(told_at=(2, 2)), _oracle()) is None

@@ -26,6 +26,8 @@ CAUGHT_BY = {
     "files_gone_before_the_mark": 22,
     "any_full_state_taken": 129,
     "key_index_not_rolled_back": 20,
+    "transfer_to_lagging": 6,
+    "appends_taken_during_transfer": 6,
     "tail_taken_for_durable": 22,
     "wall_clock_followed": 2,
     "two_changes_at_once": 8,

@@ -13,6 +13,7 @@ from typing import Final
 from disk.disk import DiskError
 from dledger.core.output import AppendRefusal, AppendStatus, Batch, RefusalReason
 from dledger.entry import EntryKind, Index, Pos, Term
+from dledger.errors import FaultyEntryError
 from dledger.log.errors import EntryTooLargeError
 from message.encoder import encode_record, record_size
 from message.names import SCHEDULE_TOPIC
@@ -373,7 +374,11 @@ class DLedgerCommitLog:
         index = ledger.ledger_end_index
         if index < ledger.ledger_begin_index:
             return 0
-        return store_timestamp_of(ledger.read(ledger.pos_at(index) + self._head_size, RECORD_SIZE_MIN))
+        try:
+            pos = ledger.pos_at(index)
+        except FaultyEntryError:
+            return 0  # its bytes say nothing; what was applied before it does
+        return store_timestamp_of(ledger.read(pos + self._head_size, RECORD_SIZE_MIN))
 
 
 def store_timestamp_of(head: bytes) -> int:

@@ -212,7 +212,7 @@ class IndexService:
         low, high = self._ledger.ledger_begin_index, self._ledger.ledger_end_index + 1
         while low < high:
             middle = Index((low + high) // 2)
-            if self._ledger.pos_at(middle) < pos:
+            if self._ledger.likely_pos_at(middle) < pos:
                 low = Index(middle + 1)
             else:
                 high = middle

@@ -52,6 +52,10 @@ class Ledger(Protocol):
         """Where the entry begins. The index must lie within begin .. end."""
         ...
 
+    def likely_pos_at(self, index: Index) -> int:
+        """As pos_at(); of a damaged entry what the index says."""
+        ...
+
     def body_size_at(self, pos: int) -> int | None:
         """Of the entry at `pos`, None if by its looks none begins there. Raises FaultyEntryError."""
         ...

@@ -154,6 +154,13 @@ class CheckedReads(LogReader):
                 f"{faulty} are damaged on this member's disk until they are repaired from a peer"
             )
 
+    def likely_pos_at(self, index: Index) -> int:
+        """As pos_at(); of a damaged entry what the index says."""
+        try:
+            return self.pos_at(index)
+        except FaultyEntryError:
+            return self._stored_pos(index)
+
     def body_size_at(self, pos: int) -> int | None:
         size = super().body_size_at(pos)
         if size is None and self.ledger_begin_pos <= pos < self.ledger_end_pos and self._has_unit_at(pos):

@@ -220,6 +220,19 @@ def test_a_body_is_read_by_its_position_and_size_or_refused() -> None:
         disk.unlink(FAULTY) if FAULTY in disk.paths() else None
 
 
+def test_where_a_damaged_entry_lies_the_index_still_says() -> None:
+    disk, log = closed_log()
+    path, offset = locate(log, 7)
+    disk.content(path)[offset + 60] ^= 1
+    again = open_cold(disk)
+    read_all(again)
+    with pytest.raises(FaultyEntryError):
+        again.pos_at(Index(7))
+    assert [again.likely_pos_at(Index(index)) for index in (6, 7, 8)] == [
+        log.pos_at(Index(i)) for i in (6, 7, 8)
+    ]
+
+
 def test_a_log_that_grows_behind_damage_goes_on() -> None:
     disk, log = closed_log()
     path, offset = locate(log, log.ledger_end_index)

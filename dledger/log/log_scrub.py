@@ -4,10 +4,12 @@ A fault counts when a second reading finds the same. A file that has been delete
 """
 
 from dledger.entry import INDEX_UNIT_SIZE, Index
+from dledger.errors import FaultyEntryError
+from dledger.log.errors import LedgerError
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.scrub_job import BlankFault, EntriesFault, LogFault, LogScrubJob, Place, UnitsFault
 from dledger.log.scrub_walk import Finding
-from dledger.log.scrubbed_log import ScrubbedLog
+from dledger.log.scrubbed_log import ScrubbedLog, ScrubBounds
 
 # Above the largest entry there may be: a damaged size must not make a member read a whole file into memory.
 _HEAD_ROOM = 4096
@@ -32,6 +34,7 @@ class LogScrub:
         bounds = self._log.scrub_bounds()
         self._place = bounds.begin
         self._last_index = bounds.last_index
+        self._log_generation = bounds.log_generation
         self._suspect = None
 
     @property
@@ -45,6 +48,11 @@ class LogScrub:
             return None
         if self._place.index < bounds.begin.index:
             self._place, self._suspect = bounds.begin, None
+        if self._log_generation != bounds.log_generation:
+            self._log_generation = bounds.log_generation
+            if not self._is_of_log(self._place, bounds):
+                self._last_index = Index(-1)  # other entries came behind the cut: they have the next round
+                return None
         last_index, end_pos, end_chain = bounds.last_index, bounds.end_pos, bounds.end_chain
         return LogScrubJob(
             log.disk,
@@ -57,6 +65,15 @@ class LogScrub:
             entry_size_max=self._entry_size_max,
             log_generation=log.log_generation,
         )
+
+    def _is_of_log(self, place: Place, bounds: ScrubBounds) -> bool:
+        """Whether no cut has taken the entry behind which the walk would go on."""
+        if place.index == bounds.begin.index:
+            return True
+        try:
+            return place.chain is not None and self._log.chain_at(place.index) == place.chain
+        except (FaultyEntryError, LedgerError):
+            return False
 
     def settle(self, job: LogScrubJob) -> list[Finding]:
         bounds = self._log.scrub_bounds()

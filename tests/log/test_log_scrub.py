@@ -258,3 +258,44 @@ def test_whatever_is_damaged_the_round_ends_and_names_it(log: LogStore, seed: in
             named.update(range(int(first), int(last) + 1))
     assert damaged <= named
     assert len(named) <= 3 * len(damaged)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_nothing_is_found_in_a_log_that_grows_is_cut_and_begins_later(log: LogStore, seed: int) -> None:
+    """Each step is made, run and settled at different times, as in a thread of its own."""
+    random = Random(seed)
+    walk, job, has_run, rounds = LogScrub(log, 2048), None, False, 0
+    for now_ms in range(2_000_000, 2_000_000 + 300 * 1_500, 1_500):
+        match random.choice(("fill", "mark", "cut", "delete", "scrub", "scrub", "scrub")):
+            case "fill":
+                fill(log, random.randint(1, 8), first=random.randrange(50), term=log.ledger_end_term)
+                sync(log)
+            case "mark":
+                mark_job = log.mark_job(now_ms)
+                if mark_job is not None:
+                    run(mark_job, log.mark_done)
+            case "cut" if log.ledger_end_index > log.ledger_begin_index:
+                back = random.randint(0, min(10, log.ledger_end_index - log.ledger_begin_index - 1))
+                cut(log, log.ledger_end_index - back)
+                fill(log, 1, first=random.randrange(50), term=log.ledger_end_term + 1)
+                sync(log)
+            case "delete":
+                move = log.delete_first_file_job()
+                if move is not None:
+                    run(move, log.move_begin_done)
+            case "scrub" if job is None:
+                if walk.is_over:
+                    rounds += 1
+                    walk.begin_round()
+                else:
+                    job, has_run = walk.next_job(random.choice((300, 3_000))), False
+            case "scrub":
+                assert job is not None
+                if has_run:
+                    assert walk.settle(job) == []
+                    job = None
+                else:
+                    job.run()
+                    has_run = True
+    assert rounds > 0
+    assert not log.has_faults

@@ -126,8 +126,7 @@ class Broker:
         return usage.total, usage.free
 
     def __str__(self) -> str:
-        store = self._store
-        return f"[{_self_id(self.config)}][{store.role.value}][term={store.term}]"
+        return str(self._dledger.replica)
 
     async def start(self) -> None:
         """Listens, joins the group, registers. Raises OSError when a port is taken."""
@@ -393,10 +392,6 @@ def dledger_config(config: BrokerConfig) -> DLedgerConfig:
             preferred_leader_ids=dledger.preferred_leader_ids,
         ),
     )
-
-
-def _self_id(config: BrokerConfig) -> str:
-    return config.dledger.self_id if config.dledger is not None else _PLAIN_SELF_ID
 
 
 def _group_of_one(config: BrokerConfig) -> DLedgerGroupConfig:

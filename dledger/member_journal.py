@@ -101,7 +101,8 @@ class MemberJournal:
     def members_are(self, membership: Membership, index: Index) -> None:
         """Now, by the membership entry `index`, -1 for those with which the group was formed."""
         before, before_index = self._membership, self._membership_index
-        if before is not None and index == before_index:
+        is_formed = bool(membership.voters)
+        if not is_formed or (before is not None and index == before_index):
             return
         self._membership, self._membership_index = membership, index
         peers = sorted({*membership.members, *(before.members if before is not None else ())})

@@ -136,7 +136,15 @@ def test_a_change_of_members_is_noted_once_with_what_becomes_of_whom_also_when_i
     journal = MemberJournal("n0", HardState(1, Term(3), None, doubted=False))
     formed = Membership({"n0": Seat(b"0"), "n1": Seat(b"1")})
     added = formed.with_learner("n2", Seat(b"2"))
-    for membership, index in ((formed, -1), (formed, -1), (added, 7), (added, 7), (formed, -1)):
+    unformed = Membership({})
+    for membership, index in (
+        (unformed, -1),
+        (formed, -1),
+        (formed, -1),
+        (added, 7),
+        (added, 7),
+        (formed, -1),
+    ):
         journal.members_are(membership, Index(index))
     journal.members_are(added.with_voter("n2", b"2").without("n1"), Index(9))
     who = "[n0][FOLLOWER][term=3] members"

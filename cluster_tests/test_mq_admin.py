@@ -54,7 +54,7 @@ def leader_address(cluster: LocalCluster) -> str:
 def test_every_command_does_its_work_on_a_group_of_three(
     cluster: LocalCluster, admin: MqAdmin, tmp_path: Path
 ) -> None:
-    leader = leader_address(cluster)
+    leader_id, leader = cluster.leader(), leader_address(cluster)
     files = cluster.directory / cluster.leader() / "store" / "consumequeue"
     topics, groups = tmp_path / "topics.json", tmp_path / "groups.json"
     topics.write_text('[{"topicName": "Listed", "readQueueNums": 1, "writeQueueNums": 1}]')
@@ -126,6 +126,26 @@ def test_every_command_does_its_work_on_a_group_of_three(
     assert admin("producer", "-b", leader) == []
     admin("exportMetadata", *CLUSTER, "-f", str(tmp_path))
     assert set(json.loads((tmp_path / "metadata.json").read_text())["topicConfigTable"]) == {TOPIC, "Listed"}
+
+    admin("addMember", *CLUSTER, "-i", "n9", "-a", f"127.0.0.1:{cluster.base_port + 95}")
+    assert {row["id"]: row["role"] for row in admin("memberList", *CLUSTER)} == {
+        "n0": "voter",
+        "n1": "voter",
+        "n2": "voter",
+        "n9": "learner",
+    }
+    admin("removeMember", *CLUSTER, "-i", "n9")
+    assert [row["id"] for row in admin("memberList", *CLUSTER)] == ["n0", "n1", "n2"]
+    admin("scrub", *CLUSTER)
+    wait_for(
+        lambda: all(row["rounds"] for row in admin("scrubStatus", *CLUSTER)),
+        60,
+        "all to be read once by each",
+    )
+    assert [row["faults"] for row in admin("scrubStatus", *CLUSTER)] == [0, 0, 0]
+    [handed_over] = admin("transferLeader", "-b", leader)
+    assert handed_over["leader"] == cluster.leader() != leader_id
+    leader = leader_address(cluster)
 
     assert admin("getNamesrvConfig")
     admin("updateKvConfig", "-s", "N", "-k", "a", "-v", "b")

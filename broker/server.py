@@ -23,7 +23,7 @@ from broker.broker_controller import BrokerController
 from broker.http_endpoint import HttpEndpoint
 from broker.metrics import metrics_text
 from broker.store_lock import StoreLock
-from disk.disk import Disk, DiskError, NoSpaceError
+from disk.disk import Disk, DiskError
 from disk.real_disk import RealDisk
 from dledger.config import DLedgerConfig, FlushMode, parse_address
 from dledger.core.member_config import MemberConfig
@@ -160,13 +160,7 @@ class Broker:
         self._store.stop()
         await self._dledger.stop()
         loop = asyncio.get_running_loop()
-        try:
-            await loop.run_in_executor(None, functools.partial(self._store.close, clean=True))
-        except NoSpaceError as error:
-            log.warning(
-                "%s derived files are left as after a crash, the next start makes them good: %s", self, error
-            )
-            self._store.close(clean=False)
+        await loop.run_in_executor(None, functools.partial(self._store.close, clean=True))
         self._jobs.close()
         self._lock.release()
         log.info("%s broker stopped", self)

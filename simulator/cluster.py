@@ -9,6 +9,8 @@ from dledger.core.output import Role
 from dledger.rpc.requests import RepairMessage
 from simulator.clock_faults import ClockFaults
 from simulator.convergence import Convergence
+from simulator.disk_faults import DiskFaults
+from simulator.disk_trial import DiskTrial
 from simulator.election_accidents import ElectionAccidents
 from simulator.event_loop import EventLoop
 from simulator.faults import Faults
@@ -18,6 +20,7 @@ from simulator.invariants.begin_is_committed import BeginIsCommitted
 from simulator.invariants.commit_by_voters import CommitByVoters
 from simulator.invariants.commit_within_end import CommitWithinEnd
 from simulator.invariants.delayed_once import DelayedOnce
+from simulator.invariants.durable_is_on_disk import DurableIsOnDisk
 from simulator.invariants.election_safety import ElectionSafety
 from simulator.invariants.hand_over_is_whole import HandOverIsWhole
 from simulator.invariants.invariant import Invariant, ViolationError
@@ -143,6 +146,7 @@ class Cluster:
             DelayedOnce(),
             BeginIsCommitted(),
             HandOverIsWhole(),
+            DurableIsOnDisk(),
             NoTimerEarly(options.election_timeout_ms_min, self._clock_difference_ms()),
             OneChangeAtATime(),
             CommitByVoters(),
@@ -150,6 +154,9 @@ class Cluster:
         ]
         self.clock_faults = ClockFaults(
             self.loop, self.members, self.network, options, Random(f"{seed}/clocks"), self.faults
+        )
+        self.disk_faults = DiskFaults(
+            self.loop, self.members, options, Random(f"{seed}/disk-faults"), self.faults
         )
         self.recovery_crashes = RecoveryCrashes(options, Random(f"{seed}/recoveries"), self.faults)
         self.hand_overs = HandOvers(
@@ -165,12 +172,17 @@ class Cluster:
         self.workload.start()
         self.faults.start()
         self.clock_faults.start()
+        self.disk_faults.start()
         self.membership_faults.start()
         self.hand_overs.start()
         self.loop.run_until(self.options.fault_phase_ms * 1_000)
         self.workload.is_running = False
         self.faults.heal()
-        Convergence(self.loop, self.members, self.oracle, self.workload).run()
+        convergence = Convergence(self.loop, self.members, self.oracle, self.workload)
+        convergence.run()
+        if self.options.disk_trial and self.options.member_count > 1:
+            DiskTrial(self.loop, self.members, self.workload, self.options, self.faults).run()
+            convergence.run()
 
     def _clock_difference_ms(self) -> int | None:
         """Between two well-kept clocks; None where hosts stand still and their clocks with them."""
@@ -219,6 +231,10 @@ class Cluster:
         if not member.may_fail:
             raise ViolationError("no_member_fails", f"{member.member_id}: {reason}")
         self.faults.happened["member_failed"] += 1
+        self.faults.restart_later(member)
+
+    def no_space_to_start(self, member: SimMember) -> None:
+        self.faults.happened["start_without_space"] += 1
         self.faults.restart_later(member)
 
     def starts(self, member: SimMember) -> None:

@@ -88,6 +88,12 @@ class SimDisk:
         self.is_full = False
         self.crash_after: int | None = None  # so many operations from now the process is killed
         self.failing_syncs = 0  # so many of the next ones fail
+        self.failing_log_syncs = 0  # likewise, of data files of the log alone
+        self.failing_writes = 0  # likewise
+        self.hangs_until_us = 0  # jobs begin no sooner
+        self.hung_runs = 0  # jobs that came later for it
+        self.refused_for_space = 0  # writes
+        self._has_failed_sync = False
         self._random = random
         self._clock_us = clock_us
         self._sync_latency_us = sync_latency_us
@@ -177,6 +183,9 @@ class SimDisk:
         finally:
             self._deferred = None
             start_us = self._clock_us()
+            if self.hangs_until_us > start_us:
+                start_us = self.hangs_until_us
+                self.hung_runs += 1
             # Jobs that write one file take turns by a lock of their own; the one that came first has it.
             for other in self._runs:
                 if other.nodes & run.nodes:
@@ -195,6 +204,20 @@ class SimDisk:
             if run.stage_starts_us[stage + 1] > now_us:
                 return
             node.sync(number, run.stage_starts_us[stage])
+
+    def first_unwritten_pos(self, directory: str) -> int | None:
+        """The first byte, in a queue of files named by their offsets, that a failed sync has left in the page cache
+        alone; None when there is none.
+        """
+        if not self._has_failed_sync:
+            return None
+        for name in self.list_directory(directory):
+            node = self._find(f"{directory}/{name}")
+            assert isinstance(node, FileNode)
+            offset = node.first_unwritten()
+            if offset is not None:
+                return int(name) + offset
+        return None
 
     # -- crashes -----------------------------------------------------------------------------------------------
 
@@ -237,8 +260,12 @@ class SimDisk:
         """Raises CrashPointReached, NoSpaceError. `end`: of the bytes of `node` that need space."""
         if self.crash_after is not None:
             self._count_down()
+        if self.failing_writes and node is not None:
+            self.failing_writes -= 1
+            raise DiskError(errno.EIO, "input/output error", path)
         if node is not None and end > node.allocated:
             if self.is_full:
+                self.refused_for_space += 1
                 raise NoSpaceError(errno.ENOSPC, "no space left on device", path)
             node.allocated = end
 
@@ -253,9 +280,9 @@ class SimDisk:
     def sync(self, node: Node, path: str) -> None:
         if self.crash_after is not None:
             self._count_down()
-        if self.failing_syncs and isinstance(node, FileNode) and node.pending:
-            self.failing_syncs -= 1
+        if isinstance(node, FileNode) and node.pending and self._fails(path):
             node.fail_sync()
+            self._has_failed_sync = True
             raise DiskError(errno.EIO, "input/output error", path)
         number = self._number + 1
         run = self._deferred
@@ -269,6 +296,15 @@ class SimDisk:
         run.syncs.append((node, number))
         run.latencies_us.append(self._sync_latency_us())
         run.stage += 1
+
+    def _fails(self, path: str) -> bool:
+        if self.failing_log_syncs and "/data/" in path:
+            self.failing_log_syncs -= 1
+            return True
+        if self.failing_syncs:
+            self.failing_syncs -= 1
+            return True
+        return False
 
     # -- inside ------------------------------------------------------------------------------------------------
 

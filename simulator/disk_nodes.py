@@ -136,6 +136,18 @@ class FileNode:
         self.unwritten += [write for write in self.pending if write.data is not None]
         self.pending = [write for write in self.pending if write.data is None]
 
+    def first_unwritten(self) -> int | None:
+        """The first offset at which a failed sync has left other bytes on the medium than are read."""
+        offsets = []
+        for write in self.unwritten:
+            assert write.data is not None, "fail_sync() leaves lengths out"
+            start, end = write.offset, min(write.offset + len(write.data), len(self.content))
+            read, kept = self.content[start:end], self.durable[start:end]
+            if read != kept:
+                kept += bytes(len(read) - len(kept))
+                offsets += [start + at for at, byte in enumerate(read) if byte != kept[at]][:1]
+        return min(offsets, default=None)
+
     def forget_unbegun(self, now_us: int) -> None:
         """A crash: what a job had not come to was never written."""
         begun = [write for write in self.pending if write.has_begun(now_us)]

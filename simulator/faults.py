@@ -304,7 +304,8 @@ class Faults:
         member.disk.is_full = False
         if self.is_healed:
             member.sync_hang_us = 0
-            member.disk.failing_syncs = 0
+            member.disk.failing_syncs = member.disk.failing_log_syncs = member.disk.failing_writes = 0
+            member.disk.hangs_until_us = 0
             member.disk.crash_after = None
 
     def _draw_duration_us(self) -> int:

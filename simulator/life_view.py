@@ -94,6 +94,13 @@ class LifeView:
     def told_at(self) -> tuple[Index, Index] | None:
         return self._process.told_at
 
+    @property
+    def durable_pos(self) -> int:
+        return self.replica.log.durable_pos
+
+    def first_unwritten_pos(self) -> int | None:
+        return self._process.host.disk.first_unwritten_pos(f"{self.replica.config.directory}/data")
+
     def term_at(self, index: Index) -> Term | None:
         return self.replica.log.term_at(index)
 

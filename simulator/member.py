@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol
 
-from disk.disk import DiskError
+from disk.disk import DiskError, NoSpaceError
 from dledger.config import DLedgerConfig, PeerAddress
 from dledger.core.member_config import MemberConfig
 from dledger.core.messages import HeartBeatRequest, Message, PeerId, PushRequest, TimeoutNow
@@ -48,6 +48,10 @@ class Watcher(Protocol):
 
     def failed(self, member: "SimMember", reason: str) -> None:
         """It has stopped itself, or its code has raised what nobody expected."""
+        ...
+
+    def no_space_to_start(self, member: "SimMember") -> None:
+        """Recovery has found none for what it was to mend: the process ends, and says so."""
         ...
 
     def starts(self, member: "SimMember") -> None:
@@ -437,6 +441,10 @@ class SimMember:
         except CrashPointReached:
             self.disk.process_crash()
             self._watcher.crashed_at_point(self, in_recovery=True)
+            return
+        except NoSpaceError:
+            self.disk.process_crash()
+            self._watcher.no_space_to_start(self)
             return
         except DiskError as error:
             self.disk.process_crash()

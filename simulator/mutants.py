@@ -7,6 +7,8 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from dledger.core.append_guard import AppendGuard
+from dledger.core.disk_fitness import DiskFitness
+from dledger.core.durable_index import DurableIndex
 from dledger.core.entry_dispatcher import EntryDispatcher
 from dledger.core.entry_handler import EntryHandler
 from dledger.core.leader_elector import Campaign, LeaderElector
@@ -17,8 +19,9 @@ from dledger.core.membership_changes import MembershipChanges
 from dledger.core.messages import PeerId, PushRequest, PushResponse, VoteResponse
 from dledger.core.output import AppendRefusal, HardState, RefusalReason, Role
 from dledger.core.quorum_ack_checker import QuorumAckChecker
+from dledger.disk_work import DiskWork, Settled
 from dledger.entry import Index, VerifiedRange, index_units_of
-from dledger.log.jobs import MoveBeginJob
+from dledger.log.jobs import DiskJob, MoveBeginJob
 from dledger.log.quorum_state import QuorumState
 from dledger.log.recovery import Recovery
 from dledger.replica import Replica
@@ -306,6 +309,18 @@ def transfer_to_lagging() -> Iterator[None]:
 
 
 @contextmanager
+def acks_after_failed_sync() -> Iterator[None]:
+    """A sync that has failed counts like any other: the kernel calls the pages clean."""
+    old = DiskWork.settle
+
+    def settle(self: DiskWork, job: DiskJob, error: Exception | None, now_ms: int) -> Settled | None:
+        return old(self, job, None if job is self._sync else error, now_ms)
+
+    with _patched(DiskWork, "settle", settle):
+        yield
+
+
+@contextmanager
 def appends_taken_during_transfer() -> Iterator[None]:
     """A leader that hands over goes on taking appends: what comes last ends without an outcome."""
     old = AppendGuard.check
@@ -317,6 +332,28 @@ def appends_taken_during_transfer() -> Iterator[None]:
         return refusal
 
     with _patched(AppendGuard, "check", check):
+        yield
+
+
+@contextmanager
+def full_leader_keeps_leading() -> Iterator[None]:
+    """A leader that cannot write refuses, and nobody else gets a chance."""
+
+    def successor(*arguments: Any) -> None:
+        return None
+
+    with _patched(DiskFitness, "successor", successor):
+        yield
+
+
+@contextmanager
+def hung_disk_keeps_heart_beating() -> Iterator[None]:
+    """Heartbeats do not ask whether the disk finishes anything."""
+
+    def waiting_ms(self: DurableIndex, now_ms: int) -> int:
+        return 0
+
+    with _patched(DurableIndex, "waiting_ms", waiting_ms):
         yield
 
 
@@ -341,6 +378,9 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             appends_taken_during_transfer,
             tail_taken_for_durable,
             wall_clock_followed,
+            acks_after_failed_sync,
+            full_leader_keeps_leading,
+            hung_disk_keeps_heart_beating,
             learner_counted,
             lost_disk_counted,
             two_changes_at_once,

@@ -88,6 +88,8 @@ class Options:
     hand_over_interval_ms: int = 0  # 0: no operator moves the leadership
     stops_hand_over: bool = False  # a member that stops cleanly hands over before
     preferred_leader_ids: tuple[str, ...] = ()
+    disk_fault_interval_ms: int = 0  # 0: disks hang, fill and fail by the faults below alone
+    disk_trial: bool = False  # at the end the leader's disk fills and hangs with nothing else in the way
     faults: dict[str, int] = field(default_factory=dict)  # kind -> weight
     is_calm: bool = False  # an hour or so with faults far apart (calm.py)
     paces_ticks: bool = False  # members at rest tick seldom, as servers do
@@ -172,6 +174,8 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         membership_interval_ms=_draw_membership_interval_ms(seed),
         scrub_bytes_per_second=scrub.choice((0, 1 << 16, 1 << 20)),
         scrub_pause_ms=scrub.choice((100, 1_000)),
+        disk_fault_interval_ms=Random(f"{seed}/disk-interval").choice((*[0] * 6, 1_500, 4_000)),
+        disk_trial=Random(f"{seed}/disk-trial").random() < 0.1,
         faults={kind: _FAULT_WEIGHTS[kind] for kind in chosen},
     )
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from disk.disk import Disk
+from disk.disk import Disk, NoSpaceError
 from disk.mapped_file import DescriptorCache
 from dledger.core.membership import Membership
 from dledger.core.messages import PeerId
@@ -178,20 +178,28 @@ class MessageStore(StoreReads):
         self._last_checkpoint = self._capture()
 
     def close(self, *, clean: bool) -> None:
-        """With no job of the store under way. Clean (after stop()): everything is flushed, and exported for Java;
-        blocks. Raises DiskError.
+        """With no job of the store under way. Clean (after stop()): all is flushed, and exported for Java, unless
+        there is no space; blocks. Raises DiskError.
         """
         if clean:
-            applied_index = self._reput.applied_index
-            self._index.flush(self._now_ms)  # the checkpoint tells of it
-            self._flusher.flush_all(applied_index, self._last_checkpoint)
-            # Java dispatches what lies behind this index; were it too far, those messages never got units.
-            end_index = self._replica.log.ledger_end_index
-            checkpoint_job(self._disk, self.config.ledger_directory, end_index, applied_index).run()
-            mark_stopped(self._disk, self.config)
+            try:
+                self._flush_all()
+            except NoSpaceError as error:
+                log.warning(
+                    "derived files are left as by a crash, the next start makes them good error=%s", error
+                )
         self._index.close()
         self._queues.close()
         self._old_commit_log.close()
+
+    def _flush_all(self) -> None:
+        applied_index = self._reput.applied_index
+        self._index.flush(self._now_ms)  # the checkpoint tells of it
+        self._flusher.flush_all(applied_index, self._last_checkpoint)
+        # Java dispatches what lies behind this index; were it too far, those messages never got units.
+        end_index = self._replica.log.ledger_end_index
+        checkpoint_job(self._disk, self.config.ledger_directory, end_index, applied_index).run()
+        mark_stopped(self._disk, self.config)
 
     @property
     def is_busy(self) -> bool:

@@ -10,6 +10,7 @@ from simulator.invariants.begin_is_committed import BeginIsCommitted
 from simulator.invariants.commit_by_voters import CommitByVoters
 from simulator.invariants.commit_within_end import CommitWithinEnd
 from simulator.invariants.delayed_once import DelayedOnce
+from simulator.invariants.durable_is_on_disk import DurableIsOnDisk
 from simulator.invariants.election_safety import ElectionSafety
 from simulator.invariants.hand_over_is_whole import HandOverIsWhole
 from simulator.invariants.leader_completeness import LeaderCompleteness
@@ -44,6 +45,8 @@ class View:
     leader_heard_us: int | None = None
     transfer_target: str | None = None
     told_at: tuple[int, int] | None = None
+    durable_pos: int = 300
+    unwritten_pos: int | None = None
     units: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     membership: Membership = THREE
     logged_membership: Membership = THREE
@@ -64,6 +67,9 @@ class View:
     @property
     def ledger_end_index(self) -> Index:
         return Index(len(self.log) - 1)
+
+    def first_unwritten_pos(self):
+        return self.unwritten_pos
 
     def term_at(self, index):
         return Term(self.log[index][0]) if 0 <= index < len(self.log) else None
@@ -340,3 +346,10 @@ def test_a_successor_that_is_told_before_all_is_committed_is_found():
     assert fault is not None
     assert "with 1 committed of 2" in fault
     assert HandOverIsWhole().check(View(told_at=(2, 2)), _oracle()) is None
+
+
+def test_durable_is_on_disk():
+    invariant = DurableIsOnDisk()
+    assert invariant.check(View(), _oracle()) is None
+    assert invariant.check(View(unwritten_pos=300), _oracle()) is None
+    assert "byte 299 was never written back" in invariant.check(View(unwritten_pos=299), _oracle())

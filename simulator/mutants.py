@@ -20,10 +20,9 @@ from dledger.core.messages import PeerId, PushRequest, PushResponse, VoteRespons
 from dledger.core.output import AppendRefusal, HardState, RefusalReason, Role
 from dledger.core.quorum_ack_checker import QuorumAckChecker
 from dledger.disk_work import DiskWork, Settled
-from dledger.entry import Index, VerifiedRange, index_units_of
+from dledger.entry import Index, VerifiedRange
 from dledger.log.jobs import DiskJob, MoveBeginJob
 from dledger.log.quorum_state import QuorumState
-from dledger.log.recovery import Recovery
 from dledger.replica import Replica
 from simulator import member
 from store import key_index_recovery
@@ -220,17 +219,6 @@ def key_index_not_rolled_back() -> Iterator[None]:
 
 
 @contextmanager
-def tail_taken_for_durable() -> Iterator[None]:
-    """What a start reads back above the synced mark counts as on disk, although it may be in the page cache alone."""
-
-    def rewrite(self: Recovery, verified: VerifiedRange) -> None:
-        self._touch(self._index.write(verified.first_index, index_units_of(verified)))
-
-    with _patched(Recovery, "_rewrite", rewrite):
-        yield
-
-
-@contextmanager
 def wall_clock_followed() -> Iterator[None]:
     """A process looks at the wall clock each time it asks how late it is."""
 
@@ -376,7 +364,6 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             key_index_not_rolled_back,
             transfer_to_lagging,
             appends_taken_during_transfer,
-            tail_taken_for_durable,
             wall_clock_followed,
             acks_after_failed_sync,
             full_leader_keeps_leading,

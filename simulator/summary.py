@@ -42,6 +42,13 @@ FAULT_FLOORS = dict.fromkeys(FAULT_KINDS, _FAULT_FLOOR) | {
     "clock_jump": 1.0,
     "stand_still": 0.05,
     "suspended": 0.02,
+    "disk_hang": 0.1,
+    "disks_full": 0.1,
+    "all_disks_full": 0.03,
+    "failed_write": 0.01,
+    "failed_log_sync": 0.01,
+    "full_leader": 0.03,
+    "hung_leader": 0.02,
 }
 FAULT_FLOORS_COUNT_MIN = 200  # runs: some kinds are rare
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.options import FAULT_KINDS
+from simulator.summary import FAULT_FLOORS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "reliability.md").read_text()
@@ -32,4 +32,4 @@ def test_the_faults_of_the_simulator_that_are_named_are_drawn() -> None:
     lists = re.findall(r"simulator ((?:`\w+`(?:, )?)+)", PAGE)
     named = {name for names in lists for name in re.findall(r"`(\w+)`", names)}
     assert named
-    assert named <= set(FAULT_KINDS)
+    assert named <= FAULT_FLOORS.keys()

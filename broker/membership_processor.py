@@ -21,6 +21,7 @@ _REFUSAL_CODES = {
     RefusalReason.LEADER_NOT_READY: ResponseCode.SYSTEM_BUSY,
     RefusalReason.LEADER_TRANSFERRING: ResponseCode.SYSTEM_BUSY,
     RefusalReason.MEMBERS_UNCHANGED: ResponseCode.INVALID_PARAMETER,
+    RefusalReason.MEMBERS_TOO_LARGE: ResponseCode.INVALID_PARAMETER,
 }
 _MEMBER_ID_LENGTH_MAX = 64
 

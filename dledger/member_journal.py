@@ -32,6 +32,7 @@ class MemberJournal:
         self._leader_changes = 0
         self._membership: Membership | None = None
         self._membership_index = Index(-1)
+        self._impossible = ""
         self._step_downs = 0
         self._entries_cut = 0
         self._transfers_begun = 0
@@ -119,6 +120,12 @@ class MemberJournal:
             else f" before={before_index}" + (" (taken back)" if index < before_index else ""),
             "" if before is None else "".join(_change_of(peer, before, membership) for peer in peers),
         )
+
+    def change_impossible(self, reason: str) -> None:
+        """A change that the leader itself wants, and wants again and again: it has its line once."""
+        if reason != self._impossible:
+            self._impossible = reason
+            log.error("%s members not changed reason=%s", self, reason)
 
     def cut_begins(self, cut: Cut | BeginAnew, begin_index: Index, end_index: Index) -> None:
         """Of a follower: what its leader holds is what counts. `begin_index` and `end_index` as they are before it."""

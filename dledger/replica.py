@@ -40,6 +40,7 @@ from dledger.log.errors import LedgerError
 from dledger.log.java_files import curr_term_job
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
+from dledger.log.membership_entries import MEMBERSHIP_SIZE_MAX
 from dledger.log.quorum_state import QuorumState
 from dledger.log_members import LogMembers
 from dledger.member_journal import MemberJournal
@@ -350,6 +351,8 @@ class Replica:
     ) -> AppendRefusal | None:
         if isinstance(wanted, AppendRefusal):
             return wanted
+        if (fault := self._size_fault(wanted)) is not None:
+            return AppendRefusal(RefusalReason.MEMBERS_TOO_LARGE, fault)
         index = self.log.ledger_end_index
         self._append_membership(wanted, on_done, now_ms)
         if self.log.ledger_end_index == index:
@@ -629,11 +632,25 @@ class Replica:
     def _append_membership(self, membership: Membership, on_done: OnDone | None, now_ms: int) -> None:
         if self.failure is not None or self.member.changes.refusal() is not None:
             return
+        if (fault := self._size_fault(membership)) is not None:
+            self.journal.change_impossible(fault)
+            return
         entry = self._embedder.membership_entry(pack_membership(membership))
         (pos,) = self.log.reserve([entry.size])
         # The core wants a change again that it made itself; for one that was asked for, on_done is not called.
         with suppress(DiskError, LedgerError):
             self.append([entry.encode(pos, now_ms)], [pos], EntryKind.MEMBERSHIP, on_done, now_ms)
+
+    def _size_fault(self, membership: Membership) -> str | None:
+        """Why the members do not fit into an entry, by the time that all their disks are known."""
+        payload = pack_membership(membership.with_all_disks(bytes(DISK_UUID_SIZE)))
+        size = self._embedder.membership_entry(payload).size
+        if size <= MEMBERSHIP_SIZE_MAX:
+            return None
+        return (
+            f"the entry that names {len(membership.members)} members would have {size} bytes, allowed are "
+            f"{MEMBERSHIP_SIZE_MAX}: remove a member first, or take shorter ids and addresses"
+        )
 
     def _no_space(self, error: NoSpaceError, now_ms: int) -> None:
         self._log_space(False, error)

@@ -46,6 +46,14 @@ class Membership(msgspec.Struct, frozen=True):
         seat = replace(self.learners[peer], disk=disk)
         return Membership({**self.voters, peer: seat}, _without(self.learners, peer))
 
+    def with_all_disks(self, disk: bytes) -> "Membership":
+        """As it will be when each disk is known: `disk` in the place of those that are not."""
+        voters, learners = (
+            {peer: seat if seat.disk else replace(seat, disk=disk) for peer, seat in seats.items()}
+            for seats in (self.voters, self.learners)
+        )
+        return Membership(voters, learners)
+
     def without(self, peer: PeerId) -> "Membership":
         return Membership(_without(self.voters, peer), _without(self.learners, peer))
 

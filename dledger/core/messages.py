@@ -73,7 +73,9 @@ class HeartBeatResponse(msgspec.Struct, frozen=True, gc=False):
 
 
 class MembershipBefore(msgspec.Struct, frozen=True, gc=False):
-    """The last membership entry before a log's begin, whose members count until the next one."""
+    """The membership entry whose members count at a log's begin: the last one before it or, where the log no longer
+    says which that was, a later one that is committed.
+    """
 
     index: Index
     body: bytes  # of the entry

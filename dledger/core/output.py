@@ -106,6 +106,7 @@ class RefusalReason(Enum):
     DISK_FULL = "DISK_FULL"
     CHANGE_IN_PROGRESS = "CHANGE_IN_PROGRESS"  # of the members: one at a time
     MEMBERS_UNCHANGED = "MEMBERS_UNCHANGED"  # the change is none, or leaves nobody
+    MEMBERS_TOO_LARGE = "MEMBERS_TOO_LARGE"  # to be said in one entry
     STOPPED = "STOPPED"
 
 

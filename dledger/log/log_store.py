@@ -214,7 +214,7 @@ class LogStore(ScrubbedLog):
         self._write(batches, index_units_of(payload)[skip * INDEX_UNIT_SIZE :], next_pos)
         self._term_runs.add_all(first_index, payload.terms[skip:])
         if EntryKind.MEMBERSHIP in payload.kinds:
-            self._memberships.add_range(payload, skip)
+            self._memberships.add_range(payload, skip, self.head_size)
         return self._advance(batches, payload.last_index, payload.last_term, next_pos, payload.chain)
 
     def _write(self, batches: Sequence[RecentBatch], units: bytes, next_pos: int) -> None:

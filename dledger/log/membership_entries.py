@@ -1,39 +1,48 @@
 """Where the membership entries of a ledger lie: who the members are must be known without reading all of it.
 
-What they say is the embedder's; here they are indexes and bodies. The synced mark has the indexes of those in it,
-and whole the last one and the one that counts at the begin: retention takes entries, and a disk may damage them, and
-neither must take from a member who its peers are.
+What they say is the embedder's; here they are indexes and bodies. The synced mark has the indexes of the newest ones,
+and whole the last one and the one before those: retention takes entries, and a disk may damage them, and neither must
+take from a member who its peers are.
+
+A mark is one slot, so the older ones are let go. That costs nothing: a leader says who the members are only when what
+was said before is committed, so the last entry alone can be cut. Retention and a log that begins anew ask which one
+counted at an older place. Where that one was let go, a newer one stands in for it, which is committed: a member that
+knows of newer members than its entries say can elect nobody whom these would not, for a majority of them holds more
+entries than it does. (An older one could not stand in: those whom it names may be gone.)
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from dledger.core.messages import MembershipBefore
-from dledger.entry import ENTRY_HEADER_SIZE, EntryKind, Index, VerifiedRange
+from dledger.entry import EntryKind, Index, VerifiedRange
 from dledger.log.synced_mark import SyncedMark
 
-# In a mark, both together in hexadecimal digits: it is one slot. A longer one is read from the ledger.
-_BODIES_SIZE_MAX = 2400
-
-
-def membership_indexes_in(first_index: int, kinds: Sequence[int]) -> list[Index]:
-    """Of entries with these kinds, one behind the other from `first_index` on."""
-    return [Index(index) for index, kind in enumerate(kinds, first_index) if kind == EntryKind.MEMBERSHIP]
+# Of the body of an entry, in bytes: the mark must take the one before the begin whatever else it says.
+MEMBERSHIP_SIZE_MAX: Final = 1500
+# In a mark, both together in hexadecimal digits. Where they are more, the last one is read from the ledger.
+_BODIES_SIZE_MAX: Final = 2 * MEMBERSHIP_SIZE_MAX
+# Indexes listed: what fits twice beside the bodies.
+LISTED_COUNT_MAX: Final = 16
 
 
 class MembershipEntries:
-    """Invariant: indexes rise, and lie within the ledger."""
+    """Invariant: indexes rise, lie within the ledger, and behind that of `before_begin`."""
 
-    def __init__(self, mark: SyncedMark) -> None:
-        """`mark` is at the end of the ledger."""
+    def __init__(self, mark: SyncedMark | None) -> None:
+        """Of a ledger that ends with `mark`."""
+        # What counts before the first one listed. Its entry may lie behind the begin, and behind the end.
         self.before_begin: MembershipBefore | None = None
+        self._indexes: list[Index] = []
+        self._bodies: dict[Index, bytes] = {}  # as far as they were seen in this run
+        if mark is None:
+            return
         if mark.before_begin_membership_index >= 0:
             self.before_begin = MembershipBefore(
                 mark.before_begin_membership_index, bytes.fromhex(mark.before_begin_membership)
             )
-        self._indexes = list(mark.membership_indexes)
-        self._bodies: dict[Index, bytes] = {}  # as far as they were seen in this run
+        self._indexes += mark.membership_indexes
         if mark.last_membership and mark.last_membership_index in self._indexes:
             self._bodies[mark.last_membership_index] = bytes.fromhex(mark.last_membership)
 
@@ -44,7 +53,7 @@ class MembershipEntries:
         return self.before_begin.index if self.before_begin is not None else Index(-1)
 
     def up_to(self, index: Index, body_at: Callable[[Index], bytes]) -> MembershipBefore | None:
-        """The last one that is not behind `index`; `body_at` reads one from the ledger."""
+        """The last one that is not behind `index`, or the first one that is known; `body_at` reads from the ledger."""
         number = bisect_right(self._indexes, index) - 1
         if number < 0:
             return self.before_begin
@@ -55,17 +64,27 @@ class MembershipEntries:
 
     def add(self, index: Index, body: bytes) -> None:
         """It is appended."""
+        if self.before_begin is not None and index <= self.before_begin.index:
+            return
         self._indexes.append(index)
         self._bodies[index] = body
+        if len(self._indexes) > LISTED_COUNT_MAX:
+            self._let_go(len(self._indexes) - LISTED_COUNT_MAX)
 
-    def add_range(self, payload: VerifiedRange, skip: int) -> None:
-        """Those among verified entries but the first `skip`."""
-        for index in membership_indexes_in(payload.first_index, payload.kinds):
-            number = index - payload.first_index
-            if number >= skip:
+    def _let_go(self, count: int) -> None:
+        """At least so many, the oldest; of the last of them, which is not the last one of all, the body is known."""
+        for index in self._indexes[count - 1 : -1]:
+            if index in self._bodies:
+                self.begin_behind(index, MembershipBefore(index, self._bodies[index]))
+                return
+
+    def add_range(self, payload: VerifiedRange, skip: int, head_size: int) -> None:
+        """Those among verified entries but the first `skip`; `head_size`: bytes in front of a body."""
+        for number, kind in enumerate(payload.kinds):
+            if kind == EntryKind.MEMBERSHIP and number >= skip:
                 ends = [*payload.offsets[1:], payload.size]
-                body = memoryview(payload.buffer)[payload.offsets[number] + ENTRY_HEADER_SIZE : ends[number]]
-                self.add(index, bytes(body))
+                body = memoryview(payload.buffer)[payload.offsets[number] + head_size : ends[number]]
+                self.add(Index(payload.first_index + number), bytes(body))
 
     def cut_from(self, index: int) -> None:
         self._keep(slice(bisect_left(self._indexes, index)))

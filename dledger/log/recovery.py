@@ -39,7 +39,7 @@ from dledger.log.faulty_ranges import FaultyRanges, FaultyRangesFile
 from dledger.log.index_files import IndexFiles
 from dledger.log.java_files import JavaRun
 from dledger.log.jobs import CutJob, MoveBeginJob
-from dledger.log.membership_entries import membership_indexes_in
+from dledger.log.membership_entries import MembershipEntries
 from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Recovery:
         self._is_sound_body = is_sound_body if java_run is not None else None
         self._was_doubted = False  # by a mark that does not count any more
         self._touched: list[MappedFile] = []
-        self._membership_indexes: list[Index] = []  # above the mark
+        self._memberships = MembershipEntries(None)
 
     def run(self) -> Recovered:
         """Raises LedgerDamagedError, LedgerConfigError, DiskError. The files are changed only above the mark."""
@@ -123,6 +123,7 @@ class Recovery:
         self._load_index(begin_index)
         if mark is not None and mark.index >= begin_index:
             self._check_below(mark)
+        self._memberships = MembershipEntries(mark)
         reader = self._reader(mark, begin_index)
         start_index = reader.index
         term_runs: list[tuple[Index, Term]] = []
@@ -314,7 +315,7 @@ class Recovery:
     # -- above the mark ----------------------------------------------------------------------------------------
 
     def _rewrite(self, verified: VerifiedRange) -> None:
-        self._membership_indexes += membership_indexes_in(verified.first_index, verified.kinds)
+        self._memberships.add_range(verified, 0, self._data.head_size)
         self._data.queue.write(verified.first_pos, memoryview(verified.buffer)[: verified.size])
         mapped_file = self._data.queue.find_mapped_file_by_offset(verified.first_pos)
         assert mapped_file is not None
@@ -403,9 +404,9 @@ class Recovery:
             term=reader.term,
             end_pos=reader.end_pos,
             chain_crc=reader.chain,
-            membership_indexes=(*before.membership_indexes, *self._membership_indexes),
             begin_pos=Pos(max(before.begin_pos, self._data.queue.min_offset)),
             doubted=before.doubted or torn or (is_mark_lost and reader.index >= begin_index),
+            **self._memberships.as_marked(reader.index),
         )
         if junk_end > reader.end_pos:
             cut = CutRecord(reader.end_pos, Pos(junk_end))

@@ -43,10 +43,11 @@ class SyncedMark:
     before_begin_chain: int = GENESIS_CHAIN
     # Where the first entry lies, or will lie; files before it are gone, or are to be.
     begin_pos: Pos = _NO_POS
-    # The last membership entry before the first one, if there is any: index and body, in hexadecimal digits.
+    # The last membership entry before those of `membership_indexes`, if there is any: index and body, in hexadecimal
+    # digits. It lies before the first entry, or counts there in place of one that was let go.
     before_begin_membership_index: Index = _NO_INDEX
     before_begin_membership: str = ""
-    # All from the first entry up to `index`: recovery looks for none of them again. And what the last one says.
+    # The newest ones up to `index`: recovery looks for none of them again. And what the last one says.
     membership_indexes: tuple[Index, ...] = ()
     last_membership_index: Index = _NO_INDEX
     last_membership: str = ""

@@ -344,7 +344,7 @@ def _push_from_wire(wire: _PushRequest, payload_size: int) -> PushRequest:
     membership: MembershipBefore | None = None
     if wire.begin_membership_index is not None and wire.begin_membership_body is not None:
         membership = MembershipBefore(Index(wire.begin_membership_index), wire.begin_membership_body)
-        if wire.begin_pos is None or membership.index > wire.previous_index:
+        if wire.begin_pos is None:
             raise RemoteProtocolError(f"{wire.push_type.name} with the members of entry {membership.index}")
     elif wire.begin_membership_index is not None or wire.begin_membership_body is not None:
         raise RemoteProtocolError(f"{wire.push_type.name} with half of a membership entry")

@@ -1,7 +1,9 @@
 """Who the members are is known after a restart and a cut, and when the entry that says so is deleted."""
 
+from itertools import count
 from random import Random
 
+import pytest
 from crash_disk import CrashDisk
 from test_log_begin import delete_first_file
 from test_log_recovery import mark
@@ -10,6 +12,8 @@ from test_log_store import append, config, cut, fill, run, sync
 from dledger.core.messages import MembershipBefore
 from dledger.entry import EntryKind, Index, Pos, Term, verify_entries
 from dledger.log.log_store import LogStore
+from dledger.log.membership_entries import LISTED_COUNT_MAX, MEMBERSHIP_SIZE_MAX
+from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile
 
 
 def say(log: LogStore, body: bytes, term: int = 1) -> Index:
@@ -30,6 +34,22 @@ def with_two(disk: CrashDisk) -> tuple[LogStore, Index, Index]:
     second = say(log, b"n0 n1")
     fill(log, 5)
     return log, first, second
+
+
+def push(log: LogStore, follower: LogStore) -> bool:
+    """Some of the entries that the follower has not. Whether there were any."""
+    entries = log.range_from(Index(follower.ledger_end_index + 1), 500)
+    if entries is None:
+        return False
+    payload = verify_entries(
+        b"".join(log.read_range(entries)),
+        first_index=entries.first_index,
+        first_pos=entries.pos,
+        prev_chain=follower.ledger_end_chain,
+        prev_term=follower.ledger_end_term,
+    )
+    follower.append_range(payload, 0)
+    return True
 
 
 def test_no_entry_says_it_at_first() -> None:
@@ -63,14 +83,8 @@ def test_a_restart_finds_it_below_and_above_the_mark() -> None:
 def test_a_follower_finds_it_in_what_is_pushed() -> None:
     log, _, second = with_two(CrashDisk())
     follower = LogStore.open(CrashDisk(), config())
-    while (entries := log.range_from(Index(follower.ledger_end_index + 1), 500)) is not None:
-        payload = verify_entries(
-            b"".join(log.read_range(entries)),
-            first_index=entries.first_index,
-            first_pos=entries.pos,
-            prev_chain=follower.ledger_end_chain,
-        )
-        follower.append_range(payload, 0)
+    while push(log, follower):
+        pass
     assert said(follower) == (second, b"n0 n1")
 
 
@@ -101,3 +115,151 @@ def test_a_log_that_begins_anew_has_the_members_that_it_was_told() -> None:
     assert said(log) == (70, b"n0 n3")
     append(log, [b"next"], term=3)
     assert said(LogStore.open(disk.crash(Random(1)), config())) == (70, b"n0 n3")
+
+
+class ManyChanges:
+    """A log of a thousand changes of the members, and what each of its entries says."""
+
+    def __init__(self, body_size: int) -> None:
+        self.disk = CrashDisk()
+        self.log = LogStore.open(self.disk, config())
+        self.bodies: dict[int, bytes] = {-1: b""}
+        self._body_size = body_size
+        self._clock = count(0, 2000)
+
+    def change(self, text: bytes) -> None:
+        body = text.ljust(self._body_size)
+        self.bodies[say(self.log, body)] = body
+
+    def sync(self) -> None:
+        if (job := self.log.sync_job()) is not None:
+            run(job, self.log.sync_done)
+
+    def mark(self) -> None:
+        self.sync()
+        if (job := self.log.mark_job(next(self._clock)) or self.log.mark_job(next(self._clock))) is not None:
+            run(job, self.log.mark_done)
+
+    def take_back(self) -> None:
+        """The last change, which nobody has committed."""
+        index = self.log.membership_index
+        cut(self.log, index)
+        del self.bodies[index]
+
+    def restart(self, seed: int) -> None:
+        self.disk = self.disk.crash(Random(seed))
+        self.log = LogStore.open(self.disk, config())
+        self.check()
+
+    def check(self) -> None:
+        last = max(self.bodies)
+        assert said(self.log) == (last, self.bodies[last])
+        begin = self.log.ledger_begin_index
+        counting = max(index for index in self.bodies if index < begin)
+        before = self.log.membership_before_begin
+        assert (before.index if before is not None else -1) >= counting
+        assert before is None or (before.index < last and before.body == self.bodies[before.index])
+
+
+@pytest.mark.parametrize(
+    "body_size",
+    [
+        9,
+        pytest.param(700, marks=pytest.mark.slow),
+        pytest.param(MEMBERSHIP_SIZE_MAX, marks=pytest.mark.slow),
+    ],
+)
+def test_a_thousand_changes_fit_into_the_mark_and_who_the_members_are_is_always_known(body_size: int) -> None:
+    changes = ManyChanges(body_size)
+    for number in range(1000):
+        changes.change(b"n%d" % number)
+        if number % 3 == 0:
+            append(changes.log, [b"message"])
+        if number % 5 == 0:
+            changes.mark()
+        if number % 7 == 0:
+            changes.take_back()
+            changes.change(b"other %d" % number)
+        changes.check()
+        if number % 11 == 0:
+            changes.sync()
+            changes.restart(number)
+        if number % 50 == 49:
+            changes.mark()
+            for _ in range(3):
+                if changes.log.first_file_last_index is not None:
+                    delete_first_file(changes.log)
+                changes.check()
+            changes.restart(number)
+    assert changes.log.ledger_begin_index > 50
+
+
+def test_a_mark_that_is_lost_among_a_thousand_changes_is_made_again() -> None:
+    changes = ManyChanges(700)
+    for number in range(1000):
+        changes.change(b"n%d" % number)
+    changes.sync()
+    changes.disk.unlink(f"{config().own_directory}/synced-mark")
+    changes.restart(1)
+    changes.change(b"n1000")
+    changes.mark()
+    changes.restart(2)
+
+
+def test_a_log_that_begins_where_the_members_are_not_listed_any_more_goes_by_newer_ones() -> None:
+    changes = ManyChanges(100)
+    for number in range(3 * LISTED_COUNT_MAX):
+        changes.change(b"n%d" % number)
+    changes.mark()
+    delete_first_file(changes.log)
+    log, told = changes.log, changes.log.membership_before_begin
+    assert told is not None
+    before = Index(log.ledger_begin_index - 1)
+    assert before < told.index < log.membership_index
+    term, chain = log.term_at(before), log.chain_at(before)
+    assert term is not None
+    assert chain is not None
+    disk = CrashDisk()
+    follower = LogStore.open(disk, config())
+    run(follower.begin_anew(before, term, chain, log.ledger_begin_pos, told), follower.cut_done)
+    known = [said(follower)]
+    while push(log, follower):
+        sync(follower)
+        known.append(said(follower))
+        disk = disk.crash(Random(1))
+        follower = LogStore.open(disk, config())
+        assert said(follower) == known[-1]
+    assert known[0] == (told.index, told.body)
+    assert [index for index, _ in known] == sorted(index for index, _ in known)
+    assert known[-1] == said(log)
+    # What it has of entries before those may be cut, and they count on.
+    late = LogStore.open(CrashDisk(), config())
+    run(late.begin_anew(before, term, chain, log.ledger_begin_pos, told), late.cut_done)
+    push(log, late)
+    assert late.ledger_end_index < told.index
+    cut(late, late.ledger_begin_index)
+    assert said(late) == known[0]
+
+
+def test_the_largest_mark_fits_into_its_slot() -> None:
+    largest = (1 << 63) - 1
+    mark_file = SyncedMarkFile(CrashDisk(), "store")
+    index, term, pos = Index(largest), Term(largest), Pos(largest)
+    mark_file.write(
+        SyncedMark(
+            index,
+            term,
+            pos,
+            -(1 << 31),
+            largest,
+            before_begin_index=index,
+            before_begin_term=term,
+            before_begin_chain=-(1 << 31),
+            begin_pos=pos,
+            before_begin_membership_index=index,
+            before_begin_membership="ff" * MEMBERSHIP_SIZE_MAX,
+            membership_indexes=(index,) * LISTED_COUNT_MAX,
+            last_membership_index=index,
+            cut=CutRecord(pos, pos),
+        )
+    )

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from virtual_group import VirtualGroup, VirtualMember
 
+from dledger.core.membership import Membership, pack_membership
 from dledger.core.output import AppendStatus, RefusalReason, Role
+from dledger.log.membership_entries import MEMBERSHIP_SIZE_MAX
 
 
 def seated(group: VirtualGroup, *voters: str) -> bool:
@@ -86,6 +88,49 @@ def test_one_that_does_not_lead_changes_nobody(tmp_path: Path) -> None:
     assert refusal is not None
     assert refusal.reason is RefusalReason.NOT_LEADER
     assert leader.id in refusal.text
+
+
+def test_members_that_do_not_fit_into_the_synced_mark_are_refused_before_they_are_appended(
+    tmp_path: Path,
+) -> None:
+    group, leader = started(tmp_path)
+    end_index = leader.replica.log.ledger_end_index
+    host = "h" * MEMBERSHIP_SIZE_MAX
+    refusal = leader.replica.add_member("n3", f"{host}:1", lambda status: None, group.now_ms)
+    assert refusal is not None
+    assert refusal.reason is RefusalReason.MEMBERS_TOO_LARGE
+    assert "names 4 members" in refusal.text
+    assert f"allowed are {MEMBERSHIP_SIZE_MAX}" in refusal.text
+    assert leader.replica.log.ledger_end_index == end_index
+    assert sorted(leader.replica.member.membership.members) == ["n0", "n1", "n2"]
+
+
+def test_a_disk_that_is_not_known_yet_has_its_place_in_the_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, leader = started(tmp_path, 4, late="n3")
+    replica, address = leader.replica, str(group.peers["n3"])
+    learner = replica.member.changes.add("n3", address)
+    assert isinstance(learner, Membership)
+    monkeypatch.setattr("dledger.replica.MEMBERSHIP_SIZE_MAX", len(pack_membership(learner)))
+    refusal = replica.add_member("n3", address, lambda status: None, group.now_ms)
+    assert refusal is not None
+    assert refusal.reason is RefusalReason.MEMBERS_TOO_LARGE
+
+
+def test_a_change_without_an_operator_that_does_not_fit_is_left_and_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    group, leader = started(tmp_path)
+    wiped = next(member.id for member in group.running() if member is not leader)
+    monkeypatch.setattr("dledger.replica.MEMBERSHIP_SIZE_MAX", 100)
+    group.crash(wiped)
+    shutil.rmtree(tmp_path / f"dledger-{wiped}")
+    group.start(wiped)
+    group.run_until(lambda: "members not changed" in caplog.text)
+    group.run_for(1000)
+    assert caplog.text.count("members not changed") == 1
+    assert leader.replica.member.membership_index == -1
 
 
 def test_a_wiped_member_gets_its_seat_back_and_is_counted_again(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 
 import argparse
 import json
+import math
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from simulator.hours import HoursRun, SummaryFileError, is_calm_seed
 from simulator.mutants import MUTANTS
 from simulator.quiet import QuietGroup
 from simulator.run import Outcome, Result, run_seed
-from simulator.workers import results_of
+from simulator.workers import WorkerDiedError, results_of
 
 _SAVE_INTERVAL_S = 5
 _INTERRUPTED = 130  # as a shell has it
@@ -35,10 +36,13 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     which.add_argument("--seeds", metavar="A..B", type=_seed_range, help="these seeds, both ends included")
     which.add_argument("--seed", metavar="S", type=int, help="one seed; its trace is shown when it fails")
     which.add_argument(
-        "--hours", metavar="H", type=float, help="one seed after the other until so many hours are simulated"
+        "--hours",
+        metavar="H",
+        type=_positive,
+        help="one seed after the other until so many hours are simulated",
     )
     which.add_argument(
-        "--quiet", metavar="S", type=float, help="so many seconds of a group at rest: how fast that is"
+        "--quiet", metavar="S", type=_positive, help="so many seconds of a group at rest: how fast that is"
     )
     parser.add_argument(
         "--summary", metavar="FILE", type=Path, help="of --hours: where it goes on, and what it has counted"
@@ -46,13 +50,13 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--first-seed", metavar="S", type=int, help="of --hours: where it begins; default 1")
     parser.add_argument("--calm", action="store_true", help="faults far apart, most of an hour of each seed")
     parser.add_argument(
-        "--minutes", metavar="M", type=float, help="stop after so long, and say how far it came"
+        "--minutes", metavar="M", type=_positive, help="stop after so long, and say how far it came"
     )
     parser.add_argument(
         "--members", metavar="N", type=int, choices=(1, 3, 5), help="instead of what the seed draws"
     )
     parser.add_argument("--mutant", metavar="NAME", choices=sorted(MUTANTS), help="put a known bug in")
-    parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--jobs", metavar="N", type=_count, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--json", action="store_true", help="the summary as JSON and nothing else")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first violation")
     options = parser.parse_args(arguments)
@@ -66,6 +70,22 @@ def _seed_range(text: str) -> range:
     if not separator or not first.isdecimal() or not last.isdecimal() or int(last) < int(first):
         raise argparse.ArgumentTypeError(f"{text!r} is no range: A..B with A <= B, like 1..2000")
     return range(int(first), int(last) + 1)
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no length of time: a number above 0, like 1.5")
+    return number
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes: 1 or more")
+    return int(text)
 
 
 def run_with_mutant(
@@ -138,7 +158,7 @@ def _run_all(
             if shows_progress:
                 text = f"{summary.runs} runs, {summary.virtual_s / 3600:.2f} group-hours"
                 print(f"\r{text}, {len(summary.failures)} violations", end="", file=sys.stderr)
-            if options.minutes and now - began > 60 * options.minutes:
+            if options.minutes is not None and now - began > 60 * options.minutes:
                 break
             if options.hours is not None and hours_run.has_simulated(options.hours):
                 break
@@ -180,13 +200,16 @@ def main(arguments: list[str] | None = None) -> int:
         seeds = hours_run.seeds()
     else:
         seeds = options.seeds if options.seed is None else [options.seed]
-    is_interrupted = False
+    is_interrupted, is_broken = False, False
     try:
         if options.hours is None or not hours_run.has_simulated(options.hours):
             jobs = 1 if options.seed is not None else options.jobs
             _run_all(options, run, seeds, jobs, hours_run)
     except KeyboardInterrupt:
         is_interrupted = True
+    except WorkerDiedError as error:
+        is_broken = True
+        print(f"scripts/simulate: {error}", file=sys.stderr)
     if options.summary is not None:
         hours_run.save(options.summary)
     if options.json:
@@ -197,7 +220,9 @@ def main(arguments: list[str] | None = None) -> int:
             print(
                 f"  seeds {hours_run.first_seed}..{hours_run.next_seed - 1}; goes on with {hours_run.next_seed}"
             )
-    return _INTERRUPTED if is_interrupted else int(summary.outcome())
+    if is_interrupted:
+        return _INTERRUPTED
+    return int(Outcome.HARNESS if is_broken else summary.outcome())
 
 
 if __name__ == "__main__":

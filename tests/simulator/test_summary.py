@@ -46,7 +46,18 @@ def test_a_violation_of_safety_decides_the_exit_status():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--seeds", "5"], ["--seeds", "9..2"], ["--mutant", "none", "--seed", "1"], []]
+    "arguments",
+    [
+        ["--seeds", "5"],
+        ["--seeds", "9..2"],
+        ["--mutant", "none", "--seed", "1"],
+        [],
+        ["--seeds", "1..2", "--minutes", "-1"],
+        ["--seeds", "1..2", "--minutes", "nan"],
+        ["--seeds", "1..2", "--jobs", "0"],
+        ["--hours", "0"],
+        ["--quiet", "inf"],
+    ],
 )
 def test_arguments_that_are_none_end_with_status_2_and_say_why(arguments, capsys):
     with pytest.raises(SystemExit) as ended:

@@ -31,4 +31,8 @@ def calm(options: Options, seed: int) -> Options:
         leader_falls=min(options.leader_falls, 0.3),
         file_reserved_time_ms=random.choice((3_000, 60_000, 300_000)) if retains else 1 << 40,
         clean_resource_interval_ms=10_000,
+        # Operators and disks keep the pace of the other faults, in the seeds that have theirs at all.
+        membership_interval_ms=random.choice((30_000, 120_000)) if options.membership_interval_ms else 0,
+        hand_over_interval_ms=random.choice((30_000, 120_000)) if options.hand_over_interval_ms else 0,
+        disk_fault_interval_ms=random.choice((60_000, 240_000)) if options.disk_fault_interval_ms else 0,
     )

@@ -286,6 +286,18 @@ def membership_counts_at_commit() -> Iterator[None]:
 
 
 @contextmanager
+def membership_not_taken_back() -> Iterator[None]:
+    """A member whose log was cut goes on with the members of the entry that is gone."""
+    old = CurrentMembers.refresh
+
+    def refresh(self: CurrentMembers) -> bool:
+        return self._log.membership_index > self.index and old(self)
+
+    with _patched(CurrentMembers, "refresh", refresh):
+        yield
+
+
+@contextmanager
 def transfer_to_lagging() -> Iterator[None]:
     """The target is told to campaign whatever it lacks, and whatever waits for a majority."""
 
@@ -372,6 +384,7 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             lost_disk_counted,
             two_changes_at_once,
             membership_counts_at_commit,
+            membership_not_taken_back,
         )
     }
 )

@@ -26,7 +26,7 @@ CAUGHT_BY = {
     "cut_delivery_not_counted": 45,
     "delivery_counted_by_its_record": 45,
     "files_gone_before_the_mark": 25,
-    "any_full_state_taken": 129,
+    "any_full_state_taken": 16,
     "key_index_not_rolled_back": 25,
     "transfer_to_lagging": 6,
     "appends_taken_during_transfer": 6,
@@ -38,6 +38,7 @@ CAUGHT_BY = {
     "learner_counted": 5,
     "lost_disk_counted": 12,
     "membership_counts_at_commit": 5,
+    "membership_not_taken_back": 171,
 }
 
 

@@ -47,7 +47,7 @@ from dledger.member_journal import MemberJournal
 from dledger.pushed_entries import PushNotSoundError, verify_pushed
 from dledger.repair_answers import answer_repair
 from dledger.repairer import Repairer
-from dledger.rpc.handshake import DISK_UUID_SIZE
+from dledger.rpc.handshake import DISK_UUID_SIZE, WIRE_VERSION_MAX
 from dledger.rpc.requests import (
     GetRequest,
     GetResponse,
@@ -196,16 +196,19 @@ class Replica:
         now_ms: int,
         *,
         begin_pos: int,
+        wire_version: int = WIRE_VERSION_MAX,
     ) -> bool:
-        """What a peer proved to be, before peer_connected(). Whether this member has been formed just now: then
-        peers that know it as unformed are to be told soon, by shaking hands anew.
+        """What a peer proved to be, before peer_connected(), and the version that both speak.
+
+        Whether this member has been formed just now: then peers that know it as unformed are to be told soon, by
+        shaking hands anew.
 
         Raises HandshakeRefusedError if what the peer says cannot be.
         """
         if self._formation is None:
             if group is not None and group != self.group_identity:
                 raise HandshakeRefusedError(f"{peer!r} was formed into another group meanwhile")
-            self._call(now_ms, self.member.peer_shown, peer, disk_uuid)
+            self._call(now_ms, self.member.peer_shown, peer, disk_uuid, wire_version)
             return False
         try:
             if not self._form(self._formation.peer_seen(peer, disk_uuid, group, begin_pos=begin_pos)):

@@ -352,7 +352,12 @@ class DLedgerServer:
         assert peer.disk_uuid is not None, "checked in the handshake"
         try:
             formed_now = self.replica.peer_seen(
-                peer_id, peer.disk_uuid, group, self.now_ms(), begin_pos=peer.begin_pos
+                peer_id,
+                peer.disk_uuid,
+                group,
+                self.now_ms(),
+                begin_pos=peer.begin_pos,
+                wire_version=link.wire_version,
             )
         except HandshakeRefusedError as error:
             link.close(str(error))

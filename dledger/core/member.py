@@ -454,11 +454,11 @@ class Member:
 
     # --- members
 
-    def peer_shown(self, peer: PeerId, disk: bytes, now_ms: int) -> Output:
-        """A peer has proved which disk it has; before peer_connected()."""
+    def peer_shown(self, peer: PeerId, disk: bytes, wire_version: int, now_ms: int) -> Output:
+        """A peer has proved which disk it has, and said what it speaks with us; before peer_connected()."""
         if self._state.stopped:
             return NOTHING
-        self.changes.show_disk(peer, disk, now_ms)
+        self.changes.show_peer(peer, disk, wire_version, now_ms)
         return self._take(now_ms)
 
     def _change_members(self, now_ms: int) -> None:

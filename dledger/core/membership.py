@@ -9,13 +9,16 @@ acknowledged, and what it says counts for nobody until the log has given it a se
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from dledger.core.messages import PeerId
 from dledger.entry import Index
+
+# The lowest wire version whose members go by the membership entries of their logs.
+MEMBERSHIP_WIRE_VERSION: Final = 2
 
 
 class Seat(msgspec.Struct, frozen=True):
@@ -102,18 +105,30 @@ class FormedMembership:
 
 
 class CurrentMembers:
-    """The members as one member sees them, with the disks that its peers have shown.
+    """The members as one member sees them, with the disks and the wire versions that its peers have shown.
 
     Invariant: after refresh() it is what the log says.
     """
 
-    __slots__ = ("_disks", "_log", "_own_disk", "index", "others", "quorum", "self_id", "value", "voters")
+    __slots__ = (
+        "_disks",
+        "_log",
+        "_outdated",
+        "_own_disk",
+        "index",
+        "others",
+        "quorum",
+        "self_id",
+        "value",
+        "voters",
+    )
 
     def __init__(self, self_id: PeerId, own_disk: bytes, log: MembershipLog) -> None:
         self.self_id = self_id
         self._own_disk = own_disk
         self._log = log
         self._disks: dict[PeerId, bytes] = {}
+        self._outdated: set[PeerId] = set()
         self._read()
 
     def _read(self) -> None:
@@ -147,6 +162,17 @@ class CurrentMembers:
     def disk_of(self, peer: PeerId) -> bytes | None:
         """As it was shown last, None if it never was."""
         return self._disks.get(peer)
+
+    def show_wire_version(self, peer: PeerId, wire_version: int) -> None:
+        """It counts until the peer shows another, also while it is away: it may come back as it was."""
+        if wire_version < MEMBERSHIP_WIRE_VERSION:
+            self._outdated.add(peer)
+        else:
+            self._outdated.discard(peer)
+
+    def is_outdated(self, peer: PeerId) -> bool:
+        """Whether a peer goes by the members of its conf, whatever the log says."""
+        return peer in self._outdated
 
     def show_disk(self, peer: PeerId, disk: bytes) -> bool:
         """Whether it is another one than was shown before."""

@@ -70,7 +70,8 @@ class MembershipChanges:
         if leads:
             self._checker.voters_changed(self.watermarks())
 
-    def show_disk(self, peer: PeerId, disk: bytes, now_ms: int) -> None:
+    def show_peer(self, peer: PeerId, disk: bytes, wire_version: int, now_ms: int) -> None:
+        self._members.show_wire_version(peer, wire_version)
         is_another = self._members.show_disk(peer, disk)
         if is_another and self._state.role is Role.LEADER and peer in self._dispatchers:
             # What the old one acknowledged says nothing of this one.
@@ -115,6 +116,19 @@ class MembershipChanges:
             )
         return None
 
+    def _outdated_refusal(self, after: Membership) -> AppendRefusal | None:
+        """Members that do not see the change would elect and count as before. One that is not there any more is not
+        counted, whatever it takes itself for.
+        """
+        outdated = [peer for peer in after.members if self._members.is_outdated(peer)]
+        if not outdated:
+            return None
+        return AppendRefusal(
+            RefusalReason.MEMBER_OUTDATED,
+            f"{', '.join(outdated)} spoke wire version 1 when last connected, which knows no changes of the members: "
+            "upgrade it first, or remove it",
+        )
+
     def add(self, peer: PeerId, address: str) -> Membership | AppendRefusal:
         """A learner, to become a voter by itself."""
         members = self._members
@@ -123,7 +137,8 @@ class MembershipChanges:
         if peer in members.value.members:
             role = "voter" if peer in members.voters else "learner"
             return AppendRefusal(RefusalReason.MEMBERS_UNCHANGED, f"{peer} is a {role} of the group already")
-        return members.value.with_learner(peer, Seat(members.disk_of(peer) or b"", address))
+        after = members.value.with_learner(peer, Seat(members.disk_of(peer) or b"", address))
+        return self._outdated_refusal(after) or after
 
     def remove(self, peer: PeerId) -> Membership | AppendRefusal:
         members = self._members
@@ -139,7 +154,8 @@ class MembershipChanges:
                 RefusalReason.MEMBERS_UNCHANGED,
                 f"{peer} is the last voter, without which nobody can lead: add another member first",
             )
-        return members.value.without(peer)
+        after = members.value.without(peer)
+        return self._outdated_refusal(after) or after
 
     def due(self, now_ms: int) -> Membership | None:
         """The next change that needs no operator, if one may be made."""
@@ -147,6 +163,8 @@ class MembershipChanges:
             return None
         members = self._members
         value = members.value
+        if self._outdated_refusal(value) is not None:
+            return None
         for peer, seat in sorted(value.voters.items()):
             disk = members.disk_of(peer)
             if peer != members.self_id and disk is not None and disk != seat.disk:

@@ -107,6 +107,7 @@ class RefusalReason(Enum):
     CHANGE_IN_PROGRESS = "CHANGE_IN_PROGRESS"  # of the members: one at a time
     MEMBERS_UNCHANGED = "MEMBERS_UNCHANGED"  # the change is none, or leaves nobody
     MEMBERS_TOO_LARGE = "MEMBERS_TOO_LARGE"  # to be said in one entry
+    MEMBER_OUTDATED = "MEMBER_OUTDATED"  # a member would not see that the members change
     STOPPED = "STOPPED"
 
 

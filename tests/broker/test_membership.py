@@ -100,6 +100,7 @@ def test_an_unknown_outcome_is_no_refusal(code, fields):
         (RefusalReason.CHANGE_IN_PROGRESS, ResponseCode.SYSTEM_BUSY),
         (RefusalReason.MEMBERS_UNCHANGED, ResponseCode.INVALID_PARAMETER),
         (RefusalReason.MEMBERS_TOO_LARGE, ResponseCode.INVALID_PARAMETER),
+        (RefusalReason.MEMBER_OUTDATED, ResponseCode.SERVICE_NOT_AVAILABLE),
         (RefusalReason.DISK_FULL, ResponseCode.SERVICE_NOT_AVAILABLE),
         (RefusalReason.STOPPED, ResponseCode.SERVICE_NOT_AVAILABLE),
     ],

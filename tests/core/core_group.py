@@ -15,6 +15,7 @@ from dledger.core.membership import CurrentMembers, Membership, Seat, pack_membe
 from dledger.core.messages import Message, PeerId, PushRequest
 from dledger.core.output import AppendRefusal, AppendStatus, BeginAnew, Cut, HardState, Output, Role
 from dledger.entry import EntryKind, Index, Term
+from dledger.rpc.handshake import WIRE_VERSION_MAX
 
 Trace = Callable[[PeerId, Output], None]
 
@@ -53,6 +54,7 @@ class CoreGroup:
         self.ids = tuple(ids)
         self.trace = trace
         self.hung: set[PeerId] = set()  # their disks finish nothing in settle()
+        self.wire_versions: dict[PeerId, int] = {}  # of those that do not speak the newest
         self.full: set[PeerId] = set()  # their disks have no space for a no-op or a probe
         self.voters = tuple(voters or ids)
         self.nodes = {
@@ -145,7 +147,8 @@ class CoreGroup:
     def connect(self, a: PeerId, b: PeerId) -> None:
         for node_id, peer in ((a, b), (b, a)):
             if (member := self.nodes[node_id].member) is not None:
-                self.carry_out(node_id, member.peer_shown(peer, self.nodes[peer].disk, self.now_ms))
+                version = min(self.wire_versions.get(each, WIRE_VERSION_MAX) for each in (a, b))
+                self.carry_out(node_id, member.peer_shown(peer, self.nodes[peer].disk, version, self.now_ms))
                 self.carry_out(node_id, member.peer_connected(peer, self.now_ms))
 
     def disconnect(self, a: PeerId, b: PeerId) -> None:

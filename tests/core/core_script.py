@@ -10,6 +10,7 @@ Commands, one per line; a block of several prints what all of them brought about
     log n0 1 1 2                entries with these terms are in its log, durable
     hard n0 term=2 vote_for=n1 doubted
     start n0 [cannot_vote]      or `start all`, which connects all as well
+    wire_version n2 1           n2 is of a release that speaks it, from the next connection on
     connect n0 n1               disconnect n0 n1
     tick n0 50                  50 ms later it ticks; `wait 50` only lets time pass
     deliver n0->n1 [all]        the oldest message, or all; `drop n0->n1 [all]` loses them
@@ -101,6 +102,8 @@ class Session:
                 group.start(node_id)
             case ["start", node_id, "cannot_vote"]:
                 group.start(node_id, can_vote=False)
+            case ["wire_version", node_id, version]:
+                group.wire_versions[node_id] = int(version)
             case ["connect", a, b]:
                 group.connect(a, b)
             case ["disconnect", a, b]:

@@ -16,7 +16,7 @@ from virtual_group import Journal
 from disk.real_disk import RealDisk
 from dledger.config import DLedgerConfig, PeerAddress
 from dledger.core.messages import PeerId
-from dledger.core.output import AppendStatus
+from dledger.core.output import AppendStatus, RefusalReason
 from dledger.entry import EntryKind, Index, verify_entries
 from dledger.peer_link import PeerLink
 from dledger.rpc.connection import PeerConnection
@@ -229,6 +229,27 @@ def test_a_member_with_another_secret_is_kept_out(tmp_path: Path, caplog: pytest
         assert servers.running["n2"].status()["links"] == []
         assert servers.running["n0"].replica.group_identity is None
         await servers.stop()
+
+    uvloop.run(run())
+
+
+def test_members_stay_as_they_are_while_one_speaks_a_wire_version_without_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        servers = Servers(tmp_path)
+        with monkeypatch.context() as former_release:
+            former_release.setattr("dledger.server.WIRE_VERSION_MAX", 1)
+            await servers.start()
+            leader = await servers.elect()
+            others = sorted(servers.peers.keys() - {leader.config.self_id})
+            await servers.until(lambda: sorted(leader.status()["links"]) == others)
+        refusal = leader.replica.remove_member(others[0], lambda status: None, leader.now_ms())
+        assert refusal is not None
+        assert refusal.reason is RefusalReason.MEMBER_OUTDATED
+        assert refusal.text.startswith(f"{others[1]} spoke wire version 1")
+        await servers.stop()
+        assert servers.failures == []
 
     uvloop.run(run())
 

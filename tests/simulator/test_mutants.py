@@ -17,7 +17,7 @@ CAUGHT = (Outcome.SAFETY, Outcome.LIVENESS)
 CAUGHT_BY = {
     "vote_forgotten": 29,
     "ack_before_sync": 3,
-    "old_term_commit_by_counting": 161,
+    "old_term_commit_by_counting": 233,
     "pre_vote_counted_as_vote": 4,
     "truncation_below_commit": 3,
     "stale_answer_accepted": 100,

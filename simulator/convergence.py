@@ -63,7 +63,10 @@ class Convergence:
             return False
         end_index = leaders[0].replica.log.ledger_end_index
         return all(
-            process is not None and _is_at(process, end_index) and process.replica.member.has_seat
+            process is not None
+            and _is_at(process, end_index)
+            and process.replica.member.has_seat
+            and _is_undamaged(process)
             for process in processes
         )
 
@@ -140,6 +143,14 @@ def _is_at(process: Process, end_index: Index) -> bool:
         == end_index
         and process.store.index.behind == 0
     )
+
+
+def _is_undamaged(process: Process) -> bool:
+    """What nobody has read yet is looked at here, as the scrub does in its time."""
+    log = process.replica.log
+    if process.host.is_damaged and not log.has_faults:
+        log.fault_found(log.ledger_begin_index, log.ledger_end_index)
+    return not process.host.is_damaged and not log.has_faults
 
 
 def _id(process: Process) -> str:

@@ -254,6 +254,32 @@ class SimDisk:
                 stack += node.entries.values()
                 stack += node.durable.values()
 
+    # -- for damage ----------------------------------------------------------------------------------------------
+
+    def content(self, path: str) -> bytes | None:
+        """As programs read it; None where no such file is."""
+        node = self._find(path)
+        return bytes(node.content) if isinstance(node, FileNode) else None
+
+    def durable(self, path: str) -> bytes | None:
+        """As it is on the medium."""
+        node = self._find(path)
+        return bytes(node.durable) if isinstance(node, FileNode) else None
+
+    def damage(self, path: str, offset: int, data: bytes) -> bool:
+        """Bytes become others, on the medium and as read; not where a write is under way."""
+        node = self._find(path)
+        assert isinstance(node, FileNode), "damage hits a file"
+        end = offset + len(data)
+        if any(
+            write.data is None or (write.offset < end and offset < write.offset + len(write.data))
+            for write in (*node.pending, *node.unwritten)
+        ):
+            return False
+        node.durable[offset:end] = data
+        node.content[offset:end] = data
+        return True
+
     # -- for SimFile -------------------------------------------------------------------------------------------
 
     def before_change(self, path: str, node: FileNode | None, end: int) -> None:

@@ -177,7 +177,8 @@ class Faults:
         """Whichever voters will turn out to be those that count."""
         ids = tuple(other.member_id for other in self._members)
         known = {other.voters or ids for other in self._members}
-        lost = {other.member_id for other in self._members if other.has_lost} | {member.member_id}
+        lost = {other.member_id for other in self._members if other.has_lost or other.is_damaged}
+        lost |= {member.member_id}
         return all(len(lost & set(voters)) <= (len(voters) - 1) // 2 for voters in known)
 
     def _clean_stop(self, member: SimMember) -> bool:
@@ -288,6 +289,10 @@ class Faults:
         member.disk.failing_syncs = 1
         member.may_fail = True
         return True
+
+    def may_damage(self, member: SimMember) -> bool:
+        """Whether enough sound copies are left of what is damaged there."""
+        return self._is_minority_lost_with(member)
 
     def _wiped_disk(self, member: SimMember) -> bool:
         if not self._is_minority_lost_with(member):

@@ -1,10 +1,12 @@
 """A process as invariants see it."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from dledger.core.membership import Membership
 from dledger.core.output import Role
 from dledger.entry import Index, Term
+from dledger.errors import FaultyEntryError
 from simulator.member import Process
 
 _READ_SIZE = 1 << 16
@@ -79,6 +81,10 @@ class LifeView:
         return self.replica.log.ledger_end_index
 
     @property
+    def has_faults(self) -> bool:
+        return self.replica.log.has_faults
+
+    @property
     def now_us(self) -> int:
         return self._process.host.loop.now_us
 
@@ -110,9 +116,11 @@ class LifeView:
     def entries(self, first_index: Index, last_index: Index) -> Iterator[bytes]:
         if first_index > last_index:
             return
-        for batch in self.replica.log.batches_from(first_index, last_index, _READ_SIZE):
-            for index in range(batch.first_index, batch.last_index + 1):
-                yield batch.buffer[batch.offset_of(index) : batch.end_offset_of(index)]
+        # What is damaged here another member, or this one later, will show.
+        with suppress(FaultyEntryError):
+            for batch in self.replica.log.batches_from(first_index, last_index, _READ_SIZE):
+                for index in range(batch.first_index, batch.last_index + 1):
+                    yield batch.buffer[batch.offset_of(index) : batch.end_offset_of(index)]
 
     def unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:
         queue = self.store.queues.find(topic, queue_id)
@@ -126,6 +134,7 @@ class LifeView:
             member.curr_term,
             member.committed_index,
             member.leader_ready,
+            log.has_faults,
             log.ledger_begin_index,
             log.ledger_end_index,
             log.log_generation,

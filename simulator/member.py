@@ -26,6 +26,7 @@ from dledger.replica import Replica
 from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
 from dledger.steady_clock import steady_clock
 from dledger.tick_pace import TickPace
+from simulator.damage import Damage
 from simulator.disk import CrashPointReached, SimDisk
 from simulator.disk_nodes import DeferredRun
 from simulator.event_loop import EventLoop
@@ -295,6 +296,8 @@ class SimMember:
         self.sync_slowdown = 1
         self.sync_hang_us = 0  # by which the next sync is late
         self.may_fail = False  # a fault was injected that this process may end by
+        self.damages: list[Damage] = []  # that were done to its disks
+        self.repaired_count = 0  # ranges, in lives that are over
         self.has_lost = False  # acknowledged entries may be gone from this disk, and it is not made good yet
         self.voters: tuple[PeerId, ...] | None = None  # by its log, as last seen; None: not formed yet
         self._watcher = watcher
@@ -347,6 +350,12 @@ class SimMember:
             delete_when=frozenset(range(24)),
             clean_resource_interval_ms=options.clean_resource_interval_ms,
         )
+
+    @property
+    def is_damaged(self) -> bool:
+        """Something on its disk is not as it was."""
+        self.damages = [damage for damage in self.damages if damage.lasts]
+        return bool(self.damages)
 
     def now_ms(self) -> int:
         """By the clock of the newest process."""
@@ -457,6 +466,8 @@ class SimMember:
     def end_process(self, *, silently: bool = False) -> None:
         """Killed: from here on nothing of it runs. `silently`: the host went with it."""
         self.trace.add(self.loop.now_us, "{} ends life {}", self.member_id, self.life)
+        if self.process is not None:
+            self.repaired_count += self.process.replica.repairer.repaired_count
         self.process = None
         self.is_paused = False
         self._held.clear()

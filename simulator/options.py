@@ -90,6 +90,7 @@ class Options:
     preferred_leader_ids: tuple[str, ...] = ()
     disk_fault_interval_ms: int = 0  # 0: disks hang, fill and fail by the faults below alone
     disk_trial: bool = False  # at the end the leader's disk fills and hangs with nothing else in the way
+    damage_interval_ms: int = 0  # between damages to what was durable; 0: there are none
     faults: dict[str, int] = field(default_factory=dict)  # kind -> weight
     is_calm: bool = False  # an hour or so with faults far apart (calm.py)
     paces_ticks: bool = False  # members at rest tick seldom, as servers do
@@ -176,6 +177,7 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         scrub_pause_ms=scrub.choice((100, 1_000)),
         disk_fault_interval_ms=Random(f"{seed}/disk-interval").choice((*[0] * 6, 1_500, 4_000)),
         disk_trial=Random(f"{seed}/disk-trial").random() < 0.1,
+        damage_interval_ms=Random(f"{seed}/damage-interval").choice((0, 0, 0, 500)),
         faults={kind: _FAULT_WEIGHTS[kind] for kind in chosen},
     )
 

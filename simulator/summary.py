@@ -22,6 +22,7 @@ FLOORS = {
     "scrub_rounds": 5.0,
     "hand_overs": 0.1,
     "taken_over": 0.05,
+    "repaired": 0.2,
 }
 FLOORS_COUNT_MIN = 20  # runs; of fewer the averages say nothing
 _EXPECTED_MIN = 10  # what a floor asks of all runs together; below that a few more or less are chance
@@ -49,6 +50,10 @@ FAULT_FLOORS = dict.fromkeys(FAULT_KINDS, _FAULT_FLOOR) | {
     "failed_log_sync": 0.01,
     "full_leader": 0.03,
     "hung_leader": 0.02,
+    "bit_flip": 0.1,
+    "zeroed_block": 0.1,
+    "stale_block": 0.05,
+    "index_damage": 0.1,
 }
 FAULT_FLOORS_COUNT_MIN = 200  # runs: some kinds are rare
 

@@ -4,6 +4,7 @@ A client never repeats a message: an outcome that it does not learn stays unknow
 """
 
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
@@ -17,6 +18,7 @@ from simulator.member import Process, SimMember
 from simulator.options import DELAY_LEVELS, Options
 from simulator.oracle import Acknowledged, Oracle, body_with, key_of, uid_of, uids_with_key_of
 from store.delayed_message import delayed
+from store.errors import MessageDamagedError
 from store.get_message import GetMessageStatus
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.state.state_proposals import ProposeStatus
@@ -172,10 +174,13 @@ class Workload:
         topic, queue_id = random.choice(_TOPICS), random.randrange(self._options.queue_count)
         store = process.store
         offset = random.randint(0, max(store.max_offset(topic.decode(), queue_id), 0))
-        self.outcomes.read += read_and_compare(process, self._oracle, (topic, queue_id), offset)
+        # A message that is damaged there is refused, and given to nobody as it is.
+        with suppress(MessageDamagedError):
+            self.outcomes.read += read_and_compare(process, self._oracle, (topic, queue_id), offset)
         if self._options.has_keys and self._next_uid:
             uid = self._queries.randrange(self._next_uid)
-            self.outcomes.found_by_key += query_and_compare(process, self._oracle, topic, uid)
+            with suppress(MessageDamagedError):
+                self.outcomes.found_by_key += query_and_compare(process, self._oracle, topic, uid)
 
     # -- proposing ---------------------------------------------------------------------------------------------
 

@@ -62,6 +62,11 @@ class MemberView(Protocol):
     @property
     def ledger_end_index(self) -> Index: ...
     @property
+    def has_faults(self) -> bool:
+        """It knows of damaged entries on its disk."""
+        ...
+
+    @property
     def now_us(self) -> int:
         """Of the simulator, whatever clocks say."""
         ...

@@ -9,6 +9,7 @@ from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
 from simulator.invariants.begin_is_committed import BeginIsCommitted
 from simulator.invariants.commit_by_voters import CommitByVoters
 from simulator.invariants.commit_within_end import CommitWithinEnd
+from simulator.invariants.damaged_wait import DamagedWait
 from simulator.invariants.delayed_once import DelayedOnce
 from simulator.invariants.durable_is_on_disk import DurableIsOnDisk
 from simulator.invariants.election_safety import ElectionSafety
@@ -47,6 +48,7 @@ class View:
     told_at: tuple[int, int] | None = None
     durable_pos: int = 300
     unwritten_pos: int | None = None
+    has_faults: bool = False
     units: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     membership: Membership = THREE
     logged_membership: Membership = THREE
@@ -353,3 +355,14 @@ def test_durable_is_on_disk():
     assert invariant.check(View(), _oracle()) is None
     assert invariant.check(View(unwritten_pos=300), _oracle()) is None
     assert "byte 299 was never written back" in invariant.check(View(unwritten_pos=299), _oracle())
+def test_damaged_wait_fires_on_a_campaign_with_damage_before_others_had_their_time():
+    def campaign(*, has_faults: bool, at_us: int) -> str | None:
+        invariant = DamagedWait(10_000)
+        assert invariant.check(View(has_faults=has_faults), _oracle()) is None
+        assert invariant.check(View(has_faults=has_faults, now_us=5, leader_heard_us=5), _oracle()) is None
+        candidate = View(has_faults=has_faults, now_us=at_us, role=Role.CANDIDATE)
+        return invariant.check(candidate, _oracle())
+
+    assert "campaigns with damaged entries" in str(campaign(has_faults=True, at_us=9_000_000))
+    assert campaign(has_faults=True, at_us=10_000_005) is None
+    assert campaign(has_faults=False, at_us=9_000_000) is None

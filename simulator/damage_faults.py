@@ -1,0 +1,94 @@
+"""Damage to what was durable: bits that flip, blocks that come back as zeros or as others, in data and index files.
+
+Only what the group has committed and the member's synced mark covers is hit, and never of so many members that no sound
+copy is left. The bytes change on the medium and in the page cache alike, as if the page had been read anew.
+"""
+
+from random import Random
+
+from disk.slots import newest_payload
+from dledger.entry import INDEX_UNIT_SIZE
+from dledger.log.synced_mark import MARK_FILE_NAME, unpack_mark
+from simulator.damage import Damage
+from simulator.disk_nodes import SECTOR_SIZE
+from simulator.event_loop import EventLoop
+from simulator.faults import Faults
+from simulator.member import SimMember
+from simulator.options import Options
+from simulator.oracle import Oracle
+
+DAMAGE_KINDS = ("bit_flip", "zeroed_block", "stale_block", "index_damage")
+
+
+class DamageFaults:
+    def __init__(
+        self,
+        loop: EventLoop,
+        members: list[SimMember],
+        options: Options,
+        random: Random,
+        oracle: Oracle,
+        faults: Faults,
+    ) -> None:
+        self._loop = loop
+        self._members = members
+        self._options = options
+        self._random = random
+        self._oracle = oracle
+        self._faults = faults
+
+    def start(self) -> None:
+        if self._options.damage_interval_ms:
+            self._loop.call_later(self._draw_us(), self._damage)
+
+    def _damage(self) -> None:
+        if self._faults.is_healed:
+            return
+        member = self._random.choice(self._members)
+        kind = self._random.choice(DAMAGE_KINDS)
+        if self._faults.may_damage(member) and self._hit(member, kind):
+            self._faults.happened[kind] += 1
+            member.trace.add(self._loop.now_us, "fault {} at {}", kind, member.member_id)
+        self._loop.call_later(self._draw_us(), self._damage)
+
+    def _hit(self, member: SimMember, kind: str) -> bool:
+        random, directory = self._random, member.config.directory
+        slots = member.disk.durable(f"{directory}/pydledger/{MARK_FILE_NAME}")
+        payload = newest_payload(slots) if slots is not None else None
+        if payload is None:
+            return False
+        mark = unpack_mark(payload)
+        first_index = mark.before_begin_index + 1
+        if mark.cut is not None or not first_index <= mark.index <= self._oracle.end_index:
+            return False
+        if kind == "index_damage":
+            size, low, high = (
+                self._options.index_file_size,
+                first_index * INDEX_UNIT_SIZE,
+                (mark.index + 1) * INDEX_UNIT_SIZE,
+            )
+            name = "index"
+        else:
+            size, low, high, name = self._options.data_file_size, mark.begin_pos, mark.end_pos, "data"
+        pos = random.randrange(low, high)
+        path = f"{directory}/{name}/{pos - pos % size:020d}"
+        content = member.disk.durable(path)
+        if content is None or len(content) < size:
+            return False
+        offset = pos % size
+        if kind in ("bit_flip", "index_damage"):
+            data = bytes([content[offset] ^ 1 << random.randrange(8)])
+        else:
+            offset -= offset % SECTOR_SIZE
+            end = min(offset + SECTOR_SIZE, size, high - (pos - pos % size))
+            offset = max(offset, low - (pos - pos % size))
+            other = random.randrange(0, size - SECTOR_SIZE, SECTOR_SIZE) if kind == "stale_block" else None
+            data = bytes(end - offset) if other is None else content[other : other + end - offset]
+        original = content[offset : offset + len(data)]
+        if data == original or not member.disk.damage(path, offset, data):
+            return False
+        member.damages.append(Damage(member.disk, path, offset, original))
+        return True
+
+    def _draw_us(self) -> int:
+        return int(self._random.expovariate(1 / (self._options.damage_interval_ms * 1_000))) + 1

@@ -354,7 +354,7 @@ class SimMember:
     @property
     def is_damaged(self) -> bool:
         """Something on its disk is not as it was."""
-        self.damages = [damage for damage in self.damages if damage.lasts]
+        self.damages = [damage for damage in self.damages if damage.disk is self.disk and damage.lasts]
         return bool(self.damages)
 
     def now_ms(self) -> int:

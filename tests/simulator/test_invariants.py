@@ -355,6 +355,8 @@ def test_durable_is_on_disk():
     assert invariant.check(View(), _oracle()) is None
     assert invariant.check(View(unwritten_pos=300), _oracle()) is None
     assert "byte 299 was never written back" in invariant.check(View(unwritten_pos=299), _oracle())
+
+
 def test_damaged_wait_fires_on_a_campaign_with_damage_before_others_had_their_time():
     def campaign(*, has_faults: bool, at_us: int) -> str | None:
         invariant = DamagedWait(10_000)

@@ -147,10 +147,12 @@ def _is_at(process: Process, end_index: Index) -> bool:
 
 def _is_undamaged(process: Process) -> bool:
     """What nobody has read yet is looked at here, as the scrub does in its time."""
-    log = process.replica.log
-    if process.host.is_damaged and not log.has_faults:
+    host, log = process.host, process.replica.log
+    if host.is_damaged and not log.has_faults:
         log.fault_found(log.ledger_begin_index, log.ledger_end_index)
-    return not process.host.is_damaged and not log.has_faults
+    begin = log.ledger_begin_index, log.ledger_begin_pos
+    remains = host.is_damaged and not all(damage.is_before(*begin) for damage in host.damages)
+    return not remains and not log.has_faults
 
 
 def _id(process: Process) -> str:

@@ -57,7 +57,9 @@ class Slots:
             self._read(disk.open(path))
 
     def write(self, payload: bytes) -> None:
-        """When this returns, `payload` is what any later reader finds. Raises DiskError; then the state is unknown."""
+        """When this returns, `payload` is what any later reader finds. Raises DiskError; then it is that or the one
+        before, and after want of space write() may be called again.
+        """
         with self.lock:
             self.write_locked(payload)
 
@@ -67,6 +69,7 @@ class Slots:
         self._make_durable()
         self._sequence += 1
         self.payload = payload
+        self._durable = False
         if self._file is None:
             self._create()
         else:
@@ -107,7 +110,7 @@ class Slots:
         return slot is not None and (slot.sequence, slot.payload) == (self._sequence, self.payload)
 
     def _make_durable(self) -> None:
-        if self.payload is not None and not self._durable:
+        if self._file is not None and not self._durable:
             self._put(self._next_slot)
             self._durable = True
 
@@ -124,11 +127,13 @@ class Slots:
         assert self.payload is not None
         temporary = f"{self.path}.tmp"
         file = self._disk.open(temporary, create=True)
-        file.truncate(2 * SLOT_SIZE)
-        file.pwrite(_pack(self._sequence, self.payload, copy=False), 0)
-        file.pwrite(_pack(self._sequence, self.payload, copy=False), SLOT_SIZE)
-        file.fdatasync()
-        file.close()
+        try:
+            file.truncate(2 * SLOT_SIZE)
+            file.pwrite(_pack(self._sequence, self.payload, copy=False), 0)
+            file.pwrite(_pack(self._sequence, self.payload, copy=False), SLOT_SIZE)
+            file.fdatasync()
+        finally:
+            file.close()
         self._disk.rename(temporary, self.path)
         self._disk.sync_directory(self.path.rpartition("/")[0] or ".")
         self._file = self._disk.open(self.path)

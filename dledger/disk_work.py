@@ -91,6 +91,7 @@ class DiskWork:
         self._flushed_ms = now_ms
         self._thorough_ms = now_ms
         self._prepare_not_before_ms = now_ms
+        self._note_not_before_ms = now_ms
         self._prepared_pos = Pos(-1)  # where the log ended when nothing ahead was wanting
 
     @property
@@ -171,7 +172,7 @@ class DiskWork:
             size = min(log_config.allocate_step, log_config.data_file_size)
             self._probe = ProbeSpaceJob(self._log.disk, f"{log_config.own_directory}/space-probe", size)
             self._submit(self._probe)
-        if self._note is None:
+        if self._note is None and now_ms >= self._note_not_before_ms:
             self._note = self._log.note_faults_job()
             if self._note is not None:
                 self._submit(self._note)
@@ -185,7 +186,8 @@ class DiskWork:
                 self._prepared_pos = end_pos
 
     def settle(self, job: DiskJob, error: Exception | None, now_ms: int) -> Settled | None:
-        """`job` has run. Only the next file may be late for want of space: the append that needs it will say so.
+        """`job` has run. For want of space the next file may be late, for the append that needs it will say so, and
+        the note of what is damaged, for whoever reads there after a start finds it again.
 
         An error of any other job, want of space in a sync included, means that something is not on disk that this
         member believed to be there.
@@ -195,6 +197,12 @@ class DiskWork:
             self._log.prepare_done(job, error)
             if error is not None:
                 self._prepare_not_before_ms = now_ms + self._config.no_space_retry_ms
+            return None
+        if job is self._note and (error is None or isinstance(error, NoSpaceError)):
+            self._note = None
+            self._log.faults_noted(job)
+            if error is not None:
+                self._note_not_before_ms = now_ms + self._config.no_space_retry_ms
             return None
         if job is self._probe and (error is None or isinstance(error, NoSpaceError)):
             self._probe = None
@@ -224,10 +232,6 @@ class DiskWork:
         if job is self._mark:
             self._mark = None
             self._log.mark_done(job)
-            return None
-        if job is self._note:
-            self._note = None
-            self._log.faults_noted(job)
             return None
         if job is self._move:
             self._move = None

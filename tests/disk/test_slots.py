@@ -2,12 +2,14 @@
 
 import os
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from disk.disk import Disk
+from disk.disk import Disk, NoSpaceError
 from disk.real_disk import RealDisk
 from disk.slots import PAYLOAD_SIZE_MAX, SLOT_SIZE, Slots, SlotsUnreadableError
+from simulator.disk import SimDisk
 
 
 class SyncCounter:
@@ -174,3 +176,17 @@ def test_a_record_that_may_not_be_durable_is_not_mended(tmp_path: Path) -> None:
 
 def test_a_file_never_written_needs_no_mending(tmp_path: Path) -> None:
     assert not Slots(RealDisk(), f"{tmp_path}/s").mend()
+
+
+def test_a_write_that_found_no_space_is_made_good_by_the_next() -> None:
+    disk = SimDisk(Random(0), lambda: 0, lambda: 0)
+    disk.make_directory("d")
+    disk.is_full = True
+    slots = Slots(disk, "d/s")
+    with pytest.raises(NoSpaceError):
+        slots.write(b"one")
+    assert not disk.exists("d/s")
+    disk.is_full = False
+    slots.write(b"two")
+    disk.power_loss()
+    assert Slots(disk, "d/s").payload == b"two"

@@ -105,6 +105,28 @@ def test_a_leader_without_space_refuses_appends_and_leads_on_when_there_is_space
     assert ends == [AppendStatus.SUCCESS]
 
 
+def test_a_follower_without_space_to_note_damage_serves_on_and_repairs_when_there_is_space_again() -> None:
+    group = SimGroup()
+    group.start()
+    leader = group.elect()
+    group.append(leader, [bytes(100)] * 5)
+    group.run_until(group.converged)
+    follower = group.followers(leader)[0]
+    log, disk = follower.replica.log, group.disks[follower.id]
+    group.run_until(lambda: log.durable_index == log.ledger_end_index)
+    disk.is_full = True
+    path = f"{follower.replica.config.directory}/data/{0:020d}"
+    assert disk.damage(path, log.pos_at(Index(3)) + 60, b"\xff")
+    log.fault_found(0, log.ledger_end_index)
+    assert log.has_faults
+    group.run_for(3000)
+    assert follower.failure is None
+    assert disk.refused_for_space > 1, "it is tried again"
+    disk.is_full = False
+    group.run_until(lambda: not log.has_faults)
+    assert follower.replica.repairer.repaired_count == 1
+
+
 def test_a_full_leader_gives_way_follows_and_holds_all_when_there_is_space_again() -> None:
     group = SimGroup()
     group.start()

@@ -104,7 +104,9 @@ class Repairer:
             return self._repair
         self._repair = None
         self._refusals = {}
-        faulty = next((faulty for faulty in ranges if faulty not in self.waits), None)
+        faulty = next(
+            (faulty for faulty in ranges if faulty not in self.waits and self._log.is_noted(faulty)), None
+        )
         if faulty is not None:
             try:
                 self._repair = self._log.range_repair(faulty)

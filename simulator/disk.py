@@ -205,19 +205,14 @@ class SimDisk:
                 return
             node.sync(number, run.stage_starts_us[stage])
 
-    def first_unwritten_pos(self, directory: str) -> int | None:
-        """The first byte, in a queue of files named by their offsets, that a failed sync has left in the page cache
-        alone; None when there is none.
-        """
+    def unwritten_positions(self, directory: str) -> Iterator[int]:
+        """Of bytes, in a queue of files named by offsets, that a failed sync has left in the page cache alone."""
         if not self._has_failed_sync:
-            return None
+            return
         for name in self.list_directory(directory):
             node = self._find(f"{directory}/{name}")
             assert isinstance(node, FileNode)
-            offset = node.first_unwritten()
-            if offset is not None:
-                return int(name) + offset
-        return None
+            yield from (int(name) + offset for offset in node.unwritten_offsets())
 
     # -- crashes -----------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ Between the two lie the changes that no sync has covered yet, in the order in wh
 keeps them (they are in the page cache), a power loss leaves of them what chance wrote back, down to single sectors.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
@@ -136,17 +136,15 @@ class FileNode:
         self.unwritten += [write for write in self.pending if write.data is not None]
         self.pending = [write for write in self.pending if write.data is None]
 
-    def first_unwritten(self) -> int | None:
-        """The first offset at which a failed sync has left other bytes on the medium than are read."""
-        offsets = []
+    def unwritten_offsets(self) -> Iterator[int]:
+        """Where a failed sync has left other bytes on the medium than are read."""
         for write in self.unwritten:
             assert write.data is not None, "fail_sync() leaves lengths out"
             start, end = write.offset, min(write.offset + len(write.data), len(self.content))
             read, kept = self.content[start:end], self.durable[start:end]
             if read != kept:
                 kept += bytes(len(read) - len(kept))
-                offsets += [start + at for at, byte in enumerate(read) if byte != kept[at]][:1]
-        return min(offsets, default=None)
+                yield from (start + at for at, byte in enumerate(read) if byte != kept[at])
 
     def forget_unbegun(self, now_us: int) -> None:
         """A crash: what a job had not come to was never written."""

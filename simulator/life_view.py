@@ -105,7 +105,8 @@ class LifeView:
         return self.replica.log.durable_pos
 
     def first_unwritten_pos(self) -> int | None:
-        return self._process.host.disk.first_unwritten_pos(f"{self.replica.config.directory}/data")
+        positions = self._process.host.disk.unwritten_positions(f"{self.replica.config.directory}/data")
+        return min((pos for pos in positions if not self.replica.log.faulty_at(pos)), default=None)
 
     def term_at(self, index: Index) -> Term | None:
         return self.replica.log.term_at(index)

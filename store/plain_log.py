@@ -57,7 +57,9 @@ class PlainLog(LogStore):
         return self._index.unit(index)
 
     def _verify(self, first_index: int, last_index: int, pos: int, entries: bytes) -> None:
-        """Records have no CRC but those of their bodies, which their readers look at."""
+        """Records have no CRC but those of their bodies, which their readers look at; the units are taken at their
+        word.
+        """
 
     def _cold_body(self, pos: int, size: int) -> bytes | None:
         return self.read(pos, size)

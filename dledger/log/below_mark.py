@@ -3,7 +3,8 @@
 Looked at are the entry of the synced mark and, at each file end, the last entry, the blank and the first entry behind
 it, with their chains. Where that finds damage, and where damage was known before, all entries around are read: what is
 not sound is named, for the entries may be committed and the peers have them. The index and the blanks are repaired on
-the spot, for everything in them follows from the entries.
+the spot, for everything in them follows from the entries. What is known as damaged and reads as sound is written once
+more: after a repair whose sync failed, the page cache shows bytes that the disk never got.
 """
 
 import logging
@@ -31,7 +32,9 @@ class _DamagedError(Exception):
 
 
 class BelowMark:
-    """check() reads; the only writes are index units and blanks that disagreed with sound entries, in `repaired`."""
+    """check() reads, and writes to files in `repaired`: index units and blanks that disagreed with sound entries, and
+    what was known as damaged, as it reads.
+    """
 
     def __init__(
         self,
@@ -79,9 +82,19 @@ class BelowMark:
                 self.faulty += self._finder.examine(next_index, mark.index, mapped_file.end_offset)
                 last = self._finder.reached
         for faulty in known:
+            self._write_again(faulty)
             self.faulty += self._finder.examine(faulty.first_index, faulty.last_index)
         self._check_mark()
-        self.repaired = self._finder.repaired
+        self.repaired += self._finder.repaired
+
+    def _write_again(self, faulty: FaultyRange) -> None:
+        pos, end_pos = faulty.pos, min(faulty.next_pos, self._mark.end_pos)
+        for mapped_file in self._data.queue.mapped_files:
+            start, end = max(pos, mapped_file.file_from_offset), min(end_pos, mapped_file.end_offset)
+            if start < end:
+                file, offset = mapped_file.file(), start - mapped_file.file_from_offset
+                file.pwrite(file.pread(end - start, offset), offset)
+                self.repaired.append(mapped_file)
 
     def _check_file(
         self, mapped_file: MappedFile, next_file: MappedFile | None, next_index: int, before: Anchor | None

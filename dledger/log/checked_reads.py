@@ -106,6 +106,10 @@ class CheckedReads(LogReader):
         index = self._index_from(pos)
         return self.fault_found(index - 1, index + 1)
 
+    def is_noted(self, faulty: FaultyRange) -> bool:
+        """Whether a start would know of this damage: it may not believe in a repair that was only just written."""
+        return self._noting is None and faulty in self._faulty_file.ranges
+
     def range_repair(self, faulty: FaultyRange) -> RangeRepair:
         """Raises FaultyEntryError if the entry in front of it is damaged, too; DiskError."""
         return RangeRepair(self, self._data, self._index, faulty)
@@ -122,7 +126,7 @@ class CheckedReads(LogReader):
         return self._noting
 
     def faults_noted(self, job: NoteFaultsJob) -> None:
-        """Settles a job that has run without error."""
+        """Settles a job that has run without error, or found no space: then the next one notes the same."""
         assert job is self._noting
         self._noting = None
 
@@ -217,7 +221,10 @@ class CheckedReads(LogReader):
 
         def read() -> RecentBatch:
             batch = super(CheckedReads, self)._cold_batch(first_index, last_index, size_max)
-            self._verify(batch.first_index, batch.last_index, batch.pos, batch.buffer)
+            offsets = self._verify(batch.first_index, batch.last_index, batch.pos, batch.buffer)
+            if offsets is not None and offsets != batch.offsets:
+                text = "units say that other entries lie there"
+                raise EntryCorruptError(EntryFault.HEADER, batch.first_index, batch.pos, text)
             return batch
 
         return self._checked(first_index, last_index, read)
@@ -292,21 +299,25 @@ class CheckedReads(LogReader):
         pos = self._index.unit(index - 1).pos
         return chain_crc_at(self._data.read(pos, ENTRY_HEADER_SIZE).ljust(ENTRY_HEADER_SIZE, b"\0"), 0)
 
-    def _verify(self, first_index: int, last_index: int, pos: int, entries: bytes) -> None:
-        """Raises EntryCorruptError."""
+    def _verify(self, first_index: int, last_index: int, pos: int, entries: bytes) -> list[int] | None:
+        """Where in `entries` each of them begins, unless nothing tells. Raises EntryCorruptError."""
+        anchor_size = 0
         prev_chain = self._prev_chain(first_index)
         if prev_chain is None:
             self._verify_anchor(first_index, pos, entries)
             if first_index == last_index:
-                return
+                return [0]
             anchor = parse_header(entries)
-            first_index, pos = first_index + 1, pos + anchor.size
-            entries, prev_chain = entries[anchor.size :], anchor.chain_crc
+            anchor_size, prev_chain = anchor.size, anchor.chain_crc
+            first_index, pos, entries = first_index + 1, pos + anchor_size, entries[anchor_size:]
         verified = verify_entries(entries, first_index=first_index, first_pos=pos, prev_chain=prev_chain)
         if verified.last_index != last_index:
             raise EntryCorruptError(
                 EntryFault.SIZE, last_index, pos, f"entries end with {verified.last_index}"
             )
+        if not anchor_size:
+            return list(verified.offsets)
+        return [0, *(anchor_size + offset for offset in verified.offsets)]
 
     @staticmethod
     def _verify_anchor(index: int, pos: int, entries: bytes) -> None:

@@ -208,7 +208,7 @@ class LogReader:
             Index(first_index),
             units[-1].index,
             pos,
-            self._data.read(pos, end_pos - pos),
+            self._data.read(pos, max(0, end_pos - pos)),  # a damaged unit may say anything
             [unit.pos - pos for unit in units],
         )
 

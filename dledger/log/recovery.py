@@ -281,6 +281,8 @@ class Recovery:
         for found in faulty:
             log.error("damaged entries are kept until they are repaired: %s size=%d", found, found.size)
         if faulty.ranges != known:
+            for mapped_file in below.repaired:
+                mapped_file.file().fdatasync()  # before that is forgotten which they were repaired of
             self._faulty_file.write(faulty.ranges)
 
     def _first_entry(self) -> VerifiedRange:

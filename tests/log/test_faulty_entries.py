@@ -158,6 +158,17 @@ def test_an_index_unit_that_contradicts_a_sound_entry_is_right_after_the_first_r
     assert bytes(disk.content(name)) == image
 
 
+@pytest.mark.parametrize("field", range(32))
+def test_entries_of_a_cold_batch_begin_where_they_are_and_not_where_a_damaged_unit_says(field: int) -> None:
+    disk, log = closed_log()
+    name = next(name for name in disk.paths() if name.startswith(INDEX))
+    disk.content(name)[5 * 32 + field] ^= 0x80
+    again = open_cold(disk)
+    for batch in again.batches_from(Index(3), Index(12), 2000):
+        for index in range(batch.first_index, batch.last_index + 1):
+            assert batch.pos + batch.offset_of(index) == log.pos_at(Index(index))
+
+
 def test_damage_found_by_a_read_is_noted_by_a_job() -> None:
     disk, log = closed_log()
     again = open_cold(disk)

@@ -8,6 +8,7 @@ from test_faulty_entries import closed_log, data, open_cold, ranges_of, read_all
 from test_log_recovery import INDEX, locate
 from test_log_store import DATA, FILE_SIZE, config, facts, fill, run
 
+from disk.disk import DiskError
 from dledger.entry import Index
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.log_repair import RangeRepair, RepairRefusedError
@@ -15,6 +16,7 @@ from dledger.log.log_store import LogStore
 from dledger.repair_answers import answer_repair
 from dledger.rpc.requests import RepairRequest, RepairResponse
 from dledger.rpc.response_code import ResponseCode
+from simulator.disk import SimDisk
 
 
 def ask(peer: LogStore, first: int, last: int, size_max: int = 1 << 20) -> tuple[RepairResponse, bytes]:
@@ -91,6 +93,34 @@ def test_a_repair_is_durable_before_the_damage_is_forgotten() -> None:
         read_all(after)
         assert ranges_of(after) == []
         assert facts(after) == before
+
+
+def test_a_repair_whose_sync_failed_is_made_durable_by_the_next_start_although_it_reads_as_sound() -> None:
+    disk = SimDisk(Random(0), lambda: 0, lambda: 0)
+    log = LogStore.open(disk, config(recent_bytes_max=1 << 20))
+    fill(log, 50)
+    log.close(clean=True)
+    path, offset = locate(log, 20)
+    disk.damage(path, offset + 50, b"\xff")
+    again = open_cold(disk)
+    read_all(again)
+    (faulty,) = again.faulty
+    assert not again.is_noted(faulty)
+    run(again.note_faults_job(), again.faults_noted)
+    assert again.is_noted(faulty)
+    response, entries = ask(log, faulty.first_index, faulty.last_index)
+    job = again.range_repair(faulty).take(response.first_pos, entries)
+    assert job is not None
+    disk.failing_syncs = 1
+    with pytest.raises(DiskError):
+        job.run()
+    assert list(disk.unwritten_positions(DATA)), "the page cache alone has it"
+    disk.process_crash()
+    assert ranges_of(open_cold(disk)) == []
+    disk.power_loss()
+    after = open_cold(disk)
+    read_all(after)
+    assert ranges_of(after) == []
 
 
 def faulty_in_the_middle() -> tuple[LogStore, LogStore, FaultyRange]:

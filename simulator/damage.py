@@ -19,6 +19,10 @@ class Damage:
         content = self.disk.content(self.path)
         return content is not None and self._part(content) != self.original
 
+    def undo(self, content: bytearray) -> None:
+        """In `content` of the file."""
+        content[self.offset : self.offset + len(self.original)] = self.original
+
     def is_before(self, begin_index: Index, begin_pos: Pos) -> bool:
         """It lies where the log begins only later: nobody reads there again, and the file may stay for what follows."""
         directory, _, name = self.path.rpartition("/")

@@ -61,6 +61,8 @@ class DamageFaults:
         first_index = mark.before_begin_index + 1
         if mark.cut is not None or not first_index <= mark.index <= self._oracle.end_index:
             return False
+        if self._oracle.chains[mark.index] != mark.chain_crc:
+            return False  # others are committed there, so that these will be cut
         if kind == "index_damage":
             size, low, high = (
                 self._options.index_file_size,
@@ -84,9 +86,14 @@ class DamageFaults:
             offset = max(offset, low - (pos - pos % size))
             other = random.randrange(0, size - SECTOR_SIZE, SECTOR_SIZE) if kind == "stale_block" else None
             data = bytes(end - offset) if other is None else content[other : other + end - offset]
-        original = content[offset : offset + len(data)]
-        if data == original or not member.disk.damage(path, offset, data):
+        if data == content[offset : offset + len(data)] or not member.disk.damage(path, offset, data):
             return False
+        # What lay here before may have been damage as well.
+        sound = bytearray(content)
+        for damage in member.damages:
+            if damage.disk is member.disk and damage.path == path:
+                damage.undo(sound)
+        original = bytes(sound[offset : offset + len(data)])
         member.damages.append(Damage(member.disk, path, offset, original))
         return True
 

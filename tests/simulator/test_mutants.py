@@ -27,7 +27,7 @@ CAUGHT_BY = {
     "delivery_counted_by_its_record": 45,
     "files_gone_before_the_mark": 25,
     "any_full_state_taken": 16,
-    "key_index_not_rolled_back": 25,
+    "key_index_not_rolled_back": 144,
     "transfer_to_lagging": 6,
     "appends_taken_during_transfer": 6,
     "acks_after_failed_sync": 4,

@@ -35,4 +35,5 @@ def calm(options: Options, seed: int) -> Options:
         membership_interval_ms=random.choice((30_000, 120_000)) if options.membership_interval_ms else 0,
         hand_over_interval_ms=random.choice((30_000, 120_000)) if options.hand_over_interval_ms else 0,
         disk_fault_interval_ms=random.choice((60_000, 240_000)) if options.disk_fault_interval_ms else 0,
+        damage_interval_ms=random.choice((30_000, 120_000)) if options.damage_interval_ms else 0,
     )

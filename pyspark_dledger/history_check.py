@@ -2,6 +2,7 @@
 
 JSON lines, one per send: {"outcome": "ok" | "fail" | "unknown", "broker": …, "topic": …, "queue_id": …,
 "queue_offset": …, "phy_offset": …, "msg_id": …}. Only "ok" was promised anything; "unknown" may be there or not.
+A line with a "kind" other than "send" is about something else (faults/history.py), and is passed over.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ def read_history(path: Path, broker: str = "") -> list[Ack]:
                 continue
             try:
                 send = orjson.loads(line)
+                if send.get("kind", "send") != "send":
+                    continue
                 outcome = send["outcome"]
                 if outcome in ("fail", "unknown"):
                     continue
@@ -76,7 +79,9 @@ def read_history(path: Path, broker: str = "") -> list[Ack]:
                     _number(send["queue_id"]),
                     _number(send["queue_offset"]),
                 )
-            except (ValueError, KeyError, TypeError) as error:
+            except (AttributeError, ValueError, KeyError, TypeError) as error:
+                if not line.endswith(b"\n"):
+                    break  # its writer was killed
                 raise HistoryError(
                     f"{path}:{number} is no send: expected a JSON object with outcome, topic, queue_id, queue_offset, "
                     f"phy_offset and msg_id ({error!r})"

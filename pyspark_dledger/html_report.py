@@ -1,19 +1,14 @@
-"""A validation's result as one HTML page that needs nothing but itself: no network, no script, no font.
-
-Everything that stood in a store is escaped, and the page's own policy forbids what an escape might miss.
-"""
+"""A validation's result as one HTML page that needs nothing but itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Final
 
 from pyspark_dledger.findings import INFO_KINDS, Finding
 from pyspark_dledger.html_chart import chart
-from pyspark_dledger.html_style import STYLE
+from pyspark_dledger.html_page import html_facts, html_page, html_table, html_text, html_verdict
 from pyspark_dledger.text_report import (
-    Verdict,
     counted,
     duration,
     index_span,
@@ -22,50 +17,35 @@ from pyspark_dledger.text_report import (
     size,
     span,
     verdict,
-    visible,
 )
 from pyspark_dledger.validation_report import ReplicaSummary, TermRun, ValidationReport
 
 TERM_ROWS_MAX = 300
 
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
-_GOOD_MARK: Final = '<circle cx="22" cy="22" r="22"/><path d="M12 23l7 7 13-15"/>'
-_BAD_MARK: Final = '<circle cx="22" cy="22" r="22"/><path d="M15 15l14 14M29 15L15 29"/>'
-
 
 def html_report(report: ValidationReport) -> str:
     """The page. Its size is bounded by the findings shown, the number of replicas and TERM_ROWS_MAX."""
     judged = verdict(report)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_text(judged.headline)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"{_eyebrow(report)}\n{_verdict(judged)}\n{_facts(report)}\n{_log(report)}\n{_findings(report)}\n"
-        f"{_replicas(report)}\n{_notes(report)}\n{_footer(report)}\n</main>\n</body>\n</html>\n"
+    sections = (
+        _eyebrow(report),
+        html_verdict("good" if judged.is_clean else "bad", judged.headline, judged.detail),
+        _facts(report),
+        _log(report),
+        _findings(report),
+        _replicas(report),
+        _notes(report),
+        _footer(report),
     )
-
-
-def _text(value: str) -> str:
-    return escape(visible(value))
+    return html_page(judged.headline, sections)
 
 
 def _eyebrow(report: ValidationReport) -> str:
     groups = sorted({replica.group for replica in report.replicas if replica.group})
-    named = f"<span>group <b>{_text(', '.join(groups))}</b></span>" if groups else ""
+    named = f"<span>group <b>{html_text(', '.join(groups))}</b></span>" if groups else ""
     when = report.began_at.replace("T", " ").partition(".")[0].removesuffix("Z").partition("+")[0]
     return (
         f'<div class="eyebrow"><span><b>PyDLedger</b> validation</span>{named}'
-        f"<span>{_text(when)} UTC</span></div>"
-    )
-
-
-def _verdict(judged: Verdict) -> str:
-    mark, css = (_GOOD_MARK, "good") if judged.is_clean else (_BAD_MARK, "bad")
-    detail = f"<p>{_text(judged.detail)}</p>" if judged.detail else ""
-    return (
-        f'<section class="verdict {css}"><svg class="mark" viewBox="0 0 44 44" aria-hidden="true">{mark}</svg>'
-        f"<div><h1>{_text(judged.headline)}</h1>{detail}</div></section>"
+        f"<span>{html_text(when)} UTC</span></div>"
     )
 
 
@@ -90,11 +70,7 @@ def _facts(report: ValidationReport) -> str:
     if report.acknowledged:
         facts.append(("Acknowledged", f"{report.acknowledged_found:,}", f"found, of {report.acknowledged:,}"))
     facts.append(("Read", size(logs), f"{duration(report.seconds)}, {size(rate)}/s"))
-    told = "".join(
-        f"<div><dt>{name}</dt><dd>{_text(value)}<small>{_text(small)}</small></dd></div>"
-        for name, value, small in facts
-    )
-    return f'<dl class="card facts">{told}</dl>'
+    return html_facts(facts)
 
 
 def _index(value: int) -> str:
@@ -120,10 +96,10 @@ def _terms(replicas: Sequence[ReplicaSummary]) -> str:
     rows = [
         [
             ("number", f"{run.term:,}"),
-            ("long", _text(run.leader_host)),
+            ("long", html_text(run.leader_host)),
             ("number", span(run.first_index, run.last_index)),
             ("number", f"{run.last_index - run.first_index + 1:,}"),
-            ("long", "all" if len(holders[run]) == len(replicas) else _text(", ".join(holders[run]))),
+            ("long", "all" if len(holders[run]) == len(replicas) else html_text(", ".join(holders[run]))),
         ]
         for run in runs[:TERM_ROWS_MAX]
     ]
@@ -136,7 +112,7 @@ def _terms(replicas: Sequence[ReplicaSummary]) -> str:
     )
     rest = len(runs) - len(rows)
     more = f'<p class="soft">{counted(rest, "further run")} left out.</p>' if rest else ""
-    return f"<details><summary>Terms, one by one ({len(runs):,})</summary>{_table(columns, rows)}{more}</details>"
+    return f"<details><summary>Terms, one by one ({len(runs):,})</summary>{html_table(columns, rows)}{more}</details>"
 
 
 def _findings(report: ValidationReport) -> str:
@@ -161,15 +137,15 @@ def _findings(report: ValidationReport) -> str:
     )
     return (
         f'<section class="card"><h2>Findings</h2><ul class="totals">{totals}</ul>'
-        f"{_table(columns, rows)}{more}</section>"
+        f"{html_table(columns, rows)}{more}</section>"
     )
 
 
 def _finding(finding: Finding) -> list[tuple[str, str]]:
     severity = str(finding.severity)
     where = [
-        f"<b>{_text(finding.replica)}</b>" if finding.replica else "",
-        f"<code>{_text(finding.file)}</code>" if finding.file else "",
+        f"<b>{html_text(finding.replica)}</b>" if finding.replica else "",
+        f"<code>{html_text(finding.file)}</code>" if finding.file else "",
         f"<span>{escape(place(finding))}</span>" if place(finding) else "",
     ]
     return [
@@ -177,7 +153,7 @@ def _finding(finding: Finding) -> list[tuple[str, str]]:
         ("nowrap", escape(str(finding.kind))),
         ("where", f"<div>{''.join(where)}</div>" if any(where) else ""),
         ("number", span(finding.first_index, finding.last_index)),
-        ("what", _text(finding.sentence)),
+        ("what", html_text(finding.sentence)),
     ]
 
 
@@ -198,9 +174,9 @@ def _replicas(report: ValidationReport) -> str:
         [
             (
                 "long",
-                f'<b>{_text(one.name)}</b><br><code class="soft">{_text(one.directory)}</code>'
+                f'<b>{html_text(one.name)}</b><br><code class="soft">{html_text(one.directory)}</code>'
                 if one.directory != one.name
-                else f"<b>{_text(one.name)}</b>",
+                else f"<b>{html_text(one.name)}</b>",
             ),
             ("nowrap", "live" if one.is_live else "stopped"),
             ("number", index_span(one) if one.entry_count else "empty"),
@@ -214,36 +190,19 @@ def _replicas(report: ValidationReport) -> str:
         ]
         for one in report.replicas
     ]
-    return f'<section class="card"><h2>Replicas</h2>{_table(columns, rows)}</section>'
+    return f'<section class="card"><h2>Replicas</h2>{html_table(columns, rows)}</section>'
 
 
 def _notes(report: ValidationReport) -> str:
     if not report.notes:
         return ""
-    told = "".join(f"<li>{_text(note)}</li>" for note in report.notes)
+    told = "".join(f"<li>{html_text(note)}</li>" for note in report.notes)
     return f'<section class="card"><h2>Not looked at</h2><ul class="notes">{told}</ul></section>'
 
 
 def _footer(report: ValidationReport) -> str:
     return (
-        f"<footer>{_text(report.runner)}, {counted(report.unit_count, 'unit')} of work, "
+        f"<footer>{html_text(report.runner)}, {counted(report.unit_count, 'unit')} of work, "
         f"{duration(report.seconds)}. Indexes and offsets count from 0 and ranges include their ends. "
         "The files were read, none was changed.</footer>"
     )
-
-
-def _table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[tuple[str, str]]]) -> str:
-    """Columns are (CSS class, name), cells (CSS class, HTML). On a phone each row becomes a card."""
-    head = "".join(
-        f'<th class="{"number" if css == "number" else ""}" scope="col">{name}</th>' for css, name in columns
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td class="{css}{"" if html else " none"}" data-label="{name}">{html}</td>'
-            for (css, html), (_, name) in zip(row, columns, strict=True)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    return f'<div class="scroll"><table class="cards"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -1,0 +1,108 @@
+"""Who reads a queue gets each message of it: offsets are dense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from faults.checkers.checker import Place, Queue, Violation, queue_of
+from faults.history import Assigned, Poll, Record
+
+RANGES_PER_QUEUE_MAX: Final = 20
+_MARKED_MAX: Final = (
+    1 << 28
+)  # offsets; who is sent further by a broken broker is named for the skip, and not marked
+
+
+class PollSkip:
+    """Two ways to miss a message: a consumer passes over offsets, or nobody of a group gets one that lies between
+    others which somebody got. The second is what shows that an offset was committed too early.
+    """
+
+    name = "poll_skip"
+
+    def __init__(self) -> None:
+        # By group, consumer and queue: the offset that comes next, and the record that says so.
+        self._expected: dict[tuple[str, str, Queue], tuple[int, Assigned | Poll]] = {}
+        self._got: dict[tuple[str, Queue], bytearray] = {}  # by offset
+        self._begins: dict[tuple[str, Queue], int] = {}
+
+    def takes(self) -> Mapping[type[Record], Callable[[Any], Iterator[Violation]]]:
+        return {Assigned: self._assigned, Poll: self._poll}
+
+    def _assigned(self, assigned: Assigned) -> Iterator[Violation]:
+        queue = queue_of(assigned)
+        self._expected[assigned.group, assigned.consumer, queue] = (assigned.offset, assigned)
+        self._begin(assigned, queue)
+        return iter(())
+
+    def _begin(self, record: Assigned | Poll, queue: Queue) -> None:
+        key = record.group, queue
+        self._begins[key] = min(record.offset, self._begins.get(key, record.offset))
+
+    def _poll(self, poll: Poll) -> Iterator[Violation]:
+        queue = queue_of(poll)
+        got = self._got.setdefault((poll.group, queue), bytearray())
+        offsets = [delivered.queue_offset for delivered in poll.messages]
+        if offsets:
+            _reach(got, max(offsets) + 1)
+            for offset in offsets:
+                if offset < _MARKED_MAX:
+                    got[offset] = 1
+        self._begin(poll, queue)
+        if not poll.in_order:
+            return
+        key = poll.group, poll.consumer, queue
+        expected, said = self._expected.get(key, (poll.offset, poll))
+        # What the poll begins with, each of its messages, and where it says to go on: (offset, what comes after it).
+        steps = [(poll.offset, poll.offset), *((offset, offset + 1) for offset in offsets)]
+        for offset, after in (*steps, (poll.next_offset, poll.next_offset)):
+            if offset > expected:
+                # What is named here is not named once more as what nobody got.
+                _reach(got, offset)
+                got[expected:offset] = b"\1" * (min(offset, len(got)) - expected)
+                yield self._skipped(
+                    queue, expected, offset, f"{poll.consumer} of group {poll.group}", poll, said
+                )
+            expected = max(expected, after)
+        self._expected[key] = (expected, poll)
+
+    def _skipped(
+        self, queue: Queue, first: int, end: int, who: str, poll: Poll, said: Assigned | Poll
+    ) -> Violation:
+        which = f"offset {first}" if end == first + 1 else f"offsets {first} to {end - 1}"
+        return Violation(
+            self.name,
+            f"{who} was given what follows {which} of {queue}, and not what is there",
+            at_ns=poll.at_ns,
+            records=(said, poll) if said is not poll else (poll,),
+            places=(Place(queue, first),),
+        )
+
+    def finish(self) -> Iterator[Violation]:
+        for (group, queue), got in self._got.items():
+            begin = self._begins[group, queue]
+            for count, (first, end) in enumerate(_holes(got, begin)):
+                if count == RANGES_PER_QUEUE_MAX:
+                    break
+                which = f"offset {first}" if end == first + 1 else f"offsets {first} to {end - 1}"
+                yield Violation(
+                    self.name,
+                    f"nobody of group {group} was given {which} of {queue}, and somebody what follows",
+                    places=(Place(queue, first), Place(queue, end)),
+                )
+
+
+def _reach(got: bytearray, end: int) -> None:
+    got.extend(bytes(max(0, min(end, _MARKED_MAX) - len(got))))
+
+
+def _holes(got: bytearray, begin: int) -> Iterator[tuple[int, int]]:
+    """Ranges of zeros that a one follows; `end` is exclusive."""
+    first = got.find(0, begin)
+    while first >= 0:
+        end = got.find(1, first)
+        if end < 0:
+            return
+        yield first, end
+        first = got.find(0, end)

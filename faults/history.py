@@ -1,0 +1,230 @@
+"""What clients, consumers and faults did in a run: a JSON object per line, as `mq produce --history` begins it.
+
+It is one format: `mq validate --history` reads these files too, and takes from them what was acknowledged. Each process
+writes a file of its own; times are nanoseconds of the one monotonic clock that all processes of a host share. A line
+leaves with one write, so a process that is killed leaves at most a part of its last line.
+
+A message is named by its producer and its sequence there, from 0; both are in its body.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from pyspark_dledger.history_check import HistoryError
+
+READ_BACK: Final = "read_back"  # the consumer group that reads every queue whole when all is healed
+
+Outcome = Literal["ok", "fail", "unknown"]
+# No run comes to more; what says so is read as an error, for a checker keeps something for each number below.
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
+MaybeNumber = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 40)]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="kind"):
+    """`at_ns`: when it was written; within a file it never falls."""
+
+    at_ns: int
+
+
+class Run(Record, frozen=True, kw_only=True, gc=False, tag="run"):
+    """The first line. `target`: whose brokers these are."""
+
+    seed: int
+    minutes: float
+    target: str
+    members: tuple[str, ...]
+    revision: str = ""
+
+
+class SendBegun(Record, frozen=True, kw_only=True, gc=False, tag="send_begun"):
+    """Written before anything leaves: of a producer that dies, it says what may be stored."""
+
+    producer: str
+    sequence: Number
+    topic: str
+
+
+class Send(Record, frozen=True, kw_only=True, gc=False, tag="send"):
+    """Its end. `ok`: acknowledged; `unknown`: may be stored or not; `fail`: surely not stored.
+
+    `attempts` above 1: it was sent again after an attempt whose end nobody knows, and may be stored more than once.
+    """
+
+    begun_ns: int
+    producer: str
+    sequence: Number
+    outcome: Outcome
+    topic: str
+    broker: str = ""
+    queue_id: int = -1
+    queue_offset: MaybeNumber = -1
+    phy_offset: int = -1
+    msg_id: str = ""
+    attempts: int = 1
+    reason: str = ""
+
+
+class Delivered(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One message of a poll. A body that is not one of ours has producer "" and sequence -1."""
+
+    queue_offset: Number
+    producer: str
+    sequence: MaybeNumber
+    msg_id: str = ""
+
+
+class AtQueue(Record, frozen=True, kw_only=True, gc=False):
+    """What a consumer of a group did at one queue."""
+
+    group: str
+    consumer: str
+    broker: str
+    topic: str
+    queue_id: int
+
+
+class Assigned(AtQueue, frozen=True, kw_only=True, gc=False, tag="assigned"):
+    """The consumer begins to read the queue at `offset`: by a rebalance, a start or a seek."""
+
+    offset: Number
+
+
+class Poll(AtQueue, frozen=True, kw_only=True, gc=False, tag="poll"):
+    """What was asked from `offset` on; `next_offset` is where to go on. `in_order` is false of consumers that work on
+    several messages of a queue at once: of these the order says nothing.
+    """
+
+    offset: Number
+    next_offset: Number
+    messages: tuple[Delivered, ...] = ()
+    in_order: bool = True
+
+
+class QueueEnd(AtQueue, frozen=True, kw_only=True, gc=False, tag="queue_end"):
+    """The group has read the queue from `min_offset` to `max_offset`, which the broker says is its end."""
+
+    min_offset: Number
+    max_offset: Number
+
+
+class CommitBegun(AtQueue, frozen=True, kw_only=True, gc=False, tag="commit_begun"):
+    """Everything below `offset` is consumed."""
+
+    offset: Number
+
+
+class Commit(AtQueue, frozen=True, kw_only=True, gc=False, tag="commit"):
+    """Its end. A one-way commit ends as unknown."""
+
+    begun_ns: int
+    offset: Number
+    outcome: Outcome
+
+
+class Committed(AtQueue, frozen=True, kw_only=True, gc=False, tag="committed"):
+    """The broker's answer to who asks what a group has committed; -1: nothing."""
+
+    begun_ns: int
+    offset: MaybeNumber
+
+
+class LeaderSeen(Record, frozen=True, kw_only=True, gc=False, tag="leader"):
+    """Who leads the Raft group `broker` in a term. `seen_by`: the member that says so, or whoever looked."""
+
+    broker: str
+    term: int
+    leader: str
+    seen_by: str
+
+
+class FaultBegun(Record, frozen=True, kw_only=True, gc=False, tag="fault_begun"):
+    """`outage_ms`: for how long after its begin, and after its end, it may keep the group from serving; None: for as
+    long as it lasts, too.
+    """
+
+    fault: int
+    nemesis: str
+    target: str
+    outage_ms: int | None
+
+
+class FaultVerified(Record, frozen=True, kw_only=True, gc=False, tag="fault_verified"):
+    """Something other than the command that began the fault says that it happened."""
+
+    fault: int
+    evidence: str
+
+
+class FaultEnded(Record, frozen=True, kw_only=True, gc=False, tag="fault_ended"):
+    fault: int
+
+
+class Healed(Record, frozen=True, kw_only=True, gc=False, tag="healed"):
+    """All faults have ended and all members are level; what follows is reading back."""
+
+
+AnyRecord = (
+    Run | SendBegun | Send | Assigned | Poll | QueueEnd | CommitBegun | Commit | Committed
+    | LeaderSeen | FaultBegun | FaultVerified | FaultEnded | Healed
+)  # fmt: skip
+
+_DECODER: Final = msgspec.json.Decoder(AnyRecord)
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+class HistoryWriter:
+    """Use it as `with HistoryWriter(path) as history`. One process, one file, which must not be there yet."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError."""
+        self._file = path.open("xb", buffering=0)
+
+    def __enter__(self) -> HistoryWriter:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._file.close()
+
+    def note(self, record: AnyRecord) -> None:
+        """In the page cache when this returns, so that what is killed afterwards does not take it along."""
+        self._file.write(_ENCODER.encode(record) + b"\n")
+
+
+def read_records(path: Path) -> Iterator[AnyRecord]:
+    """Those of one file, one at a time. What a killed process left of its last line is passed over.
+
+    Raises HistoryError with the line, OSError.
+    """
+    before_ns = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                record = _DECODER.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise HistoryError(f"{path}:{number} is no record of a run: {error}") from error
+            if isinstance(record, Send) and record.outcome == "ok" and record.queue_offset < 0:
+                raise HistoryError(f"{path}:{number} is no record of a run: acknowledged, and at no offset")
+            if record.at_ns < before_ns:
+                raise HistoryError(
+                    f"{path}:{number} is older than the line before it: {record.at_ns} after {before_ns} ns"
+                )
+            before_ns = record.at_ns
+            yield record
+
+
+def read_history(paths: Iterable[Path]) -> Iterator[AnyRecord]:
+    """The files of all processes of a run, in the order of time. Raises HistoryError, OSError."""
+    return heapq.merge(*map(read_records, paths), key=_at_ns)
+
+
+def _at_ns(record: Record) -> int:
+    return record.at_ns

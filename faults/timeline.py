@@ -1,0 +1,108 @@
+"""What a timeline shows of a history: sends by the second, who led when. It grows with the time, not with the sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from faults.checkers.checker import Violation
+from faults.history import LeaderSeen, Record, Run, Send
+
+NS_PER_S: Final = 1_000_000_000
+NS_PER_MS: Final = 1_000_000
+
+
+@dataclass(slots=True)
+class Second:
+    """Of the sends that ended in it. `slowest_ms`: of the acknowledged ones."""
+
+    acknowledged: int = 0
+    failed: int = 0
+    unknown: int = 0
+    slowest_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Some seconds of a timeline together; counts are per second."""
+
+    acknowledged: float
+    failed: float
+    unknown: float
+    slowest_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reign:
+    """A term, from when its leader was first seen to when that of the next one was."""
+
+    broker: str
+    term: int
+    leader: str
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass(slots=True)
+class Timeline:
+    """A checker's shape, and no verdict of its own: it draws nothing and judges nothing, it counts."""
+
+    name: str = "timeline"
+    begin_ns: int | None = None
+    seconds: dict[int, Second] = field(default_factory=dict)
+    _seen: dict[tuple[str, int], LeaderSeen] = field(default_factory=dict)
+
+    def takes(self) -> Mapping[type[Record], Callable[[Any], Iterator[Violation]]]:
+        return {Run: self._began, Send: self._ended, LeaderSeen: self._led}
+
+    def finish(self) -> Iterator[Violation]:
+        return iter(())
+
+    def _began(self, run: Run) -> Iterator[Violation]:
+        self.begin_ns = run.at_ns
+        return iter(())
+
+    def _ended(self, send: Send) -> Iterator[Violation]:
+        second = self.seconds.setdefault(send.at_ns // NS_PER_S, Second())
+        match send.outcome:
+            case "ok":
+                second.acknowledged += 1
+                second.slowest_ms = max(second.slowest_ms, (send.at_ns - send.begun_ns) / NS_PER_MS)
+            case "fail":
+                second.failed += 1
+            case "unknown":
+                second.unknown += 1
+        return iter(())
+
+    def _led(self, seen: LeaderSeen) -> Iterator[Violation]:
+        self._seen.setdefault((seen.broker, seen.term), seen)
+        return iter(())
+
+    def buckets(self, begin_ns: int, end_ns: int, count_max: int) -> list[Bucket]:
+        """Of equal length, whole seconds each, the first one from the second of `begin_ns` on."""
+        first, last = begin_ns // NS_PER_S, -(-end_ns // NS_PER_S)
+        width = max(1, -(-(last - first) // count_max))
+        nothing = Second()
+        buckets = []
+        for start in range(first, last, width):
+            seconds = [self.seconds.get(at, nothing) for at in range(start, min(start + width, last))]
+            buckets.append(
+                Bucket(
+                    sum(second.acknowledged for second in seconds) / len(seconds),
+                    sum(second.failed for second in seconds) / len(seconds),
+                    sum(second.unknown for second in seconds) / len(seconds),
+                    max(second.slowest_ms for second in seconds),
+                )
+            )
+        return buckets
+
+    def reigns(self, end_ns: int) -> dict[str, list[Reign]]:
+        """By Raft group, in the order of the terms."""
+        reigns: dict[str, list[Reign]] = {}
+        for (broker, term), seen in sorted(self._seen.items(), reverse=True):
+            of_group = reigns.setdefault(broker, [])
+            # A term that nobody saw before its successor's has no length.
+            until = min((reign.begin_ns for reign in of_group), default=end_ns)
+            of_group.append(Reign(broker, term, seen.leader, min(seen.at_ns, until), until))
+        return {broker: of_group[::-1] for broker, of_group in sorted(reigns.items())}

@@ -1,6 +1,7 @@
 """Whether a member's disk is fit to lead with: its own, and those of its peers as they say it themselves.
 
-Decides whom a leader should give way to, not how. What is found out about the disk is the caller's.
+Decides whether a leader should give way, and to whom; leadership_transfer.py knows how. What is found out about the
+disk is the caller's.
 """
 
 from collections.abc import Iterable
@@ -26,6 +27,7 @@ class DiskFitness:
         "_durable",
         "_handler",
         "_heard",
+        "_is_asked",
         "_is_probing",
         "_members",
         "_proven_ms",
@@ -47,6 +49,7 @@ class DiskFitness:
         self._members = members
         self._durable = durable
         self._handler = handler
+        self._is_asked = False
         self._is_probing = False
         self._proven_ms: int | None = None  # when a probe has found space
         self._heard: dict[PeerId, tuple[bool, int]] = {}  # whether fit, and when that was said, in ms
@@ -76,9 +79,14 @@ class DiskFitness:
     def is_fit(self, now_ms: int, *, with_proof: bool) -> bool:
         return self.obstacle is None and (not with_proof or self._is_proven(now_ms))
 
-    def is_proof_due(self, now_ms: int) -> bool:
-        """Whether to probe now, since somebody asks; then probed() is awaited."""
-        if self.obstacle is not None or self._is_probing or self._is_proven(now_ms):
+    def is_proof_due(self, now_ms: int, *, is_asked: bool) -> bool:
+        """Whether to probe now, since the leader asks; then probed() is awaited. Of each heartbeat: disks of one size
+        fill at one time, so what was found before it began to ask proves nothing.
+        """
+        if is_asked and not self._is_asked:
+            self._proven_ms = None
+        self._is_asked = is_asked
+        if not is_asked or self.obstacle is not None or self._is_probing or self._is_proven(now_ms):
             return False
         self._is_probing = True
         return True

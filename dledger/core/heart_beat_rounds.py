@@ -25,48 +25,20 @@ class HeartBeatRounds:
         self._outbox = outbox
         self._round = 0
         self._answered: dict[PeerId, int] = {}
-        self._sent: deque[tuple[int, int]] = deque()  # (round, ms), oldest first
+        self._heard_ms: dict[PeerId, int] = {}  # when the newest round that a peer answered was sent
+        # When each of the newest rounds was sent, oldest first. They are not evenly spaced: reads begin some.
+        self._sent_ms: deque[int] = deque()
+        self._started_ms = 0
         self._next_ms = 0
 
     @property
     def newest_round(self) -> int:
         return self._round
 
-    def start(self, now_ms: int) -> None:
-        """A new leader: its votes were answers to round 0."""
-        self._round = 0
-        self._answered = {}
-        self._sent = deque([(0, now_ms)])
-        self._next_ms = now_ms
-        self.tick(now_ms, is_stalled=False)
-
-    def tick(self, now_ms: int, is_stalled: bool, asks_for_space: bool = False) -> None:
-        """A leader whose disk hangs falls silent, so that others can lead: heartbeats alone keep nobody's data."""
-        if now_ms < self._next_ms or is_stalled:
-            return
-        self._next_ms = now_ms + self._config.heart_beat_interval_ms
-        self._round += 1
-        self._sent.append((self._round, now_ms))
-        state = self._state
-        request = HeartBeatRequest(
-            state.curr_term, state.self_id, state.committed_index, self._round, asks_for_space
-        )
-        for peer in self._members.others:
-            self._outbox.send(peer, request)
-
-    def on_response(self, response: HeartBeatResponse) -> None:
-        answered, peer = self._answered, response.member_id
-        answered[peer] = max(answered.get(peer, 0), min(response.round, self._round))
-
-    def silent_ms(self, peer: PeerId) -> int:
-        """Of one peer, to the length of a heartbeat."""
-        return (self._round - self._answered.get(peer, 0)) * self._config.heart_beat_interval_ms
-
-    def quorum_silent_ms(self, now_ms: int) -> int:
-        """Since when no majority, this leader among it, has answered."""
+    @property
+    def quorum_round(self) -> int:
+        """The newest one that a majority, this leader among it, has answered."""
         members, self_id = self._members, self._state.self_id
-        if members.quorum == 1 and members.is_voter:
-            return 0  # a group of one hears itself, however late its ticks come
         rounds = sorted(
             self._round
             if voter == self_id
@@ -75,8 +47,66 @@ class HeartBeatRounds:
             else 0  # another disk sits there, whose answers are nobody's
             for voter in members.voters
         )
-        quorum_round = rounds[-members.quorum]
-        sent = self._sent
-        while sent[0][0] < quorum_round:
-            sent.popleft()
-        return now_ms - sent[0][1]
+        return rounds[-members.quorum]
+
+    def start(self, now_ms: int) -> None:
+        """A new leader: its votes were answers to round 0."""
+        self._round = 0
+        self._answered = {}
+        self._heard_ms = {}
+        self._sent_ms = deque([now_ms])
+        self._started_ms = self._next_ms = now_ms
+        self.tick(now_ms, is_stalled=False)
+
+    def tick(self, now_ms: int, is_stalled: bool, asks_for_space: bool = False) -> None:
+        """A leader whose disk hangs falls silent, so that others can lead: heartbeats alone keep nobody's data."""
+        if now_ms >= self._next_ms and not is_stalled:
+            self.begin(now_ms, asks_for_space)
+
+    def begin(self, now_ms: int, asks_for_space: bool) -> None:
+        """The next round, due or not."""
+        self._next_ms = now_ms + self._config.heart_beat_interval_ms
+        self._round += 1
+        sent_ms = self._sent_ms
+        # Who answers one of before has been silent for too long in any case.
+        while sent_ms and now_ms - sent_ms[0] > self._config.check_quorum_ms:
+            sent_ms.popleft()
+        sent_ms.append(now_ms)
+        state = self._state
+        request = HeartBeatRequest(
+            state.curr_term, state.self_id, state.committed_index, self._round, asks_for_space
+        )
+        for peer in self._members.others:
+            self._outbox.send(peer, request)
+
+    def on_response(self, response: HeartBeatResponse) -> None:
+        peer, answered = response.member_id, min(response.round, self._round)
+        if answered <= self._answered.get(peer, 0):
+            return
+        self._answered[peer] = answered
+        age = self._round - answered
+        if age < len(self._sent_ms):
+            self._heard_ms[peer] = self._sent_ms[-1 - age]
+
+    def silent_ms(self, peer: PeerId) -> int:
+        """Of one peer, to the length of a heartbeat."""
+        return self._sent_ms[-1] - self._heard_ms.get(peer, self._started_ms)
+
+    def is_live(self, peer: PeerId) -> bool:
+        """Whether a peer has answered of late."""
+        return self.silent_ms(peer) <= self._config.check_quorum_ms
+
+    def quorum_silent_ms(self, now_ms: int) -> int:
+        """Since when no majority, this leader among it, has answered."""
+        members, self_id = self._members, self._state.self_id
+        if members.quorum == 1 and members.is_voter:
+            return 0  # a group of one hears itself, however late its ticks come
+        heard_ms = sorted(
+            self._sent_ms[-1]
+            if voter == self_id
+            else self._heard_ms.get(voter, self._started_ms)
+            if members.counts(voter)
+            else self._started_ms  # as above
+            for voter in members.voters
+        )
+        return now_ms - heard_ms[-members.quorum]

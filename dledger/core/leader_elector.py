@@ -386,10 +386,6 @@ class LeaderElector:
             self._contact_ms = now_ms
         self._follow(now_ms, reason, self._draw_timeout())
 
-    def give_way(self, reason: str, now_ms: int) -> None:
-        """As step_down(), and the next election is left to the others."""
-        self._follow(now_ms, reason, 2 * self._config.election_timeout_ms_max)
-
     def _follow(self, now_ms: int, reason: str, campaign_in_ms: int) -> None:
         self._campaign = None
         self._campaign_at_ms = now_ms + campaign_in_ms

@@ -15,14 +15,9 @@ from dledger.core.member_state import MemberState
 from dledger.core.membership import CurrentMembers
 from dledger.core.messages import PeerId, TimeoutNow
 from dledger.core.outbox import Outbox
-from dledger.core.output import (
-    LogView,
-    Role,
-    TransferChange,
-    TransferRefusal,
-    TransferRefusalReason,
-)
+from dledger.core.output import LogView, Role, TransferChange
 from dledger.core.quorum_ack_checker import QuorumAckChecker
+from dledger.core.refusal import HAS_STOPPED, Refusal, RefusalReason
 
 
 class LeadershipTransfer:
@@ -46,6 +41,7 @@ class LeadershipTransfer:
     ) -> None:
         self.target: PeerId | None = None
         self.is_leaving = False  # this member is about to stop: anybody may lead but itself
+        self.damage_stays = False  # no follower of this leader can repair what is damaged here
         self._config = config
         self._members = members
         self._state = state
@@ -59,9 +55,14 @@ class LeadershipTransfer:
         self._tell_at_ms = 0
         self._prefer_at_ms = 0  # when a preferred leader may be thought of again
         self._retry_ms = 0
+        self._declined: dict[
+            PeerId, int
+        ] = {}  # who did not take over, and until when (ms) another is asked first
 
     def start(self, now_ms: int) -> None:
         """A new leader. It is not the preferred one for some reason, which may not be over yet."""
+        self.damage_stays = False
+        self._declined.clear()
         self._prefer_at_ms = now_ms + self._config.election_timeout_ms_max
         self._retry_ms = self._config.preferred_leader_retry_ms_min
 
@@ -69,55 +70,70 @@ class LeadershipTransfer:
         """Leading is over, whoever leads now."""
         self.target = None
 
-    def check(self, target: PeerId | None) -> TransferRefusal | None:
-        """Why this member cannot hand leadership over to `target`, or to anybody, now."""
+    def leader_refusal(self) -> Refusal | None:
+        """Why nothing that only a leader can do may be asked of this member now."""
+        if (refusal := self.leading_refusal()) is not None:
+            return refusal
+        if self.target is not None:
+            return Refusal(
+                RefusalReason.LEADER_TRANSFERRING,
+                f"{self._state.self_id} hands leadership over to {self.target}, for "
+                f"{self._config.transfer_timeout_ms} ms at most",
+            )
+        return None
+
+    def leading_refusal(self) -> Refusal | None:
+        """Why this member cannot speak as a leader; one that hands over still can."""
         state = self._state
         if state.stopped:
-            return TransferRefusal(TransferRefusalReason.STOPPED, "this member has stopped")
+            return HAS_STOPPED
         if state.role is not Role.LEADER:
-            return TransferRefusal(
-                TransferRefusalReason.NOT_LEADER,
+            return Refusal(
+                RefusalReason.NOT_LEADER,
                 f"{state.self_id} is {state.role.name} in term {state.curr_term}, the leader is {state.leader_id}",
             )
         if not self._checker.own_term_committed:
-            return TransferRefusal(
-                TransferRefusalReason.LEADER_NOT_READY,
-                f"{state.self_id} leads term {state.curr_term}, in which nothing is committed yet",
+            return Refusal(
+                RefusalReason.LEADER_NOT_READY,
+                f"{state.self_id} leads term {state.curr_term}, in which nothing is committed yet: "
+                f"committed {state.committed_index}, end {self._log.ledger_end_index}",
             )
-        if self.target is not None:
-            return TransferRefusal(
-                TransferRefusalReason.LEADER_TRANSFERRING,
-                f"leadership is on its way to {self.target}, for {self._config.transfer_timeout_ms} ms at most",
-            )
+        return None
+
+    def check(self, target: PeerId | None) -> Refusal | None:
+        """Why this member cannot hand leadership over to `target`, or to anybody, now."""
+        if (refusal := self.leader_refusal()) is not None:
+            return refusal
+        state = self._state
         voters = [peer for peer in self._dispatchers if self._members.counts(peer)]
         others = ", ".join(voters) or "nobody"
         if target is None:
             if self.most_caught_up() is not None:
                 return None
-            return TransferRefusal(
-                TransferRefusalReason.NOT_CAUGHT_UP,
+            return Refusal(
+                RefusalReason.NOT_CAUGHT_UP,
                 f"nobody can take leadership over from {state.self_id}: of its followers ({others}) none is connected, "
                 "fit and caught up",
             )
+        if target == state.self_id:
+            return Refusal(RefusalReason.NO_SUCH_MEMBER, f"{target} leads already: {others} can take over")
         dispatcher = self._dispatchers.get(target)
         if dispatcher is None or target not in voters:
-            return TransferRefusal(
-                TransferRefusalReason.NO_SUCH_MEMBER,
+            return Refusal(
+                RefusalReason.NO_SUCH_MEMBER,
                 f"{target} cannot take leadership over from {state.self_id}: {others} can",
             )
-        if not self._is_live(target):
-            return TransferRefusal(
-                TransferRefusalReason.NOT_CAUGHT_UP,
+        if not self._rounds.is_live(target):
+            return Refusal(
+                RefusalReason.NOT_CAUGHT_UP,
                 f"{target} has not answered for {self._rounds.silent_ms(target)} ms, limit "
                 f"{self._config.check_quorum_ms} ms",
             )
         if not self._fitness.is_said_fit(target):
-            return TransferRefusal(
-                TransferRefusalReason.NOT_FIT, f"the disk of {target} is full or hangs, as it says"
-            )
+            return Refusal(RefusalReason.NOT_FIT, f"the disk of {target} is full or hangs, as it says")
         if not dispatcher.has_sent_all:
-            return TransferRefusal(
-                TransferRefusalReason.NOT_CAUGHT_UP,
+            return Refusal(
+                RefusalReason.NOT_CAUGHT_UP,
                 f"{target} is not caught up: it holds entries up to {dispatcher.match_index} of "
                 f"{self._log.ledger_end_index}",
             )
@@ -149,13 +165,32 @@ class LeadershipTransfer:
                     None, f"{self.target} did not lead after {self._config.transfer_timeout_ms} ms"
                 )
             )
+            self._declined[self.target] = now_ms + self._config.preferred_leader_retry_ms_min
             self.target = None
             self._prefer_at_ms = now_ms + self._retry_ms
             self._retry_ms = min(2 * self._retry_ms, self._config.preferred_leader_retry_ms_max)
         if self.is_leaving:
             self.leave(now_ms)
-        elif now_ms >= self._prefer_at_ms and (preferred := self._preferred()) is not None:
-            self.begin(preferred, "it is preferred", now_ms)
+        elif (obstacle := self._fitness.obstacle) is not None:
+            if (successor := self._successor(now_ms)) is not None:
+                self.begin(successor, obstacle, now_ms)
+        elif now_ms >= self._prefer_at_ms:
+            if self.damage_stays and self._log.has_faults:
+                better, reason = self.most_caught_up(), "entries are damaged here that no follower can give"
+            else:
+                better, reason = self._preferred(), "it is preferred"
+            if better is not None:
+                self.begin(better, reason, now_ms)
+
+    def _successor(self, now_ms: int) -> PeerId | None:
+        """Who can lead in the place of a leader whose disk takes nothing; None where that would help nobody."""
+        able = [
+            peer
+            for peer in self._dispatchers
+            if self.check(peer) is None and self._declined.get(peer, now_ms) <= now_ms
+        ]
+        able.sort(key=lambda peer: self._dispatchers[peer].match_index, reverse=True)
+        return self._fitness.successor(able, now_ms)
 
     def _preferred(self) -> PeerId | None:
         """The best that can take over, if this member is not as good."""
@@ -179,6 +214,3 @@ class LeadershipTransfer:
         """Durably, and a majority as well."""
         end_index = self._log.ledger_end_index
         return self._state.committed_index == end_index and self._dispatchers[target].match_index == end_index
-
-    def _is_live(self, peer: PeerId) -> bool:
-        return self._rounds.silent_ms(peer) <= self._config.check_quorum_ms

@@ -30,22 +30,17 @@ from dledger.core.messages import (
     PushRequest,
     PushResponse,
     PushResult,
+    ReadIndexRequest,
+    ReadIndexResponse,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
 from dledger.core.outbox import Outbox
-from dledger.core.output import (
-    NOTHING,
-    AppendRefusal,
-    Batch,
-    HardState,
-    LogView,
-    Output,
-    Role,
-    TransferRefusal,
-)
+from dledger.core.output import NOTHING, Batch, HardState, LogView, Output, ReadCompletion, Role
 from dledger.core.quorum_ack_checker import QuorumAckChecker
+from dledger.core.read_index import ReadIndex
+from dledger.core.refusal import HAS_STOPPED, Refusal
 from dledger.entry import Index, Term
 from dledger.errors import FaultyEntryError
 
@@ -105,7 +100,10 @@ class Member:
             self._fitness,
             self._dispatchers,
         )
-        self._guard = AppendGuard(config, state, log, self._checker, self._handler, self._transfer)
+        self._reads = ReadIndex(
+            config, members, state, outbox, self._rounds, self._fitness, self._transfer, random
+        )
+        self._guard = AppendGuard(config, state, self._checker, self._handler, self._transfer)
         self.changes = MembershipChanges(
             config,
             members,
@@ -114,6 +112,7 @@ class Member:
             outbox,
             self._checker,
             self._transfer,
+            self._rounds,
             self._durable,
             self._dispatchers,
         )
@@ -242,12 +241,17 @@ class Member:
                 if message.term == state.curr_term and self._leads():
                     self._rounds.on_response(message)
                     self._fitness.hear(message, now_ms)
+                    self._reads.advance(now_ms)
             case VoteRequest():
                 self._elector.on_vote_request(message, now_ms, self._may_vote())
             case VoteResponse():
                 self._elector.on_vote_response(message, now_ms)
             case TimeoutNow():
                 self._on_timeout_now(message, now_ms)
+            case ReadIndexRequest():
+                self._reads.on_request(message, now_ms)
+            case ReadIndexResponse():
+                self._reads.on_response(message, now_ms)
             case _:
                 assert_never(message)
         return self._take(now_ms)
@@ -259,8 +263,6 @@ class Member:
             return NOTHING
         self.changes.follow(now_ms)
         self._fitness.look(now_ms, self._rounds.newest_round)
-        if self._leads() and self._fitness.obstacle is not None:
-            self._give_way(self._fitness.obstacle, now_ms)
         if self._leads():
             silent_ms = self._rounds.quorum_silent_ms(now_ms)
             if silent_ms > self._config.check_quorum_ms:
@@ -274,18 +276,9 @@ class Member:
                 self._checker.tick(now_ms)
                 self._transfer.tick(now_ms)
                 self._change_members(now_ms)
+        self._reads.tick(now_ms)
         self._elector.tick(now_ms, self._may_campaign(now_ms))
         return self._take(now_ms)
-
-    def _give_way(self, obstacle: str, now_ms: int) -> None:
-        """To a peer that needs nothing more from this leader to lead in its place."""
-        end_index = self._log.ledger_end_index
-        level = [
-            peer for peer, dispatcher in self._dispatchers.items() if dispatcher.match_index >= end_index
-        ]
-        successor = self._fitness.successor(level, now_ms)
-        if successor is not None:
-            self._elector.give_way(f"{obstacle}; {successor} can lead", now_ms)
 
     def peer_connected(self, peer: PeerId, now_ms: int) -> Output:
         if self._state.stopped:
@@ -349,7 +342,7 @@ class Member:
             if not self._is_led_by(request.leader_id, now_ms):
                 return
             self._handler.learn_commit(request.committed_index)
-        if request.asks_for_space and self._fitness.is_proof_due(now_ms):
+        if self._fitness.is_proof_due(now_ms, is_asked=request.asks_for_space):
             self._outbox.want_probe()
         self._outbox.send(
             request.leader_id,
@@ -393,7 +386,7 @@ class Member:
 
     # --- appending
 
-    def check_append(self, size: int, count: int) -> AppendRefusal | None:
+    def check_append(self, size: int, count: int) -> Refusal | None:
         """Whether `count` entries of `size` bytes together, headers included, may be appended now."""
         return self._guard.check(size, count)
 
@@ -429,9 +422,20 @@ class Member:
         """
         self._fitness.low_space = reason
 
+    # --- reads
+
+    def read_index(self, closure: object, now_ms: int) -> Output:
+        """Asks how far this member must have applied for a read that begins now, not to miss what anybody acknowledged
+        before. `closure` comes back once, in a ReadCompletion of this or a later Output.
+        """
+        if self._state.stopped:
+            return Output(read_completions=(ReadCompletion(closure, HAS_STOPPED),))
+        self._reads.ask(closure, now_ms)
+        return self._take(now_ms)
+
     # --- handing leadership over
 
-    def check_transfer(self, target: PeerId | None) -> TransferRefusal | None:
+    def check_transfer(self, target: PeerId | None) -> Refusal | None:
         """Whether leadership can go now to `target`, or to anybody: it lacks a push window at most."""
         return self._transfer.check(target)
 
@@ -444,6 +448,12 @@ class Member:
         assert self.check_transfer(target) is None, "check_transfer() says to whom leadership can go"
         self._transfer.begin(target, reason, now_ms)
         return self._take(now_ms)
+
+    def damage_stays(self) -> None:
+        """Entries are damaged here that no follower can give: as long as that is so, anybody else is to lead. One that
+        follows can begin its log behind them.
+        """
+        self._transfer.damage_stays = True
 
     def leave(self, now_ms: int) -> Output:
         """This member is about to stop: it hands over if it leads, and campaigns no more. It votes and acknowledges."""
@@ -505,9 +515,8 @@ class Member:
             return NOTHING
         if self._state.role is not Role.FOLLOWER:
             self._elector.step_down("stopped", now_ms)
-        output = self._take(now_ms)
         self._state.stopped = True
-        return output
+        return self._take(now_ms)
 
     # --- after each call
 
@@ -523,6 +532,8 @@ class Member:
             self._leading_term = None
             self._checker.stop()
             self._transfer.stop()
+        if self._reads.is_waiting:
+            self._reads.review()
         if state.doubted and self._doubt_is_over():
             state.end_doubt()
         return self._outbox.take()

@@ -28,6 +28,8 @@ class MemberConfig:
     vote_resend_ms: int = 150
     # A leader that a majority has not answered for so long steps down: not later than others may elect.
     check_quorum_ms: int = 1000
+    # A read that must not be stale waits so long for a majority to confirm its leader, which has lost it by then.
+    read_index_ms_max: int = 1000
     # A leader that hands over takes no appends; after so long it has them again.
     transfer_timeout_ms: int = 1000
     # Who is to lead if it can, the best first. A leader that is not hands over when one of them is level.

@@ -19,6 +19,7 @@ from dledger.entry import Index
 
 # The lowest wire version whose members go by the membership entries of their logs.
 MEMBERSHIP_WIRE_VERSION: Final = 2
+READ_INDEX_WIRE_VERSION: Final = 3
 
 
 class Seat(msgspec.Struct, frozen=True):
@@ -113,8 +114,8 @@ class CurrentMembers:
     __slots__ = (
         "_disks",
         "_log",
-        "_outdated",
         "_own_disk",
+        "_wire_versions",
         "index",
         "others",
         "quorum",
@@ -128,7 +129,7 @@ class CurrentMembers:
         self._own_disk = own_disk
         self._log = log
         self._disks: dict[PeerId, bytes] = {}
-        self._outdated: set[PeerId] = set()
+        self._wire_versions: dict[PeerId, int] = {}
         self._read()
 
     def _read(self) -> None:
@@ -165,14 +166,15 @@ class CurrentMembers:
 
     def show_wire_version(self, peer: PeerId, wire_version: int) -> None:
         """It counts until the peer shows another, also while it is away: it may come back as it was."""
-        if wire_version < MEMBERSHIP_WIRE_VERSION:
-            self._outdated.add(peer)
-        else:
-            self._outdated.discard(peer)
+        self._wire_versions[peer] = wire_version
 
     def is_outdated(self, peer: PeerId) -> bool:
         """Whether a peer goes by the members of its conf, whatever the log says."""
-        return peer in self._outdated
+        return self._wire_versions.get(peer, MEMBERSHIP_WIRE_VERSION) < MEMBERSHIP_WIRE_VERSION
+
+    def knows_read_index(self, peer: PeerId) -> bool:
+        """Whether a peer, if it leads, can be asked how far a read has to reach."""
+        return self._wire_versions.get(peer, READ_INDEX_WIRE_VERSION) >= READ_INDEX_WIRE_VERSION
 
     def show_disk(self, peer: PeerId, disk: bytes) -> bool:
         """Whether it is another one than was shown before."""

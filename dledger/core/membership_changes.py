@@ -10,14 +10,16 @@ learner is brought up, and becomes a voter again. A new member begins with the s
 
 from dledger.core.durable_index import DurableIndex
 from dledger.core.entry_dispatcher import EntryDispatcher
+from dledger.core.heart_beat_rounds import HeartBeatRounds
 from dledger.core.leadership_transfer import LeadershipTransfer
 from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
 from dledger.core.membership import CurrentMembers, Membership, Seat
 from dledger.core.messages import PeerId
 from dledger.core.outbox import Outbox
-from dledger.core.output import AppendRefusal, LogView, RefusalReason, Role
+from dledger.core.output import LogView, Role
 from dledger.core.quorum_ack_checker import QuorumAckChecker
+from dledger.core.refusal import Refusal, RefusalReason
 from dledger.entry import Index
 
 
@@ -33,6 +35,7 @@ class MembershipChanges:
         outbox: Outbox,
         checker: QuorumAckChecker,
         transfer: LeadershipTransfer,
+        heart_beats: HeartBeatRounds,
         durable: DurableIndex,
         dispatchers: dict[PeerId, EntryDispatcher],
     ) -> None:
@@ -43,6 +46,7 @@ class MembershipChanges:
         self._outbox = outbox
         self._checker = checker
         self._transfer = transfer
+        self._heart_beats = heart_beats
         self._durable = durable
         self._dispatchers = dispatchers
         # Of learners: what they are to hold, and since when (ms). One that takes longer than an election timeout for
@@ -88,74 +92,87 @@ class MembershipChanges:
             return self._durable.value
         return self._dispatchers[voter].match_index if self._members.counts(voter) else Index(-1)
 
-    def refusal(self) -> AppendRefusal | None:
+    def refusal(self) -> Refusal | None:
         """Why the members may not be changed now."""
+        if (refusal := self._transfer.leader_refusal()) is not None:
+            return refusal
         state, members = self._state, self._members
-        if state.stopped:
-            return AppendRefusal(RefusalReason.STOPPED, "this member has stopped")
-        if state.role is not Role.LEADER:
-            return AppendRefusal(
-                RefusalReason.NOT_LEADER,
-                f"{state.self_id} is {state.role.name} in term {state.curr_term}, the leader is {state.leader_id}",
-            )
-        if not self._checker.own_term_committed:
-            return AppendRefusal(
-                RefusalReason.LEADER_NOT_READY,
-                f"{state.self_id} leads term {state.curr_term}, in which nothing is committed yet",
-            )
-        if self._transfer.target is not None:
-            return AppendRefusal(
-                RefusalReason.LEADER_TRANSFERRING,
-                f"{state.self_id} hands leadership over to {self._transfer.target}",
-            )
         if members.index > state.committed_index:
-            return AppendRefusal(
+            return Refusal(
                 RefusalReason.CHANGE_IN_PROGRESS,
                 f"entry {members.index} changes the members and is not committed yet (committed: "
                 f"{state.committed_index}); changes are made one at a time",
             )
         return None
 
-    def _outdated_refusal(self, after: Membership) -> AppendRefusal | None:
+    def _outdated_refusal(self, after: Membership) -> Refusal | None:
         """Members that do not see the change would elect and count as before. One that is not there any more is not
         counted, whatever it takes itself for.
         """
         outdated = [peer for peer in after.members if self._members.is_outdated(peer)]
         if not outdated:
             return None
-        return AppendRefusal(
+        return Refusal(
             RefusalReason.MEMBER_OUTDATED,
             f"{', '.join(outdated)} spoke wire version 1 when last connected, which knows no changes of the members: "
             "upgrade it first, or remove it",
         )
 
-    def add(self, peer: PeerId, address: str) -> Membership | AppendRefusal:
+    def add(self, peer: PeerId, address: str) -> Membership | Refusal:
         """A learner, to become a voter by itself."""
         members = self._members
         if (refusal := self.refusal()) is not None:
             return refusal
         if peer in members.value.members:
             role = "voter" if peer in members.voters else "learner"
-            return AppendRefusal(RefusalReason.MEMBERS_UNCHANGED, f"{peer} is a {role} of the group already")
+            return Refusal(RefusalReason.MEMBERS_UNCHANGED, f"{peer} is a {role} of the group already")
         after = members.value.with_learner(peer, Seat(members.disk_of(peer) or b"", address))
         return self._outdated_refusal(after) or after
 
-    def remove(self, peer: PeerId) -> Membership | AppendRefusal:
+    def remove(self, peer: PeerId) -> Membership | Refusal:
         members = self._members
         if (refusal := self.refusal()) is not None:
             return refusal
         if peer not in members.value.members:
             names = ", ".join(members.value.members)
-            return AppendRefusal(
-                RefusalReason.MEMBERS_UNCHANGED, f"{peer} is no member; the members are {names}"
-            )
+            return Refusal(RefusalReason.MEMBERS_UNCHANGED, f"{peer} is no member; the members are {names}")
         if members.voters == (peer,):
-            return AppendRefusal(
+            return Refusal(
                 RefusalReason.MEMBERS_UNCHANGED,
                 f"{peer} is the last voter, without which nobody can lead: add another member first",
             )
         after = members.value.without(peer)
-        return self._outdated_refusal(after) or after
+        return self._outdated_refusal(after) or self._majority_refusal(peer, after) or after
+
+    def _majority_refusal(self, peer: PeerId, after: Membership) -> Refusal | None:
+        """The change itself is committed by those who are left, and counts before it is: without a majority of them
+        that answers and is level there would be no way back. A voter that does not answer takes nothing with it.
+        """
+        self_id = self._members.self_id
+        if peer not in self._members.voters or (peer != self_id and not self._heart_beats.is_live(peer)):
+            return None
+        missing = {voter: why for voter in after.voters if (why := self._why_not_counted_on(voter))}
+        ready = len(after.voters) - len(missing)
+        if ready >= after.quorum:
+            return None
+        reasons = ", ".join(f"{voter} {why}" for voter, why in missing.items())
+        return Refusal(
+            RefusalReason.NO_LIVE_MAJORITY,
+            f"without {peer} {ready} of {len(after.voters)} voters would be live and level, {after.quorum} are needed: "
+            f"{reasons}; bring these up or remove them first",
+        )
+
+    def _why_not_counted_on(self, voter: PeerId) -> str | None:
+        if voter == self._members.self_id:
+            return None
+        if not self._members.counts(voter):
+            return "has come back with another disk"
+        if not self._heart_beats.is_live(voter):
+            return f"has not answered for {self._heart_beats.silent_ms(voter)} ms"
+        dispatcher = self._dispatchers[voter]
+        if not dispatcher.has_sent_all:
+            return f"holds entries up to {dispatcher.match_index} of {self._log.ledger_end_index}"
+        return None
 
     def due(self, now_ms: int) -> Membership | None:
         """The next change that needs no operator, if one may be made."""

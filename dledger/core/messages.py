@@ -12,6 +12,7 @@ from enum import Enum, IntEnum
 
 import msgspec
 
+from dledger.core.refusal import RefusalReason
 from dledger.entry import Index, Pos, Term, VerifiedRange
 
 PeerId = str  # "n0"
@@ -79,6 +80,16 @@ class MembershipBefore(msgspec.Struct, frozen=True, gc=False):
 
     index: Index
     body: bytes  # of the entry
+
+
+class LedgerBegin(msgspec.Struct, frozen=True, gc=False):
+    """Where a member's log begins, and of the entry in front what is left: that one was committed before it went."""
+
+    before_index: Index
+    before_term: Term
+    before_chain: int
+    pos: Pos
+    membership: MembershipBefore | None = None  # None: the members are those of the formation
 
 
 class PushType(IntEnum):
@@ -160,6 +171,22 @@ class TimeoutNow(msgspec.Struct, frozen=True, gc=False):
     ledger_end_index: Index
 
 
+class ReadIndexRequest(msgspec.Struct, frozen=True, gc=False):
+    """A member that does not lead asks its leader how far a read that begins now has to reach."""
+
+    term: Term
+    member_id: PeerId
+    request_id: int  # drawn, so that no answer to another life of this member is taken for one to this
+
+
+class ReadIndexResponse(msgspec.Struct, frozen=True, gc=False):
+    term: Term
+    member_id: PeerId
+    request_id: int
+    read_index: Index = _NO_INDEX
+    refusal: RefusalReason | None = None
+
+
 Message = (
     VoteRequest
     | VoteResponse
@@ -168,4 +195,6 @@ Message = (
     | PushRequest
     | PushResponse
     | TimeoutNow
+    | ReadIndexRequest
+    | ReadIndexResponse
 )

@@ -12,10 +12,12 @@ from dledger.core.output import (
     Envelope,
     Output,
     PushedEntries,
+    ReadCompletion,
     RoleChange,
     TransferChange,
 )
-from dledger.entry import Term
+from dledger.core.refusal import Refusal
+from dledger.entry import Index, Term
 
 
 class Outbox:
@@ -31,6 +33,7 @@ class Outbox:
         "_no_op_wanted",
         "_probe_wanted",
         "_pushed",
+        "_read_completions",
         "_reported_commit",
         "_reported_role",
         "_state",
@@ -42,6 +45,7 @@ class Outbox:
         self._messages: list[Envelope] = []
         self._held: list[tuple[int, Term, Envelope]] = []
         self._completions: list[Completion] = []
+        self._read_completions: list[ReadCompletion] = []
         self._pushed: PushedEntries | None = None
         self._cut: Cut | BeginAnew | None = None
         self._transfer_change: TransferChange | None = None
@@ -80,6 +84,9 @@ class Outbox:
 
     def complete(self, closure: object, status: AppendStatus) -> None:
         self._completions.append(Completion(closure, status))
+
+    def complete_read(self, closure: object, outcome: Index | Refusal) -> None:
+        self._read_completions.append(ReadCompletion(closure, outcome))
 
     def append_pushed(self, pushed: PushedEntries) -> None:
         self._pushed = pushed
@@ -120,6 +127,7 @@ class Outbox:
         if (
             not messages
             and not completions
+            and not self._read_completions
             and committed_index is None
             and role_change is None
             and hard_state is None
@@ -139,6 +147,7 @@ class Outbox:
             messages=tuple(messages),
             committed_index=committed_index,
             completions=tuple(completions),
+            read_completions=tuple(self._read_completions),
             role_change=role_change,
             transfer_change=self._transfer_change,
             no_op_wanted=self._no_op_wanted,
@@ -150,6 +159,8 @@ class Outbox:
             self._messages = []
         if completions:
             self._completions = []
+        if self._read_completions:
+            self._read_completions = []
         self._pushed = self._cut = self._transfer_change = self._fatal = self._membership_wanted = None
         self._no_op_wanted = self._probe_wanted = False
         return output

@@ -11,6 +11,7 @@ import msgspec
 
 from dledger.core.membership import Membership
 from dledger.core.messages import EntryRange, MembershipBefore, Message, PeerId
+from dledger.core.refusal import Refusal
 from dledger.entry import Index, Pos, Term, VerifiedRange
 
 
@@ -96,48 +97,18 @@ class AppendStatus(Enum):
     UNKNOWN = "UNKNOWN"  # stepped down, stopped or timed out: a later quorum may still commit it
 
 
-class RefusalReason(Enum):
-    """Why nothing was appended. Definite: no entry exists and none will."""
-
-    NOT_LEADER = "NOT_LEADER"
-    LEADER_NOT_READY = "LEADER_NOT_READY"  # own-term no-op not committed yet
-    LEADER_TRANSFERRING = "LEADER_TRANSFERRING"
-    LEADER_PENDING_FULL = "LEADER_PENDING_FULL"
-    DISK_FULL = "DISK_FULL"
-    CHANGE_IN_PROGRESS = "CHANGE_IN_PROGRESS"  # of the members: one at a time
-    MEMBERS_UNCHANGED = "MEMBERS_UNCHANGED"  # the change is none, or leaves nobody
-    MEMBERS_TOO_LARGE = "MEMBERS_TOO_LARGE"  # to be said in one entry
-    MEMBER_OUTDATED = "MEMBER_OUTDATED"  # a member would not see that the members change
-    STOPPED = "STOPPED"
-
-
-class AppendRefusal(msgspec.Struct, frozen=True, gc=False):
-    reason: RefusalReason
-    text: str  # names cause, measured value and limit
-
-
-class TransferRefusalReason(Enum):
-    """Why leadership does not go to a member. Definite: nothing was begun."""
-
-    NOT_LEADER = "NOT_LEADER"
-    LEADER_NOT_READY = "LEADER_NOT_READY"  # own-term no-op not committed yet
-    LEADER_TRANSFERRING = "LEADER_TRANSFERRING"  # another transfer is under way
-    NO_SUCH_MEMBER = "NO_SUCH_MEMBER"
-    NOT_CAUGHT_UP = "NOT_CAUGHT_UP"
-    NOT_FIT = "NOT_FIT"  # its disk is full or hangs
-    STOPPED = "STOPPED"
-
-
-class TransferRefusal(msgspec.Struct, frozen=True, gc=False):
-    reason: TransferRefusalReason
-    text: str  # names cause, measured value and limit
-
-
 class Completion(msgspec.Struct, frozen=True):
     """A pending closure that the quorum ack checker lets go; `closure` is what the caller gave to append()."""
 
     closure: object
     status: AppendStatus
+
+
+class ReadCompletion(msgspec.Struct, frozen=True):
+    """How a read ended that was asked for with `closure`: what is applied up to this index is not stale for it."""
+
+    closure: object
+    outcome: Index | Refusal
 
 
 class Cut(msgspec.Struct, frozen=True, gc=False):
@@ -198,6 +169,7 @@ class Output(msgspec.Struct, frozen=True):
     messages: tuple[Envelope, ...] = ()
     committed_index: Index | None = None
     completions: tuple[Completion, ...] = ()
+    read_completions: tuple[ReadCompletion, ...] = ()
     role_change: RoleChange | None = None
     transfer_change: TransferChange | None = None
     # A new leader asks its caller for the own-term no-op (append() with its batch), which needs bytes only it can make.

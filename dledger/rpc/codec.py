@@ -18,21 +18,26 @@ from typing import Annotated, Any
 import msgspec
 from msgspec.structs import astuple
 
+from dledger.core.membership import READ_INDEX_WIRE_VERSION
 from dledger.core.messages import (
     EntryRange,
     HeartBeatRequest,
     HeartBeatResponse,
+    LedgerBegin,
     MembershipBefore,
     Message,
     PushRequest,
     PushResponse,
     PushResult,
     PushType,
+    ReadIndexRequest,
+    ReadIndexResponse,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
     VoteResult,
 )
+from dledger.core.refusal import RefusalReason
 from dledger.entry import Index, Pos, Term
 from dledger.errors import LocalProtocolError, RemoteProtocolError
 from dledger.rpc.requests import (
@@ -193,6 +198,27 @@ class _RepairResponse(msgspec.Struct, array_like=True, tag=13, gc=False):
     first_index: _Int63
     last_index: _FromMinusOne
     first_pos: _Int63
+    # These fields are newer than the rest of version 2.
+    before_begin_index: _Int63 | None = None
+    before_begin_term: _Int63 | None = None
+    before_begin_chain: _Crc | None = None
+    begin_pos: _Int63 | None = None
+    begin_membership_index: _Int63 | None = None
+    begin_membership_body: Annotated[bytes, msgspec.Meta(max_length=0x8000)] | None = None
+
+
+class _ReadIndexRequest(msgspec.Struct, array_like=True, tag=14, gc=False):
+    term: _FromMinusOne
+    member_id: _Id
+    request_id: _Int63
+
+
+class _ReadIndexResponse(msgspec.Struct, array_like=True, tag=15, gc=False):
+    term: _FromMinusOne
+    member_id: _Id
+    request_id: _Int63
+    read_index: _FromMinusOne
+    refusal: RefusalReason | None
 
 
 _Wire = (
@@ -209,6 +235,8 @@ _Wire = (
     | _TimeoutNow
     | _RepairRequest
     | _RepairResponse
+    | _ReadIndexRequest
+    | _ReadIndexResponse
 )
 
 # Messages whose wire class has the same fields in the same order.
@@ -224,7 +252,8 @@ _SAME_FIELDS: tuple[tuple[type[PeerMessage], type[msgspec.Struct]], ...] = (
     (MetadataResponse, _MetadataResponse),
     (TimeoutNow, _TimeoutNow),
     (RepairRequest, _RepairRequest),
-    (RepairResponse, _RepairResponse),
+    (ReadIndexRequest, _ReadIndexRequest),
+    (ReadIndexResponse, _ReadIndexResponse),
 )
 _TO_WIRE: dict[type, tuple[type[msgspec.Struct], Callable[[Any], Any]]] = {
     message: (wire, attrgetter(*wire.__struct_fields__)) for message, wire in _SAME_FIELDS
@@ -240,6 +269,8 @@ _WIRE_VERSIONS: dict[type, int] = {
     TimeoutNow: 2,
     RepairRequest: REPAIR_WIRE_VERSION,
     RepairResponse: REPAIR_WIRE_VERSION,
+    ReadIndexRequest: READ_INDEX_WIRE_VERSION,
+    ReadIndexResponse: READ_INDEX_WIRE_VERSION,
 }
 
 
@@ -260,6 +291,8 @@ def encode_message(message: PeerMessage, buffers: Sequence[bytes] = ()) -> list[
         if payload_size != (0 if message.entries is None else message.entries.size):
             raise LocalProtocolError(f"{payload_size} bytes of entries for {message.entries}")
         wire: msgspec.Struct = _push_to_wire(message)
+    elif type(message) is RepairResponse:
+        wire = _repaired_to_wire(message)
     else:
         wire_class, fields = _TO_WIRE[type(message)]
         values = fields(message)
@@ -285,7 +318,9 @@ def decode_message(header: bytes | memoryview, payload_size: int) -> PeerMessage
         raise RemoteProtocolError(f"bad header of a peer message: {error}") from error
     if type(wire) is _PushRequest:
         return _push_from_wire(wire, payload_size)
-    if payload_size and type(wire) not in (_GetResponse, _RepairResponse):
+    if type(wire) is _RepairResponse:
+        return _repaired_from_wire(wire)
+    if payload_size and type(wire) is not _GetResponse:
         raise RemoteProtocolError(f"{payload_size} bytes behind a {type(wire).__name__[1:]}, which has none")
     return _FROM_WIRE[type(wire)](*astuple(wire))
 
@@ -341,13 +376,9 @@ def _push_from_wire(wire: _PushRequest, payload_size: int) -> PushRequest:
         )
     if (wire.begin_pos is not None) != (wire.push_type is PushType.INSTALL_BEGIN):
         raise RemoteProtocolError(f"{wire.push_type.name} with begin_pos {wire.begin_pos}")
-    membership: MembershipBefore | None = None
-    if wire.begin_membership_index is not None and wire.begin_membership_body is not None:
-        membership = MembershipBefore(Index(wire.begin_membership_index), wire.begin_membership_body)
-        if wire.begin_pos is None:
-            raise RemoteProtocolError(f"{wire.push_type.name} with the members of entry {membership.index}")
-    elif wire.begin_membership_index is not None or wire.begin_membership_body is not None:
-        raise RemoteProtocolError(f"{wire.push_type.name} with half of a membership entry")
+    membership = _membership_from_wire(wire)
+    if membership is not None and wire.begin_pos is None:
+        raise RemoteProtocolError(f"{wire.push_type.name} with the members of entry {membership.index}")
     return PushRequest(
         wire.push_type,
         Term(wire.term),
@@ -364,3 +395,51 @@ def _push_from_wire(wire: _PushRequest, payload_size: int) -> PushRequest:
         None if wire.begin_pos is None else Pos(wire.begin_pos),
         membership,
     )
+
+
+def _repaired_to_wire(message: RepairResponse) -> _RepairResponse:
+    begin = message.begin
+    membership = None if begin is None else begin.membership
+    return _RepairResponse(
+        message.request_id,
+        message.member_id,
+        message.code,
+        message.first_index,
+        message.last_index,
+        message.first_pos,
+        None if begin is None else begin.before_index,
+        None if begin is None else begin.before_term,
+        None if begin is None else begin.before_chain,
+        None if begin is None else begin.pos,
+        None if membership is None else membership.index,
+        None if membership is None else membership.body,
+    )
+
+
+def _repaired_from_wire(wire: _RepairResponse) -> RepairResponse:
+    begin: LedgerBegin | None = None
+    membership = _membership_from_wire(wire)
+    index, term = wire.before_begin_index, wire.before_begin_term
+    chain, pos = wire.before_begin_chain, wire.begin_pos
+    if index is not None and term is not None and chain is not None and pos is not None:
+        begin = LedgerBegin(Index(index), Term(term), chain, Pos(pos), membership)
+    elif membership is not None or not (index is term is chain is pos is None):
+        raise RemoteProtocolError("RepairResponse with part of where a log begins")
+    return RepairResponse(
+        wire.request_id,
+        wire.member_id,
+        wire.code,
+        Index(wire.first_index),
+        Index(wire.last_index),
+        Pos(wire.first_pos),
+        begin,
+    )
+
+
+def _membership_from_wire(wire: _PushRequest | _RepairResponse) -> MembershipBefore | None:
+    index, body = wire.begin_membership_index, wire.begin_membership_body
+    if index is not None and body is not None:
+        return MembershipBefore(Index(index), body)
+    if index is not None or body is not None:
+        raise RemoteProtocolError(f"{type(wire).__name__[1:]} with half of a membership entry")
+    return None

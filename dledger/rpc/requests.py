@@ -7,7 +7,7 @@ is not committed.
 
 from dataclasses import dataclass
 
-from dledger.core.messages import PeerId
+from dledger.core.messages import LedgerBegin, PeerId
 from dledger.entry import Index, Pos, Term
 from dledger.rpc.response_code import ResponseCode
 
@@ -71,7 +71,7 @@ class RepairRequest:
 class RepairResponse:
     """With SUCCESS, whole entries follow as payload: first_index .. last_index, one data file's at most, read back and
     proved by who sends them. DISK_ERROR: they are damaged there, too. INDEX_LESS_THAN_LOCAL_BEGIN and
-    INDEX_OUT_OF_RANGE: that member does not hold them.
+    INDEX_OUT_OF_RANGE: that member does not hold them, any more or yet; with the first of the two comes its `begin`.
     """
 
     request_id: int
@@ -80,6 +80,7 @@ class RepairResponse:
     first_index: Index
     last_index: Index
     first_pos: Pos
+    begin: LedgerBegin | None = None
 
 
 Request = GetRequest | MetadataRequest

@@ -13,7 +13,8 @@ from dledger.core.member import Member
 from dledger.core.member_config import MemberConfig
 from dledger.core.membership import CurrentMembers, Membership, Seat, pack_membership
 from dledger.core.messages import Message, PeerId, PushRequest
-from dledger.core.output import AppendRefusal, AppendStatus, BeginAnew, Cut, HardState, Output, Role
+from dledger.core.output import AppendStatus, BeginAnew, Cut, HardState, Output, Role
+from dledger.core.refusal import Refusal
 from dledger.entry import EntryKind, Index, Term
 from dledger.rpc.handshake import WIRE_VERSION_MAX
 
@@ -31,6 +32,7 @@ class Node:
     cutting: Cut | BeginAnew | None = None
     fatal: str | None = None
     results: list[tuple[object, AppendStatus]] = field(default_factory=list)
+    reads: list[tuple[object, Index | Refusal]] = field(default_factory=list)
 
     @property
     def up(self) -> Member:
@@ -129,8 +131,11 @@ class CoreGroup:
         batch = node.log.append(bodies, node.up.curr_term)
         self.carry_out(node_id, node.up.append(batch, closure, self.now_ms))
 
-    def change_members(self, node_id: PeerId, wanted: Membership | AppendRefusal) -> AppendRefusal | None:
-        if isinstance(wanted, AppendRefusal):
+    def read(self, node_id: PeerId, closure: object) -> None:
+        self.carry_out(node_id, self.nodes[node_id].up.read_index(closure, self.now_ms))
+
+    def change_members(self, node_id: PeerId, wanted: Membership | Refusal) -> Refusal | None:
+        if isinstance(wanted, Refusal):
             return wanted
         node = self.nodes[node_id]
         batch = node.log.append([pack_membership(wanted)], node.up.curr_term, EntryKind.MEMBERSHIP)
@@ -176,6 +181,7 @@ class CoreGroup:
         for envelope in output.messages:
             self.links[node_id, envelope.to].append(self._on_the_wire(node, envelope.message))
         node.results += [(completion.closure, completion.status) for completion in output.completions]
+        node.reads += [(completion.closure, completion.outcome) for completion in output.read_completions]
         if output.fatal is not None:
             node.fatal = output.fatal
         if output.probe_wanted:

@@ -16,6 +16,7 @@ Commands, one per line; a block of several prints what all of them brought about
     deliver n0->n1 [all]        the oldest message, or all; `drop n0->n1 [all]` loses them
     save n0                     its hard state is on disk; `sync n0`: its log; `cut_done n0`: its cut
     append n0 2 name            two entries, waited for as `name`
+    read n0 name                asks how far it must have applied, waited for as `name`
     transfer n0 n1              n0 hands leadership over to n1; `leave n0`: to whom it can, for it is about to stop
     crash n0 [1]                loses what is not durable but for 1 entry
     settle                      deliver, save, sync and cut until nothing is left
@@ -36,11 +37,14 @@ from dledger.core.messages import (
     PeerId,
     PushRequest,
     PushResponse,
+    ReadIndexRequest,
+    ReadIndexResponse,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
 from dledger.core.output import Cut, HardState, Output
+from dledger.core.refusal import Refusal
 from dledger.entry import Index, Term
 
 
@@ -135,6 +139,8 @@ class Session:
                     group.append(node_id, bodies, name)
                 else:
                     self._printed.append(f"{node_id} refuses: {refusal.reason.name}: {refusal.text}")
+            case ["read", node_id, name]:
+                group.read(node_id, name)
             case ["no_space", node_id, "yes" | "no" as answer]:
                 member = group.nodes[node_id].up
                 group.carry_out(node_id, member.write_failed_no_space(answer == "yes", group.now_ms))
@@ -233,6 +239,13 @@ def describe(node_id: PeerId, output: Output) -> list[str]:
     if output.committed_index is not None:
         lines.append(f"{node_id} commit {output.committed_index}")
     lines += [f"{node_id} complete {item.closure} {item.status.name}" for item in output.completions]
+    for read in output.read_completions:
+        shown = (
+            f"{read.outcome.reason.name}: {read.outcome.text}"
+            if isinstance(read.outcome, Refusal)
+            else read.outcome
+        )
+        lines.append(f"{node_id} read {read.closure} {shown}")
     if (change := output.role_change) is not None:
         lines.append(
             f"{node_id} role {change.role.name} term={change.term} leader={change.leader_id}: {change.reason}"
@@ -266,6 +279,14 @@ def _message(message: Message) -> str:
             return f"HEART_BEAT_RESPONSE term={message.term} round={message.round}"
         case TimeoutNow():
             return f"TIMEOUT_NOW term={message.term} end={message.ledger_end_index}"
+        case ReadIndexRequest():
+            return f"READ_INDEX term={message.term}"
+        case ReadIndexResponse():
+            return (
+                f"READ_INDEX_RESPONSE term={message.term} {message.refusal.name}"
+                if message.refusal is not None
+                else f"READ_INDEX_RESPONSE term={message.term} index={message.read_index}"
+            )
         case PushRequest():
             entries = message.payload or message.entries
             what = f" entries={entries.first_index}..{entries.last_index}" if entries else ""

@@ -8,6 +8,7 @@ from core_group import CoreGroup, Node
 
 from dledger.core.messages import PeerId, VoteResponse, VoteResult
 from dledger.core.output import AppendStatus, BeginAnew, Cut, Output, Role
+from dledger.core.refusal import Refusal
 from dledger.entry import Index, Term, parse_header
 
 
@@ -23,6 +24,8 @@ class Counts:
     unknown: int = 0
     deletions: int = 0
     begins_anew: int = 0
+    reads: int = 0  # that were told how far to reach
+    reads_refused: int = 0
 
 
 @dataclass
@@ -33,6 +36,7 @@ class Judge:
     leaders: dict[Term, PeerId] = field(default_factory=dict)
     committed: list[bytes] = field(default_factory=list)  # entries, as first seen committed
     counts: Counts = field(default_factory=Counts)
+    open_reads: set[int] = field(default_factory=set)  # by number
 
     def on_output(self, node_id: PeerId, output: Output) -> None:
         node = self.group.nodes[node_id]
@@ -58,6 +62,17 @@ class Judge:
                 assert self.committed[index] == entry, f"entry {index} is acknowledged and not committed"
             else:
                 self.counts.unknown += 1
+        for read in output.read_completions:
+            number, index_min = read.closure  # type: ignore[misc]
+            assert number in self.open_reads, f"read {number} is told a second outcome"
+            self.open_reads.discard(number)
+            if isinstance(read.outcome, Refusal):
+                self.counts.reads_refused += 1
+            else:
+                assert read.outcome >= index_min, (
+                    f"{node_id} reads up to {read.outcome}, committed was {index_min}"
+                )
+                self.counts.reads += 1
 
     def _begin_is_committed(self, begin: BeginAnew) -> None:
         index = begin.before_begin_index
@@ -121,6 +136,9 @@ class Soup:
         # Of its own dice, so that what else happens in a seed does not depend on it.
         self._deletion_random = Random(f"{seed}/deletions")
         self._deletions = self._deletion_random.choice((0.0, 0.01, 0.05))
+        self._read_random = Random(f"{seed}/reads")
+        self._reads = self._read_random.choice((0.0, 0.05, 0.3))
+        self._read_count = 0
         for node_id in self.group.ids:
             self.group.start(node_id)
 
@@ -141,6 +159,8 @@ class Soup:
             self._step()
             if self._deletion_random.random() < self._deletions:
                 self._delete(self._deletion_random.choice(self.group.ids))
+            if self._read_random.random() < self._reads:
+                self._read(self._read_random.choice(self.group.ids))
             # Where it hurts: a vote is out, and the voter forgets all that it did not save.
             if self._just_voted is not None and self.random.random() < self._vote_crashes:
                 self._crash(self._just_voted, closing=0.0)
@@ -216,6 +236,13 @@ class Soup:
             index = self._deletion_random.randint(log.ledger_begin_index, last_index)
             log.ledger_begin_index = Index(index + 1)
             self.judge.counts.deletions += 1
+
+    def _read(self, node_id: PeerId) -> None:
+        """It is not to miss what anybody has committed by now."""
+        if self.group.nodes[node_id].member is not None:
+            self._read_count += 1
+            self.judge.open_reads.add(self._read_count)
+            self.group.read(node_id, (self._read_count, len(self.judge.committed) - 1))
 
     def _append(self, node_id: PeerId) -> None:
         group, random = self.group, self.random

@@ -6,7 +6,8 @@ import pytest
 from core_group import CoreGroup
 
 from dledger.core.messages import TimeoutNow, VoteRequest, VoteResult
-from dledger.core.output import AppendStatus, RefusalReason, Role, TransferRefusalReason
+from dledger.core.output import AppendStatus, Role
+from dledger.core.refusal import RefusalReason
 from dledger.entry import Index, Term
 from dledger.errors import DLedgerConfigError
 
@@ -181,7 +182,7 @@ def test_a_leader_that_leaves_before_it_is_ready_hands_over_as_soon_as_it_is():
     member = group.nodes["n0"].up
     assert (member.role, member.leader_ready) == (Role.LEADER, False)
     group.carry_out("n0", member.leave(group.now_ms))
-    assert member.check_transfer("n1").reason is TransferRefusalReason.LEADER_NOT_READY
+    assert member.check_transfer("n1").reason is RefusalReason.LEADER_NOT_READY
     assert member.transfer_target is None
     group.run(50)
     assert group.leader() in ("n1", "n2")
@@ -196,13 +197,13 @@ def test_a_leader_without_followers_leaves_without_handing_over():
 
 def test_refusals_say_what_to_do():
     group, member = _led_by_n0()
-    assert member.check_transfer("n0").reason is TransferRefusalReason.NO_SUCH_MEMBER
-    assert group.nodes["n1"].up.check_transfer("n0").reason is TransferRefusalReason.NOT_LEADER
+    assert member.check_transfer("n0").reason is RefusalReason.NO_SUCH_MEMBER
+    assert group.nodes["n1"].up.check_transfer("n0").reason is RefusalReason.NOT_LEADER
     _hand_over(group, "n1")
-    assert member.check_transfer("n2").reason is TransferRefusalReason.LEADER_TRANSFERRING
+    assert member.check_transfer("n2").reason is RefusalReason.LEADER_TRANSFERRING
     assert member.check_append(1, 1).reason is RefusalReason.LEADER_TRANSFERRING
     group.carry_out("n0", member.stop(group.now_ms))
-    assert member.check_transfer("n2").reason is TransferRefusalReason.STOPPED
+    assert member.check_transfer("n2").reason is RefusalReason.STOPPED
 
 
 def _led_by(group, leader):
@@ -254,10 +255,42 @@ def test_a_member_that_says_its_disk_is_full_is_not_handed_over_to():
     group, member = _led_by_n0(preferred_leader_ids=("n1",))
     group.carry_out("n1", group.nodes["n1"].up.write_failed_no_space(True, group.now_ms))
     group.run(10_000)
-    assert member.check_transfer("n1").reason is TransferRefusalReason.NOT_FIT
+    assert member.check_transfer("n1").reason is RefusalReason.NOT_FIT
     assert (group.leader(), member.curr_term) == ("n0", 1)
 
 
 def test_a_preferred_leader_must_be_a_member():
     with pytest.raises(DLedgerConfigError, match="'n7'"):
         _led_by_n0(preferred_leader_ids=("n7",))
+
+
+def test_a_leader_whose_damage_nobody_can_repair_lets_another_lead():
+    group, member = _led_by_n0()
+    group.nodes["n0"].log.has_faults = True
+    group.run(2000)
+    assert group.leader() == "n0", "it may yet be repaired"
+    member.damage_stays()
+    group.run(50)
+    assert group.leader() in ("n1", "n2")
+
+
+def test_a_leader_whose_damage_is_repaired_after_all_leads_on():
+    group, member = _led_by_n0()
+    member.damage_stays()
+    group.run(2000)
+    assert (member.role, member.curr_term) == (Role.LEADER, 1)
+
+
+def test_others_that_are_damaged_as_well_are_asked_ever_more_rarely():
+    group, member = _led_by_n0(transfer_timeout_ms=300)
+    for node in group.nodes.values():
+        node.log.has_faults = True
+    member.damage_stays()
+    begun = []
+    for _ in range(4000):
+        if member.transfer_target is not None and (not begun or group.now_ms - begun[-1] > 400):
+            begun.append(group.now_ms)
+        group.run(10)
+    assert (member.role, member.curr_term) == (Role.LEADER, 1)
+    assert len(begun) == 3
+    assert [later - earlier >= 10_000 for earlier, later in pairwise(begun)] == [True, True]

@@ -40,6 +40,8 @@ def test_the_soup_has_in_it_what_it_is_meant_to_try():
     assert total["unknown"] > 50
     assert total["deletions"] > 200
     assert total["begins_anew"] > 20
+    assert total["reads"] > 500
+    assert total["reads_refused"] > 500
 
 
 def test_the_same_seed_tells_the_same_story():

@@ -11,16 +11,20 @@ from dledger.core.messages import (
     EntryRange,
     HeartBeatRequest,
     HeartBeatResponse,
+    LedgerBegin,
     MembershipBefore,
     PushRequest,
     PushResponse,
     PushResult,
     PushType,
+    ReadIndexRequest,
+    ReadIndexResponse,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
     VoteResult,
 )
+from dledger.core.refusal import RefusalReason
 from dledger.entry import Index, Pos, Term
 from dledger.errors import LocalProtocolError, RemoteProtocolError
 from dledger.rpc.codec import FRAME_PREFIX, PeerMessage, decode_message, encode_message
@@ -138,9 +142,36 @@ CASES: list[tuple[PeerMessage, bytes]] = [
     (HeartBeatResponse(Term(3), "n1", 12, Index(8), is_disk_fit=False), b""),
     (VoteRequest(Term(3), "n2", Term(2), Index(120), pre_vote=False, leadership_transfer=True), b""),
     (TimeoutNow(Term(3), "n0", Index(120)), b""),
+    (ReadIndexRequest(Term(3), "n1", (1 << 62) - 1), b""),
+    (ReadIndexResponse(Term(3), "n0", 7, Index(120)), b""),
+    (ReadIndexResponse(Term(3), "n0", 7, refusal=RefusalReason.LEADER_NOT_READY), b""),
     (RepairRequest(5, "n0", Index(7), Index(9), 1 << 20), b""),
     (RepairResponse(5, "n1", ResponseCode.SUCCESS, Index(7), Index(9), Pos(480)), b"entries"),
     (RepairResponse(6, "n1", ResponseCode.DISK_ERROR, Index(7), Index(6), Pos(0)), b""),
+    (
+        RepairResponse(
+            6,
+            "n1",
+            ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN,
+            Index(7),
+            Index(6),
+            Pos(0),
+            LedgerBegin(Index(99), Term(3), -5, Pos(4096)),
+        ),
+        b"",
+    ),
+    (
+        RepairResponse(
+            6,
+            "n1",
+            ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN,
+            Index(7),
+            Index(6),
+            Pos(0),
+            LedgerBegin(Index(99), Term(3), -5, Pos(4096), MembershipBefore(Index(4), b"n0 n1")),
+        ),
+        b"",
+    ),
 ]
 WIRE = [b"".join(encode_message(message, [payload] if payload else [])) for message, payload in CASES]
 
@@ -338,3 +369,24 @@ def test_members_at_a_begin_are_whole(index: int | None, body: bytes | None) -> 
     values = msgspec.msgpack.decode(frame[FRAME_PREFIX.size :])
     with pytest.raises(RemoteProtocolError, match=r"membership|members"):
         decode_message(msgspec.msgpack.encode([*values[:-2], index, body]), 0)
+
+
+def test_a_repair_of_a_member_that_does_not_say_where_its_log_begins_is_read():
+    message = RepairResponse(6, "n1", ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN, Index(7), Index(6), Pos(0))
+    (frame,) = encode_message(message)
+    values = msgspec.msgpack.decode(frame[FRAME_PREFIX.size :])
+    assert decode_message(msgspec.msgpack.encode(values[:-6]), 0) == message
+
+
+@pytest.mark.parametrize("field", range(7, 13))
+def test_part_of_where_a_log_begins_is_refused(field):
+    """Fields behind the tag and the six of a response without a begin."""
+    begin = LedgerBegin(Index(99), Term(3), -5, Pos(4096), MembershipBefore(Index(4), b"n0 n1"))
+    message = RepairResponse(
+        6, "n1", ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN, Index(7), Index(6), Pos(0), begin
+    )
+    (frame,) = encode_message(message)
+    values = msgspec.msgpack.decode(frame[FRAME_PREFIX.size :])
+    values[field] = None
+    with pytest.raises(RemoteProtocolError, match=r"part of where|half of a"):
+        decode_message(msgspec.msgpack.encode(values), 0)

@@ -38,7 +38,7 @@ def test_a_reader_without_a_member_id_is_let_in_with_the_secret() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dialler_max", "acceptor_max", "spoken"), [(1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 2), (3, 2, 2)]
+    ("dialler_max", "acceptor_max", "spoken"), [(1, 1, 1), (1, 2, 1), (2, 1, 1), (3, 3, 3), (3, 2, 2)]
 )
 def test_both_sides_speak_the_highest_wire_version_they_have_in_common(
     dialler_max: int, acceptor_max: int, spoken: int
@@ -72,9 +72,9 @@ def test_another_secret_is_refused_by_the_first_to_see_the_proof(member_id: str)
     ("dialler_has", "acceptor_has", "reason"),
     [
         (
-            {"wire_version": 3, "wire_version_max": 4},
-            {"wire_version_max": 2},
-            "'n0' speaks the wire versions 3 to 4",
+            {"wire_version": 4, "wire_version_max": 5},
+            {"wire_version_max": 3},
+            "'n0' speaks the wire versions 4 to 5",
         ),
         (
             {"wire_version_max": 1},

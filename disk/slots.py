@@ -5,12 +5,15 @@ damage to one slot later on then uncovers the same record and not the one before
 forget it. The copy costs no sync, and the next write overwrites the copy.
 """
 
+import logging
 import struct
 import threading
 import zlib
 from dataclasses import dataclass
 
 from disk.disk import Disk, DiskError, File
+
+log = logging.getLogger(__name__)
 
 SLOT_SIZE = 4096
 
@@ -47,6 +50,7 @@ class Slots:
         """Reads the file if there is one. Raises SlotsUnreadableError; then delete or restore it by hand."""
         self.path = path
         self.payload: bytes | None = None  # of the newest record; None: never written
+        self.was_damaged = False  # when it was read: one slot. The owner should have it written anew
         self.lock = threading.Lock()  # also for callers that must decide and write in one step; see write()
         self._disk = disk
         self._file: File | None = None
@@ -147,6 +151,13 @@ class Slots:
             raise SlotsUnreadableError(f"{self.path}: both slots are unreadable")
         at = slots.index(newest)
         other = slots[1 - at]
+        if other is None:
+            # Damage, or what a power loss left of a write: either way the other slot holds what counts.
+            self.was_damaged = True
+            log.warning(
+                "a slot is unreadable, the other one counts path=%s slot=%d bytes=%d..%d sequence=%d",
+                self.path, 1 - at, (1 - at) * SLOT_SIZE, (2 - at) * SLOT_SIZE - 1, newest.sequence,
+            )  # fmt: skip
         self.payload = newest.payload
         self._sequence = newest.sequence
         # Where the record goes once more before it counts: over an unreadable slot, so that this one stays; over

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable
 
 from disk.mapped_file import MappedFile
+from disk.readable import write_again
 from dledger.entry import (
     EntryCorruptError,
     Index,
@@ -92,8 +93,8 @@ class BelowMark:
         for mapped_file in self._data.queue.mapped_files:
             start, end = max(pos, mapped_file.file_from_offset), min(end_pos, mapped_file.end_offset)
             if start < end:
-                file, offset = mapped_file.file(), start - mapped_file.file_from_offset
-                file.pwrite(file.pread(end - start, offset), offset)
+                offset = start - mapped_file.file_from_offset
+                write_again(mapped_file.file(), end - start, offset)
                 self.repaired.append(mapped_file)
 
     def _check_file(

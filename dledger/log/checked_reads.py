@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import TypeVar
 
+from disk.disk import DiskError
 from disk.mapped_file import MappedFile
 from dledger.core.messages import EntryRange
 from dledger.entry import (
@@ -60,7 +61,7 @@ class CheckedReads(LogReader):
         self.faulty = FaultyRanges(faulty_file.ranges)
         self._faulty_file = faulty_file
         self._noting: NoteFaultsJob | None = None
-        self.faulty.keep_within(begin_index, self.ledger_end_index, self.ledger_end_pos)
+        self.faulty.keep_within(begin_index, mark.begin_pos, self.ledger_end_index, self.ledger_end_pos)
         self.faults_found = 0  # ranges, since the start
         self._dirty_data: list[MappedFile] = []  # written since the last sync job was made; held
         self._dirty_index: list[MappedFile] = []  # written since the last mark job was made; held
@@ -175,6 +176,18 @@ class CheckedReads(LogReader):
                     self.refuse_faulty(faulty.first_index, faulty.last_index)
         return size
 
+    def read(self, pos: int, size: int) -> bytes:
+        """Not proved, and yet no bytes that the disk does not give. Raises FaultyEntryError, DiskError."""
+        try:
+            return super().read(pos, size)
+        except DiskError:
+            self._refuse_unreadable(pos)
+            raise
+
+    def _refuse_unreadable(self, pos: int) -> None:
+        for faulty in self.fault_found_at(pos):
+            self.refuse_faulty(faulty.first_index, faulty.last_index)
+
     def read_body(self, pos: int, size: int) -> bytes:
         """The body at `pos` if it has this size, empty if none lies there. Raises FaultyEntryError, DiskError."""
         batch = self.recent.find_by_pos(pos)
@@ -205,16 +218,19 @@ class CheckedReads(LogReader):
         return entry[ENTRY_HEADER_SIZE:]
 
     def first_index_of_term_at(self, index: Index) -> Index:
-        """A hint where to compare next: it may lie too late where index units are damaged, never before the run."""
+        """A hint where to compare next: it may lie too late where something is damaged, never before the run."""
         try:
             return super().first_index_of_term_at(index)
-        except LedgerDamagedError:
+        except (LedgerDamagedError, FaultyEntryError):
             return index
 
     # -- what LogReader reads of a disk --------------------------------------------------------------------------
 
     def _unit(self, index: int) -> IndexUnit:
-        return self._checked(index, index, lambda: self._proved_unit(index))
+        return self._proved(index)[0]
+
+    def _cold_chain(self, index: Index) -> int:
+        return self._proved(index)[1]
 
     def _cold_batch(self, first_index: int, last_index: int, size_max: int) -> RecentBatch:
         last_index = self._last_sound(first_index, last_index)
@@ -231,14 +247,13 @@ class CheckedReads(LogReader):
 
     def _cold_range_from(self, first_index: Index, size_max: int) -> EntryRange:
         last_index = self._last_sound(first_index, self.ledger_end_index)
-        first = self._unit(first_index)
-        entries = self._checked(
-            first_index, last_index, lambda: super(CheckedReads, self)._cold_range_from(first_index, size_max)
+        first, chain = self._proved(first_index)
+        units = self._checked(
+            first_index, last_index, lambda: self._range_units(first_index, last_index, size_max)
         )
-        last_index = min(entries.last_index, last_index)
-        last = self._unit(last_index)
-        chain = self.chain_at(Index(last_index))
-        assert chain is not None, "it is in the log"
+        last = units[-1]
+        if last.index != first_index:
+            last, chain = self._proved(last.index)
         return EntryRange(
             first_index, last.index, first.pos, last.pos + last.size - first.pos, last.term, chain
         )
@@ -274,7 +289,11 @@ class CheckedReads(LogReader):
         faulty = self.faulty.first_within(first_index, last_index)
         return last_index if faulty is None or faulty.first_index <= first_index else faulty.first_index - 1
 
-    def _proved_unit(self, index: int) -> IndexUnit:
+    def _proved(self, index: int) -> tuple[IndexUnit, int]:
+        """Unit and chain of a single entry."""
+        return self._checked(index, index, lambda: self._proved_as_stored(index))
+
+    def _proved_as_stored(self, index: int) -> tuple[IndexUnit, int]:
         """Raises EntryCorruptError, LedgerDamagedError."""
         unit = self._index.unit(index)
         raw = self._data.read(unit.pos, ENTRY_HEADER_SIZE).ljust(ENTRY_HEADER_SIZE, b"\0")
@@ -287,7 +306,7 @@ class CheckedReads(LogReader):
             raise EntryCorruptError(
                 EntryFault.CHAIN, index, unit.pos, "it does not follow the entry in front"
             )
-        return unit
+        return unit, header.chain_crc
 
     def _prev_chain(self, index: int) -> int | None:
         """Of the entry in front, as it stands; None where nobody knows what was before the first one."""

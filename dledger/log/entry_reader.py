@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from dledger.entry import (
     BLANK_HEADER,
@@ -31,6 +32,21 @@ _CHUNK_SIZE = 4 * 1024 * 1024
 IsSoundBody = Callable[[memoryview], bool]
 
 
+class SequentialReader(Protocol):
+    """EntryReader, or that of another form of entries."""
+
+    index: Index
+    term: Term
+    end_pos: Pos
+    stopped_by: str | None
+    blanks: list[tuple[int, int]]
+
+    @property
+    def chain(self) -> int: ...
+
+    def ranges(self) -> Iterator[VerifiedRange]: ...
+
+
 @dataclass(slots=True)
 class EntryReader:
     """Invariant: `index`, `term`, `end_pos` and `chain` are those of the last entry that was read and found sound."""
@@ -42,6 +58,7 @@ class EntryReader:
     chain: int
     # Given for entries that Java may have written: their CRCs are filled in the ranges.
     is_sound_body: IsSoundBody | None = None
+    chunk_size: int = _CHUNK_SIZE  # read at once
     # The fault at which ranges() ended; None when it ended at zeros or at the end of the files.
     stopped_by: str | None = None
     blanks: list[tuple[int, int]] = field(default_factory=list)  # (position, size) of those passed
@@ -50,11 +67,11 @@ class EntryReader:
         """The entries behind the last one, some MiB at a time, each range within one file."""
         data = self.data
         pos: int = self.end_pos
-        size_wanted = _CHUNK_SIZE
+        size_wanted = self.chunk_size
         while data.queue.find_mapped_file_by_offset(pos) is not None:
             file_end = data.file_end(pos)
             chunk = data.read(pos, min(size_wanted, file_end - pos))
-            size_wanted = _CHUNK_SIZE
+            size_wanted = self.chunk_size
             whole = whole_entries_size(chunk)
             if whole:
                 verified = self._verify(memoryview(chunk)[:whole], pos)

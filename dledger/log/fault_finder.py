@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from disk.mapped_file import MappedFile
+from disk.readable import write_over
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
     ENTRY_MAGIC,
@@ -154,11 +155,10 @@ class FaultFinder:
     def _correct_units(self, verified: VerifiedRange) -> None:
         count = min(verified.last_index, self._end.index) - verified.first_index + 1
         units = index_units_of(verified)[: max(0, count) * INDEX_UNIT_SIZE]
-        offset = verified.first_index * INDEX_UNIT_SIZE
-        if self._index.queue.read(offset, len(units)) != units:
+        if self._index.read(verified.first_index, len(units)) != units:
             last_index = verified.first_index + count - 1
             log.warning("index units rebuilt first=%d last=%d", verified.first_index, last_index)
-            self._touch(self._index.write(verified.first_index, units))
+            self._touch(self._index.correct(verified.first_index, units))
 
     def _touch(self, files: list[MappedFile]) -> None:
         self.repaired += [mapped_file for mapped_file in files if mapped_file not in self.repaired]
@@ -210,7 +210,7 @@ class FaultFinder:
         log.warning("blank rebuilt pos=%d size=%d", pos, file_end - pos)
         mapped_file = self._data.queue.find_mapped_file_by_offset(pos)
         assert mapped_file is not None, "an entry ends in it"
-        mapped_file.file().pwrite(blank(file_end - pos), pos - mapped_file.file_from_offset)
+        write_over(mapped_file.file(), blank(file_end - pos), pos - mapped_file.file_from_offset)
         self._touch([mapped_file])
 
     def _candidates(self, pos: int) -> Iterator[Pos]:

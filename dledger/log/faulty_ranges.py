@@ -92,15 +92,17 @@ class FaultyRanges:
         """Entries of `repaired` are sound. A range that was found or grew meanwhile stays as it is."""
         self._ranges = tuple(faulty for faulty in self._ranges if faulty != repaired)
 
-    def keep_within(self, begin_index: Index, end_index: Index, end_pos: Pos) -> None:
-        """Entries outside begin .. end are gone from the log, which ends at `end_pos`."""
-        kept = (
-            replace(faulty, last_index=end_index, next_pos=end_pos)
-            if faulty.last_index > end_index
-            else faulty
-            for faulty in self._ranges
-            if faulty.last_index >= begin_index and faulty.first_index <= end_index
-        )
+    def keep_within(self, begin_index: Index, begin_pos: Pos, end_index: Index, end_pos: Pos) -> None:
+        """Entries outside begin .. end are gone from the log, which begins at `begin_pos` and ends at `end_pos`."""
+        kept: list[FaultyRange] = []
+        for faulty in self._ranges:
+            if faulty.last_index < begin_index or faulty.first_index > end_index:
+                continue
+            if faulty.first_index < begin_index:
+                faulty = replace(faulty, first_index=begin_index, pos=begin_pos)
+            if faulty.last_index > end_index:
+                faulty = replace(faulty, last_index=end_index, next_pos=end_pos)
+            kept.append(faulty)
         self._ranges = tuple(kept)
 
 
@@ -127,6 +129,11 @@ class FaultyRangesFile:
             FaultyRange(Index(first), Index(last), Pos(pos), Pos(next_pos))
             for first, last, pos, next_pos in _RANGE.iter_unpack(payload)
         )
+
+    @property
+    def was_damaged(self) -> bool:
+        """When it was read, one of the slots was."""
+        return self._slots.was_damaged
 
     def write(self, ranges: tuple[FaultyRange, ...]) -> None:
         """Blocks on a sync. Raises DiskError."""

@@ -2,6 +2,7 @@
 
 from disk.mapped_file import DescriptorCache, MappedFile
 from disk.mapped_file_queue import MappedFileQueue
+from disk.readable import read_what_there_is, write_over
 from dledger.entry import ENTRY_MAGIC, INDEX_UNIT, INDEX_UNIT_SIZE, Index, IndexUnit
 from dledger.log.errors import LedgerDamagedError
 from dledger.log.jobs import zero_range
@@ -26,14 +27,43 @@ class IndexFiles:
         self.queue.write(offset, units)
         return [f for f in self.queue.mapped_files if f.end_offset > offset and f.file_from_offset < end]
 
+    def read(self, first_index: int, size: int) -> bytes:
+        """Bytes from the unit of an entry on, for whoever proves them: what the disk does not give is no unit."""
+        offset = first_index * INDEX_UNIT_SIZE
+        end = min(offset + size, self.queue.end_offset)
+        parts: list[bytes] = []
+        while offset < end and (mapped_file := self.queue.find_mapped_file_by_offset(offset)) is not None:
+            part_size = min(end, mapped_file.end_offset) - offset
+            file = mapped_file.file()
+            parts.append(read_what_there_is(file, part_size, offset - mapped_file.file_from_offset))
+            offset += part_size
+        return b"".join(parts)
+
+    def correct(self, first_index: int, units: bytes) -> list[MappedFile]:
+        """As write(), over units that are not right, or cannot even be read."""
+        written: list[MappedFile] = []
+        while units:
+            mapped_file = self.ensure_file(first_index)
+            offset = first_index * INDEX_UNIT_SIZE
+            part = units[: mapped_file.end_offset - offset]
+            write_over(mapped_file.file(), part, offset - mapped_file.file_from_offset)
+            written.append(mapped_file)
+            units, first_index = units[len(part) :], first_index + len(part) // INDEX_UNIT_SIZE
+        return written
+
     def unit(self, index: int) -> IndexUnit:
         """Raises LedgerDamagedError when there is no unit of this entry."""
-        return self.units(index, index)[0]
+        data = self.queue.read(index * INDEX_UNIT_SIZE, INDEX_UNIT_SIZE)
+        if len(data) == INDEX_UNIT_SIZE:
+            unit = IndexUnit(*INDEX_UNIT.unpack(data))
+            if unit.magic == ENTRY_MAGIC and unit.index == index:
+                return unit
+        raise self._damaged(index)
 
     def units(self, first_index: int, last_index: int) -> list[IndexUnit]:
         """Units of both ends and all between. Raises LedgerDamagedError at the first that is not sound."""
         size = (last_index - first_index + 1) * INDEX_UNIT_SIZE
-        data = self.queue.read(first_index * INDEX_UNIT_SIZE, size)
+        data = self.read(first_index, size)
         units = [IndexUnit(*values) for values in INDEX_UNIT.iter_unpack(data[: len(data) // 32 * 32])]
         for index, unit in enumerate(units, first_index):
             if unit.magic != ENTRY_MAGIC or unit.index != index:

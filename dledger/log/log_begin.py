@@ -5,11 +5,14 @@ beginning is decided here and in recovery.py.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+
+from msgspec.structs import replace as replace_fields
 
 from disk.disk import Disk
 from disk.mapped_file import MappedFile
-from dledger.core.messages import MembershipBefore
+from dledger.core.messages import LedgerBegin, MembershipBefore
 from dledger.entry import INDEX_UNIT_SIZE, Index, Pos, Term
 from dledger.errors import FaultyEntryError
 from dledger.log.checked_reads import CheckedReads
@@ -92,9 +95,41 @@ class LogBegin(CheckedReads):
             return None  # the log would begin behind an entry that nobody knows
         assert chain is not None
         begin_pos = Pos(self._data.queue.mapped_files[0].end_offset)
-        self._begin_behind(last_index, term, chain, begin_pos, membership)
+        return self._move_begin_job(LedgerBegin(last_index, term, chain, begin_pos, membership))
+
+    def begin_at_job(self, begin: LedgerBegin) -> MoveBeginJob | None:
+        """As delete_first_file_job(), of all files in front of `begin`, which a peer's log has in common with this one
+        as far as the entries are sound. What is damaged in front of it need not be known any more.
+
+        None also if the entries here are others, or if the log ends there.
+        """
+        index = begin.before_index
+        if self._moving or self._marking or self._cutting:
+            return None
+        if not self.ledger_begin_index <= index < min(self._mark.index, self.ledger_end_index):
+            return None
+        if not self._may_begin_at(begin):
+            return None
+        with suppress(FaultyEntryError):
+            # One's own list of them is as long as this log; a peer's may be longer.
+            begin = replace_fields(begin, membership=self._memberships.up_to(index, self.body_at))
+        return self._move_begin_job(begin)
+
+    def _may_begin_at(self, begin: LedgerBegin) -> bool:
+        index = begin.before_index
+        with suppress(FaultyEntryError):
+            if (self.term_at(index), self.chain_at(index)) != (begin.before_term, begin.before_chain):
+                return False
+        with suppress(FaultyEntryError):
+            return self.pos_at(Index(index + 1)) == begin.pos
+        return any(mapped_file.file_from_offset == begin.pos for mapped_file in self._data.queue.mapped_files)
+
+    def _move_begin_job(self, begin: LedgerBegin) -> MoveBeginJob:
+        self._begin_behind(
+            begin.before_index, begin.before_term, begin.before_chain, begin.pos, begin.membership
+        )
         detached = [
-            *self._data.queue.detach_before(begin_pos),
+            *self._data.queue.detach_before(begin.pos),
             *self._index.queue.detach_before(self.ledger_begin_index * INDEX_UNIT_SIZE),
         ]
         self._doomed += [mapped_file.path for mapped_file in detached]
@@ -129,6 +164,17 @@ class LogBegin(CheckedReads):
     def membership_before_begin(self) -> MembershipBefore | None:
         return self._memberships.before_begin
 
+    @property
+    def begin(self) -> LedgerBegin:
+        """As a peer is told."""
+        return LedgerBegin(
+            Index(self.ledger_begin_index - 1),
+            self._before_begin_term,
+            self._before_begin_chain,
+            self.ledger_begin_pos,
+            self.membership_before_begin,
+        )
+
     def _begin_behind(
         self,
         index: Index,
@@ -140,10 +186,14 @@ class LogBegin(CheckedReads):
         """The log begins behind an entry with this index, term and chain, at `begin_pos`, in memory and in marks.
         `membership`: the last membership entry up to there.
         """
-        self._memberships.begin_behind(index, membership)
+        # A peer that no longer knows the last one up to there names a later one.
+        known_to = index if membership is None else max(index, membership.index)
+        self._memberships.begin_behind(known_to, membership)
         self.ledger_begin_index, self.ledger_begin_pos = Index(index + 1), begin_pos
         self._before_begin_term, self._before_begin_chain = term, chain
-        self.faulty.keep_within(self.ledger_begin_index, self.ledger_end_index, self.ledger_end_pos)
+        self.faulty.keep_within(
+            self.ledger_begin_index, begin_pos, self.ledger_end_index, self.ledger_end_pos
+        )
         self._mark = replace(
             self._mark,
             before_begin_index=index,

@@ -87,7 +87,7 @@ class LogReader:
         batch = self.recent.find(index)
         if batch is not None:
             return chain_crc_at(batch.buffer, batch.offset_of(index))
-        return chain_crc_at(self._data.read(self._unit(index).pos, ENTRY_HEADER_SIZE), 0)
+        return self._cold_chain(index)
 
     def pos_at(self, index: Index) -> Pos:
         """Position of the entry's header. The index must lie within begin .. end."""
@@ -159,11 +159,11 @@ class LogReader:
         return [part.slice(entries.first_index, entries.last_index).buffer for part in parts]
 
     def read(self, pos: int, size: int) -> bytes:
-        """Bytes that lie within one data file, from memory if the newest batches hold them all."""
+        """Bytes that lie within one data file, from memory if the newest batches hold them all. Raises DiskError."""
         batch = self.recent.find_by_pos(pos)
         if batch is not None and pos + size <= batch.pos + len(batch.buffer):
             return batch.buffer[pos - batch.pos : pos - batch.pos + size]
-        return self._data.read(pos, size)
+        return self._data.read_unproved(pos, size)
 
     def batches_from(self, index: Index, last_index: Index, size_max: int) -> Iterator[RecentBatch]:
         """All entries from `index` to `last_index`, as they lie in memory or read back by about `size_max` bytes.
@@ -185,8 +185,11 @@ class LogReader:
     def _unit(self, index: int) -> IndexUnit:
         return self._index.unit(index)
 
+    def _cold_chain(self, index: Index) -> int:
+        return chain_crc_at(self._data.read(self._unit(index).pos, ENTRY_HEADER_SIZE), 0)
+
     def _read_entries(self, entries: EntryRange) -> bytes:
-        return self.read(entries.pos, entries.size)
+        return self._data.read(entries.pos, entries.size)
 
     def body_at(self, index: Index) -> bytes:
         """Of the entry, which must lie within begin .. end."""
@@ -199,10 +202,8 @@ class LogReader:
         return term
 
     def _cold_batch(self, first_index: int, last_index: int, size_max: int) -> RecentBatch:
-        units = self._index.units(first_index, min(last_index, first_index + _units_within(size_max) - 1))
+        units = self._range_units(first_index, last_index, size_max)
         pos = units[0].pos
-        limit = min(pos + units[0].size + size_max, self._data.file_end(pos))
-        units = [unit for unit in units if unit.pos + unit.size <= limit]
         end_pos = units[-1].pos + units[-1].size
         return RecentBatch(
             Index(first_index),
@@ -213,14 +214,17 @@ class LogReader:
         )
 
     def _cold_range_from(self, first_index: Index, size_max: int) -> EntryRange:
-        last_unit = min(self.ledger_end_index, first_index + _units_within(size_max) - 1)
-        units = self._index.units(first_index, last_unit)
+        units = self._range_units(first_index, self.ledger_end_index, size_max)
+        first, last = units[0], units[-1]
+        size = last.pos + last.size - first.pos
+        return EntryRange(first_index, last.index, first.pos, size, last.term, self._cold_chain(last.index))
+
+    def _range_units(self, first_index: int, last_index: int, size_max: int) -> list[IndexUnit]:
+        """The first one and those behind it, up to `last_index` and `size_max` bytes, all of one data file."""
+        units = self._index.units(first_index, min(last_index, first_index + _units_within(size_max) - 1))
         pos = units[0].pos
         limit = min(pos + units[0].size + size_max, self._data.file_end(pos))
-        last = [unit for unit in units if unit.pos + unit.size <= limit][-1]
-        chain = self.chain_at(last.index)
-        assert chain is not None
-        return EntryRange(first_index, last.index, pos, last.pos + last.size - pos, last.term, chain)
+        return [unit for unit in units if unit.pos + unit.size <= limit]
 
 
 def _units_within(size_max: int) -> int:

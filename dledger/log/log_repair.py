@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from disk.disk import File
 from disk.mapped_file import MappedFile
+from disk.readable import write_over
 from dledger.entry import (
     INDEX_UNIT_SIZE,
     EntryCorruptError,
@@ -40,11 +41,12 @@ class RepairJob:
     when this is done, or what is written here would lie behind the end of the log.
     """
 
-    __slots__ = ("_files", "_writes", "held", "size")
+    __slots__ = ("_writes", "entries_size", "held", "size")
     kind = "cut"
 
-    def __init__(self, writes: Sequence[tuple[MappedFile, int, bytes]]) -> None:
-        """`writes`: (file, offset in it, bytes)."""
+    def __init__(self, writes: Sequence[tuple[MappedFile, int, bytes]], entries_size: int) -> None:
+        """`writes`: (file, offset in it, bytes). `entries_size`: of the entries alone, without units and blanks."""
+        self.entries_size = entries_size
         self.held = [mapped_file for mapped_file, _, _ in writes]
         self.size = sum(len(data) for _, _, data in writes)
         self._writes: list[tuple[File, int, bytes]] = [
@@ -53,7 +55,7 @@ class RepairJob:
 
     def run(self) -> None:
         for file, offset, data in self._writes:
-            file.pwrite(data, offset)
+            write_over(file, data, offset)
         for file in {id(file): file for file, _, _ in self._writes}.values():
             file.fdatasync()
 
@@ -75,7 +77,7 @@ class RangeRepair:
         self._before_term, self._before_chain = term, chain
         self._before_end_pos = log.end_pos_at(self._before)
         self._borders: dict[Index, int] = {}  # last index of a piece -> chain, when it was proved
-        self._is_proved = False
+        self.is_proved = False  # all that peers sent is what lay here
         self._start_round()
 
     def _start_round(self) -> None:
@@ -87,7 +89,7 @@ class RangeRepair:
     @property
     def last_index(self) -> Index:
         """Up to which entry to ask next; a piece may end before, in the first round."""
-        if not self._is_proved:
+        if not self.is_proved:
             return self.faulty.last_index
         return min(index for index in self._borders if index >= self.next_index)
 
@@ -95,20 +97,20 @@ class RangeRepair:
         """Bytes of entries from next_index on. A job to write them, once all are proved. Raises RepairRefusedError."""
         verified = self._verify(first_pos, entries)
         is_last = verified.last_index == self.faulty.last_index
-        if not self._is_proved:
+        if not self.is_proved:
             if is_last:
                 self._check_link(verified)
             self._borders[verified.last_index] = verified.chain
             if not is_last:
                 self._advance(verified)
                 return None
-            self._is_proved = True
+            self.is_proved = True
             if verified.first_index != self.faulty.first_index:
                 self._start_round()
                 return None
         elif self._borders.get(verified.last_index) != verified.chain:
             raise RepairRefusedError(f"entries up to {verified.last_index} are others than before")
-        job = RepairJob(self._writes(verified))
+        job = RepairJob(self._writes(verified), verified.size)
         self._advance(verified)
         self.is_done = is_last
         return job

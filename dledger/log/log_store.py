@@ -375,7 +375,7 @@ class LogStore(ScrubbedLog):
         self.ledger_end_pos, self.ledger_end_chain = end_pos, chain
         self.recent.cut_from(last_index + 1)
         self._term_runs.cut_from(last_index + 1)
-        self.faulty.keep_within(self.ledger_begin_index, last_index, end_pos)
+        self.faulty.keep_within(self.ledger_begin_index, self.ledger_begin_pos, last_index, end_pos)
         for sync in self._syncs:
             sync.limit(last_index, end_pos)
 

@@ -11,9 +11,7 @@ bytes that are 0 or right, and the next start does it again; afterwards nothing 
 """
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from disk.disk import Disk
 from disk.mapped_file import MappedFile
@@ -33,7 +31,7 @@ from dledger.entry import (
 from dledger.log.below_mark import BelowMark
 from dledger.log.config import LogConfig
 from dledger.log.data_files import DataFiles
-from dledger.log.entry_reader import EntryReader, IsSoundBody, entry_alone, header_at
+from dledger.log.entry_reader import EntryReader, IsSoundBody, SequentialReader, entry_alone, header_at
 from dledger.log.errors import LedgerConfigError, LedgerDamagedError, what_to_do
 from dledger.log.faulty_ranges import FaultyRanges, FaultyRangesFile
 from dledger.log.index_files import IndexFiles
@@ -47,20 +45,6 @@ log = logging.getLogger(__name__)
 _CHUNK_SIZE = 1024 * 1024
 # Unsynced bytes lie close behind the last sound entry: at most what may be pending lies between.
 _TAIL_SCAN_SIZE = 64 * 1024 * 1024
-
-
-class Reader(Protocol):
-    """EntryReader, or that of another form of entries."""
-
-    index: Index
-    term: Term
-    end_pos: Pos
-    stopped_by: str | None
-    blanks: list[tuple[int, int]]
-
-    @property
-    def chain(self) -> int: ...
-    def ranges(self) -> Iterator[VerifiedRange]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +264,7 @@ class Recovery:
             faulty.add(found)
         for found in faulty:
             log.error("damaged entries are kept until they are repaired: %s size=%d", found, found.size)
-        if faulty.ranges != known:
+        if faulty.ranges != known or self._faulty_file.was_damaged:
             for mapped_file in below.repaired:
                 mapped_file.file().fdatasync()  # before that is forgotten which they were repaired of
             self._faulty_file.write(faulty.ranges)
@@ -288,7 +272,7 @@ class Recovery:
     def _first_entry(self) -> VerifiedRange:
         return entry_alone(self._data, self._data.queue.min_offset, None)
 
-    def _reader(self, mark: SyncedMark | None, begin_index: Index) -> Reader:
+    def _reader(self, mark: SyncedMark | None, begin_index: Index) -> SequentialReader:
         is_sound_body = self._is_sound_body
         if mark is not None:
             return EntryReader(self._data, mark.index, mark.term, mark.end_pos, mark.chain_crc, is_sound_body)
@@ -327,7 +311,7 @@ class Recovery:
     def _touch(self, files: list[MappedFile]) -> None:
         self._touched += [mapped_file for mapped_file in files if mapped_file not in self._touched]
 
-    def _refuse_foreign_tail(self, mark: SyncedMark | None, reader: Reader) -> None:
+    def _refuse_foreign_tail(self, mark: SyncedMark | None, reader: SequentialReader) -> None:
         """An entry that would go on here but for its CRC fields, both 0, is no torn write: it must not be cut."""
         header = header_at(self._data, reader.end_pos)
         if reader.blanks and sum(reader.blanks[-1]) > reader.end_pos:
@@ -344,7 +328,7 @@ class Recovery:
                 "writtenBy=pydledger out of it; nothing was cut"
             )
 
-    def _check_java_end(self, java_run: JavaRun, reader: Reader) -> None:
+    def _check_java_end(self, java_run: JavaRun, reader: SequentialReader) -> None:
         """What Java knows to be committed must be there. It would itself have cut the rest at its next start. If it
         knows of nothing, only the last data file may have a torn tail.
         """
@@ -377,7 +361,7 @@ class Recovery:
         mark: SyncedMark | None,
         begin_index: Index,
         start_index: Index,
-        reader: Reader,
+        reader: SequentialReader,
         term_runs: list[tuple[Index, Term]],
     ) -> Recovered:
         """Makes the sound part durable, cuts the rest, moves the mark to the end."""
@@ -418,7 +402,7 @@ class Recovery:
             self._cut(replace(new_mark, cut=cut), new_mark, cut, unlinked)
             for mapped_file in later:
                 mapped_file.retire()
-        elif new_mark != mark:
+        elif new_mark != mark or self._mark_file.slots.was_damaged:
             self._mark_file.write(new_mark)
         log.info(
             "recovered begin=%d end=%d/%d end_pos=%d above_mark=%d doubted=%s mark=%s stopped_by=%s",
@@ -427,7 +411,7 @@ class Recovery:
         )  # fmt: skip
         return Recovered(begin_index, new_mark, term_runs)
 
-    def _junk_behind(self, reader: Reader) -> tuple[int, bool]:
+    def _junk_behind(self, reader: SequentialReader) -> tuple[int, bool]:
         """(position behind the last byte that is not zero, whether it may be the rest of entries).
 
         A blank with nothing behind it is not: the crash came between a batch's two files. It is cut all the same,

@@ -4,10 +4,12 @@ A job reads through descriptors of its own and touches nothing of the ledger in 
 deletion. What came over it meanwhile is the walk's to reckon with (log_scrub.py), which also mends.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from disk.disk import Disk, DiskError, File
 from disk.mapped_file_queue import file_name
+from disk.readable import read_what_there_is, unreadable
 from dledger.entry import (
     BLANK_HEADER,
     BLANK_HEADER_SIZE,
@@ -33,9 +35,6 @@ from dledger.entry import (
 from dledger.log.config import LogConfig
 from dledger.log.entry_reader import whole_entries_size
 
-_SECTOR_SIZE = 4096
-# In the place of bytes that the disk does not give: no entry passes with them.
-_UNREADABLE = b"\xde\xad\xbe\xef" * (_SECTOR_SIZE // 4)
 _ZERO_CHUNK = bytes(1024 * 1024)
 
 
@@ -363,23 +362,10 @@ class LogScrubJob:
 
 
 def read_from_medium(file: File, size: int, offset: int) -> bytes:
-    """What the disk has, not what is cached of it. What it does not give, or not that far, reads as a pattern that no
-    record passes with.
+    """What the disk has, not what is cached of it. What it does not give, or not that far, reads as what no record
+    passes with.
     """
-    try:
+    with suppress(DiskError):
         file.forget_cached(offset, size)
-        data = file.pread(size, offset)
-    except DiskError:
-        data = b"".join(
-            _sector(file, min(_SECTOR_SIZE, offset + size - at), at)
-            for at in range(offset, offset + size, _SECTOR_SIZE)
-        )
-    missing = size - len(data)
-    return data if not missing else data + (_UNREADABLE * (missing // _SECTOR_SIZE + 1))[:missing]
-
-
-def _sector(file: File, size: int, offset: int) -> bytes:
-    try:
-        return file.pread(size, offset).ljust(size, b"\xde")
-    except DiskError:
-        return _UNREADABLE[:size]
+    data = read_what_there_is(file, size, offset)
+    return data + unreadable(size - len(data))

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from disk.disk import Disk
 from disk.slots import Slots
 from dledger.entry import GENESIS_CHAIN, Index, Pos
+from dledger.log.data_files import DataFiles
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.log_begin import LogBegin
+from dledger.log.range_read import RangeRead, next_entries, read_range
 from dledger.log.scrub_job import Place
 
 
@@ -55,6 +57,25 @@ class ScrubbedLog(LogBegin):
         return ScrubBounds(
             begin, self._mark.index, self._mark.end_pos, self._mark.chain_crc, self.log_generation
         )
+
+    def begin_place(self) -> Place:
+        """Before the first entry."""
+        return self.scrub_bounds().begin
+
+    def read_behind(self, place: Place, size_max: int) -> RangeRead:
+        """Some entries behind `place`, about `size_max` bytes. In any thread. Raises DiskError."""
+        config = self.config
+        return read_range(
+            self._disk,
+            config.data_directory,
+            type(self._data),
+            config.data_file_size,
+            place,
+            lambda data, place: self._next_range(data, place, size_max),
+        )
+
+    def _next_range(self, data: DataFiles, place: Place, size_max: int) -> RangeRead:
+        return next_entries(data, place, size_max)
 
     def note_damage(self, faulty: FaultyRange) -> None:
         """What fault_found() does not see: entries that are sound in themselves and are not those of this history."""

@@ -4,6 +4,7 @@ Below it damage is a fault to be repaired from peers; above it damage is what a 
 behind what is durable by at most 64 MiB or a second, so it costs next to nothing and bounds what recovery reads.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -12,6 +13,8 @@ import orjson
 from disk.disk import Disk
 from disk.slots import Slots, SlotsUnreadableError
 from dledger.entry import GENESIS_CHAIN, Index, Pos, Term
+
+log = logging.getLogger(__name__)
 
 _NO_INDEX = Index(-1)
 _NO_TERM = Term(-1)
@@ -69,6 +72,7 @@ class SyncedMarkFile:
         except SlotsUnreadableError as error:
             self.unreadable = str(error)
             # Recovery goes without it, and what it finds is what the new file begins with.
+            log.warning("synced mark is lost, the whole log is verified and the member doubted: %s", error)
             disk.unlink(self.path)
             self.slots = Slots(disk, self.path)
         if self.slots.payload is not None:

@@ -72,6 +72,24 @@ def test_damage_to_either_slot_uncovers_the_same_record(tmp_path: Path) -> None:
         path.write_bytes(whole)
 
 
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_damaged_slot_is_named_at_the_start_and_sound_once_it_was_written(
+    tmp_path: Path, slot: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "s"
+    Slots(RealDisk(), str(path)).write(b"vote")
+    whole = path.read_bytes()
+    at = slot * SLOT_SIZE + 9
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+    slots = Slots(RealDisk(), str(path))
+    assert slots.was_damaged
+    assert f"path={path} slot={slot} bytes={slot * SLOT_SIZE}..{slot * SLOT_SIZE + 4095}" in caplog.text
+    slots.make_durable()
+    caplog.clear()
+    assert not Slots(RealDisk(), str(path)).was_damaged
+    assert caplog.text == ""
+
+
 def test_both_slots_damaged_is_an_error_and_not_a_first_start(tmp_path: Path) -> None:
     path = tmp_path / "s"
     Slots(RealDisk(), str(path)).write(b"vote")

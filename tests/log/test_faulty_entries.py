@@ -7,7 +7,7 @@ from crash_disk import CrashDisk
 from test_log_recovery import INDEX, locate, mark
 from test_log_store import DATA, FILE_SIZE, append, config, cut, facts, fill, run, sync
 
-from dledger.entry import Index, Pos
+from dledger.entry import EntryKind, Index, Pos
 from dledger.errors import FaultyEntryError
 from dledger.log.faulty_ranges import RANGES_MAX, FaultyRange, FaultyRanges, FaultyRangesFile
 from dledger.log.log_store import LogStore
@@ -286,3 +286,17 @@ def test_a_file_of_known_damage_that_is_unreadable_is_as_good_as_none() -> None:
     open_cold(disk)
     disk.content(FAULTY)[:] = bytes(len(disk.content(FAULTY)))
     assert ranges_of(open_cold(disk)) == [(0, 0)]
+
+
+def test_damage_in_a_run_of_terms_hides_only_where_it_begins() -> None:
+    disk, _ = closed_log()
+    log = open_cold(disk)
+    log.append([b"one more"], log.reserve([8]), log.ledger_end_term, EntryKind.MESSAGE)
+    before = log.ledger_end_index - 1
+    disk.content(f"{DATA}/{log.pos_at(Index(before)) // FILE_SIZE * FILE_SIZE:020d}")[
+        log.pos_at(Index(before)) % FILE_SIZE + 50
+    ] ^= 1
+    log.fault_found(before, before)
+    assert ranges_of(log) == [(before, before)]
+    index = log.ledger_end_index
+    assert log.first_index_of_term_at(index) <= index

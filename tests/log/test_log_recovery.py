@@ -16,11 +16,13 @@ from test_log_store import DATA, FILE_SIZE, append, config, cut, facts, fill, ru
 
 from disk.disk import DiskError
 from disk.real_disk import RealDisk
+from disk.slots import SLOT_SIZE
 from dledger.entry import Index
 from dledger.log.config import LogConfig
 from dledger.log.errors import LedgerConfigError, LedgerDamagedError
 from dledger.log.log_store import LogStore
 
+FAULTY = "store/dledger-n0/pydledger/faulty-ranges"
 MARK = "store/dledger-n0/pydledger/synced-mark"
 INDEX = "store/dledger-n0/index"
 
@@ -182,6 +184,30 @@ def test_without_a_mark_everything_is_verified_and_doubted() -> None:
         again = LogStore.open(disk, config())
         assert facts(again) == before
         assert again.doubted
+
+
+@pytest.mark.parametrize("name", [MARK, FAULTY], ids=["mark", "faulty ranges"])
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_damaged_slot_is_named_and_written_anew_by_the_start(
+    name: str, slot: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 50)
+    path, offset = locate(log, 0)
+    log.close(clean=True)
+    disk.content(path)[offset + 50] ^= 1
+    log = LogStore.open(disk, config())
+    end_index = log.ledger_end_index
+    log.close(clean=True)
+    disk.content(name)[slot * SLOT_SIZE + 30] ^= 1
+    caplog.clear()
+    log = LogStore.open(disk, config())
+    assert f"path={name} slot={slot}" in caplog.text
+    assert (log.ledger_end_index, len(log.faulty)) == (end_index, 1)
+    caplog.clear()
+    LogStore.open(disk, config())
+    assert "slot" not in caplog.text
 
 
 def test_entries_without_crcs_behind_ours_are_refused_and_not_cut() -> None:

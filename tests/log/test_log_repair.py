@@ -4,13 +4,17 @@ from random import Random
 
 import pytest
 from crash_disk import CrashDisk
+from msgspec.structs import replace
 from test_faulty_entries import closed_log, data, open_cold, ranges_of, read_all
+from test_log_begin import filled
 from test_log_recovery import INDEX, locate
 from test_log_store import DATA, FILE_SIZE, config, facts, fill, run
 
 from disk.disk import DiskError
-from dledger.entry import Index
+from dledger.core.messages import LedgerBegin
+from dledger.entry import Index, Pos, Term
 from dledger.log.faulty_ranges import FaultyRange
+from dledger.log.jobs import MoveBeginJob
 from dledger.log.log_repair import RangeRepair, RepairRefusedError
 from dledger.log.log_store import LogStore
 from dledger.repair_answers import answer_repair
@@ -183,3 +187,61 @@ def test_a_peer_says_what_it_has_not_got() -> None:
     # Damage behind what it can give does not keep it from giving that.
     response, _ = ask(log, 10, 30)
     assert (response.code, response.last_index) == (ResponseCode.SUCCESS, 19)
+
+
+@pytest.mark.parametrize("reach", [(2, 3), (-9, -1), (-1, -1), (-2, 1), (0, 2), (-4, 70)])
+def test_a_log_begins_where_a_peer_does_and_damage_in_front_of_that_is_no_more(
+    reach: tuple[int, int],
+) -> None:
+    """`reach`: of the damage, from the peer's begin on where it is negative or goes beyond it."""
+    disk = CrashDisk()
+    filled(disk)
+    peer = filled(CrashDisk())
+    for _ in range(3):
+        run(peer.delete_first_file_job(), peer.move_begin_done)
+    begin = peer.ledger_begin_index
+    log = open_cold(disk)
+    first, last = (2, 3) if reach == (2, 3) else (begin + reach[0], begin + reach[1])
+    damaged(disk, log, first, min(last, log.ledger_end_index))
+    log.fault_found(0, log.ledger_end_index)
+    assert log.faulty.first_within(first, first) is not None
+    response, _ = ask(peer, min(first, begin - 1), begin)
+    assert response.begin == peer.begin
+    run(log.note_faults_job(), log.faults_noted)
+    job = log.begin_at_job(response.begin)
+    run(job, log.move_begin_done)
+    assert log.ledger_begin_index == begin
+    assert all(faulty.first_index >= begin for faulty in log.faulty)
+    assert log.has_faults == (reach != (2, 3)), (
+        "what was in front of the begin said that the entry there is sound"
+    )
+    for each in (log, open_cold(disk)):
+        repair_all(each, peer)
+        assert facts(each) == facts(peer)
+    assert {path for path in disk.paths() if path.startswith(DATA)} == {
+        f"{DATA}/{pos:020d}" for pos in range(log.ledger_begin_pos, log.ledger_end_pos, FILE_SIZE)
+    }
+
+
+def test_a_log_does_not_begin_where_other_entries_lie_nor_at_its_end_nor_above_its_mark() -> None:
+    disk = CrashDisk()
+    log = filled(disk)
+    peer = filled(CrashDisk())
+    while run_if(peer.delete_first_file_job(), peer):
+        begin = peer.begin
+        assert log.begin_at_job(replace(begin, before_chain=begin.before_chain ^ 1)) is None
+        assert log.begin_at_job(replace(begin, before_term=Term(begin.before_term + 1))) is None
+        assert log.begin_at_job(replace(begin, pos=Pos(begin.pos + FILE_SIZE))) is None
+    end = LedgerBegin(log.ledger_end_index, log.ledger_end_term, log.ledger_end_chain, log.ledger_end_pos)
+    assert log.begin_at_job(end) is None
+    unmarked = LogStore.open(CrashDisk(), config())
+    fill(unmarked, 40)
+    fill(unmarked, 40, first=40, term=3)
+    assert unmarked.begin_at_job(peer.begin) is None
+    assert log.begin_at_job(peer.begin) is not None
+
+
+def run_if(job: MoveBeginJob | None, log: LogStore) -> bool:
+    if job is not None:
+        run(job, log.move_begin_done)
+    return job is not None

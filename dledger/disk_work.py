@@ -12,6 +12,7 @@ import msgspec
 
 from disk.disk import NoSpaceError
 from dledger.config import DLedgerConfig, FlushMode
+from dledger.core.messages import LedgerBegin
 from dledger.core.output import BeginAnew, Cut, HardState
 from dledger.entry import Index, Pos, Term
 from dledger.log.java_files import curr_term_job
@@ -86,6 +87,7 @@ class DiskWork:
         self._probe: ProbeSpaceJob | None = None
         self._probe_at_ms: int | None = None
         self._hard_state: tuple[DiskJob, HardState] | None = None
+        self._overtaken: DiskJob | None = None
         self._export: DiskJob | None = None
         self._exported: Term | None = None
         self._flushed_ms = now_ms
@@ -99,7 +101,7 @@ class DiskWork:
         """Nothing under way. What is not due yet is not counted."""
         jobs = (
             *(self._sync, self._cut, self._mark, self._move, self._prepare),
-            *(self._hard_state, self._export, self._probe, self._note),
+            *(self._hard_state, self._overtaken, self._export, self._probe, self._note),
         )
         return all(job is None for job in jobs)
 
@@ -113,6 +115,11 @@ class DiskWork:
         job = self._quorum_state.store_job(hard_state)
         self._hard_state = (job, hard_state)
         self._submit(job)
+
+    def hard_state_stored(self) -> None:
+        """All that was given is on disk by another way, and nobody waits for the job that was to do it."""
+        if self._hard_state is not None:
+            self._overtaken, self._hard_state = self._hard_state[0], None
 
     def begin_cut(self, cut: Cut | BeginAnew) -> None:
         """The log store has done it in memory when this returns; nothing may be appended before CutDone."""
@@ -141,9 +148,16 @@ class DiskWork:
 
     def delete_first_file(self) -> bool:
         """Whether a deletion of the oldest data file has begun."""
+        return self._move_begin(self._log.delete_first_file_job)
+
+    def begin_at(self, begin: LedgerBegin) -> bool:
+        """Whether the log begins there from now on, and the files in front of it are being deleted."""
+        return self._move_begin(lambda: self._log.begin_at_job(begin))
+
+    def _move_begin(self, make_job: Callable[[], MoveBeginJob | None]) -> bool:
         if self._move is not None or self._mark is not None or self._cut is not None:
             return False
-        self._move = self._log.delete_first_file_job()
+        self._move = make_job()
         if self._move is None:
             return False
         self._submit(self._move)
@@ -219,6 +233,9 @@ class DiskWork:
             return None
         if error is not None:
             return Failed(f"{job.kind} job: {error!r}")
+        if job is self._overtaken:
+            self._overtaken = None
+            return None
         if job is self._sync:
             self._sync = None
             self._log.sync_done(job)

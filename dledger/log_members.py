@@ -8,12 +8,15 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from dledger.config import PeerAddress
-from dledger.core.membership import Membership, Seat, unpack_membership
+from dledger.core.membership import Membership, Seat, pack_membership, unpack_membership
 from dledger.core.messages import PeerId
 from dledger.entry import Index
 from dledger.formation import GroupIdentity
 from dledger.log.errors import LedgerDamagedError
 from dledger.log.log_store import LogStore
+from dledger.log.membership_entries import MEMBERSHIP_SIZE_MAX
+from dledger.rpc.handshake import DISK_UUID_SIZE
+from dledger.runtime import Embedder
 
 
 class LogMembers:
@@ -49,3 +52,15 @@ class LogMembers:
             raise LedgerDamagedError(
                 f"entry {self._log.membership_index} does not say who the members are: {error}"
             ) from error
+
+
+def membership_size_fault(embedder: Embedder, membership: Membership) -> str | None:
+    """Why the members do not fit into an entry, by the time that all their disks are known."""
+    payload = pack_membership(membership.with_all_disks(bytes(DISK_UUID_SIZE)))
+    size = embedder.membership_entry(payload).size
+    if size <= MEMBERSHIP_SIZE_MAX:
+        return None
+    return (
+        f"the entry that names {len(membership.members)} members would have {size} bytes, allowed are "
+        f"{MEMBERSHIP_SIZE_MAX}: remove a member first, or take shorter ids and addresses"
+    )

@@ -30,6 +30,7 @@ class MemberJournal:
         self._said: dict[PeerId, tuple[Term, bool, VoteResult]] = {}
         self._heard: dict[PeerId, tuple[Term, bool, VoteResult]] = {}
         self._leader_changes = 0
+        self._has_space = True
         self._membership: Membership | None = None
         self._membership_index = Index(-1)
         self._impossible = ""
@@ -126,6 +127,14 @@ class MemberJournal:
         if reason != self._impossible:
             self._impossible = reason
             log.error("%s members not changed reason=%s", self, reason)
+
+    def space_changed(self, has_space: bool, cause: object) -> None:
+        """On the disk; it is looked for again and again."""
+        if has_space and not self._has_space:
+            log.info("%s space on the disk again, writes are taken", self)
+        elif not has_space and self._has_space:
+            log.error("%s no space on the disk, writes are refused cause=%s", self, cause)
+        self._has_space = has_space
 
     def cut_begins(self, cut: Cut | BeginAnew, begin_index: Index, end_index: Index) -> None:
         """Of a follower: what its leader holds is what counts. `begin_index` and `end_index` as they are before it."""

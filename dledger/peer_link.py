@@ -18,6 +18,8 @@ from dledger.core.messages import (
     PeerId,
     PushRequest,
     PushResponse,
+    ReadIndexRequest,
+    ReadIndexResponse,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
@@ -37,12 +39,14 @@ _ASKED_BY: Mapping[type, Callable[[PeerMessage], PeerId]] = {
     TimeoutNow: attrgetter("leader_id"),
     PushRequest: attrgetter("leader_id"),
     RepairRequest: attrgetter("member_id"),
+    ReadIndexRequest: attrgetter("member_id"),
 }
 _ANSWERED_BY: Mapping[type, Callable[[PeerMessage], PeerId]] = {
     VoteResponse: attrgetter("voter_id"),
     HeartBeatResponse: attrgetter("member_id"),
     PushResponse: attrgetter("member_id"),
     RepairResponse: attrgetter("member_id"),
+    ReadIndexResponse: attrgetter("member_id"),
 }
 
 

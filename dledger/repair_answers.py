@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from dledger.core.messages import PeerId
+from dledger.core.messages import LedgerBegin, PeerId
 from dledger.entry import Index, Pos
 from dledger.errors import FaultyEntryError
 from dledger.log.log_store import LogStore
@@ -16,12 +16,12 @@ def answer_repair(
     """Whole entries from the first one asked for on, not more than about `size_max` bytes. Raises DiskError."""
     first_index, last_index = request.first_index, request.last_index
 
-    def refusal(code: ResponseCode) -> tuple[RepairResponse, list[bytes]]:
+    def refusal(code: ResponseCode, begin: LedgerBegin | None = None) -> tuple[RepairResponse, list[bytes]]:
         none = Index(first_index - 1)
-        return RepairResponse(request.request_id, self_id, code, first_index, none, Pos(0)), []
+        return RepairResponse(request.request_id, self_id, code, first_index, none, Pos(0), begin), []
 
     if first_index < log.ledger_begin_index:
-        return refusal(ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN)
+        return refusal(ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN, log.begin)
     if not first_index <= last_index <= log.ledger_end_index:
         return refusal(ResponseCode.INDEX_OUT_OF_RANGE)
     try:

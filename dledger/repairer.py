@@ -4,13 +4,20 @@ One request is under way at a time, and the bytes that come are limited per seco
 is: nobody is given a damaged entry meanwhile. Any peer will do, leader or not, for the chain proves what it sends. A
 peer that has not got the entries, or has them damaged as well, is not asked again in the same round; when no peer is
 left, the range waits, the member says so, and nothing is cut.
+
+What nobody can give any more, because it went by the others' retention, would be waited for for ever: then this log is
+to begin behind it, where one of theirs does.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
 
+from disk.mapped_file_queue import file_name
 from dledger.config import DLedgerConfig
-from dledger.core.messages import PeerId
+from dledger.core.messages import LedgerBegin, PeerId
 from dledger.errors import FaultyEntryError
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.jobs import DiskJob
@@ -20,6 +27,52 @@ from dledger.rpc.requests import RepairRequest, RepairResponse
 from dledger.rpc.response_code import ResponseCode
 
 log = logging.getLogger(__name__)
+
+_REASONS: Final = {
+    ResponseCode.DISK_ERROR: "damaged there, too",
+    ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN: "deleted there",
+    ResponseCode.INDEX_OUT_OF_RANGE: "not there yet",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    reason: str
+    cannot_give: bool = False  # as the peer itself says; else it may in another round
+    begin: LedgerBegin | None = None  # of a peer that has deleted what it was asked for
+
+
+class RepairStage(StrEnum):
+    """How far the repair of a range is; the first stages are those of every range."""
+
+    NOTING = "noting"  # that it is damaged goes to disk first
+    QUEUED = "queued"  # another range has its turn
+    PROVING = "proving"  # bytes of peers are read, to see whether they are what lay here
+    WRITING = "writing"
+    WAITING = "waiting"  # no peer that is connected could give the bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RangeStatus:
+    """Times in ms of the replica's clock."""
+
+    faulty: FaultyRange
+    files: tuple[str, ...]  # names of the data files in which it lies
+    since_ms: int | None  # when this process learned of it; None for one that it learned of just now
+    stage: RepairStage
+    peer: PeerId | None  # whose answer is waited for
+    refusals: Mapping[PeerId, str]  # who could not give the bytes in this round, and why
+    written_size: int  # bytes of the range that are the peers'
+    retry_ms: int | None  # of a range that waits: when all are asked again, unless one connects before
+
+
+@dataclass(frozen=True, slots=True)
+class RepairStatus:
+    """Counts are since the start."""
+
+    repaired_count: int  # ranges
+    repaired_size: int  # bytes
+    ranges: tuple[RangeStatus, ...]
 
 
 class Repairer:
@@ -31,22 +84,31 @@ class Repairer:
         log_store: LogStore,
         send: Callable[[PeerId, RepairRequest], None],
         submit: Callable[[DiskJob], None],
+        begin_at: Callable[[LedgerBegin, Set[PeerId]], bool],
     ) -> None:
+        """`begin_at`: whether the log begins there from now on, since none of these peers has what is damaged in front.
+        It is asked again in each round.
+        """
         self.repaired_count = 0  # ranges, since the start
+        self.begun_behind_count = 0  # ranges that nobody had any more, since the start
         self.repaired_size = 0  # bytes
-        self.waits: dict[FaultyRange, str] = {}  # ranges that no peer could give, and why
+        # Ranges that no peer could give, and why.
+        self.waits: dict[FaultyRange, Mapping[PeerId, str]] = {}
         self._config = config
         self._log = log_store
         self._send = send
         self._submit = submit
+        self._begin_at = begin_at
         self._peers: list[PeerId] = []  # connected ones that know repairs
         self._repair: RangeRepair | None = None
-        self._refusals: dict[PeerId, str] = {}  # in this round of the present range
+        self._refusals: dict[PeerId, _Refusal] = {}  # in this round of the present range
         self._asked: tuple[PeerId, RepairRequest, int] | None = None  # and until when
         self._job: RepairJob | None = None
+        self._written_size = 0  # of the present range
         self._request_id = 0
         self._next_ms = 0
         self._retry_ms = 0
+        self._since: dict[FaultyRange, int] = {}
 
     @property
     def idle(self) -> bool:
@@ -62,21 +124,60 @@ class Repairer:
         if peer in self._peers:
             self._peers.remove(peer)
         if self._asked is not None and self._asked[0] == peer:
-            self._refused(peer, "its connection closed")
+            self._refused(peer, _Refusal("its connection closed"))
 
     def tick(self, now_ms: int) -> None:
         """Raises DiskError."""
+        if self._since or self._log.has_faults:
+            self._follow(now_ms)
         if not self._log.has_faults or self._job is not None:
             return
         if self._asked is not None:
             peer, _, until_ms = self._asked
             if now_ms >= until_ms:
-                self._refused(peer, f"no answer within {self._config.repair_answer_ms_max} ms")
+                self._refused(peer, _Refusal(f"no answer within {self._config.repair_answer_ms_max} ms"))
             return
         if self.waits and now_ms >= self._retry_ms:
             self.waits.clear()
         if now_ms >= self._next_ms:
             self._ask(now_ms)
+
+    def _follow(self, now_ms: int) -> None:
+        """A range that has grown is known for as long as its oldest part."""
+        before, ranges = self._since, self._log.faulty.ranges
+        if before.keys() != set(ranges):
+            self._since = {
+                new: min((since for old, since in before.items() if _touch(old, new)), default=now_ms)
+                for new in ranges
+            }
+
+    def status(self) -> RepairStatus:
+        return RepairStatus(
+            self.repaired_count, self.repaired_size, tuple(map(self._status_of, self._log.faulty.ranges))
+        )
+
+    def _status_of(self, faulty: FaultyRange) -> RangeStatus:
+        file_size = self._log.config.data_file_size
+        first_file = faulty.pos - faulty.pos % file_size
+        repair = self._repair if self._repair is not None and self._repair.faulty == faulty else None
+        peer, refusals = None, self.waits.get(faulty, {})
+        if repair is not None:
+            stage = RepairStage.WRITING if repair.is_proved else RepairStage.PROVING
+            peer, refusals = (self._asked[0] if self._asked is not None else None), _told(self._refusals)
+        elif faulty in self.waits:
+            stage = RepairStage.WAITING
+        else:
+            stage = RepairStage.QUEUED if self._log.is_noted(faulty) else RepairStage.NOTING
+        return RangeStatus(
+            faulty,
+            tuple(file_name(offset) for offset in range(first_file, faulty.next_pos, file_size)),
+            self._since.get(faulty),
+            stage,
+            peer,
+            refusals,
+            self._written_size if repair is not None else 0,
+            self._retry_ms if stage is RepairStage.WAITING else None,
+        )
 
     def _ask(self, now_ms: int) -> None:
         repair = self._current()
@@ -104,6 +205,7 @@ class Repairer:
             return self._repair
         self._repair = None
         self._refusals = {}
+        self._written_size = 0
         faulty = next(
             (faulty for faulty in ranges if faulty not in self.waits and self._log.is_noted(faulty)), None
         )
@@ -115,16 +217,34 @@ class Repairer:
         return self._repair
 
     def _give_up(self, faulty: FaultyRange, now_ms: int) -> None:
-        why = ", ".join(f"{peer}: {reason}" for peer, reason in self._refusals.items())
-        self.waits[faulty] = why or "no peer is connected that could repair it"
+        why = ", ".join(f"{peer}: {refusal.reason}" for peer, refusal in self._refusals.items())
+        begin = self._begin_behind(faulty)
+        without = {peer for peer, refusal in self._refusals.items() if refusal.cannot_give}
+        if begin is not None and self._begin_at(begin, without):
+            self.begun_behind_count += 1
+            log.warning("[%s] log begins behind damage %s; %s", self._config.self_id, faulty, why)
+            self._repair = None
+            return
+        self.waits[faulty] = _told(self._refusals)
         self._repair, self._retry_ms = None, now_ms + self._config.repair_retry_ms
         log.error(
-            "[%s] damage stays, nothing is cut: %s; %s", self._config.self_id, faulty, self.waits[faulty]
+            "[%s] damage stays, nothing is cut: %s; %s",
+            self._config.self_id,
+            faulty,
+            why or "no peer is connected that could repair it",
         )
 
-    def _refused(self, peer: PeerId, reason: str) -> None:
+    def _begin_behind(self, faulty: FaultyRange) -> LedgerBegin | None:
+        """Where the log may begin because no peer that can be reached can give the range: the first begin of theirs."""
+        if not all(self._refusals[peer].cannot_give for peer in self._peers):
+            return None
+        begins = [refusal.begin for refusal in self._refusals.values() if refusal.begin is not None]
+        begins = [begin for begin in begins if begin.before_index >= faulty.first_index]
+        return min(begins, key=lambda begin: begin.before_index, default=None)
+
+    def _refused(self, peer: PeerId, refusal: _Refusal) -> None:
         self._asked = None
-        self._refusals[peer] = reason
+        self._refusals[peer] = refusal
 
     def on_response(self, response: RepairResponse, entries: bytes, now_ms: int) -> None:
         """Raises DiskError."""
@@ -134,7 +254,9 @@ class Repairer:
         if (response.member_id, response.request_id) != (peer, request.request_id):
             return  # an answer that came too late
         if response.code is not ResponseCode.SUCCESS:
-            self._refused(peer, _REASONS.get(response.code, response.code.name))
+            reason = _REASONS.get(response.code)
+            cannot_give = reason is not None
+            self._refused(peer, _Refusal(reason or response.code.name, cannot_give, response.begin))
             return
         self._asked = None
         self._next_ms = now_ms + len(entries) * 1000 // self._config.repair_bytes_per_second
@@ -146,7 +268,7 @@ class Repairer:
         except RepairRefusedError as error:
             log.error("[%s] repair refused peer=%s %s: %s", self._config.self_id, peer, repair.faulty, error)
             self._repair = None
-            self._refused(peer, f"other bytes: {error}")
+            self._refused(peer, _Refusal(f"other bytes: {error}"))
             self._repair = self._restarted(repair)
             return
         if job is not None:
@@ -154,6 +276,7 @@ class Repairer:
             self._submit(job)
 
     def _restarted(self, repair: RangeRepair) -> RangeRepair | None:
+        self._written_size = 0
         try:
             return self._log.range_repair(repair.faulty)
         except FaultyEntryError:
@@ -171,6 +294,7 @@ class Repairer:
         for mapped_file in job.held:
             mapped_file.release()
         self.repaired_size += job.size
+        self._written_size += job.entries_size
         if repair.is_done:
             self._repair = None
             if repair.faulty in self._log.faulty.ranges:
@@ -181,8 +305,9 @@ class Repairer:
                 )
 
 
-_REASONS = {
-    ResponseCode.DISK_ERROR: "damaged there, too",
-    ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN: "deleted there",
-    ResponseCode.INDEX_OUT_OF_RANGE: "not there yet",
-}
+def _told(refusals: Mapping[PeerId, _Refusal]) -> dict[PeerId, str]:
+    return {peer: refusal.reason for peer, refusal in refusals.items()}
+
+
+def _touch(one: FaultyRange, other: FaultyRange) -> bool:
+    return one.first_index <= other.last_index and other.first_index <= one.last_index

@@ -37,7 +37,7 @@ def replica_status(replica: Replica) -> dict[str, Any]:
         "membership_index": member.membership_index,
         "election_obstacle": member.election_obstacle,
         "disk_obstacle": member.disk_obstacle,
-        "waits_for": replica.waits_for,
+        "waits_for": replica.formation.waits_for,
         "scrub": asdict(replica.scrubber.status()),
         "failure": replica.failure,
     }

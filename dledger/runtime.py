@@ -5,11 +5,13 @@ from typing import Protocol
 
 from dledger.core.messages import Message, PeerId
 from dledger.core.output import AppendStatus, RoleChange
+from dledger.core.refusal import Refusal
 from dledger.entry import Index, Pos, Term
 from dledger.log.jobs import DiskJob
 from dledger.rpc.requests import RepairMessage
 
 OnDone = Callable[[AppendStatus], None]
+OnReadIndex = Callable[[Index | Refusal], None]
 
 
 class Runtime(Protocol):
@@ -75,7 +77,7 @@ class Embedder(Protocol):
         ...
 
     def log_began_anew(self, before_begin_index: Index) -> None:
-        """All entries are gone, and whatever was kept about them is void. The log begins behind that one, which is
-        committed. Comes before the commits that follow from it.
+        """Entries up to that one, which is committed, are gone before they could all be applied, and whatever was kept
+        about any entry is void. Comes before the commits that follow from it.
         """
         ...

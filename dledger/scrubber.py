@@ -188,7 +188,8 @@ class Scrubber:
         if finding.is_mended:
             self.mended += 1
             this_round.mended += 1
-        log.error(
+        log.log(
+            logging.WARNING if finding.is_mended else logging.ERROR,
             "%s scrub found damage file=%s where=%s mended=%s reason=%s",
             self._name, finding.kind, finding.where, finding.is_mended, finding.reason,
         )  # fmt: skip

@@ -17,7 +17,14 @@ from typing import Any
 
 from disk.disk import Disk
 from dledger.config import DLedgerConfig, PeerAddress
-from dledger.core.messages import HeartBeatResponse, Message, PeerId, PushResponse, VoteResponse
+from dledger.core.messages import (
+    HeartBeatResponse,
+    Message,
+    PeerId,
+    PushResponse,
+    ReadIndexResponse,
+    VoteResponse,
+)
 from dledger.core.output import Role
 from dledger.entry import Index
 from dledger.errors import HandshakeRefusedError
@@ -28,6 +35,7 @@ from dledger.log.jobs import DiskJob, SyncJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.peer_link import PeerLink
+from dledger.reader_answers import answer_get, answer_metadata
 from dledger.replica import Replica
 from dledger.replica_status import replica_figures, replica_status
 from dledger.rpc.codec import PeerMessage
@@ -187,7 +195,7 @@ class DLedgerServer:
         self.replica.tick(self.now_ms())
         if self._hand_over_settled is not None and (self._another_leads() or not self._outgoing):
             self._hand_over_settled.set()
-        dialled_for = self.replica.group_identity is not None, self.replica.member.membership_index
+        dialled_for = self.replica.formation.group is not None, self.replica.member.membership_index
         if dialled_for != self._dialled_for:
             self._dialled_for = dialled_for
             self._follow_members()
@@ -279,7 +287,7 @@ class DLedgerServer:
     # ---------------------------------------------------------------------------------------------------
 
     def _new_link(self, dialled: PeerId | None) -> PeerLink:
-        identity, group = self.replica.identity, self.replica.group_identity
+        identity, group = self.replica.formation.identity, self.replica.formation.group
         own = Hello(
             group=self.config.group,
             member_id=self.config.self_id,
@@ -290,7 +298,7 @@ class DLedgerServer:
             pairs=group.pairs if group is not None else (),
             membership_index=self.replica.member.membership_index,
             data_file_size=self.config.data_file_size,
-            begin_pos=self.replica.begin_pos,
+            begin_pos=self.replica.formation.begin_pos,
             wire_version_max=WIRE_VERSION_MAX,
         )
         members = frozenset((*self.config.peers, *self.replica.member.membership.members))
@@ -380,17 +388,20 @@ class DLedgerServer:
         log.info("%s link up peer=%s dialled=%s", self.replica, peer_id, link.dialled is not None)
 
     def link_received(self, link: PeerLink, message: PeerMessage, payload: bytes) -> None:
+        replica = self.replica
         match message:
             case GetRequest():
-                link.send(*self.replica.get(message))
+                size_max = self.config.member_config.push_size_max
+                link.send(*answer_get(replica.log, replica.member.committed_index, message, size_max))
             case MetadataRequest():
-                link.send(self.replica.metadata(message))
+                addresses = replica.addresses
+                link.send(answer_metadata(self.config, replica.log, replica.member, addresses, message))
             case GetResponse() | MetadataResponse():
                 raise AssertionError("no link asks for these")
             case RepairRequest() | RepairResponse():
-                self.replica.receive_repair(message, self.now_ms(), payload)
+                replica.receive_repair(message, self.now_ms(), payload)
             case _:
-                self.replica.receive(message, self.now_ms(), payload)
+                replica.receive(message, self.now_ms(), payload)
 
     def link_lost(self, link: PeerLink) -> None:
         self._links.discard(link)
@@ -414,4 +425,4 @@ class DLedgerServer:
             self.replica.peer_connected(peer_id, now_ms, repairs=self._outgoing[peer_id].knows_repairs)
 
 
-_ANSWERS = (VoteResponse, HeartBeatResponse, PushResponse, RepairResponse)
+_ANSWERS = (VoteResponse, HeartBeatResponse, PushResponse, RepairResponse, ReadIndexResponse)

@@ -16,7 +16,8 @@ from virtual_group import Journal
 from disk.real_disk import RealDisk
 from dledger.config import DLedgerConfig, PeerAddress
 from dledger.core.messages import PeerId
-from dledger.core.output import AppendStatus, RefusalReason
+from dledger.core.output import AppendStatus
+from dledger.core.refusal import Refusal, RefusalReason
 from dledger.entry import EntryKind, Index, verify_entries
 from dledger.peer_link import PeerLink
 from dledger.rpc.connection import PeerConnection
@@ -102,11 +103,22 @@ class Servers:
         return {path.name: path.read_bytes() for path in data.iterdir()}
 
 
-async def append(server: DLedgerServer, bodies: list[bytes]) -> AppendStatus:
+def begin_append(server: DLedgerServer, bodies: list[bytes]) -> asyncio.Future[AppendStatus]:
+    """Appended when this returns; the future ends with the outcome."""
     done: asyncio.Future[AppendStatus] = asyncio.get_running_loop().create_future()
     replica = server.replica
     positions = replica.reserve([len(body) for body in bodies])
     replica.append(bodies, positions, EntryKind.MESSAGE, done.set_result, server.now_ms())
+    return done
+
+
+async def append(server: DLedgerServer, bodies: list[bytes]) -> AppendStatus:
+    return await begin_append(server, bodies)
+
+
+async def read_index(server: DLedgerServer) -> Index | Refusal:
+    done: asyncio.Future[Index | Refusal] = asyncio.get_running_loop().create_future()
+    server.replica.read_index(done.set_result, server.now_ms())
     return await done
 
 
@@ -161,8 +173,8 @@ def test_a_leader_that_is_to_stop_hands_over_and_no_append_is_left_without_its_e
         servers = Servers(tmp_path)
         await servers.start()
         leader = await servers.elect()
-        under_way = [asyncio.create_task(append(leader, [b"body %d" % number])) for number in range(20)]
-        await asyncio.sleep(0)  # they are appended, and not committed
+        under_way = [begin_append(leader, [b"body %d" % number]) for number in range(20)]
+        assert not any(one.done() for one in under_way)
         assert await leader.hand_over()
         assert {await one for one in under_way} == {AppendStatus.SUCCESS}
         await servers.stop(leader.config.self_id)
@@ -227,7 +239,7 @@ def test_a_member_with_another_secret_is_kept_out(tmp_path: Path, caplog: pytest
         await servers.until(lambda: "pyDLedgerClusterSecret" in caplog.text)
         await servers.until(lambda: servers.running["n0"].status()["links"] == ["n1"])
         assert servers.running["n2"].status()["links"] == []
-        assert servers.running["n0"].replica.group_identity is None
+        assert servers.running["n0"].replica.formation.group is None
         await servers.stop()
 
     uvloop.run(run())
@@ -250,6 +262,43 @@ def test_members_stay_as_they_are_while_one_speaks_a_wire_version_without_change
         assert refusal.text.startswith(f"{others[1]} spoke wire version 1")
         await servers.stop()
         assert servers.failures == []
+
+    uvloop.run(run())
+
+
+def test_each_member_can_be_told_how_far_a_read_has_to_reach(tmp_path: Path) -> None:
+    async def run() -> None:
+        servers = Servers(tmp_path)
+        await servers.start()
+        leader = await servers.elect()
+        await servers.until(servers.converged)
+        for number in range(3):
+            assert await append(leader, [b"%d" % number]) is AppendStatus.SUCCESS
+            index = leader.replica.log.ledger_end_index
+            reads = await asyncio.gather(*(read_index(server) for server in servers.running.values()))
+            assert reads == [index] * 3
+        await servers.stop()
+        assert servers.failures == []
+
+    uvloop.run(run())
+
+
+def test_a_leader_of_the_former_release_answers_for_itself_and_cannot_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        servers = Servers(tmp_path)
+        with monkeypatch.context() as former_release:
+            former_release.setattr("dledger.server.WIRE_VERSION_MAX", 2)
+            await servers.start()
+            leader = await servers.elect()
+            await servers.until(lambda: servers.converged() and len(leader.status()["links"]) == 2)
+        follower = next(server for server in servers.running.values() if server is not leader)
+        refusal = await read_index(follower)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason is RefusalReason.MEMBER_OUTDATED
+        assert await read_index(leader) == leader.replica.log.ledger_end_index
+        await servers.stop()
 
     uvloop.run(run())
 

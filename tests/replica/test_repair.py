@@ -6,9 +6,12 @@ from random import Random
 import pytest
 from virtual_group import VirtualGroup, VirtualMember
 
-from dledger.core.messages import Message, PeerId
+from dledger.core.messages import Message, PeerId, VoteRequest
 from dledger.core.output import Role
-from dledger.rpc.requests import RepairMessage, RepairResponse
+from dledger.entry import Index
+from dledger.log.faulty_ranges import FaultyRange
+from dledger.repairer import RangeStatus, RepairStage
+from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
 
 
 @pytest.fixture
@@ -41,6 +44,12 @@ def flip(
 def is_level(group: VirtualGroup) -> bool:
     files = [group.data_files(peer) for peer in group.peers]
     return group.converged() and all(other == files[0] for other in files)
+
+
+def told(member: VirtualMember) -> RangeStatus:
+    """Of the one range that is damaged there."""
+    (status,) = member.replica.repairer.status().ranges
+    return status
 
 
 def faulty(member: VirtualMember) -> int:
@@ -96,7 +105,7 @@ def test_without_a_sound_copy_the_member_says_so_and_nothing_is_cut(group: Virtu
         assert member.failure is None
         assert faulty(member) == 1
         (reason,) = member.replica.repairer.waits.values()
-        assert "damaged there, too" in reason
+        assert set(reason.values()) == {"damaged there, too"}
     for peer in group.peers:
         damaged = group.data_files(peer)
         assert damaged.keys() == before.keys()
@@ -160,3 +169,196 @@ def test_an_index_unit_that_is_wrong_stops_nobody(group: VirtualGroup) -> None:
         for peer in ("n0", "n1")
     ]
     assert files[0] == files[1]
+
+
+def delete(group: VirtualGroup, member: VirtualMember, files: int = 2) -> None:
+    group.run_for(1500)  # the synced mark comes up
+    for _ in range(files):
+        group.run_until(lambda: member.replica.delete_first_file(group.now_ms))
+    group.run_until(lambda: member.replica.idle)
+
+
+def with_damage_where_others_begin_later(
+    group: VirtualGroup, deleted_by: int
+) -> tuple[VirtualMember, VirtualMember, PeerId]:
+    """The leader, one follower and the id of the other, which comes back with an entry damaged that the leader, or
+    both, have deleted.
+    """
+    group.start()
+    leader = group.elect()
+    follower, damaged = (member for member in group.running() if member is not leader)
+    for member in (leader, follower)[:deleted_by]:
+        delete(group, member)
+    group.crash(damaged.id)
+    flip(group, damaged.id, 50)
+    return leader, follower, damaged.id
+
+
+def test_what_all_others_have_deleted_is_given_up_and_all_behind_it_kept(group: VirtualGroup) -> None:
+    leader, _, damaged = with_damage_where_others_begin_later(group, 2)
+    carried = 0
+
+    def count(message: Message | RepairMessage, payload: bytes) -> bytes:
+        nonlocal carried
+        carried += len(payload)
+        return payload
+
+    group.tamper = count
+    end_index = leader.replica.log.ledger_end_index
+    group.start(damaged)
+    member = group.members[damaged]
+    group.run_until(lambda: not faulty(member))
+    begin = leader.replica.log.ledger_begin_index
+    assert begin > 0
+    assert member.replica.log.ledger_begin_index == begin
+    assert (member.replica.log.ledger_end_index, member.replica.log.durable_index) == (end_index, end_index)
+    assert not member.replica.member.doubted
+    group.run_until(lambda: group.converged() and member.replica.idle)
+    assert carried == 0, "what lies behind the damage is still there"
+    assert member.journal.begun_behind == [begin - 1]
+    assert member.replica.repairer.begun_behind_count == 1
+    assert member.journal.committed_indexes[-1] == end_index
+    assert member.journal.cuts == []
+    assert group.data_files(damaged).keys() == group.data_files(leader.id).keys()
+    group.crash(damaged)
+    group.start(damaged)
+    group.run_until(group.converged)
+    again = group.members[damaged]
+    assert (again.replica.log.ledger_begin_index, faulty(again)) == (begin, 0)
+    assert not again.replica.member.doubted
+
+
+def test_what_was_applied_before_it_was_damaged_need_not_be_applied_again(group: VirtualGroup) -> None:
+    leader, _, damaged = with_damage_where_others_begin_later(group, 2)
+    group.start(damaged)
+    member = group.members[damaged]
+    member.replica.applied_index = leader.replica.log.ledger_begin_index
+    group.run_until(lambda: not faulty(member))
+    assert member.replica.log.ledger_begin_index == leader.replica.log.ledger_begin_index
+    assert member.journal.begun_behind == []
+
+
+def test_nothing_is_given_up_that_one_other_still_has(group: VirtualGroup) -> None:
+    _, _, damaged = with_damage_where_others_begin_later(group, 1)
+    group.start(damaged)
+    member = group.members[damaged]
+    group.run_until(lambda: not faulty(member))
+    assert member.replica.repairer.repaired_count == 1
+    assert member.replica.log.ledger_begin_index == 0
+    assert member.journal.begun_behind == []
+
+
+@pytest.mark.parametrize("silent", ["leader", "follower"])
+def test_nothing_is_given_up_while_a_peer_that_is_there_has_not_answered(
+    group: VirtualGroup, silent: str
+) -> None:
+    leader, follower, damaged = with_damage_where_others_begin_later(group, 2)
+    silent_id = leader.id if silent == "leader" else follower.id
+    group.loses = lambda message: isinstance(message, RepairResponse) and message.member_id == silent_id
+    group.start(damaged)
+    member = group.members[damaged]
+    group.run_until(lambda: "no answer" in str(member.replica.repairer.waits))
+    group.run_for(7000)
+    assert (member.replica.log.ledger_begin_index, faulty(member)) == (0, 1)
+    group.loses = lambda message: False
+    group.run_until(lambda: not faulty(member))
+    assert member.replica.log.ledger_begin_index == leader.replica.log.ledger_begin_index
+
+
+def test_nothing_is_given_up_without_the_leader(group: VirtualGroup) -> None:
+    """It may have the entries, and so may be the only one that can lead."""
+    leader, follower, damaged = with_damage_where_others_begin_later(group, 2)
+    group.crash(leader.id)
+    group.loses = lambda message: isinstance(message, VoteRequest)
+    group.start(damaged)
+    member = group.members[damaged]
+    group.run_until(lambda: member.replica.repairer.waits)
+    group.run_for(6000)
+    assert follower.up
+    assert (member.replica.log.ledger_begin_index, faulty(member)) == (0, 1)
+
+
+def test_a_leader_whose_damage_no_follower_can_repair_lets_another_lead_first(group: VirtualGroup) -> None:
+    group.start()
+    leader = group.elect()
+    for member in group.running():
+        if member is not leader:
+            delete(group, member)
+    flip(group, leader.id, 50)
+    leader.replica.log.fault_found(0, 0)
+    assert faulty(leader) == 1
+    group.run_until(lambda: leader.replica.member.role is not Role.LEADER)
+    assert leader.replica.log.ledger_begin_index == 0, "not while it leads"
+    group.run_until(lambda: group.leader() and not faulty(leader))
+    assert group.leader() is not leader
+    assert leader.replica.log.ledger_begin_index > 0
+    group.run_until(group.converged)
+    assert [member.failure for member in group.running()] == [None] * 3
+
+
+def test_the_status_of_a_repair_says_what_is_damaged_where_and_whose_answer_is_waited_for(
+    group: VirtualGroup,
+) -> None:
+    flip(group, "n0", 50, file=1)
+    group.loses = lambda message: isinstance(message, RepairResponse)
+    group.start()
+    member = group.members["n0"]
+    assert told(member).stage is RepairStage.QUEUED
+    group.run_until(lambda: told(member).peer)
+    status = told(member)
+    assert status.stage is RepairStage.PROVING
+    assert (status.refusals, status.written_size, status.retry_ms) == ({}, 0, None)
+    (name,) = status.files
+    assert int(name) <= status.faulty.pos < int(name) + member.replica.config.data_file_size
+    first = status.peer
+    group.run_until(lambda: told(member).peer not in (first, None))
+    assert told(member).refusals == {first: "no answer within 2000 ms"}
+    group.run_until(lambda: told(member).stage is RepairStage.WAITING)
+    waiting = told(member)
+    assert waiting.refusals.keys() == {"n1", "n2"}
+    assert waiting.peer is None
+    assert waiting.retry_ms == group.now_ms + member.replica.config.repair_retry_ms
+    assert waiting.since_ms == status.since_ms
+    group.loses = lambda message: False
+    group.run_until(lambda: not faulty(member))
+    repaired = member.replica.repairer.status()
+    assert (repaired.repaired_count, repaired.ranges) == (1, ())
+    assert repaired.repaired_size >= status.faulty.size
+
+
+def test_the_status_counts_bytes_as_they_are_written(group: VirtualGroup) -> None:
+    group.start()
+    member, log = group.members["n0"], group.members["n0"].replica.log
+    group.run_until(group.leader)
+    # Of several files, so that it comes in several pieces.
+    log.note_damage(FaultyRange(Index(3), Index(150), log.pos_at(Index(3)), log.end_pos_at(Index(150))))
+    asked: list[RepairRequest] = []
+
+    def lose_all_but_the_first_to_write(message: Message | RepairMessage) -> bool:
+        is_request = isinstance(message, RepairRequest) and told(member).stage is RepairStage.WRITING
+        if is_request:
+            asked.append(message)
+        return is_request and len(asked) > 1
+
+    group.loses = lose_all_but_the_first_to_write
+    group.run_until(lambda: len(asked) > 1)
+    status = told(member)
+    assert status.stage is RepairStage.WRITING
+    assert 0 < status.written_size < status.faulty.size
+
+
+def test_a_range_that_grows_is_known_for_as_long_as_its_oldest_part(group: VirtualGroup) -> None:
+    flip(group, "n0", 50)
+    group.loses = lambda message: isinstance(message, RepairResponse)
+    group.start()
+    member, log = group.members["n0"], group.members["n0"].replica.log
+    group.run_until(lambda: told(member).since_ms)
+    before = told(member)
+    group.run_for(500)
+    last_index = before.faulty.last_index + 3
+    log.note_damage(
+        FaultyRange(before.faulty.first_index, last_index, before.faulty.pos, log.end_pos_at(last_index))
+    )
+    assert told(member).since_ms is None
+    group.run_for(100)
+    assert (told(member).faulty.last_index, told(member).since_ms) == (last_index, before.since_ms)

@@ -11,7 +11,8 @@ from virtual_group import VirtualGroup, VirtualMember
 from disk.disk import DiskError, NoSpaceError
 from dledger.config import FlushMode
 from dledger.core.messages import Message, PeerId, PushRequest
-from dledger.core.output import AppendStatus, RefusalReason
+from dledger.core.output import AppendStatus
+from dledger.core.refusal import RefusalReason
 from dledger.entry import Index
 from dledger.errors import DLedgerConfigError, HandshakeRefusedError
 from dledger.formation import GroupIdentity
@@ -50,6 +51,23 @@ def append_until_full(group: SimGroup, leader: VirtualMember) -> None:
         with suppress(NoSpaceError):
             group.append(leader, [bytes(9000)])
         group.run_for(20)
+
+
+def full_everywhere() -> tuple[SimGroup, VirtualMember]:
+    """A group on whose disks there is no space left, and its leader."""
+    group = SimGroup()
+    group.start()
+    leader = group.elect()
+    group.run_for(200)
+    for disk in group.disks.values():
+        disk.is_full = True
+    append_until_full(group, leader)
+    return group, leader
+
+
+def free_everywhere(group: SimGroup) -> None:
+    for disk in group.disks.values():
+        disk.is_full = False
 
 
 def test_a_failed_sync_ends_the_member_and_its_pending_appends_are_unknown() -> None:
@@ -152,20 +170,13 @@ def test_a_full_leader_gives_way_follows_and_holds_all_when_there_is_space_again
 
 
 def test_a_group_that_is_full_everywhere_keeps_its_leader_and_its_term_and_takes_writes_again() -> None:
-    group = SimGroup()
-    group.start()
-    leader = group.elect()
-    group.run_for(200)
-    for disk in group.disks.values():
-        disk.is_full = True
-    append_until_full(group, leader)
+    group, leader = full_everywhere()
     end = leader.replica.log.ledger_end_index
     term = leader.replica.member.curr_term
     group.run_for(10_000)
     assert (group.leader(), leader.replica.member.curr_term) == (leader, term)
     assert leader.replica.member.committed_index == end
-    for disk in group.disks.values():
-        disk.is_full = False
+    free_everywhere(group)
     group.run_until(lambda: leader.replica.check_append(9048, 1) is None, limit_ms=1200)
     group.append(leader, [bytes(9000)])
     group.run_until(group.converged, limit_ms=4000)
@@ -173,18 +184,11 @@ def test_a_group_that_is_full_everywhere_keeps_its_leader_and_its_term_and_takes
 
 
 def test_a_member_without_space_stops_cleanly() -> None:
-    group = SimGroup()
-    group.start()
-    leader = group.elect()
-    group.run_for(200)
-    for disk in group.disks.values():
-        disk.is_full = True
-    append_until_full(group, leader)
+    group, leader = full_everywhere()
     end = leader.replica.log.ledger_end_index
     for member in group.running():
         group.stop(member.id)
-    for disk in group.disks.values():
-        disk.is_full = False
+    free_everywhere(group)
     group.start()
     assert group.elect().replica.log.ledger_end_index == end + 1
 
@@ -329,13 +333,13 @@ def test_a_wiped_member_is_doubted_and_catches_up() -> None:
     group.append(leader, [b"kept by the others"])
     wiped = group.followers(leader)[0].id
     group.run_for(50)
-    identity = group.members[wiped].replica.group_identity
+    identity = group.members[wiped].replica.formation.group
     group.crash(wiped)
     del group.disks[wiped]
     group.start(wiped)
     replica = group.members[wiped].replica
     group.run_for(0)
-    assert replica.group_identity == identity
+    assert replica.formation.group == identity
     assert replica.member.doubted
     group.run_until(group.converged)
     group.append(leader, [b"ends the doubt"])

@@ -8,7 +8,9 @@ import pytest
 from virtual_group import DATA_FILE_SIZE, VirtualGroup
 
 from dledger.config import FlushMode
-from dledger.core.output import AppendStatus, RefusalReason, Role
+from dledger.core.messages import HeartBeatRequest
+from dledger.core.output import AppendStatus, Role
+from dledger.core.refusal import HAS_STOPPED, RefusalReason
 from dledger.entry import Index
 
 FLUSH_MODES = pytest.mark.parametrize("flush_mode", FlushMode)
@@ -23,10 +25,10 @@ def test_an_unformed_group_elects_nobody_until_all_members_were_seen(tmp_path: P
     group.start("n0", "n1")
     group.run_for(5000)
     assert [member.replica.member.role for member in group.running()] == [Role.FOLLOWER] * 2
-    assert group.members["n0"].replica.waits_for == ["n2"]
+    assert group.members["n0"].replica.formation.waits_for == ["n2"]
     group.start("n2")
     group.elect()
-    assert len({member.replica.group_identity for member in group.running()}) == 1
+    assert len({member.replica.formation.group for member in group.running()}) == 1
 
 
 def test_a_leader_is_ready_within_150_virtual_ms_of_a_start(tmp_path: Path) -> None:
@@ -170,3 +172,17 @@ def test_a_follower_refuses_appends_and_says_who_leads(tmp_path: Path) -> None:
     assert refusal is not None
     assert refusal.reason is RefusalReason.NOT_LEADER
     assert leader.id in refusal.text
+
+
+def test_a_member_that_ends_by_itself_tells_its_reads_so_each_once(tmp_path: Path) -> None:
+    group = VirtualGroup(tmp_path)
+    group.start()
+    leader = group.elect()
+    told: list[object] = []
+    leader.replica.read_index(told.append, group.now_ms)
+    assert told == []
+    leader.replica.receive(HeartBeatRequest(leader.replica.member.curr_term, "n9", Index(0), 1), group.now_ms)
+    leader.replica.read_index(told.append, group.now_ms)
+    group.run_for(50)
+    assert leader.failure is not None
+    assert told == [HAS_STOPPED] * 2

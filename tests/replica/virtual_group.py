@@ -222,10 +222,10 @@ class VirtualGroup:
                 self._meet(other, member)
 
     def _meet(self, member: VirtualMember, other: VirtualMember) -> None:
-        identity = other.replica.identity
-        group: GroupIdentity | None = other.replica.group_identity
+        identity = other.replica.formation.identity
+        group: GroupIdentity | None = other.replica.formation.group
         if member.replica.peer_seen(
-            other.id, identity.disk_uuid, group, self.now_ms, begin_pos=other.replica.begin_pos
+            other.id, identity.disk_uuid, group, self.now_ms, begin_pos=other.replica.formation.begin_pos
         ):
             member.later(0, lambda: self.meet_all(member))
             return

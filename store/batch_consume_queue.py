@@ -65,19 +65,19 @@ class BatchConsumeQueue(UnitQueue):
         return len(bases) - skip
 
     def units(self, offset: int, count: int) -> bytes:
-        return self._read(self._number_of(offset), count)
+        return self._read(self.number_of(offset), count)
 
     def unit(self, offset: int) -> Unit | None:
         return (
-            self._unit_at(self._number_of(offset)) if self._min_offset <= offset < self._max_offset else None
+            self._unit_at(self.number_of(offset)) if self._min_offset <= offset < self._max_offset else None
         )
 
-    def parse(self, units: bytes, offset: int) -> Iterator[tuple[Unit, int]]:
+    def parse(self, units: bytes, offset: int) -> Iterator[tuple[Unit, int, int]]:
         for phy_offset, size, tags_code, _, base, count, _, _ in BATCH_UNIT.iter_unpack(units):
-            yield (phy_offset, size, tags_code), base + count
+            yield (phy_offset, size, tags_code), base, base + count
 
     def first_offset_of_next_file(self, offset: int) -> int:
-        number = self._number_of(offset)
+        number = self.number_of(offset)
         bounds = self._bounds_of(number - number % self.units_per_file + self.units_per_file)
         return bounds[0] if bounds is not None else self._max_offset
 
@@ -97,7 +97,7 @@ class BatchConsumeQueue(UnitQueue):
         if min_offset == max_offset:
             self.first_unit = self.end_unit
         else:
-            self.first_unit = self._number_of(min_offset)
+            self.first_unit = self.number_of(min_offset)
             begin, end = self._bounds_of(self.first_unit), self._bounds_of(self.end_unit - 1)
             if begin is None or end is None or (begin[0], end[1]) != (min_offset, max_offset):
                 return f"the files do not hold the batches of offsets {min_offset} to {max_offset - 1}"
@@ -111,17 +111,19 @@ class BatchConsumeQueue(UnitQueue):
         self._min_offset = self._max_offset = offset
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
-        first = self._first_at_or_behind(min_phy_offset)
-        if first != self.first_unit:
-            bounds = self._bounds_of(first)
-            self.first_unit = first
+        self.begin_with(self._first_at_or_behind(min_phy_offset))
+
+    def begin_with(self, number: int) -> None:
+        if number != self.first_unit:
+            bounds = self._bounds_of(number)
+            self.first_unit = number
             self._min_offset = bounds[0] if bounds is not None else self._max_offset
 
     def let_go(self) -> None:
         self.first_unit = self.end_unit
         self._min_offset = self._max_offset
 
-    def _number_of(self, offset: int) -> int:
+    def number_of(self, offset: int) -> int:
         """Of the first unit that ends behind `offset`."""
 
         def is_there(number: int) -> bool:
@@ -129,6 +131,11 @@ class BatchConsumeQueue(UnitQueue):
             return bounds is None or bounds[1] > offset
 
         return self.first_unit + bisect_left(range(self.first_unit, self.end_unit), True, key=is_there)
+
+    def unit_at(self, number: int) -> tuple[int, Unit] | None:
+        unit = self._unit_at(number) if self.first_unit <= number < self.end_unit else None
+        bounds = self._bounds_of(number) if unit is not None else None
+        return (bounds[0], unit) if unit is not None and bounds is not None else None
 
     def _bounds_of(self, number: int) -> tuple[int, int] | None:
         """The first queue offset of a batch, and the one behind its last; equal where nothing is written."""

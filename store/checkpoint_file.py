@@ -4,6 +4,7 @@ Two files take turns, each replaced as a whole. One counts only if the log at ha
 of, with the same chain value: what was applied may have been committed by others and lost here in a power cut.
 """
 
+import logging
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ from zlib import crc32
 
 import msgpack
 
-from disk.disk import Disk
+from disk.disk import Disk, DiskError
 from dledger.entry import Index
 from store.consume_queue_store import QueueRow
 from store.layout.checkpoint import StoreCheckpoint
+
+log = logging.getLogger(__name__)
 
 _HEAD = struct.Struct(
     ">4s"  # magic
@@ -50,18 +53,39 @@ def load_checkpoint(disk: Disk, directory: str, is_of_log: Callable[[Index, int]
     found: Checkpoint | None = None
     for name in CHECKPOINT_NAMES:
         path = f"{directory}/{name}"
-        checkpoint = unpack_checkpoint(disk.read_file(path)) if disk.exists(path) else None
-        if checkpoint is None or (found is not None and checkpoint.applied_index <= found.applied_index):
+        if not disk.exists(path):
+            continue
+        checkpoint = _read_checkpoint(disk, path)
+        if checkpoint is None:
+            log.warning(
+                "checkpoint is unreadable, the state is taken from the other one or from the log, and the next one "
+                "takes its place path=%s", path,
+            )  # fmt: skip
+            continue
+        if found is not None and checkpoint.applied_index <= found.applied_index:
             continue
         if is_of_log(checkpoint.applied_index, checkpoint.chain_crc):
             found = checkpoint
+        else:
+            log.warning(
+                "checkpoint is not of this log, it is left aside path=%s applied_index=%d",
+                path, checkpoint.applied_index,
+            )  # fmt: skip
     return found
+
+
+def _read_checkpoint(disk: Disk, path: str) -> Checkpoint | None:
+    """None also for what the disk does not give: that is as good as damaged."""
+    try:
+        return unpack_checkpoint(disk.read_file(path))
+    except DiskError:
+        return None
 
 
 class CheckpointJob:
     """Fulfils DiskJob: replaces one of the two files, then the one that Java reads."""
 
-    __slots__ = ("_checkpoint_path", "_content", "_directory", "_disk", "_java_checkpoint", "applied_index")
+    __slots__ = ("_content", "_directory", "_disk", "applied_index", "java_content", "java_path")
     kind = "checkpoint"
 
     def __init__(
@@ -79,17 +103,17 @@ class CheckpointJob:
         self._disk = disk
         self._directory = directory
         self._content = content
-        self._checkpoint_path = f"{store_path_root_dir}/checkpoint"
-        self._java_checkpoint = java_checkpoint
+        self.java_path = f"{store_path_root_dir}/checkpoint"
+        self.java_content = java_checkpoint.pack()
 
     def run(self) -> None:
         disk = self._disk
         disk.make_directory(self._directory)
         path = f"{self._directory}/{self._older_name()}"
         replace_file(disk, path, self._content)
-        file = disk.open(self._checkpoint_path, create=True)
+        file = disk.open(self.java_path, create=True)
         try:
-            file.pwrite(self._java_checkpoint.pack(), 0)
+            file.pwrite(self.java_content, 0)
             file.fdatasync()
         finally:
             file.close()
@@ -101,7 +125,7 @@ class CheckpointJob:
         indexes = []
         for name in CHECKPOINT_NAMES:
             path = f"{self._directory}/{name}"
-            checkpoint = unpack_checkpoint(self._disk.read_file(path)) if self._disk.exists(path) else None
+            checkpoint = _read_checkpoint(self._disk, path) if self._disk.exists(path) else None
             indexes.append(-2 if checkpoint is None else checkpoint.applied_index)
         replaced = self.applied_index if self.applied_index in indexes else min(indexes)
         return CHECKPOINT_NAMES[indexes.index(replaced)]
@@ -123,14 +147,20 @@ def replace_file(disk: Disk, path: str, content: bytes, *, backup: str | None = 
     disk.sync_directory(path.rpartition("/")[0])
 
 
+def is_whole_checkpoint(content: bytes) -> bool:
+    """Whether a file is as it was written."""
+    if len(content) < _HEAD.size:
+        return False
+    magic, crc, size = _HEAD.unpack_from(content)
+    payload = memoryview(content)[_HEAD.size :]
+    return bool(magic == _MAGIC and len(payload) == size and crc32(payload) == crc)
+
+
 def unpack_checkpoint(content: bytes) -> Checkpoint | None:
     """None for a file that is not whole, or of another version."""
-    if len(content) < _HEAD.size:
+    if not is_whole_checkpoint(content):
         return None
-    magic, crc, size = _HEAD.unpack_from(content)
     payload = content[_HEAD.size :]
-    if magic != _MAGIC or len(payload) != size or crc32(payload) != crc:
-        return None
     version, *values = msgpack.unpackb(payload, strict_map_key=False, unicode_errors="surrogateescape")
     if version != _VERSION:
         return None

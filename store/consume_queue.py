@@ -64,8 +64,15 @@ class ConsumeQueue(UnitQueue):
     def unit(self, offset: int) -> Unit | None:
         return self._unit_at(offset) if self.first_unit <= offset < self.end_unit else None
 
-    def parse(self, units: bytes, offset: int) -> Iterator[tuple[Unit, int]]:
-        return zip(CQ_UNIT.iter_unpack(units), numbers_from(offset + 1), strict=False)
+    def parse(self, units: bytes, offset: int) -> Iterator[tuple[Unit, int, int]]:
+        return zip(CQ_UNIT.iter_unpack(units), numbers_from(offset), numbers_from(offset + 1), strict=False)
+
+    def number_of(self, offset: int) -> int:
+        return offset
+
+    def unit_at(self, number: int) -> tuple[int, Unit] | None:
+        unit = self.unit(number)
+        return (number, unit) if unit is not None else None
 
     def first_offset_of_next_file(self, offset: int) -> int:
         return offset - offset % self.units_per_file + self.units_per_file
@@ -85,7 +92,10 @@ class ConsumeQueue(UnitQueue):
         self.first_unit = self.end_unit = self.flushed_unit = self._tail_from = offset
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
-        self.first_unit = self._first_at_or_behind(min_phy_offset)
+        self.begin_with(self._first_at_or_behind(min_phy_offset))
+
+    def begin_with(self, number: int) -> None:
+        self.first_unit = number
 
     def let_go(self) -> None:
         self.first_unit = self.end_unit

@@ -152,20 +152,20 @@ class ConsumeQueueStore:
         job.settle(succeeded=succeeded)
         if not succeeded:
             for queue, _ in job.flushed_to:
-                if self._is_known(queue):
+                if self.is_known(queue):
                     self._dirty[queue] = None
             return
         keep_count = max(_UNITS_KEPT_MIN, self._cache_size // CQ_UNIT_SIZE // max(len(self._queues), 1))
         for queue, offset in job.flushed_to:
             queue.flushed(offset, keep_count)
-            if queue.unflushed_count and self._is_known(queue):
+            if queue.unflushed_count and self.is_known(queue):
                 self._dirty[queue] = None
 
     def close(self) -> None:
         for queue in self._queues.values():
             queue.files.close()
 
-    def _is_known(self, queue: UnitQueue) -> bool:
+    def is_known(self, queue: UnitQueue) -> bool:
         return self._queues.get((queue.topic, queue.queue_id)) is queue
 
     def _all_directories(self) -> Iterator[str]:

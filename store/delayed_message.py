@@ -30,6 +30,8 @@ _REPLACED: Final = tuple(
         const.TIMER_DELAY_MS,
     )
 )
+_MS_PER_S: Final = 1000
+_DELAY_MS_MAX: Final = 100 * 366 * 24 * 3_600_000
 _QUEUE_ID_MAX: Final = 2**31 - 1
 
 
@@ -80,3 +82,11 @@ def delivered(record: bytes) -> PutMessage | None:
         message.sys_flag & ~STOREHOSTADDRESS_V6_FLAG,
         message.reconsume_times,
     )
+
+
+def is_delay_of_other_levels(deliver_ms: int, by_the_record_ms: int) -> bool:
+    """Whether a unit's time of delivery may be another than its record now gives because messageDelayLevel was changed
+    meanwhile: then the difference is whole seconds, which damage to one byte never makes.
+    """
+    difference = abs(deliver_ms - by_the_record_ms)
+    return difference % _MS_PER_S == 0 and difference <= _DELAY_MS_MAX

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from disk.disk import DiskError
-from dledger.core.output import AppendRefusal, AppendStatus, Batch, RefusalReason
+from dledger.core.output import AppendStatus, Batch
+from dledger.core.refusal import Refusal, RefusalReason
 from dledger.entry import EntryKind, Index, Pos, Term
 from dledger.errors import FaultyEntryError
 from dledger.log.errors import EntryTooLargeError
@@ -59,19 +60,6 @@ _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
 _STORE_TIMESTAMP_AT: Final = 56
 _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
-
-_REFUSED: Final = {
-    RefusalReason.NOT_LEADER: PutStatus.SERVICE_NOT_AVAILABLE,
-    RefusalReason.LEADER_NOT_READY: PutStatus.SERVICE_NOT_AVAILABLE,
-    RefusalReason.LEADER_TRANSFERRING: PutStatus.SERVICE_NOT_AVAILABLE,
-    RefusalReason.LEADER_PENDING_FULL: PutStatus.SYSTEM_BUSY,
-    RefusalReason.DISK_FULL: PutStatus.SERVICE_NOT_AVAILABLE,
-    RefusalReason.CHANGE_IN_PROGRESS: PutStatus.SERVICE_NOT_AVAILABLE,
-    RefusalReason.MEMBERS_UNCHANGED: PutStatus.SERVICE_NOT_AVAILABLE,
-    RefusalReason.MEMBERS_TOO_LARGE: PutStatus.SERVICE_NOT_AVAILABLE,
-    RefusalReason.MEMBER_OUTDATED: PutStatus.SERVICE_NOT_AVAILABLE,
-    RefusalReason.STOPPED: PutStatus.SERVICE_NOT_AVAILABLE,
-}
 
 
 class _QueueTypeError(Exception):
@@ -377,10 +365,10 @@ class DLedgerCommitLog:
         if index < ledger.ledger_begin_index:
             return 0
         try:
-            pos = ledger.pos_at(index)
+            head = ledger.read(ledger.pos_at(index) + self._head_size, RECORD_SIZE_MIN)
         except FaultyEntryError:
             return 0  # its bytes say nothing; what was applied before it does
-        return store_timestamp_of(ledger.read(pos + self._head_size, RECORD_SIZE_MIN))
+        return store_timestamp_of(head)
 
 
 def store_timestamp_of(head: bytes) -> int:
@@ -414,5 +402,6 @@ def _fault_of(message: PutMessage, body_max: int) -> str | None:
     return None
 
 
-def _put_refusal(refusal: AppendRefusal) -> PutRefusal:
-    return PutRefusal(_REFUSED[refusal.reason], refusal.text)
+def _put_refusal(refusal: Refusal) -> PutRefusal:
+    is_busy = refusal.reason is RefusalReason.LEADER_PENDING_FULL
+    return PutRefusal(PutStatus.SYSTEM_BUSY if is_busy else PutStatus.SERVICE_NOT_AVAILABLE, refusal.text)

@@ -13,6 +13,14 @@ class MessageDamagedError(StoreError):
     """A message is damaged on this member's disk, and is being repaired from a peer. Nothing else is wrong."""
 
 
+class UnitDamagedError(StoreError):
+    """A unit of a ConsumeQueue on this member's disk leads nowhere, and is being written anew from the log."""
+
+    def __init__(self, text: str, queue_offset: int) -> None:
+        super().__init__(text)
+        self.queue_offset = queue_offset
+
+
 class StateRecordError(StoreError):
     """A state record that this version cannot read. Written by a newer one, or damaged."""
 

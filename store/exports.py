@@ -5,6 +5,7 @@ Exports only: the truth is in the log, and nothing here is read back.
 
 from collections.abc import Mapping
 from typing import Final
+from zlib import crc32
 
 from disk.disk import Disk
 from dledger.entry import Index
@@ -49,6 +50,7 @@ class ExportJob:
         "_offsets",
         "_topics",
         "versions",
+        "written",
     )
     kind = "export"
 
@@ -64,6 +66,7 @@ class ExportJob:
         self._disk = disk
         self._directory = directory
         self._applied_index = applied_index
+        self.written: dict[str, int] = {}  # CRC-32 by path, once it has run
         self.versions = versions_of(tables)
         topics_changed, groups_changed, offsets_changed, delay_offsets_changed = (
             exported is None or old != new
@@ -108,4 +111,6 @@ class ExportJob:
             APPLIED_INDEX: self._applied_index,
         }
         path = f"{self._directory}/{name}"
-        replace_file(self._disk, path, render_config(content).encode(), backup=path + BACKUP)
+        rendered = render_config(content).encode()
+        replace_file(self._disk, path, rendered, backup=path + BACKUP)
+        self.written[path] = crc32(rendered)

@@ -6,7 +6,7 @@ was visible when it came.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from disk.disk import DiskError
@@ -16,17 +16,18 @@ from dledger.errors import FaultyEntryError
 from dledger.log.errors import LedgerError
 from dledger.log.jobs import DiskJob
 from dledger.log.recent_batches import RecentBatch
+from dledger.log.scrub_walk import Finding
 from message.dispatch_columns import scan_records
 from message.errors import MessageDecodeError
 from message.key_columns import key_hash, scan_keys
 from store.errors import StoreDamagedError
 from store.key_index import KeyIndex, KeyIndexJob
-from store.key_index_file import IndexFileDamagedError
+from store.key_index_file import IndexFile, IndexFileDamagedError
 from store.key_index_flush import Pause
 from store.key_index_mark import MARK_FILE_NAME
 from store.key_index_query import KeyIndexQuery
 from store.old_commit_log import OldCommitLog
-from store.replicated_log import Ledger
+from store.replicated_log import Ledger, first_index_at
 from store.reput import Reput
 from store.store_config import StoreConfig
 
@@ -71,6 +72,7 @@ class IndexService:
         self._next_index = Index(0)
         self._dispatched_index = Index(-1)  # as of the last tick
         self._begin_pos = 0  # of the log, up to which files are deleted
+        self._is_damaged = False  # as a scrub has found it
         self._now_ms = 0  # as of the last tick
         self._next_job_ms = 0
 
@@ -82,7 +84,7 @@ class IndexService:
                 "key index is of another log, it is built anew covered_pos=%d", self._key_index.covered_pos
             )
             self._key_index.delete_all()
-        self._next_index = self._first_at(self._key_index.covered_pos)
+        self._next_index = first_index_at(self._ledger, self._key_index.covered_pos)
 
     def catch_up(self, now_ms: int) -> None:
         """As far as does not take seconds: should Java open this store, it adds nothing to the index of what is there.
@@ -159,6 +161,9 @@ class IndexService:
             self._advance(ENTRIES_PER_IDLE_TICK if is_idle else ENTRIES_PER_TICK)
         if self._job is not None or now_ms < self._next_job_ms:
             return
+        if self._is_damaged:
+            self._rebuild()
+            return
         try:
             if self._key_index.is_flush_due:
                 self._job = self._key_index.flush(now_ms)
@@ -193,6 +198,9 @@ class IndexService:
             return
         # What is damaged, or was taken away, would fail each time.
         log.warning("key index is damaged, it is built anew from the log job=%s error=%s", kind, error)
+        self._rebuild()
+
+    def _rebuild(self) -> None:
         try:
             self.begin_anew()
         except DiskError as failure:
@@ -200,23 +208,28 @@ class IndexService:
 
     def begin_anew(self) -> None:
         """The log has; with no job under way. Blocks. Raises DiskError."""
+        self._is_damaged = False
         self._next_index = self._ledger.ledger_begin_index
         self._key_index.delete_all()
+
+    # -- scrub -------------------------------------------------------------------------------------------------
+
+    @property
+    def index_files(self) -> Sequence[IndexFile]:
+        """Oldest first."""
+        return self._key_index.index_files
+
+    def is_writing(self, index_file: IndexFile) -> bool:
+        return self._key_index.is_writing(index_file)
+
+    def found_damaged(self, path: str, reason: str) -> Finding:
+        """The index is built anew as soon as no job is under way."""
+        self._is_damaged = True
+        return Finding("keyindex", path, f"{reason}; the index is built anew from the log", is_mended=True)
 
     def query(self, topic: bytes, key: bytes, begin_ms: int, end_ms: int) -> KeyIndexQuery:
         """Of what is indexed so far. Other keys with the same hash are among what it finds."""
         return self._key_index.query(key_hash(topic, key), begin_ms, end_ms)
-
-    def _first_at(self, pos: int) -> Index:
-        """The first entry that begins at `pos` or behind."""
-        low, high = self._ledger.ledger_begin_index, self._ledger.ledger_end_index + 1
-        while low < high:
-            middle = Index((low + high) // 2)
-            if self._ledger.likely_pos_at(middle) < pos:
-                low = Index(middle + 1)
-            else:
-                high = middle
-        return low
 
     def _advance(self, count: int) -> None:
         if self._is_before_log:

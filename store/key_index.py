@@ -118,7 +118,7 @@ class KeyIndex:
         mark = self._mark = recovered.mark
         self.covered_pos = mark.covered_pos
         self._last_phy_offset = mark.last_phy_offset
-        if mark != (self._mark_file.mark or KeyIndexMark(shape=self._shape)):
+        if mark != (self._mark_file.mark or KeyIndexMark(shape=self._shape)) or self._mark_file.was_damaged:
             # Files of other hands may have been copied here a moment ago.
             for index_file in self._index_files:
                 index_file.mapped_file.file().fdatasync()
@@ -140,6 +140,16 @@ class KeyIndex:
     def flushed_pos(self) -> int:
         """Where a start after a crash would have to go on."""
         return self._mark.covered_pos
+
+    @property
+    def index_files(self) -> Sequence[IndexFile]:
+        """Oldest first."""
+        return self._index_files
+
+    def is_writing(self, index_file: IndexFile) -> bool:
+        """Or has to take back what it has written."""
+        is_newest = self._index_files[-1:] == [index_file]
+        return is_newest and (isinstance(self._job, KeyIndexFlushJob) or self._has_leftovers)
 
     @property
     def pending_count(self) -> int:

@@ -136,6 +136,11 @@ def read_slots(file: File, start: int, end: int) -> "array[int]":
         raise IndexFileDamagedError(
             errno.EIO, f"the file ends within its slots, before byte {end}", file.path
         )
+    return slots_of(data)
+
+
+def slots_of(data: bytes) -> "array[int]":
+    """As numbers of this machine."""
     slots = array("I", data)
     if sys.byteorder == "little":
         slots.byteswap()

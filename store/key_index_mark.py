@@ -56,6 +56,11 @@ class KeyIndexMarkFile:
         payload = self._slots.payload
         return unpack_key_index_mark(payload) if payload is not None else None
 
+    @property
+    def was_damaged(self) -> bool:
+        """When it was read, one of the slots was."""
+        return self._slots.was_damaged
+
     def write(self, mark: KeyIndexMark) -> None:
         """Blocks on a sync. Raises DiskError."""
         self._disk.make_directory(self._directory)

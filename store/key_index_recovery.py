@@ -55,10 +55,15 @@ def recover_key_index(
             delete_index_files(disk, directory, names)
         return RecoveredKeyIndex([], KeyIndexMark(shape=shape))
     newest = names[-1] if names else ""
+    header_fault: str | None = None
     if mark is not None and stopped_cleanly and (newest, headers.get(newest)) != _place_of(mark):
-        # A broker of Java's has run since, and says in the files how far it came.
-        log.info("IndexFiles were written by another broker since the last stop of this one")
-        mark = None
+        if newest == mark.file_name and headers[newest].index_count == mark.header.index_count:
+            # Whoever puts an entry counts it.
+            header_fault = f"its header is {headers[newest]}, remembered is {mark.header}"
+        else:
+            # A broker of Java's has run since, and says in the files how far it came.
+            log.info("IndexFiles were written by another broker since the last stop of this one")
+            mark = None
     if mark is not None and mark.shape != shape:
         log.warning(
             "IndexFiles have maxHashSlotNum=%d maxIndexNum=%d, the conf says %d and %d: all are built anew",
@@ -81,6 +86,8 @@ def recover_key_index(
         fault = _fault_of(index_file, index_files[-1] if index_files else None)
         if fault is None and mark is not None and name == mark.file_name and not stopped_cleanly:
             fault = _rolled_back(index_file)
+        if fault is None and name == newest:
+            fault = header_fault
         if fault is not None:
             log.warning(
                 "IndexFile cannot be right, built anew from the log, with %d newer ones path=%s fault: %s",

@@ -3,20 +3,27 @@
 ConsumeQueues hold units of applied entries alone, and a physical offset counts only below the confirm offset.
 """
 
+import struct
 from collections.abc import Callable
 
 from dledger.errors import FaultyEntryError
+from message.dispatch_columns import scan_records
+from message.errors import MessageDecodeError
 from message.record_layout import RECORD_SIZE_MIN
 from store.consume_queue_store import ConsumeQueueStore
 from store.dledger_commit_log import store_timestamp_of
-from store.errors import MessageDamagedError, StoreDamagedError
+from store.errors import MessageDamagedError, UnitDamagedError
 from store.get_message import BoundaryType, GetMessageResult, GetMessageStatus
+from store.inner_batch import inner_count
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE, FILLER_SIZE
 from store.old_commit_log import OldCommitLog
 from store.replicated_log import Ledger
 from store.reput import Reput
 from store.store_config import StoreConfig
-from store.unit_queue import UnitQueue
+from store.unit_queue import Unit, UnitQueue
+
+# Of a record: its size, queue id and queue offset. A damaged unit may lead to the record of another message.
+_NAMES = struct.Struct(">i8xi4xq")
 
 Matcher = Callable[[int], bool]  # of a unit's tags code
 
@@ -49,7 +56,7 @@ class MessageReader:
     ) -> GetMessageResult:
         """Up to `count_max` messages and `size_max` bytes from queue offset `offset` on; the first match always fits.
 
-        Raises StoreDamagedError, DiskError.
+        Raises UnitDamagedError, MessageDamagedError, DiskError.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
@@ -158,26 +165,33 @@ class MessageReader:
         buffers: list[bytes] = []
         total = count = 0
         next_offset = offset
-        for (phy_offset, size, tags_code), behind in queue.parse(units, offset):
+        for (phy_offset, size, tags_code), base, behind in queue.parse(units, offset):
             # Before the filter, as RocketMQ does: a pull that is full looks no further for the offset to go on from.
             if buffers and (total + size > size_max or count + behind - next_offset > count_max):
                 break
             if (phy_offset < min_phy_offset and size > 0) or size == FILLER_SIZE:
                 # Fillers too: their message is gone, or was never here.
+                if size != FILLER_SIZE and not self.is_gone(queue, base, phy_offset):
+                    raise self._damaged(queue, next_offset, phy_offset, size)
                 if not buffers:
                     status = GetMessageStatus.MESSAGE_WAS_REMOVING
                 next_offset = behind
                 continue
+            if base > next_offset and queue.is_batch and not self._is_gap(queue, next_offset):
+                raise self._damaged(queue, next_offset, phy_offset, size)
             if matcher is not None and not matcher(tags_code):
                 next_offset = behind
                 continue
             # What the log cannot hold is not read: of a damaged unit it could be gigabytes, or nothing.
             record = read(phy_offset, size) if RECORD_SIZE_MIN <= size <= confirm_offset - phy_offset else b""
-            if not record or len(record) != size or int.from_bytes(record[:4], "big") != size:
-                raise StoreDamagedError(
-                    f"{queue.files.directory}: unit {next_offset} says {size} bytes at {phy_offset}, "
-                    "where the log has no such record. All ConsumeQueues are built anew at the next start"
-                )
+            if (
+                not record
+                or len(record) != size
+                or _NAMES.unpack_from(record) != (size, queue.queue_id, base)
+            ):
+                raise self._damaged(queue, next_offset, phy_offset, size)
+            if queue.is_batch and not _is_batch_of(record, behind - base):
+                raise self._damaged(queue, next_offset, phy_offset, size)
             buffers.append(record)
             total += size
             count += behind - next_offset
@@ -195,9 +209,59 @@ class MessageReader:
             confirm_offset - phy_offset > config.access_message_in_memory_max_size,
         )
 
+    def leads_to_its_record(self, queue: UnitQueue, offset: int, unit: Unit) -> bool:
+        """Whether the record where the unit points says that it is the queue's, at `offset`. Raises
+        MessageDamagedError, DiskError.
+        """
+        phy_offset, size, _ = unit
+        record = self.look_message_by_offset(phy_offset) if size >= RECORD_SIZE_MIN else None
+        if record is None or len(record) != size:
+            return False
+        try:
+            columns = scan_records(record, [0])
+        except MessageDecodeError:
+            return False
+        says = columns.topics[0], columns.queue_ids[0], columns.queue_offsets[0]
+        return says == (queue.topic, queue.queue_id, offset)
+
+    def tags_code_of(self, record: bytes) -> int:
+        """As its unit should have it: of a delayed message the time of its delivery, ms. Raises MessageDecodeError."""
+        return scan_records(record, [0], delay_levels=self._config.delay_levels).tags_codes[0]
+
+    def is_before_log(self, phy_offset: int) -> bool:
+        """In what a plain broker of RocketMQ's has left."""
+        return phy_offset < self._old.end_pos
+
+    def is_gone(self, queue: UnitQueue, offset: int, phy_offset: int) -> bool:
+        """Whether retention has taken the message, as its unit says. It takes none behind a message that is there: so
+        a unit that says it between others is damaged.
+        """
+        if phy_offset >= self.min_phy_offset:
+            return False
+        before = queue.unit_at(queue.number_of(offset) - 1)
+        if before is None or before[1][0] < self.min_phy_offset or before[1][1] == FILLER_SIZE:
+            return True
+        # Nor does one that is damaged say anything of this one.
+        return not self.leads_to_its_record(queue, *before)
+
+    def _is_gap(self, queue: UnitQueue, offset: int) -> bool:
+        """Whether there is no batch with `offset`; else the search passed over a damaged unit."""
+        before = queue.unit_at(queue.number_of(offset) - 1)
+        return before is None or self.leads_to_its_record(queue, *before)
+
+    def _damaged(self, queue: UnitQueue, offset: int, phy_offset: int, size: int) -> UnitDamagedError:
+        return UnitDamagedError(
+            f"{queue.files.directory}: unit {offset} says {size} bytes at {phy_offset}, where the log has no such "
+            "record. It is being written anew",
+            offset,
+        )
+
     def _read(self, phy_offset: int, size: int) -> bytes:
         log = self._old if phy_offset < self._old.end_pos else self._ledger
-        return log.read(phy_offset, size)
+        try:
+            return log.read(phy_offset, size)
+        except FaultyEntryError as error:
+            raise MessageDamagedError(str(error)) from error
 
     def _read_record(self, phy_offset: int, size: int) -> bytes:
         if phy_offset < self._old.end_pos:
@@ -223,17 +287,34 @@ class MessageReader:
         return low
 
     def _store_timestamp_of(self, queue: UnitQueue, offset: int, phy_offset: int) -> int:
-        """ms; -1 where the message is gone: the log loses files before its queues know. Raises StoreDamagedError."""
+        """ms; -1 where the message is gone: the log loses files before its queues know. Raises UnitDamagedError."""
         if phy_offset < self.min_phy_offset:
             return -1
         behind = phy_offset + RECORD_SIZE_MIN
         head = self._read(phy_offset, RECORD_SIZE_MIN) if behind <= self._reput.confirm_offset else b""
-        if len(head) < RECORD_SIZE_MIN:
-            raise StoreDamagedError(
-                f"{queue.files.directory}: unit {offset} says that a record begins at {phy_offset}, "
-                f"but the log ends at {self._reput.confirm_offset}. All ConsumeQueues are built anew at the next start"
+        if len(head) < RECORD_SIZE_MIN or not is_head_of(head, queue, offset):
+            raise UnitDamagedError(
+                f"{queue.files.directory}: unit {offset} says that its record begins at {phy_offset}, where the log "
+                "has no such record. It is being written anew",
+                offset,
             )
         return store_timestamp_of(head)
+
+
+def is_head_of(head: bytes, queue: UnitQueue, offset: int) -> bool:
+    """Whether a record that begins so says that it is the queue's, at `offset`."""
+    _, queue_id, base = _NAMES.unpack_from(head)
+    is_its_offset: bool = base <= offset if queue.is_batch else base == offset
+    return is_its_offset and queue_id == queue.queue_id
+
+
+def _is_batch_of(record: bytes, count: int) -> bool:
+    """A single message is a batch of one. Raises MessageDamagedError, of a log whose reads are not proved."""
+    try:
+        columns = scan_records(record, [0])
+    except MessageDecodeError as error:
+        raise MessageDamagedError(f"a batch cannot be read: {error}") from error
+    return (inner_count(columns.sys_flags[0], columns.properties[0]) or 1) == count
 
 
 def _nothing(status: GetMessageStatus, next_offset: int, low: int, high: int) -> GetMessageResult:

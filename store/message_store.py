@@ -5,27 +5,28 @@ replica, `reput_step`, `tick`. Blocking work on derived files leaves as jobs thr
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from disk.disk import Disk, NoSpaceError
 from disk.mapped_file import DescriptorCache
-from dledger.core.membership import Membership
 from dledger.core.messages import PeerId
-from dledger.core.output import AppendRefusal, AppendStatus, Role, RoleChange, TransferRefusal
+from dledger.core.output import AppendStatus, Role, RoleChange
+from dledger.core.refusal import Refusal
 from dledger.entry import GENESIS_CHAIN, Index, Term
 from dledger.errors import FaultyEntryError
 from dledger.figures import Figures
 from dledger.log.java_files import checkpoint_job
 from dledger.log.jobs import DiskJob
-from dledger.scrubber import Scrubber
 from message.decoder import decode_message
 from store.abort_file import mark_running, mark_stopped
 from store.checkpoint_file import Checkpoint, load_checkpoint
 from store.consume_queue_store import ConsumeQueueStore
+from store.derived_files import DerivedFiles
 from store.dispatch_request import DispatchRequest
 from store.dledger_commit_log import DLedgerCommitLog, OnPut
-from store.errors import MessageDamagedError, StateRecordError, StoreDamagedError
+from store.errors import MessageDamagedError, StateRecordError, StoreDamagedError, UnitDamagedError
+from store.fresh_reads import FreshReads
 from store.index_service import IndexService
 from store.java_import import JavaImport, is_sound_record
 from store.key_index import no_pause
@@ -34,13 +35,14 @@ from store.message_reader import MessageReader
 from store.old_commit_log import OldCommitLog
 from store.plain_import import ImportedState
 from store.put_message import PutBatch, PutMessage, PutRefusal
-from store.replicated_log import OnAppended, ReplicatedLog
+from store.replicated_log import ReplicatedLog
 from store.reput import Reput
 from store.retention import HourOf, Retention, utc_hour
 from store.schedule_message_service import ScheduleMessageService
 from store.state.state_machine import StateMachine
 from store.state.state_proposals import OnProposed, StateProposals
 from store.state.state_record import StateChange
+from store.state_files_scrub import StateFilesScrub
 from store.store_config import StoreConfig
 from store.store_flusher import StoreFlusher
 from store.store_reads import StoreReads
@@ -89,7 +91,6 @@ class MessageStore(StoreReads):
         self._no_op_term = Term(-1)  # of the newest no-op applied
         self._before_no_op_term = Term(-1)  # of the entry before that
         self._last_checkpoint: Checkpoint | None = None  # taken by stop()
-        self._damage = None
         self._java_import = JavaImport(disk, config)
         self._is_importing = False  # this member leads, and what Java left is on its way into the log
         self._is_clearing = False  # the log began anew; ConsumeQueue files of before are to go first
@@ -135,8 +136,21 @@ class MessageStore(StoreReads):
             self._runtime.submit,
             self._pause,
         )
+        self._derived = DerivedFiles(
+            config,
+            self._disk,
+            replica,
+            self._old_commit_log,
+            self._queues,
+            self._reader,
+            self._reput,
+            self._index,
+            self._runtime.submit,
+            lambda queue: self._schedule.units_mended(),
+        )
+        self._fresh_reads = FreshReads(replica, self._applied_if_whole)
         self._schedule = ScheduleMessageService(
-            self._queues, self._reader, self._commit_log, self._state.tables
+            self._queues, self._reader, self._commit_log, self._state.tables, self._derived.mender.want
         )
         self.stopped_cleanly = mark_running(self._disk, config)
         self._java_import.look()
@@ -152,6 +166,7 @@ class MessageStore(StoreReads):
             self._runtime.submit,
             self._reput.applied_index,
         )
+        replica.scrubber.add(StateFilesScrub(self._disk, self._flusher))
         # With the next term: before, what Java's broker has left in config/ may still be wanted.
         self._flusher.export_from_index = Index(replica.log.ledger_end_index + 1)
         self._retention = Retention(
@@ -174,6 +189,7 @@ class MessageStore(StoreReads):
         self._clear_queues()
         while self._reput.is_behind and self._reput.step():
             pass
+        self._fresh_reads.stop()
         self._index.catch_up(self._now_ms)
         self._last_checkpoint = self._capture()
 
@@ -204,7 +220,7 @@ class MessageStore(StoreReads):
     @property
     def is_busy(self) -> bool:
         """Whether a job is under way."""
-        return self._flusher.is_busy or self._index.is_busy
+        return self._flusher.is_busy or self._index.is_busy or self._derived.mender.is_busy
 
     @property
     def disk_full(self) -> str | None:
@@ -217,6 +233,7 @@ class MessageStore(StoreReads):
         return {
             "serving": self.serving,
             "queues": len(self._queues),
+            "consume_queue_mended_total": self._derived.units_mended,
             "disk_free_bytes": disk.disk_free,
             "disk_size_bytes": disk.disk_size,
             "disk_full": disk.disk_full is not None,
@@ -226,23 +243,23 @@ class MessageStore(StoreReads):
 
     def tick(self, now_ms: int) -> None:
         """Every 10 ms or so: appends waiting changes and delayed messages whose time has come, starts jobs that are
-        due. Raises StoreDamagedError when a reader has found a damaged queue, or retention a damaged log: then this
-        member must stop. Its peers have sound ones, and the next start has sound queues.
+        due. Raises StoreDamagedError when a damaged queue cannot be mended, or retention has found a damaged log: then
+        this member must stop. Its peers have sound ones, and the next start has sound queues.
         """
         self._now_ms = now_ms
-        if self._damage is not None:
-            raise self._damage
         if self._reput.waits_for is not None:
             self._runtime.reput_wanted()
+        self._fresh_reads.tick(now_ms)
         self._state.settle(self._reput.applied_index)
         if self.serving:
             self._proposals.flush(now_ms)
-            with suppress(MessageDamagedError):
+            with suppress(MessageDamagedError, UnitDamagedError):
                 self._schedule.tick(now_ms)  # what is due waits until it is repaired
         if self.serving or self._is_importing:
             self._write_full_state(now_ms)
         self._flusher.tick(self._reput.applied_index, now_ms)
         if not self._is_clearing:
+            self._derived.mender.tick()
             self._index.tick(now_ms)
             self._retention.tick(self.full_state_index, self.min_phy_offset, now_ms)
             self._commit_log.disk_full = self._retention.log.disk_full
@@ -262,13 +279,15 @@ class MessageStore(StoreReads):
             self._replica.applied_index = applied_index
             if self._schedule.last_index is not None:
                 self._state.settle(applied_index)
-                self._schedule.applied(applied_index, now_ms)
+                with suppress(MessageDamagedError, UnitDamagedError):
+                    self._schedule.applied(applied_index, now_ms)
+            self._fresh_reads.advance()
             if self._reput.is_behind:
                 self._runtime.reput_wanted()
         return count
 
     def job_done(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
-        if not self._index.job_done(job, error):
+        if not self._index.job_done(job, error) and not self._derived.mender.job_done(job, error):
             self._flusher.job_done(job, error)
         self._clear_queues()
         self._flusher.tick(self._reput.applied_index, now_ms)
@@ -300,11 +319,11 @@ class MessageStore(StoreReads):
         return self._retention
 
     @property
-    def transfer_target(self) -> PeerId | None:
-        """To whom leadership is on its way from here."""
-        return self._replica.transfer_target
+    def replica(self) -> ReplicatedLog:
+        """For what is asked of it by hand: members, scrub, repairs."""
+        return self._replica
 
-    def transfer_leadership(self, target: PeerId | None, now_ms: int) -> TransferRefusal | None:
+    def transfer_leadership(self, target: PeerId | None, now_ms: int) -> Refusal | None:
         """Begins to hand leadership over to `target`, or to the member that lacks least. Changes that wait go before,
         into the log of this leader.
         """
@@ -313,37 +332,8 @@ class MessageStore(StoreReads):
         return self._replica.transfer_leadership(target, "an operator asked for it", now_ms)
 
     @property
-    def scrubber(self) -> Scrubber:
-        """For what is asked of it by hand."""
-        return self._replica.scrubber
-
-    @property
-    def membership(self) -> Membership:
-        """Who belongs to the group, as this member's log says."""
-        return self._replica.membership
-
-    @property
-    def membership_index(self) -> Index:
-        """Of the entry that says so, -1 before the first one."""
-        return self._replica.membership_index
-
-    @property
     def committed_index(self) -> Index:
         return self._reput.committed_index
-
-    @property
-    def watermarks(self) -> Mapping[PeerId, Index]:
-        """What each voter has acknowledged to this leader; empty at a follower."""
-        return self._replica.watermarks
-
-    def add_member(
-        self, peer: PeerId, address: str, on_done: OnAppended, now_ms: int
-    ) -> AppendRefusal | None:
-        """`on_done` comes once the change is committed, or that is unknown; never when this returns a refusal."""
-        return self._replica.add_member(peer, address, on_done, now_ms)
-
-    def remove_member(self, peer: PeerId, on_done: OnAppended, now_ms: int) -> AppendRefusal | None:
-        return self._replica.remove_member(peer, on_done, now_ms)
 
     def propose(self, change: StateChange, on_done: OnProposed | None, now_ms: int) -> None:
         """Changes the tables through the log. `on_done` comes once, when this member has applied it or it has failed;
@@ -390,6 +380,7 @@ class MessageStore(StoreReads):
         self._old_commit_log.close()  # it does not reach up to here any more
         self._state.begin_anew(before_begin_index)
         self._queues.forget_all()
+        self._derived.begin_anew()
         self._flusher.begin_anew()
         self._retention.begin_anew()
         self._reput.start_from(before_begin_index, self._replica.log.ledger_begin_pos)
@@ -432,6 +423,10 @@ class MessageStore(StoreReads):
         self._state.part_applied(index)
         if self._is_importing and self._state.is_whole:
             self._start_serving()
+
+    def _applied_if_whole(self) -> Index | None:
+        """None: the log began anew, and what it says of the time before has not come yet."""
+        return self._reput.applied_index if self._state.is_whole and not self._is_clearing else None
 
     # -- inside ------------------------------------------------------------------------------------------------
 

@@ -11,13 +11,15 @@ from typing import Final
 from disk.mapped_file import DescriptorCache
 from disk.mapped_file_queue import MappedFileQueueError
 from dledger.entry import Index, Pos, Term, VerifiedRange
+from dledger.log.range_read import RangeRead, read_range
+from dledger.log.scrub_job import Place
 from message.dispatch_columns import scan_records
 from message.record_layout import RECORD_SIZE_MIN
 from store.consume_queue_store import ConsumeQueueStore
 from store.dispatch_request import dispatch_requests
 from store.errors import StoreDamagedError
 from store.plain_log import PlainDataFiles
-from store.plain_records import RecordReader, record_size_at
+from store.plain_records import RecordReader, next_records, record_size_at
 from store.store_config import StoreConfig
 
 log = logging.getLogger(__name__)
@@ -77,6 +79,18 @@ class OldCommitLog:
         """About `size` bytes of records from `pos` on, where one begins; None where none does any more."""
         reader = RecordReader(self._data, Index(-1), Term(-1), Pos(max(pos, self.begin_pos)), size)
         return next(reader.ranges(), None)
+
+    def read_behind(self, place: Place, size_max: int) -> RangeRead:
+        """Some records behind `place`. In any thread. Raises DiskError."""
+        queue = self._data.queue
+        return read_range(
+            self._disk,
+            queue.directory,
+            PlainDataFiles,
+            queue.mapped_file_size,
+            place,
+            lambda data, place: next_records(data, place, size_max),
+        )
 
     def dispatch_to(self, queues: ConsumeQueueStore, delay_levels: Mapping[int, int]) -> None:
         """Puts the units of all that is here into `queues`, which have none yet. Blocks: all of it is read.

@@ -14,9 +14,11 @@ from dledger.log.data_files import DataFiles
 from dledger.log.errors import LedgerDamagedError
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.log_store import LogStore
+from dledger.log.range_read import RangeRead
 from dledger.log.recent_batches import RecentBatch
+from dledger.log.scrub_job import Place
 from message.record_layout import BLANK_HEADER, BLANK_MAGIC, RECORD_SIZE_MIN
-from store.plain_records import kind_at, record_size_at
+from store.plain_records import kind_at, next_records, record_size_at
 from store.plain_recovery import PlainRecovery
 
 
@@ -25,6 +27,10 @@ class PlainDataFiles(DataFiles):
 
     def blank_header(self, space_left: int) -> bytes:
         return BLANK_HEADER.pack(space_left, BLANK_MAGIC)
+
+    def read(self, pos: int, size: int) -> bytes:
+        """Raises DiskError: no peer has what the disk does not give now, and perhaps will."""
+        return self.read_unproved(pos, size)
 
 
 class PlainLog(LogStore):
@@ -60,6 +66,12 @@ class PlainLog(LogStore):
         """Records have no CRC but those of their bodies, which their readers look at; the units are taken at their
         word.
         """
+
+    def _next_range(self, data: DataFiles, place: Place, size_max: int) -> RangeRead:
+        return next_records(data, place, size_max)
+
+    def _refuse_unreadable(self, pos: int) -> None:
+        """As fault_found(); and what a disk does not give now it may give later."""
 
     def _cold_body(self, pos: int, size: int) -> bytes | None:
         return self.read(pos, size)

@@ -6,6 +6,8 @@ from typing import Final
 
 from dledger.entry import BLANK_HEADER_SIZE, EntryKind, Index, Pos, Term, VerifiedRange
 from dledger.log.data_files import DataFiles
+from dledger.log.range_read import RangeRead, next_range
+from dledger.log.scrub_job import Place
 from message.decoder import MessageExt, decode_message
 from message.errors import MessageDecodeError
 from message.record_layout import (
@@ -159,3 +161,8 @@ class RecordReader:
             buffer=chunk,
         )
         return verified, size_missing
+
+
+def next_records(data: DataFiles, place: Place, size_max: int) -> RangeRead:
+    """As of entries, which records are without a chain."""
+    return next_range(RecordReader(data, place.index, place.term, place.end_pos, max(size_max, 1)), place)

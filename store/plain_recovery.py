@@ -11,8 +11,9 @@ from typing import Final
 
 from disk.mapped_file import MappedFile
 from dledger.entry import INDEX_UNIT_SIZE, Index, Pos, Term, VerifiedRange, index_units_of
+from dledger.log.entry_reader import SequentialReader
 from dledger.log.errors import LedgerConfigError, LedgerDamagedError
-from dledger.log.recovery import Reader, Recovery
+from dledger.log.recovery import Recovery
 from dledger.log.synced_mark import SyncedMark
 from message.decoder import decode_message
 from message.errors import MessageDecodeError
@@ -54,7 +55,7 @@ class PlainRecovery(Recovery):
             raise self._damaged(f"no file begins at {mark.begin_pos}, where the log began")
         return begin_index
 
-    def _reader(self, mark: SyncedMark | None, begin_index: Index) -> Reader:
+    def _reader(self, mark: SyncedMark | None, begin_index: Index) -> SequentialReader:
         if mark is None:
             return RecordReader(self._data, Index(-1), Term(-1), Pos(self._data.queue.min_offset))
         return RecordReader(self._data, mark.index, mark.term, mark.end_pos)
@@ -153,7 +154,7 @@ class PlainRecovery(Recovery):
 
     # -- RocketMQ's --------------------------------------------------------------------------------------------
 
-    def _refuse_foreign_tail(self, mark: SyncedMark | None, reader: Reader) -> None:
+    def _refuse_foreign_tail(self, mark: SyncedMark | None, reader: SequentialReader) -> None:
         """Records behind one that is not sound: after RocketMQ's clean stop that is damage, and not a torn tail."""
         if mark is not None:
             return
@@ -169,7 +170,7 @@ class PlainRecovery(Recovery):
             if found is not None:
                 raise self._unsound(reader, found)
 
-    def _unsound(self, reader: Reader, found: int) -> LedgerDamagedError:
+    def _unsound(self, reader: SequentialReader, found: int) -> LedgerDamagedError:
         return LedgerDamagedError(
             f"{self._config.data_directory}: no sound record at {reader.end_pos} "
             f"({reader.stopped_by or 'zeros'}), but one at {found} behind it. Nothing was changed. Restore the files "

@@ -7,12 +7,17 @@ from typing import Protocol
 
 from dledger.core.membership import Membership
 from dledger.core.messages import PeerId
-from dledger.core.output import AppendRefusal, AppendStatus, Batch, TransferRefusal
+from dledger.core.output import AppendStatus, Batch
+from dledger.core.refusal import Refusal
 from dledger.entry import EntryKind, Index, Pos, Term
+from dledger.log.range_read import RangeRead
 from dledger.log.recent_batches import RecentBatch
+from dledger.log.scrub_job import Place
+from dledger.repairer import Repairer
 from dledger.scrubber import Scrubber
 
 OnAppended = Callable[[AppendStatus], None]
+OnReadIndex = Callable[[Index | Refusal], None]
 
 
 class Ledger(Protocol):
@@ -65,7 +70,7 @@ class Ledger(Protocol):
         ...
 
     def read(self, pos: int, size: int) -> bytes:
-        """Bytes within one data file."""
+        """Bytes within one data file, not proved. Raises FaultyEntryError."""
         ...
 
     def read_body(self, pos: int, size: int) -> bytes:
@@ -73,6 +78,14 @@ class Ledger(Protocol):
 
         Raises FaultyEntryError.
         """
+        ...
+
+    def begin_place(self) -> Place:
+        """Before the first entry."""
+        ...
+
+    def read_behind(self, place: Place, size_max: int) -> RangeRead:
+        """Some entries behind `place`, about `size_max` bytes, each proved. In any thread. Raises DiskError."""
         ...
 
     def kinds_of(self, batch: RecentBatch) -> Sequence[int]:
@@ -96,7 +109,12 @@ class ReplicatedLog(Protocol):
         """It reads what the log keeps, and what is added to it."""
         ...
 
-    def check_append(self, size: int, count: int) -> AppendRefusal | None:
+    @property
+    def repairer(self) -> Repairer:
+        """It has damaged entries repaired from peers."""
+        ...
+
+    def check_append(self, size: int, count: int) -> Refusal | None:
         """Why `count` entries of `size` bytes together, heads included, would be refused now."""
         ...
 
@@ -119,6 +137,12 @@ class ReplicatedLog(Protocol):
         """
         ...
 
+    def read_index(self, on_done: OnReadIndex, now_ms: int) -> None:
+        """How far must be applied for a read that begins now, so as not to be stale; or why nobody can tell. `on_done`
+        is called once, maybe within.
+        """
+        ...
+
     def set_low_space(self, reason: str | None) -> None:
         """Why messages are refused for want of space, None when they are not: who leads had better be somebody else."""
         ...
@@ -128,7 +152,7 @@ class ReplicatedLog(Protocol):
         """To whom leadership is on its way from here."""
         ...
 
-    def transfer_leadership(self, target: PeerId | None, reason: str, now_ms: int) -> TransferRefusal | None:
+    def transfer_leadership(self, target: PeerId | None, reason: str, now_ms: int) -> Refusal | None:
         """Begins to hand over to `target`, else to the member that lacks least. How it ends shows in who leads."""
         ...
 
@@ -143,12 +167,22 @@ class ReplicatedLog(Protocol):
         """Of the voters, as acknowledged to this leader; empty at a follower."""
         ...
 
-    def add_member(
-        self, peer: PeerId, address: str, on_done: OnAppended, now_ms: int
-    ) -> AppendRefusal | None: ...
+    def add_member(self, peer: PeerId, address: str, on_done: OnAppended, now_ms: int) -> Refusal | None: ...
 
-    def remove_member(self, peer: PeerId, on_done: OnAppended, now_ms: int) -> AppendRefusal | None: ...
+    def remove_member(self, peer: PeerId, on_done: OnAppended, now_ms: int) -> Refusal | None: ...
 
     def delete_first_file(self, now_ms: int) -> bool:
         """Deletes the oldest data file. Whether that has begun: one goes at a time."""
         ...
+
+
+def first_index_at(ledger: Ledger, pos: int) -> Index:
+    """The first entry that begins at `pos` or behind; the one behind the last if none does."""
+    low, high = ledger.ledger_begin_index, ledger.ledger_end_index + 1
+    while low < high:
+        middle = Index((low + high) // 2)
+        if ledger.likely_pos_at(middle) < pos:
+            low = Index(middle + 1)
+        else:
+            high = middle
+    return low

@@ -20,7 +20,7 @@ from message.names import is_system_topic
 from message.record_layout import RECORD_SIZE_MIN
 from store.consume_queue_store import ConsumeQueueStore
 from store.dledger_commit_log import store_timestamp_of
-from store.errors import StoreDamagedError
+from store.errors import MessageDamagedError, StoreDamagedError, UnitDamagedError
 from store.old_commit_log import OldCommitLog
 from store.replicated_log import ReplicatedLog
 from store.store_config import StoreConfig
@@ -209,7 +209,7 @@ class Retention:
         last_index = min(full_state_index, self._checkpoints.checkpoint_index)
         try:
             self.log.tick(Index(last_index + 1), now_ms)
-        except FaultyEntryError:
+        except (FaultyEntryError, MessageDamagedError, UnitDamagedError):
             pass  # what may go is looked at again when it is repaired
         except LedgerError as error:
             raise StoreDamagedError(f"retention cannot read the log: {error}") from error

@@ -7,20 +7,21 @@ never by the time at which somebody looked; a clock that stands behind that make
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from dledger.entry import Index
 from message.errors import MessageDecodeError
 from store.consume_queue_store import ConsumeQueueStore
-from store.delayed_message import SCHEDULE_TOPIC_BYTES, delivered
+from store.delayed_message import SCHEDULE_TOPIC_BYTES, delivered, is_delay_of_other_levels
 from store.dledger_commit_log import DLedgerCommitLog
-from store.errors import StoreDamagedError
-from store.message_reader import MessageReader
+from store.errors import StoreDamagedError, UnitDamagedError
+from store.message_reader import MessageReader, is_head_of
 from store.put_message import PutMessage
 from store.state.state_record import Delivery, DeliveryRun, pack_change, pack_changes
 from store.state.state_tables import StateTables
 from store.store_config import DELAY_LEVELS_MAX
-from store.unit_queue import UnitQueue
+from store.unit_queue import Unit, UnitQueue
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,10 @@ class ScheduleMessageService:
         reader: MessageReader,
         commit_log: DLedgerCommitLog,
         tables: StateTables,
+        mend: Callable[[bytes, int, int], None],
     ) -> None:
+        """`mend`: has the unit of a topic, queue id and queue offset written anew."""
+        self._mend = mend
         self._queues = queues
         self._reader = reader
         self._commit_log = commit_log
@@ -59,9 +63,13 @@ class ScheduleMessageService:
         self._queue_count = -1  # queues may be other ones than before
         self._heads.clear()
 
+    def units_mended(self) -> None:
+        """Of some level: what was read of them before may be wrong."""
+        self._heads.clear()
+
     def first_waiting_pos(self) -> int | None:
         """Physical offset of the first message that is not delivered yet, on any member; None if none waits. Raises
-        StoreDamagedError, DiskError.
+        UnitDamagedError, DiskError.
         """
         self._find_levels()
         positions: list[int] = []
@@ -69,10 +77,15 @@ class ScheduleMessageService:
             offset = max(self._tables.delay_offset_table.offset(level), queue.min_offset)
             if offset < queue.max_offset:
                 unit = queue.unit(offset)
-                if unit is None:
-                    raise self._damaged(level, f"unit {offset} cannot be read")
+                if unit is None or not self._is_sound(queue, offset, unit):
+                    raise self._damaged(level, offset, f"unit {offset} leads nowhere: {unit}")
                 positions.append(unit[0])
         return min(positions, default=None)
+
+    def _is_sound(self, queue: UnitQueue, offset: int, unit: Unit) -> bool:
+        """A damaged one must not have retention take what waits. Of an expired message nobody can tell any more."""
+        is_gone = self._reader.is_gone(queue, offset, unit[0])
+        return is_gone or self._reader.leads_to_its_record(queue, offset, unit)
 
     def applied(self, applied_index: Index, now_ms: int) -> None:
         """Entries up to there are applied, and the table is settled: if the batch is, the next one follows."""
@@ -81,7 +94,7 @@ class ScheduleMessageService:
             self.tick(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Appends what is due. Raises StoreDamagedError, DiskError."""
+        """Appends what is due. Raises UnitDamagedError, DiskError."""
         # A clock that is set back must not make a long pause of a short one.
         if self.last_index is not None or 0 < self._refused_until_ms - now_ms <= REFUSED_PAUSE_MS:
             return
@@ -111,7 +124,7 @@ class ScheduleMessageService:
             if head is None or head[0] != offset:
                 unit = queue.unit(offset)
                 if unit is None:
-                    raise self._damaged(level, f"unit {offset} cannot be read")
+                    raise self._damaged(level, offset, f"unit {offset} cannot be read")
                 head = self._heads[level] = (offset, unit[2])
             if head[1] <= now_ms:
                 found.append((head[1], level, offset, queue))
@@ -139,10 +152,11 @@ class ScheduleMessageService:
         """Adds a level's messages from `offset` on, as many as are due and fit. Returns the size with them."""
         first_offset, count = offset, 0
         units = queue.units(offset, DELIVERY_COUNT_MAX - len(messages))
-        for (phy_offset, record_size, deliver_ms), _ in queue.parse(units, offset):
+        for unit, _, _ in queue.parse(units, offset):
+            _, record_size, deliver_ms = unit
             if deliver_ms > now_ms or (messages and size + record_size > DELIVERY_SIZE_MAX):
                 break
-            message = self._message_at(phy_offset, record_size, level, offset)
+            message = self._message_at(queue, unit, level, offset)
             offset += 1
             if message is not None:
                 messages.append(message)
@@ -157,29 +171,32 @@ class ScheduleMessageService:
             runs.append((level, first_offset, count))
         return size
 
-    def _message_at(self, phy_offset: int, size: int, level: int, offset: int) -> PutMessage | None:
-        """None for one that is gone or cannot be delivered. Raises StoreDamagedError, DiskError."""
-        if phy_offset < self._reader.min_phy_offset:
+    def _message_at(self, queue: UnitQueue, unit: Unit, level: int, offset: int) -> PutMessage | None:
+        """None for one that is gone or cannot be delivered. Raises UnitDamagedError, StoreDamagedError, DiskError."""
+        phy_offset, size, deliver_ms = unit
+        if size > 0 and self._reader.is_gone(queue, offset, phy_offset):
             log.warning("delayed message expired before it was due level=%d offset=%d", level, offset)
             return None
         record = self._reader.look_message_by_offset(phy_offset)
-        if record is None or len(record) != size:
+        if record is None or len(record) != size or not is_head_of(record, queue, offset):
             fault = f"unit {offset} says {size} bytes at {phy_offset}, where the log has no such record"
-            raise self._damaged(level, fault)
+            raise self._damaged(level, offset, fault)
         try:
+            wanted_ms = self._reader.tags_code_of(record)
             message = delivered(record)
         except MessageDecodeError as error:
-            raise self._damaged(level, f"the message at {phy_offset} is unsound: {error}") from error
+            raise StoreDamagedError(f"the delayed message at {phy_offset} is unsound: {error}") from error
+        if not is_delay_of_other_levels(deliver_ms, wanted_ms):
+            raise self._damaged(level, offset, f"unit {offset} says that it is due at {deliver_ms}")
         if message is None or not self._commit_log.fits(message):
             log.error("delayed message cannot be delivered level=%d offset=%d", level, offset)
             return None
         return message
 
-    def _damaged(self, level: int, fault: str) -> StoreDamagedError:
-        self._queues.condemn(SCHEDULE_TOPIC_BYTES, level - 1)
-        return StoreDamagedError(
-            f"the queue of delay level {level}: {fault}. All ConsumeQueues are built anew at the next start"
-        )
+    def _damaged(self, level: int, offset: int, fault: str) -> UnitDamagedError:
+        """It is to be mended before anything of the level goes on."""
+        self._mend(SCHEDULE_TOPIC_BYTES, level - 1, offset)
+        return UnitDamagedError(f"the queue of delay level {level}: {fault}", offset)
 
     def _deliver(self, messages: list[PutMessage], runs: list[DeliveryRun], now_ms: int) -> None:
         def announce(first_index: Index) -> bytes:

@@ -8,11 +8,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
+from zlib import crc32
 
 from disk.disk import Disk, DiskError
 from dledger.entry import Index
 from dledger.log.jobs import DiskJob
-from store.checkpoint_file import Checkpoint, CheckpointJob
+from store.checkpoint_file import CHECKPOINT_NAMES, Checkpoint, CheckpointJob
 from store.consume_queue_flush import ConsumeQueueFlushJob
 from store.consume_queue_store import ConsumeQueueStore
 from store.exports import ExportJob, Versions, versions_of
@@ -75,6 +76,10 @@ class StoreFlusher:
         self.capture_number = 0  # of the newest state captured for a checkpoint
         self.written_number = 0  # of the newest one that is on disk
         self._wanted_number = 0
+        # What lies on disk as a whole, with its CRC-32; None: a checkpoint of ours, which has one in it.
+        self._state_directory = f"{config.ledger_directory}/pydledger"
+        self.written: dict[str, int | None] = {}
+        self._forget_written()
 
     @property
     def is_busy(self) -> bool:
@@ -114,8 +119,25 @@ class StoreFlusher:
         """Soon, although nothing may have been applied since the last one."""
         self._wanted_number = self.capture_number + 1
 
+    def write_anew(self, path: str) -> None:
+        """One of `written` is damaged. With no job under way. Raises DiskError."""
+        crc = self.written[path]
+        if crc is None:
+            # Lest the next checkpoint go over the sound one, where nothing was applied meanwhile.
+            self._disk.unlink(path)
+        if path.startswith(f"{self._config.store_path_root_dir}/config/"):
+            self._exported = None
+        else:
+            self.want_checkpoint()
+
+    def _forget_written(self) -> None:
+        self.written.clear()
+        for name in CHECKPOINT_NAMES:
+            self.written[f"{self._state_directory}/{name}"] = None
+
     def begin_anew(self) -> None:
         """The queues and the state are gone, and so is what was to be written of them."""
+        self._forget_written()
         self._checkpoint = None
         self._to_flush = []
         self._exported = None
@@ -165,7 +187,7 @@ class StoreFlusher:
             return self._queues.flush_job(self._to_flush)
         return self._queues.flush_job(checkpoint.unflushed) or CheckpointJob(
             self._disk,
-            f"{self._config.ledger_directory}/pydledger",
+            self._state_directory,
             checkpoint.applied_index,
             checkpoint.content,
             store_path_root_dir=self._config.store_path_root_dir,
@@ -185,6 +207,8 @@ class StoreFlusher:
         if error is not None:
             log.warning("job failed, will be tried again job=%s error=%s", job.kind, error)
             self._checkpoint = None
+            if not isinstance(job, ConsumeQueueFlushJob):
+                self._forget_written()  # it may have written some of it
         match job:
             case ConsumeQueueFlushJob():
                 self._queues.flush_done(job, succeeded=error is None)
@@ -192,5 +216,7 @@ class StoreFlusher:
                 self.checkpoint_index = job.applied_index
                 self.written_number = self.capture_number
                 self._checkpoint = None
+                self.written[job.java_path] = crc32(job.java_content)
             case ExportJob() if error is None:
                 self._exported = job.versions
+                self.written.update(job.written)

@@ -5,8 +5,10 @@ from contextlib import contextmanager
 
 from dledger.entry import Index
 from store.consume_queue_store import ConsumeQueueStore
+from store.derived_files import DerivedFiles
 from store.dledger_commit_log import DLedgerCommitLog
-from store.errors import StoreDamagedError
+from store.errors import UnitDamagedError
+from store.fresh_reads import FreshReads, OnFresh
 from store.get_message import BoundaryType, GetMessageResult
 from store.index_service import IndexService
 from store.message_query import MessageQuery
@@ -26,9 +28,10 @@ class StoreReads:
     _reput: Reput
     _reader: MessageReader
     _index: IndexService
+    _fresh_reads: FreshReads
     _state: StateMachine
     _proposals: StateProposals
-    _damage: StoreDamagedError | None  # found by a reader
+    _derived: DerivedFiles
 
     # -- messages ----------------------------------------------------------------------------------------------
 
@@ -41,8 +44,8 @@ class StoreReads:
         size_max: int,
         matcher: Matcher | None = None,
     ) -> GetMessageResult:
-        """`matcher` says of a tags code whether the message is wanted; None: all are. Raises StoreDamagedError,
-        DiskError.
+        """`matcher` says of a tags code whether the message is wanted; None: all are. Raises UnitDamagedError,
+        MessageDamagedError, DiskError.
         """
         with self._damage_noted(topic, queue_id):
             return self._reader.get_message(topic.encode(), queue_id, offset, count_max, size_max, matcher)
@@ -84,29 +87,32 @@ class StoreReads:
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER
     ) -> int:
-        """See MessageReader. Raises StoreDamagedError, DiskError."""
+        """See MessageReader. Raises UnitDamagedError, DiskError."""
         with self._damage_noted(topic, queue_id):
             return self._reader.offset_by_time(topic.encode(), queue_id, timestamp, boundary)
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
-        """ms; -1 where there is no message. Raises StoreDamagedError, DiskError."""
+        """ms; -1 where there is no message. Raises UnitDamagedError, DiskError."""
         with self._damage_noted(topic, queue_id):
             return self._reader.store_timestamp(topic.encode(), queue_id, offset)
 
     @contextmanager
     def _damage_noted(self, topic: str, queue_id: int) -> Iterator[None]:
-        """Nothing more is read once a reader has found damage; the next tick() says so, and this member ends."""
-        if self._damage is not None:
-            raise self._damage
+        """What a reader has found damaged is mended soon, and readers ask again."""
         try:
             yield
-        except StoreDamagedError as error:
-            self._damage = error
-            self._queues.condemn(topic.encode(), queue_id)
+        except UnitDamagedError as error:
+            self._derived.mender.want(topic.encode(), queue_id, error.queue_offset)
             raise
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
         return self._reader.is_in_memory(topic.encode(), queue_id, offset)
+
+    def read_fresh(self, on_done: OnFresh, now_ms: int) -> None:
+        """Calls `on_done` once, maybe within: with None as soon as what is read here misses nothing that anybody
+        acknowledged before this call; else with the reason why that cannot be had.
+        """
+        self._fresh_reads.ask(on_done, now_ms)
 
     # -- replicated tables -------------------------------------------------------------------------------------
 

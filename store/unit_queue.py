@@ -75,8 +75,8 @@ class UnitQueue(ABC):
         """That of the message at `offset`; None outside min_offset .. max_offset - 1."""
 
     @abstractmethod
-    def parse(self, units: bytes, offset: int) -> Iterator[tuple[Unit, int]]:
-        """What units() has given for `offset`, each with the queue offset behind it."""
+    def parse(self, units: bytes, offset: int) -> Iterator[tuple[Unit, int, int]]:
+        """What units() has given for `offset`, each with its first queue offset and the one behind it."""
 
     @abstractmethod
     def first_offset_of_next_file(self, offset: int) -> int: ...
@@ -98,8 +98,20 @@ class UnitQueue(ABC):
         """Moves min_offset over units that point before the log's first byte."""
 
     @abstractmethod
+    def begin_with(self, number: int) -> None:
+        """The messages of all units before this one are gone."""
+
+    @abstractmethod
     def let_go(self) -> None:
         """None of its messages is to be read any more. The next one's offset stays, and so do the files."""
+
+    @abstractmethod
+    def number_of(self, offset: int) -> int:
+        """Of the unit that the message at `offset` has, or would have."""
+
+    @abstractmethod
+    def unit_at(self, number: int) -> tuple[int, Unit] | None:
+        """With its first queue offset, whatever it says; None where no file holds it, or it does not count."""
 
     # -- by number of unit -------------------------------------------------------------------------------------
 
@@ -183,6 +195,10 @@ class UnitQueue(ABC):
                 high = middle
             else:
                 low = middle + 1
+        # A damaged unit may have led the search over messages that are there. Offsets grow from unit to unit.
+        before, last = self._unit_at(low - 2), self._unit_at(low - 1)
+        if low - 2 >= self.first_unit and before is not None and last is not None and before[0] >= last[0]:
+            return self.first_unit
         return low
 
     @abstractmethod

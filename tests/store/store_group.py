@@ -15,6 +15,8 @@ from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
+from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
+from dledger.scrubber import ScrubRound
 from message.properties import encode_properties
 from message.tags import tags_code
 from store.layout.index_file import IndexFileShape
@@ -27,6 +29,10 @@ CQ_FILE_UNITS = 50
 # Files of a few KiB, which are full after some hundred keys; their size alone does not tell how many slots they have.
 INDEX_FILE_SHAPE = IndexFileShape(97, 300)
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
+_STORE_JOBS = {
+    *("flush-consume-queue", "checkpoint", "export", "flush-key-index", "delete-key-index"),
+    "mend-consume-queue",
+}
 START_MS = 1_700_000_000_000
 
 
@@ -71,14 +77,16 @@ class StoreMember:
         )
         self.store.start(self.replica, group.now_ms)
 
-    def send(self, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
+    def send(self, to: PeerId, message: Message | RepairMessage, buffers: Sequence[bytes]) -> None:
         payload = b"".join(buffers)
         target = self.group.members.get(to)
         if target is None or {self.id, to} & self.group.cut_off:
             return
 
         def deliver() -> None:
-            if target.up:
+            if target.up and isinstance(message, RepairRequest | RepairResponse):
+                target.replica.receive_repair(message, self.group.now_ms, payload)
+            elif target.up:
                 target.replica.receive(message, self.group.now_ms, payload)
 
         self.group.at(1, deliver)
@@ -135,10 +143,21 @@ class StoreMember:
             job.run()
         except OSError as failure:
             error = failure
-        if job.kind in ("flush-consume-queue", "checkpoint", "export", "flush-key-index", "delete-key-index"):
+        if job.kind in _STORE_JOBS:
             self.store.job_done(job, error, self.group.now_ms)
         else:
             self.replica.job_done(job, error, self.group.now_ms)
+
+
+def scrub(member: StoreMember) -> ScrubRound:
+    """A round now; returns what it came to."""
+    scrubber = member.replica.scrubber
+    rounds = scrubber.rounds
+    assert scrubber.start_round(member.group.now_ms)
+    member.group.run_until(lambda: scrubber.rounds > rounds)
+    result = scrubber.status().last_round
+    assert result is not None
+    return result
 
 
 class Put:
@@ -272,9 +291,13 @@ class StoreGroup:
 
     def _introduce(self, member: StoreMember, peer: StoreMember) -> None:
         replica = peer.replica
-        group_identity = replica.group_identity
+        group_identity = replica.formation.group
         member.replica.peer_seen(
-            peer.id, replica.identity.disk_uuid, group_identity, self.now_ms, begin_pos=replica.begin_pos
+            peer.id,
+            replica.formation.identity.disk_uuid,
+            group_identity,
+            self.now_ms,
+            begin_pos=replica.formation.begin_pos,
         )
         member.replica.peer_connected(peer.id, self.now_ms)
 

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from store_group import CQ_FILE_UNITS, StoreGroup, StoreMember, message
+from store_group import CQ_FILE_UNITS, StoreGroup, StoreMember, message, scrub
 
 from message.batch import BatchMessage, encode_batch
 from message.decoder import MessageExt, decode_message
@@ -14,6 +14,7 @@ from message.inner_batch import unwrapped
 from store.consume_queue_ends import consume_queue_ends
 from store.delayed_message import delayed
 from store.dispatch_request import dispatch_requests, unit_bytes
+from store.errors import UnitDamagedError
 from store.get_message import BoundaryType, GetMessageStatus
 from store.inner_batch import inner_batch
 from store.layout.batch_unit import BATCH_UNIT
@@ -343,3 +344,55 @@ def test_a_single_message_behind_batches_is_a_batch_of_one_to_members_whose_queu
             (times[1], 6, 1),
             (times[2], 7, 2),
         ]
+
+
+def flip(path: Path, offset: int, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= bit
+    with path.open("r+b") as file:
+        file.write(content)
+
+
+def filled_and_restarted(tmp_path: Path) -> tuple[StoreMember, Path, int]:
+    """A member, the file of its queue's units, which are not in memory, and how many messages there are."""
+    group = StoreGroup(tmp_path, mapper_file_size_batch_consume_queue=46 * 200)
+    group.start()
+    count = fill(group.lead(), *[2] * 150)
+    group.lead().stop()
+    group.start()
+    (path,) = (tmp_path / "n0" / "batchconsumequeue/B/0").iterdir()
+    return group.lead(), path, count
+
+
+@pytest.mark.parametrize("bit", [0x01, 0x40])
+def test_a_flip_in_any_byte_of_a_unit_is_found_by_the_scrub_and_mended(tmp_path: Path, bit: int) -> None:
+    member, path, count = filled_and_restarted(tmp_path)
+    assert scrub(member).faults == 0
+    sound = path.read_bytes()
+    for at in range(46):
+        flip(path, 46 * 2 * at + at, bit)
+    result = scrub(member)
+    assert (result.faults, result.mended) == (46, 46)
+    assert path.read_bytes() == sound
+    assert read_all(member) == numbered(count)
+
+
+@pytest.mark.parametrize("bit", [0x01, 0x40])
+@pytest.mark.parametrize("number", [0, 37, 74])
+def test_a_pull_gives_no_wrong_batch_and_passes_over_none_whatever_flips(
+    tmp_path: Path, number: int, bit: int
+) -> None:
+    member, path, _ = filled_and_restarted(tmp_path)
+
+    def has_come() -> bool:
+        try:
+            return get(member, 2 * number)[0].queue_offset == 2 * number
+        except UnitDamagedError:
+            return False
+
+    sound = path.read_bytes()
+    for at in range(46):
+        flip(path, 46 * number + at, bit)
+        member.group.run_until(has_come)
+        if path.read_bytes() != sound:
+            flip(path, 46 * number + at, bit)  # what pulls do not look at

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from store_group import StoreGroup, StoreMember, message
 
-from dledger.core.output import AppendRefusal, RefusalReason
+from dledger.core.refusal import Refusal, RefusalReason
 from dledger.entry import EntryKind, Index, parse_header
 from message.decoder import MessageExt, decode_message, raw_properties
 from message.names import SCHEDULE_TOPIC
@@ -190,9 +190,9 @@ def test_while_the_log_refuses_what_is_due_is_not_read_at_each_tick_and_it_goes_
     group.settle()
     refused_at_ms: list[int] = []
 
-    def refuse(size: int, count: int) -> AppendRefusal:
+    def refuse(size: int, count: int) -> Refusal:
         refused_at_ms.append(group.now_ms)
-        return AppendRefusal(RefusalReason.LEADER_PENDING_FULL, "full")
+        return Refusal(RefusalReason.LEADER_PENDING_FULL, "full")
 
     with monkeypatch.context() as full:
         full.setattr(leader.replica, "check_append", refuse)
@@ -210,10 +210,10 @@ def test_a_new_leadership_does_not_wait_for_a_refusal_of_the_one_before(
     leader = group.lead()
     leader.put(delayed_message(1, b"due"))
     group.settle()
-    refusals: list[AppendRefusal] = []
+    refusals: list[Refusal] = []
 
-    def refuse(size: int, count: int) -> AppendRefusal:
-        refusals.append(AppendRefusal(RefusalReason.LEADER_TRANSFERRING, "about to go"))
+    def refuse(size: int, count: int) -> Refusal:
+        refusals.append(Refusal(RefusalReason.LEADER_TRANSFERRING, "about to go"))
         return refusals[-1]
 
     with monkeypatch.context() as transferring:

@@ -28,6 +28,7 @@ from key_index_model import (
 from disk.disk import Disk, DiskError
 from disk.mapped_file import DescriptorCache
 from disk.real_disk import RealDisk
+from disk.slots import SLOT_SIZE
 from simulator.disk import SimDisk
 from store.key_index import KeyIndex
 from store.key_index_mark import KeyIndexMark, KeyIndexMarkFile
@@ -213,12 +214,41 @@ def test_a_file_that_cannot_be_right_goes_with_all_newer_ones(
     change_file(log.disk, number, change)
     if name in ("no entries", "empty") and number == 2:
         text = ""  # nothing to warn of: Java makes files ahead
+    if name in ("too many slots", "another end", "another begin") and number == 2:
+        text = "remembered is IndexHeader"
     caplog.clear()
     log.index = open_index(log.disk, SHAPE)
     assert len(log.disk.list_directory(DIRECTORY)) == number
     assert text in caplog.text
     log.index.close()
     rebuilt(log, stopped_cleanly=True)
+
+
+@pytest.mark.parametrize("field", ["begin_timestamp", "end_timestamp"])
+def test_a_damaged_time_in_the_newest_header_is_not_taken_for_another_broker_s(
+    field: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = three_files()
+    change_file(log.disk, 2, set_header(**{field: 1}))
+    log.index = open_index(log.disk, SHAPE)
+    assert f"{field}=1" in caplog.text
+    assert len(log.disk.list_directory(DIRECTORY)) == 2
+    log.index.close()
+    rebuilt(log, stopped_cleanly=True)
+
+
+def test_a_damaged_slot_of_the_mark_is_named_and_written_anew(caplog: pytest.LogCaptureFixture) -> None:
+    log = three_files()
+    whole = log.disk.read_file(MARK)
+    for at in (30, SLOT_SIZE + 30):
+        file = log.disk.open(MARK)
+        file.pwrite(bytes([whole[at] ^ 1]), at)
+        caplog.clear()
+        open_index(log.disk, SHAPE).close()
+        assert f"path={MARK} slot={at // SLOT_SIZE}" in caplog.text
+        caplog.clear()
+        open_index(log.disk, SHAPE).close()
+        assert caplog.text == ""
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])

@@ -9,9 +9,7 @@ from store_group import DATA_FILE_SIZE, HOST, StoreGroup, message
 from message.decoder import decode_message
 from message.sys_flag import TRANSACTION_PREPARED_TYPE
 from store.dispatch_request import DispatchRequest
-from store.errors import StoreDamagedError
 from store.get_message import GetMessageStatus
-from store.layout.consume_queue_unit import CQ_UNIT
 from store.put_message import PutBatch, PutStatus
 
 K256 = 256 * 1024
@@ -191,49 +189,6 @@ class TestGetMessageDecisions:
         leader = group.lead()
         leader.store.queues.find(b"T", 0).files.delete_before(1000)  # type: ignore[union-attr]
         assert self.get(group, 3) == (GetMessageStatus.OFFSET_FOUND_NULL, 50)
-
-
-@pytest.mark.parametrize("unit", [bytes(20), CQ_UNIT.pack(48, 2**31 - 2, 0), CQ_UNIT.pack(2**60, 100, 0)])
-def test_a_damaged_consume_queue_ends_the_member_and_is_built_anew_at_the_next_start(
-    group: StoreGroup, unit: bytes
-) -> None:
-    leader = group.lead()
-    leader.put(*[message() for _ in range(120)])
-    group.settle()
-    leader.stop()
-    path = sorted((group.root() / "consumequeue" / "T" / "0").iterdir())[0]
-    data = bytearray(path.read_bytes())
-    data[20 * 20 : 21 * 20] = unit
-    path.write_bytes(data)
-    group.start()
-    leader = group.lead()
-    assert leader.store.get_message("T", 0, 0, 20, K256).count == 20
-    for _ in range(2):  # nothing behind the damage is shown, not at the second try either
-        with pytest.raises(StoreDamagedError, match="unit 20 says"):
-            leader.store.get_message("T", 0, 20, 32, K256)
-    with pytest.raises(StoreDamagedError):
-        leader.store.tick(group.now_ms)
-    leader.crash()
-    group.start()
-    result = group.lead().store.get_message("T", 0, 20, 32, K256)
-    assert [decode_message(buffer).queue_offset for buffer in result.buffers] == list(range(20, 52))
-
-
-def test_a_look_up_by_time_that_meets_damage_ends_the_member_as_a_pull_does(group: StoreGroup) -> None:
-    leader = group.lead()
-    leader.put(*[message() for _ in range(120)])
-    group.settle()
-    leader.stop()
-    path = sorted((group.root() / "consumequeue" / "T" / "0").iterdir())[1]
-    data = bytearray(path.read_bytes())
-    data[10 * 20 : 11 * 20] = CQ_UNIT.pack(1 << 40, 200, 0)
-    path.write_bytes(data)
-    group.start()
-    leader = group.lead()
-    with pytest.raises(StoreDamagedError, match="unit 60 says that a record begins at 1099511627776"):
-        leader.store.offset_by_time("T", 0, group.now_ms)
-    with pytest.raises(StoreDamagedError):
-        leader.store.tick(group.now_ms)
 
 
 def test_no_message_is_found_where_none_begins(group: StoreGroup) -> None:

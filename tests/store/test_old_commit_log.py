@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from golden_store import NODES, expected
 from mixed_store import BEGIN_POS, FILE_SIZE, PLAIN_STORE, make_mixed_stores, units_before, units_of_both
-from store_group import StoreGroup, StoreMember, message
+from store_group import StoreGroup, StoreMember, message, scrub
 
 from message.decoder import decode_message
 from pyspark_dledger.runner import LocalRunner
@@ -187,3 +187,19 @@ def test_a_plain_log_that_does_not_end_where_the_log_begins_is_left_alone(
     assert "messages in the former are not read" in caplog.text
     assert leader.store.min_offset(*QUEUE) == len(units_before()[QUEUE])
     assert len(list((directory / "n0/commitlog").iterdir())) == 2
+
+
+def test_units_of_messages_before_the_log_are_mended_too(directory: Path) -> None:
+    group = group_on(directory)
+    leader = lead(group)
+    stop(group)
+    leader = lead(group)
+    assert scrub(leader).faults == 0
+    topic, queue_id = QUEUE
+    path = min((group.root(leader.id) / "consumequeue" / topic / str(queue_id)).iterdir())
+    sound = path.read_bytes()
+    with path.open("r+b") as file:
+        file.write(bytes(20 * (len(units_before()[QUEUE]) + 2)))
+    assert scrub(leader).mended > 0
+    assert path.read_bytes() == sound
+    check_queues(leader)

@@ -315,6 +315,43 @@ def test_times_are_found_while_units_still_point_into_a_file_that_is_gone(tmp_pa
     assert store.min_offset("T", 0) == first
 
 
+@pytest.mark.slow
+def test_a_member_whose_damage_all_others_have_deleted_gets_tables_and_offsets(tmp_path: Path) -> None:
+    """It has lost its checkpoint as well, so it cannot apply what lies behind the damage."""
+    group = expiring(tmp_path)
+    group.start()
+    leader = group.lead()
+    leader.store.propose(CommitOffset("g", "T", 0, 7), None, group.now_ms)
+    damaged = next(peer for peer in group.members if peer != leader.id)
+    group.members[damaged].store._retention.log.tick = lambda *arguments: None  # type: ignore[method-assign]
+    fill(group, leader, 20, "Gone")
+    fill(group, leader, 60)
+    age(group, leader)
+    assert begin_of(leader) > 20
+    assert begin_of(group.members[damaged]) == 0
+    group.members[damaged].crash()
+    for path in group.root(damaged).glob(f"dledger-{damaged}/pydledger/applied-state-*"):
+        path.unlink()
+    overwrite(group.root(damaged) / f"dledger-{damaged}" / "data" / f"{0:020d}", 4000)
+    group.start(damaged)
+    member = group.members[damaged]
+    assert begin_of(member) == 0
+    end = member.replica.log.ledger_end_index
+    group.run_until(lambda: member.replica.log.ledger_begin_index > 0)
+    assert begin_of(member) == begin_of(leader)
+    assert member.replica.log.ledger_end_index >= end
+    group.settle()
+    assert not member.replica.log.has_faults
+    assert member.store._state.tables.pack() == leader.store._state.tables.pack()
+    for topic, count in (("Gone", 20), ("T", 60)):
+        assert member.store.max_offset(topic, 0) == leader.store.max_offset(topic, 0) == count
+    low, high = leader.store.min_offset("Fresh", 0), leader.store.max_offset("Fresh", 0)
+    assert low <= member.store.min_offset("Fresh", 0) < high == member.store.max_offset("Fresh", 0)
+    leader.crash()
+    leader = group.lead()
+    assert leader.put(message("Gone")).queue_offsets == [20]
+
+
 def test_a_file_that_begins_with_damage_is_named_and_keeps_those_before_it(tmp_path: Path) -> None:
     """When its first entry came is not known, and so whether the file before it has been kept for long enough."""
     group = expiring(tmp_path, 1)

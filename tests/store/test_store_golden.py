@@ -10,11 +10,13 @@ import pytest
 from golden_store import DLEDGER_STORE, GOLDEN, unpack_store
 
 from disk.real_disk import RealDisk
-from dledger.core.output import AppendRefusal, Batch
+from dledger.core.output import Batch
+from dledger.core.refusal import Refusal
 from dledger.entry import EntryKind, Index, Pos
 from dledger.log.config import LogConfig
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
+from dledger.scrubber import Scrubber
 from store.get_message import BoundaryType
 from store.message_store import MessageStore
 from store.replicated_log import OnAppended
@@ -28,8 +30,9 @@ class ReadOnlyReplica:
 
     def __init__(self, log: LogStore) -> None:
         self.log = log
+        self.scrubber = Scrubber("", [], NoRuntime().submit, bytes_per_second=0, pause_ms=0, now_ms=0)
 
-    def check_append(self, size: int, count: int) -> AppendRefusal | None:
+    def check_append(self, size: int, count: int) -> Refusal | None:
         raise AssertionError
 
     def reserve(self, body_sizes: Sequence[int]) -> list[Pos]:

@@ -12,6 +12,7 @@ from store_group import CQ_FILE_UNITS, StoreGroup, StoreMember, consume_queue_un
 from dledger.core.output import Role
 from dledger.entry import EntryKind, walk
 from message.decoder import decode_message
+from store.checkpoint_file import unpack_checkpoint
 from store.layout.checkpoint import parse_checkpoint
 from store.layout.config_json import parse_config
 from store.state.state_record import CommitOffset, PutSubscriptionGroup, PutTopicConfig
@@ -274,6 +275,42 @@ def test_units_behind_the_checkpoint_are_gone_from_the_files_until_dispatched_ag
     group.lead()
     group.settle()
     assert units_seen(member) == units_by_the_log(member)
+
+
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_a_damaged_checkpoint_is_named_and_the_other_one_counts(
+    tmp_path: Path, is_newest: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = StoreGroup(tmp_path, thorough_interval_ms=200)
+    group.start()
+    member = group.lead()
+    applied = []
+    for _ in range(2):
+        put_some(member, Random(1), 10)
+        group.run_for(1000)
+        applied.append(member.store.applied_index)
+    member.crash()
+    states = {
+        unpacked.applied_index: path
+        for path in (group.root() / "dledger-n0" / "pydledger").glob("applied-state-*")
+        if (unpacked := unpack_checkpoint(path.read_bytes()))
+    }
+    damaged = states[applied[1 if is_newest else 0]]
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    group.start()
+    member = group.members["n0"]
+    assert "checkpoint is unreadable, the state is taken from the other one or from the log" in caplog.text
+    assert f"path={damaged}" in caplog.text
+    assert member.store.applied_index == applied[0 if is_newest else 1]
+    member = group.lead()
+    group.settle()
+    assert units_seen(member) == units_by_the_log(member)
+    member.stop()
+    caplog.clear()
+    group.start()
+    assert "checkpoint" not in caplog.text
 
 
 def forge_chain(data: bytearray, applied_index: int) -> bool:

@@ -1,0 +1,237 @@
+"""Units of ConsumeQueues that are damaged while the member runs: found, mended, and never read as they are."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from store_group import START_MS, StoreGroup, StoreMember, message, scrub
+
+from message.decoder import decode_message
+from store.delayed_message import delayed
+from store.dispatch_request import DispatchRequest
+from store.errors import StoreDamagedError, UnitDamagedError
+from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
+
+K256 = 256 * 1024
+COUNT = 120
+DAMAGED = 20
+
+
+def filled(group: StoreGroup) -> StoreMember:
+    """A member with messages of two queues whose units are in files, and not in memory."""
+    group.start()
+    leader = group.lead()
+    for number in range(COUNT):
+        leader.put(message(body=b"%d" % number * 3, tags="AB"[number % 2]), message("U", 1, tags="C"))
+    group.settle()
+    leader.stop()
+    group.start()
+    return group.lead()
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> StoreGroup:
+    return StoreGroup(tmp_path)
+
+
+def units_path(group: StoreGroup, number: int, topic: str = "T", queue_id: int = 0) -> Path:
+    return sorted((group.root() / "consumequeue" / topic / str(queue_id)).iterdir())[number]
+
+
+def write(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def flip(path: Path, offset: int, bit: int) -> None:
+    write(path, offset, bytes([path.read_bytes()[offset] ^ bit]))
+
+
+def pulled(member: StoreMember, topic: str = "T", queue_id: int = 0) -> list[int]:
+    """Queue offsets of all messages, as pulls get them."""
+    found: list[int] = []
+    while len(found) < member.store.max_offset(topic, queue_id):
+        result = member.store.get_message(topic, queue_id, len(found), 32, K256)
+        assert result.buffers
+        records = [decode_message(buffer) for buffer in result.buffers]
+        assert {record.topic for record in records} == {topic}
+        found += [record.queue_offset for record in records]
+    return found
+
+
+def pull_until_mended(group: StoreGroup, member: StoreMember, offset: int) -> list[int]:
+    """A consumer that asks again."""
+
+    def has_come() -> bool:
+        try:
+            result = member.store.get_message("T", 0, offset, 32, K256)
+        except UnitDamagedError:
+            return False
+        offsets[:] = [decode_message(buffer).queue_offset for buffer in result.buffers]
+        return True
+
+    offsets: list[int] = []
+    group.run_until(has_come)
+    return offsets
+
+
+@pytest.mark.parametrize("bit", [0x01, 0x80])
+def test_a_flip_in_any_byte_of_a_unit_is_found_by_the_scrub_and_mended(group: StoreGroup, bit: int) -> None:
+    member = filled(group)
+    assert scrub(member).faults == 0
+    path = units_path(group, 0)
+    sound = path.read_bytes()
+    for at in range(CQ_UNIT_SIZE):
+        flip(path, (2 * at) * CQ_UNIT_SIZE + at, bit)
+    result = scrub(member)
+    assert (result.faults, result.mended) == (CQ_UNIT_SIZE, CQ_UNIT_SIZE)
+    assert path.read_bytes() == sound
+    assert scrub(member).faults == 0
+    assert pulled(member) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("bit", [0x01, 0x40])
+def test_a_pull_gives_no_wrong_message_whatever_flips_and_has_the_unit_mended(
+    group: StoreGroup, bit: int
+) -> None:
+    member = filled(group)
+    path = units_path(group, 0)
+    sound = path.read_bytes()
+    for at in range(CQ_UNIT_SIZE):
+        flip(path, DAMAGED * CQ_UNIT_SIZE + at, bit)
+        assert pull_until_mended(group, member, DAMAGED) == list(range(DAMAGED, DAMAGED + 32))
+        if at < 12:  # else it is the tags code, which a pull of all messages does not look at
+            assert path.read_bytes() == sound
+    assert member.failure is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: write(path, 400, bytes(400)),
+        lambda path: write(path, 0, bytes(range(256)) * 3),
+        lambda path: write(path, 20 * 49, b"\xff" * 20),
+        lambda path: path.unlink(),
+    ],
+    ids=["zeros", "garbage from the first unit on", "the last unit of a file", "the file is gone"],
+)
+def test_more_than_a_unit_is_mended_by_the_scrub(group: StoreGroup, damage: Callable[[Path], None]) -> None:
+    member = filled(group)
+    path = units_path(group, 1)
+    sound = path.read_bytes()
+    damage(path)
+    result = scrub(member)
+    assert result.faults == result.mended > 0
+    assert path.read_bytes() == sound
+    assert pulled(member) == list(range(COUNT))
+
+
+def test_a_reader_that_meets_a_block_of_zeros_has_all_of_it_mended(group: StoreGroup) -> None:
+    member = filled(group)
+    path = units_path(group, 0)
+    sound = path.read_bytes()
+    write(path, 0, bytes(600))
+    with pytest.raises(UnitDamagedError, match="unit 3 says 0 bytes at 0"):
+        member.store.get_message("T", 0, 3, 32, K256)
+    # Other queues are read meanwhile.
+    assert pulled(member, "U", 1) == list(range(COUNT))
+    assert pull_until_mended(group, member, 3) == list(range(3, 35))
+    assert path.read_bytes()[60:] == sound[60:]
+    assert member.store.figures()["consume_queue_mended_total"] >= 27
+    assert member.failure is None
+
+
+def test_a_queue_begins_behind_a_damaged_unit_whose_message_is_gone(group: StoreGroup) -> None:
+    member = filled(group)
+    queue = member.store.queues.find(b"T", 0)
+    assert queue is not None
+    request = DispatchRequest(b"T", 0, COUNT, START_MS)
+    request.units.append(CQ_UNIT.pack(1 << 40, 200, 0))
+    group.run_for(100)
+    member.store.queues.put([request])
+    queue.begin_with(COUNT)
+    with pytest.raises(UnitDamagedError):
+        member.store.get_message("T", 0, COUNT, 32, K256)
+    group.run_until(lambda: queue.min_offset == COUNT + 1)
+    assert member.failure is None
+
+
+def test_a_unit_whose_record_the_log_does_not_have_ends_the_member_and_the_next_start_has_none(
+    group: StoreGroup,
+) -> None:
+    member = filled(group)
+    request = DispatchRequest(b"T", 0, COUNT, START_MS)
+    request.units.append(CQ_UNIT.pack(1 << 40, 200, 0))
+    group.run_for(100)
+    member.store.queues.put([request])
+    with pytest.raises(UnitDamagedError):
+        member.store.get_message("T", 0, COUNT, 32, K256)
+    with pytest.raises(StoreDamagedError, match=f"the log has no record of unit {COUNT}"):
+        group.run_for(1_000)
+    member.crash()
+    group.start()
+    assert pulled(group.lead()) == list(range(COUNT))
+
+
+def test_a_look_up_by_time_that_meets_damage_is_right_when_it_comes_again(group: StoreGroup) -> None:
+    member = filled(group)
+    write(units_path(group, 1), 10 * CQ_UNIT_SIZE, CQ_UNIT.pack(1 << 40, 200, 0))
+    with pytest.raises(UnitDamagedError, match="unit 60 says that its record begins at 1099511627776"):
+        member.store.offset_by_time("T", 0, group.now_ms)
+    group.run_for(1_000)
+    assert member.store.offset_by_time("T", 0, group.now_ms) == COUNT
+
+
+def delayed_messages(member: StoreMember) -> None:
+    level_max = max(member.store.config.delay_levels)
+    member.put(*[delayed(message(body=b"%d" % number), 5, level_max) for number in range(COUNT)])
+    member.group.settle()
+
+
+def test_times_of_delivery_are_mended_unless_the_levels_were_changed(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    delayed_messages(group.lead())
+    group.lead().stop()
+    group.settings["delay_levels"] = {5: 120_000}
+    group.start()
+    member = group.lead()
+    assert scrub(member).faults == 0, "what waits has its time"
+    path = units_path(group, 0, "SCHEDULE_TOPIC_XXXX", 4)
+    for at in range(8):
+        flip(path, (2 * at + 1) * CQ_UNIT_SIZE + 12 + at, 4)
+    assert scrub(member).mended == 8
+
+
+def test_a_damaged_unit_of_a_delay_level_is_mended_before_anything_of_it_is_delivered(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    delayed_messages(group.lead())
+    group.lead().stop()
+    group.start()
+    member = group.lead()
+    path = units_path(group, 0, "SCHEDULE_TOPIC_XXXX", 4)
+    phy_offset, size, deliver_ms = CQ_UNIT.unpack(path.read_bytes()[:CQ_UNIT_SIZE])
+    write(path, 0, CQ_UNIT.pack(phy_offset, size, deliver_ms - 50_001))
+    write(path, 5 * CQ_UNIT_SIZE, bytes(8))
+    group.run_for(deliver_ms - group.now_ms - 20_000)
+    assert member.store.max_offset("T", 0) == 0, "it is not due"
+    assert path.read_bytes()[:CQ_UNIT_SIZE] == CQ_UNIT.pack(phy_offset, size, deliver_ms)
+    group.run_until(lambda: member.store.max_offset("T", 0) == COUNT, limit_ms=120_000)
+    result = member.store.get_message("T", 0, 0, 32, K256)
+    assert [decode_message(buffer).body for buffer in result.buffers] == [b"%d" % n for n in range(32)]
+
+
+def test_a_damaged_unit_has_no_messages_taken_for_deleted(group: StoreGroup) -> None:
+    member = filled(group)
+    queue = member.store.queues.find(b"T", 0)
+    assert queue is not None
+    first = queue.unit(10)
+    assert first is not None
+    write(units_path(group, 1), 10 * CQ_UNIT_SIZE, (1).to_bytes(8, "big"))  # where the search looks first
+    queue.correct_min_offset(first[0])
+    assert queue.min_offset == 0, "what is gone is looked for another time"
+    assert scrub(member).mended == 1
+    queue.correct_min_offset(first[0])
+    assert queue.min_offset == 10

@@ -59,6 +59,7 @@ class Channel:
         self.id = 1
         self.remote_address = "127.0.0.1:50001"
         self.is_open = True
+        self.paused = False
         self.attributes: dict[str, Any] = {}
         self.size = 0
 
@@ -97,7 +98,9 @@ class MicroBroker:
             group.now_ms,
         )
         self.store.start(self.replica, group.now_ms)
-        self.controller = BrokerController(config, self.store, lambda: group.now_ms, Random(1))
+        self.controller = BrokerController(
+            config, self.store, lambda: group.now_ms, Random(1), self.todo.append
+        )
         self.channel = Channel()
         self.receive_data = RemotingConnection().receive_data
 
@@ -169,7 +172,7 @@ class MicroGroup:
         for broker in self.brokers.values():
             for peer_id, other in self.brokers.items():
                 if other is not broker:
-                    identity = other.replica.identity
+                    identity = other.replica.formation.identity
                     group = None
                     if identity.group_uuid is not None:
                         group = GroupIdentity(identity.group_uuid, identity.pairs)
@@ -193,7 +196,7 @@ class MicroGroup:
         dialler.asking[acceptor.self_id], acceptor.asked[dialler.self_id] = ends
 
     def _new_end(self, broker: MicroBroker, addressee_id: str, *, dialling: bool) -> PeerConnection:
-        config, identity = broker.replica.config, broker.replica.identity
+        config, identity = broker.replica.config, broker.replica.formation.identity
         own = Hello(
             group=config.group,
             member_id=broker.self_id,

@@ -164,7 +164,7 @@ class AdminBrokerProcessor:
                     tags_code=tags_code,
                     eval=subscription is not None and subscription.matches(tags_code),
                 )
-                for (phy_offset, size, tags_code), _ in queue.parse(units, first)
+                for (phy_offset, size, tags_code), _, _ in queue.parse(units, first)
             ],
             subscription_data=shown_subscription(subscription) if subscription is not None else None,
             filter_data=f"{group}@{header.topic} is not online!" if group and subscription is None else None,

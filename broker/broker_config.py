@@ -169,6 +169,8 @@ class BrokerConfig:
     trace_on: bool = True
     start_accept_send_request_timestamp: int = 0  # ms since 1970; before it, sends are refused
     slave_read_enable: bool = False
+    # Ends of queues and offsets of groups are looked up seldom, and one round trip is less than what a stale one costs.
+    read_index_enable: bool = True
     register_broker_timeout_ms: int = 24_000
     register_name_server_period_ms: int = 30_000
     channel_expired_timeout_ms: int = 120_000
@@ -294,6 +296,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     "serverChannelMaxIdleTimeSeconds": whole_number(
         "server_channel_max_idle_time_seconds", 1, _INT_MAX, "seconds"
     ),
+    "pyDLedgerReadIndexEnable": boolean("read_index_enable"),
     "pyDLedgerHttpPort": whole_number("http_port", 1, 65535),
     "pyDLedgerHttpAddress": words("http_address"),
     # Roles come from the election; a conf of a slave must not start as something else.

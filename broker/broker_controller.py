@@ -21,15 +21,18 @@ from broker.client_requests import ClientRequests
 from broker.consume_stats_processor import ConsumeStatsProcessor
 from broker.consumer_manage_processor import ConsumerManageProcessor
 from broker.consumer_manager import ConsumerManager
+from broker.fresh_look_ups import FRESH_CODES, FreshLookUps
 from broker.leadership_processor import LeadershipProcessor
 from broker.member_info import MemberStatus
 from broker.membership_processor import MembershipProcessor
 from broker.offset_admin_processor import OffsetAdminProcessor
 from broker.producer_manager import ProducerManager
 from broker.pull_message_processor import PullMessageProcessor
+from broker.pull_turns import CallSoon
 from broker.query_message_processor import QueryMessageProcessor
 from broker.rebalance_lock_manager import RebalanceLockManager
 from broker.registration import Registration
+from broker.repair_processor import RepairProcessor
 from broker.request_handler import BrokerRequestHandler
 from broker.scrub_processor import ScrubProcessor
 from broker.send_message_back_processor import SendMessageBackProcessor
@@ -52,6 +55,7 @@ class BrokerController:
         store: MessageStore,
         clock: Callable[[], int],
         rng: random.Random,
+        call_soon: CallSoon,
         disk_usage: DiskUsage | None = None,
         member_status: MemberStatus = dict,
     ) -> None:
@@ -72,7 +76,9 @@ class BrokerController:
         self.sends = SendMessageProcessor(config, store, self.topics, self.groups, self.locks, clock, rng)
         self._send_backs = SendMessageBackProcessor(config, store, self.topics, self.groups, clock, rng)
         self.stats = BrokerStats(lambda: store.queues)
-        self.pulls = PullMessageProcessor(config, store, self.topics, self.groups, self.consumers, self.stats)
+        self.pulls = PullMessageProcessor(
+            config, store, self.topics, self.groups, self.consumers, self.stats, clock, call_soon
+        )
         self.hold_service = self.pulls.hold_service
         clients = ClientManageProcessor(
             self.consumers, self.producers, self.groups, self.topics, lambda: store.serving
@@ -93,8 +99,9 @@ class BrokerController:
             self.client_requests,
             lambda topic, queue_id: self.hold_service.wake_queue(topic, queue_id, clock()),
         )
-        self._leadership = LeadershipProcessor(store)
+        self._leadership = LeadershipProcessor(store, is_group=config.dledger is not None)
         self._scrub = ScrubProcessor(store)
+        self._repair = RepairProcessor(store)
         self._membership = MembershipProcessor(store, is_group=config.dledger is not None)
         self._info = BrokerInfoProcessor(
             config,
@@ -118,10 +125,13 @@ class BrokerController:
             self._offset_admin,
             self._leadership,
             self._scrub,
+            self._repair,
             self._membership,
             self._info,
         ):
             handlers.update(part.handlers)
+        self._fresh_look_ups = FreshLookUps(store, clock, is_enabled=config.read_index_enable)
+        handlers |= {code: self._fresh_look_ups.wrapped(handlers[code]) for code in FRESH_CODES}
         self.request_handler = BrokerRequestHandler(
             self.sends,
             self.pulls,
@@ -136,6 +146,7 @@ class BrokerController:
 
     def tick(self, now_ms: int) -> list[ClientChannel]:
         """Every 10 ms or so. Channels of clients that have been silent too long: to be closed."""
+        self.pulls.tick(now_ms)
         self.hold_service.tick(now_ms)
         self.client_requests.tick(now_ms)
         self._consume_stats.tick()
@@ -185,4 +196,5 @@ class BrokerController:
         self._send_backs.config = config
         self._offset_admin.config = config
         self._info.config = config
+        self._fresh_look_ups.is_enabled = config.read_index_enable
         self._notifier.is_enabled = config.notify_consumer_ids_changed_enable

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from broker.answers import Answers, RequestHandler
 from broker.client_channel import ClientChannel
+from broker.leader_refusals import PLAIN_BROKER, refuse
 from dledger.core.messages import PeerId
-from dledger.core.output import Role, TransferRefusalReason
+from dledger.core.output import Role
 from dledger.entry import Term
 from remoting import admin_bodies, admin_headers, headers
 from remoting.codes import RequestCode, ResponseCode
@@ -19,16 +20,6 @@ if TYPE_CHECKING:
 
 # A transfer that is given up has ended before; this is for one whose successor nobody hears of.
 WAIT_MS_MAX = 3_000
-
-_REFUSAL_CODES = {
-    TransferRefusalReason.NOT_LEADER: ResponseCode.SERVICE_NOT_AVAILABLE,
-    TransferRefusalReason.LEADER_NOT_READY: ResponseCode.SYSTEM_BUSY,
-    TransferRefusalReason.LEADER_TRANSFERRING: ResponseCode.SYSTEM_BUSY,
-    TransferRefusalReason.NO_SUCH_MEMBER: ResponseCode.INVALID_PARAMETER,
-    TransferRefusalReason.NOT_CAUGHT_UP: ResponseCode.SYSTEM_BUSY,
-    TransferRefusalReason.NOT_FIT: ResponseCode.SYSTEM_BUSY,
-    TransferRefusalReason.STOPPED: ResponseCode.SERVICE_NOT_AVAILABLE,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +34,10 @@ class _Asked:
 class LeadershipProcessor:
     """Invariant: each request is answered once: at once if it is refused, else when it is known who leads."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, *, is_group: bool) -> None:
+        """`is_group`: not a plain broker."""
         self._store = store
+        self._is_group = is_group
         self._asked: list[_Asked] = []
         self.handlers: dict[int, RequestHandler] = {
             RequestCode.LEADERSHIP_TRANSFER: self._transfer_leadership
@@ -58,12 +51,15 @@ class LeadershipProcessor:
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
         header = headers.decode(admin_headers.LeadershipTransferRequestHeader, command.ext_fields)
+        if not self._is_group:
+            answers.add(command, ResponseCode.INVALID_PARAMETER, PLAIN_BROKER)
+            return
         store = self._store
         refusal = store.transfer_leadership(header.transferee_id or None, now_ms)
         if refusal is not None:
-            answers.add(command, _REFUSAL_CODES[refusal.reason], refusal.text)
+            refuse(answers, command, refusal)
             return
-        target = store.transfer_target
+        target = store.replica.transfer_target
         assert target is not None, "it is under way"
         self._asked.append(_Asked(answers, command, store.term, target, now_ms + WAIT_MS_MAX))
 
@@ -77,7 +73,7 @@ class LeadershipProcessor:
             else:
                 remark = f"{asked.target} did not win the vote: {store.leader_id} leads term {store.term}"
                 answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
-        elif store.role is Role.LEADER and store.transfer_target is None:
+        elif store.role is Role.LEADER and store.replica.transfer_target is None:
             remark = f"{asked.target} did not take leadership over in time: {store.leader_id} leads on"
             answers.add(command, ResponseCode.SYSTEM_BUSY, remark)
         elif now_ms >= asked.until_ms:

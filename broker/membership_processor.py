@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from broker.answers import Answers, RequestHandler
 from broker.client_channel import ClientChannel
+from broker.leader_refusals import PLAIN_BROKER, refuse
 from dledger.config import parse_peers
-from dledger.core.output import AppendRefusal, AppendStatus, RefusalReason
+from dledger.core.output import AppendStatus
 from dledger.errors import DLedgerConfigError
 from remoting import admin_bodies, admin_headers, headers
 from remoting.codes import RequestCode, ResponseCode
@@ -16,13 +17,6 @@ from remoting.command import RemotingCommand
 if TYPE_CHECKING:
     from store.message_store import MessageStore
 
-_REFUSAL_CODES = {
-    RefusalReason.CHANGE_IN_PROGRESS: ResponseCode.SYSTEM_BUSY,
-    RefusalReason.LEADER_NOT_READY: ResponseCode.SYSTEM_BUSY,
-    RefusalReason.LEADER_TRANSFERRING: ResponseCode.SYSTEM_BUSY,
-    RefusalReason.MEMBERS_UNCHANGED: ResponseCode.INVALID_PARAMETER,
-    RefusalReason.MEMBERS_TOO_LARGE: ResponseCode.INVALID_PARAMETER,
-}
 _MEMBER_ID_LENGTH_MAX = 64
 
 
@@ -41,8 +35,8 @@ class MembershipProcessor:
 
     def _list(self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int) -> None:
         store = self._store
-        value = store.membership
-        watermarks = store.watermarks
+        value = store.replica.membership
+        watermarks = store.replica.watermarks
         members = [
             admin_bodies.GroupMember(
                 id=peer,
@@ -57,8 +51,8 @@ class MembershipProcessor:
         body = admin_bodies.ListMembersResponseBody(
             leader_id=store.leader_id,
             term=store.term,
-            index=store.membership_index,
-            is_committed=store.membership_index <= store.committed_index,
+            index=store.replica.membership_index,
+            is_committed=store.replica.membership_index <= store.committed_index,
             members=members,
         )
         answers.add(command, body=body.encode())
@@ -74,10 +68,11 @@ class MembershipProcessor:
         if fault is not None:
             answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
             return
-        refusal = self._store.add_member(
+        refusal = self._store.replica.add_member(
             header.member_id, header.address, lambda status: _ended(answers, command, status), now_ms
         )
-        _refuse(answers, command, refusal)
+        if refusal is not None:
+            refuse(answers, command, refusal)
 
     def _remove(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
@@ -87,26 +82,21 @@ class MembershipProcessor:
         if fault is not None:
             answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
             return
-        refusal = self._store.remove_member(
+        refusal = self._store.replica.remove_member(
             header.member_id, lambda status: _ended(answers, command, status), now_ms
         )
-        _refuse(answers, command, refusal)
+        if refusal is not None:
+            refuse(answers, command, refusal)
 
     def _fault_of(self, member_id: str) -> str | None:
         if not self._is_group:
-            return "this is a plain broker, without a group that could have other members (enableDLegerCommitLog)"
+            return PLAIN_BROKER
         if not member_id or len(member_id) > _MEMBER_ID_LENGTH_MAX or set(member_id) & set("-;"):
             return (
                 f"{member_id!r} is no member id; allowed are 1 to {_MEMBER_ID_LENGTH_MAX} characters, none of them "
                 "- or ;"
             )
         return None
-
-
-def _refuse(answers: Answers, command: RemotingCommand, refusal: AppendRefusal | None) -> None:
-    if refusal is not None:
-        code = _REFUSAL_CODES.get(refusal.reason, ResponseCode.SERVICE_NOT_AVAILABLE)
-        answers.add(command, code, refusal.text)
 
 
 def _ended(answers: Answers, command: RemotingCommand, status: AppendStatus) -> None:

@@ -81,6 +81,9 @@ METRICS: Mapping[str, Metric] = {
     "scrub_mended_total": _counter(
         "those of them that it mended on the spot, from sound entries or from memory"
     ),
+    "consume_queue_mended_total": _counter(
+        "units of ConsumeQueues that were damaged and were written anew from the log, by the scrub or for a reader"
+    ),
     # Disk.
     "sync_seconds": Metric(
         MetricKind.SUMMARY, "time that a sync of the log takes; quantiles are of the newest 1024", "quantile"

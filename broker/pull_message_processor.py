@@ -7,7 +7,7 @@ nothing and may wait goes to the hold service instead of being answered.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.broker_config import BrokerConfig
@@ -15,6 +15,7 @@ from broker.broker_stats import BrokerStats
 from broker.client_channel import ClientChannel
 from broker.consumer_manager import ConsumerManager
 from broker.pull_request_hold_service import PullRequest, PullRequestHoldService
+from broker.pull_turns import WAITING_MAX, CallSoon, Pull, PullTurns
 from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.topic_config_manager import TopicConfigManager
 from disk.disk import DiskError
@@ -72,6 +73,8 @@ class PullMessageProcessor:
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
         stats: BrokerStats,
+        clock: Callable[[], int],
+        call_soon: CallSoon,
     ) -> None:
         self.config = config
         self._store = store
@@ -85,31 +88,27 @@ class PullMessageProcessor:
         self._count_max = config.store.max_transfer_count_on_message_in_memory
         # RocketMQ limits a pull by its own setting alone; the client's maxMsgBytes it only reads for pops.
         self._size_max = config.store.max_transfer_bytes_on_message_in_memory
+        self._turns = PullTurns(self._pull, clock, call_soon)
         self.hold_service = PullRequestHoldService(self._pull_again, store.max_offset)
 
     def process(self, channel: ClientChannel, commands: Sequence[RemotingCommand], now_ms: int) -> None:
-        """Answers or holds each of `commands`, which are all pulls."""
-        frames: list[bytes] = []
-        for command in commands:
-            if not command.is_oneway:
-                self._pull(channel, command, now_ms, frames, is_first=True)
-        if frames:
-            channel.write(b"".join(frames))
+        """Answers or holds each of `commands`, which are all pulls, in this turn of the loop or a later one."""
+        pulls = [Pull(channel, command, is_first=True) for command in commands if not command.is_oneway]
+        room = self._turns.room
+        self._turns.take(pulls[:room], now_ms)
+        remark = f"{WAITING_MAX} pulls wait to be answered, and no more may"
+        for pull in pulls[room:]:
+            channel.write(_frame(pull.command, ResponseCode.SYSTEM_BUSY, remark, {}))
+
+    def tick(self, now_ms: int) -> None:
+        self._turns.tick(now_ms)
 
     def _pull_again(self, request: PullRequest, now_ms: int) -> None:
-        frames: list[bytes] = []
-        self._pull(request.channel, request.command, now_ms, frames, is_first=False)
-        request.channel.write(b"".join(frames))
+        self._turns.take([Pull(request.channel, request.command, is_first=False)], now_ms)
 
-    def _pull(
-        self,
-        channel: ClientChannel,
-        command: RemotingCommand,
-        now_ms: int,
-        frames: list[bytes],
-        *,
-        is_first: bool,
-    ) -> None:
+    def _pull(self, pull: Pull, now_ms: int, frames: list[bytes]) -> None:
+        """Its answer into `frames`, unless it is held."""
+        channel, command, is_first = pull
         try:
             header = headers.decode(headers.PullMessageRequestHeader, command.ext_fields)
             group, topic, subscription = self._check(channel, command, header, now_ms)
@@ -142,7 +141,7 @@ class PullMessageProcessor:
                 matcher,
             )
         except (StoreError, DiskError) as error:
-            # Damage ends this member at its next tick (store/message_store.py); the client asks the next leader.
+            # What is damaged is mended, or ends this member; the client asks again, here or the next leader.
             log.error("pull failed topic=%s queue_id=%d error=%s", header.topic, header.queue_id, error)
             frames.append(
                 _frame(command, ResponseCode.SYSTEM_ERROR, f"the messages cannot be read: {error}", {})

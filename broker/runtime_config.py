@@ -21,6 +21,7 @@ CHANGEABLE = frozenset(
         "litePullMessageEnable",
         "longPollingEnable",
         "notifyConsumerIdsChangedEnable",
+        "pyDLedgerReadIndexEnable",
         "shortPollingTimeMills",
         "slaveReadEnable",
         "useServerSideResetOffset",

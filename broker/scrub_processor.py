@@ -12,7 +12,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 
 if TYPE_CHECKING:
-    from dledger.scrubber import ScrubRound
+    from dledger.scrubber import ScrubRound, ScrubStatus
     from store.message_store import MessageStore
 
 
@@ -23,23 +23,25 @@ class ScrubProcessor:
 
     def _scrub(self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int) -> None:
         header = headers.decode(admin_headers.ScrubRequestHeader, command.ext_fields)
-        scrubber = self._store.scrubber
+        scrubber = self._store.replica.scrubber
         if header.begin:
             scrubber.start_round(now_ms)
-        status = scrubber.status()
-        body = admin_bodies.ScrubResponseBody(
-            bytes_per_second=status.bytes_per_second,
-            pause_ms=status.pause_ms,
-            size=status.size,
-            rounds=status.rounds,
-            bytes_read=status.bytes_read,
-            faults=status.faults,
-            mended=status.mended,
-            round=_body(status.round),
-            last_round=_body(status.last_round),
-        )
-        answers.add(command, body=body.encode())
+        answers.add(command, body=scrub_body(scrubber.status()).encode())
 
 
-def _body(told: ScrubRound | None) -> admin_bodies.ScrubRoundBody | None:
+def scrub_body(status: ScrubStatus) -> admin_bodies.ScrubResponseBody:
+    return admin_bodies.ScrubResponseBody(
+        bytes_per_second=status.bytes_per_second,
+        pause_ms=status.pause_ms,
+        size=status.size,
+        rounds=status.rounds,
+        bytes_read=status.bytes_read,
+        faults=status.faults,
+        mended=status.mended,
+        round=_round_body(status.round),
+        last_round=_round_body(status.last_round),
+    )
+
+
+def _round_body(told: ScrubRound | None) -> admin_bodies.ScrubRoundBody | None:
     return admin_bodies.ScrubRoundBody(**asdict(told)) if told is not None else None

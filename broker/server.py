@@ -107,7 +107,13 @@ class Broker:
         imported = plain_import.take_over(replica.log) if plain_import else ImportedState()
         self._store.start(replica, self._clock(), imported)
         self._controller = BrokerController(
-            config, self._store, self._clock, self._rng, self._disk_usage, self._dledger.status
+            config,
+            self._store,
+            self._clock,
+            self._rng,
+            self._call_soon,
+            self._disk_usage,
+            self._dledger.status,
         )
         self._remoting = RemotingServer(
             self._controller.request_handler,
@@ -226,6 +232,10 @@ class Broker:
     def submit(self, job: DiskJob) -> None:
         self._jobs_under_way += 1
         self._jobs.submit(job)
+
+    def _call_soon(self, step: Callable[[], None]) -> None:
+        assert self._loop is not None, "requests come from its connections"
+        self._loop.call_soon(step)
 
     def reput_wanted(self) -> None:
         if not self._reput_scheduled and self._loop is not None:

@@ -38,7 +38,8 @@ from mq.processes import (
 STATE_FILE = "cluster.json"
 LOCK_FILE = "cluster.lock"
 STOP_TIMEOUT_S = 10.0
-LISTEN_TIMEOUT_S = 10.0
+# One that ends is seen at once: this is for a machine with other work, where Python alone may take seconds to start.
+LISTEN_TIMEOUT_S = 30.0
 LOG_LINES_SHOWN = 15
 
 

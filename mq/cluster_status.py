@@ -39,7 +39,16 @@ UNKNOWN: dict[str, Any] = {
 }
 
 # What brokers of a former release do not say, while a cluster is upgraded member by member.
-NOT_SAID: dict[str, Any] = {"disk_full": None, "disk_obstacle": None, "reput_behind": 0}
+NOT_SAID: dict[str, Any] = {
+    "voters": [],
+    "learners": [],
+    "membership_index": None,
+    "faulty_ranges": [],
+    "scrub": None,
+    "disk_full": None,
+    "disk_obstacle": None,
+    "reput_behind": 0,
+}
 
 
 def cluster_status(cluster: Cluster) -> dict[str, Any]:

@@ -11,9 +11,11 @@ from mqclient.admin_calls import AdminCalls, AdminError
 from mqclient.admin_results import (
     BrokerConsumeProgress,
     BrokerMember,
+    DamagedRange,
     DayCounts,
     GroupMember,
     LeadershipTransferred,
+    RepairProgress,
     ScrubProgress,
 )
 from remoting import admin_bodies, admin_headers
@@ -141,19 +143,33 @@ class BrokerAdmin:
     async def _scrub(self, address: str, *, begin: bool) -> ScrubProgress:
         header = admin_headers.ScrubRequestHeader(begin=begin)
         answer = await self._calls.call(address, RequestCode.SCRUB, header)
-        body = answer.read(admin_bodies.ScrubResponseBody)
-        last = body.last_round
-        return ScrubProgress(
+        return _scrub_progress(address, answer.read(admin_bodies.ScrubResponseBody))
+
+    async def repair_status(self, address: str) -> RepairProgress:
+        """What a member knows to be damaged on its disk, and how far the repair is."""
+        answer = await self._calls.call(address, RequestCode.REPAIR_STATUS)
+        body = answer.read(admin_bodies.RepairStatusResponseBody)
+        return RepairProgress(
             address,
-            under_way=body.round is not None,
-            round_bytes=body.round.bytes_read if body.round is not None else 0,
-            size=body.size,
-            rounds=body.rounds,
-            faults=body.faults,
-            mended=body.mended,
-            last_round_ms=last.ended_ms if last is not None else None,
-            last_round_faults=last.faults if last is not None else None,
-            bytes_per_second=body.bytes_per_second,
+            [
+                DamagedRange(
+                    told.first_index,
+                    told.last_index,
+                    told.first_byte,
+                    told.last_byte,
+                    tuple(told.files),
+                    told.since_ms,
+                    told.stage,
+                    told.peer,
+                    told.refusals,
+                    told.repaired_bytes,
+                    told.retry_ms,
+                )
+                for told in body.ranges
+            ],
+            body.repaired_ranges,
+            body.repaired_bytes,
+            _scrub_progress(address, body.scrub),
         )
 
     async def group_members(self, address: str) -> list[GroupMember]:
@@ -206,6 +222,22 @@ class BrokerAdmin:
             return await self.runtime_info(address)
         except AdminError:
             return {}
+
+
+def _scrub_progress(address: str, body: admin_bodies.ScrubResponseBody) -> ScrubProgress:
+    last = body.last_round
+    return ScrubProgress(
+        address,
+        under_way=body.round is not None,
+        round_bytes=body.round.bytes_read if body.round is not None else 0,
+        size=body.size,
+        rounds=body.rounds,
+        faults=body.faults,
+        mended=body.mended,
+        last_round_ms=last.ended_ms if last is not None else None,
+        last_round_faults=last.faults if last is not None else None,
+        bytes_per_second=body.bytes_per_second,
+    )
 
 
 def _number(text: str | None) -> float | None:

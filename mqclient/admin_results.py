@@ -5,6 +5,7 @@ SubscriptionGroupConfig).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -259,3 +260,33 @@ class ScrubProgress:
     last_round_ms: int | None
     last_round_faults: int | None
     bytes_per_second: int  # 0: reads only when it is told to
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRange:
+    """Entries, of both ends and all between, that are damaged on a member's disk. Bytes count from the begin of the
+    whole log; a data file is named by its first one. `since_ms`: when the broker's process learned of it.
+    """
+
+    first_index: int
+    last_index: int
+    first_byte: int
+    last_byte: int
+    files: tuple[str, ...]
+    since_ms: int | None
+    stage: str  # noting, queued, proving, writing, waiting
+    peer: str | None  # whose answer is waited for
+    refusals: Mapping[str, str]  # which peers could not give the bytes, and why
+    repaired_bytes: int
+    retry_ms: int | None  # of one that waits: when all peers are asked again, at the latest
+
+
+@dataclass(frozen=True, slots=True)
+class RepairProgress:
+    """What a member knows to be damaged on its disk, and what becomes of it. Counts are since the member's start."""
+
+    address: str
+    ranges: Sequence[DamagedRange]
+    repaired_ranges: int
+    repaired_bytes: int
+    scrub: ScrubProgress

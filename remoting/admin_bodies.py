@@ -317,6 +317,33 @@ class ScrubResponseBody(RemotingBody):
     last_round: ScrubRoundBody | None = None
 
 
+class DamagedRangeBody(RemotingBody):
+    """Entries of both ends and all between; bytes count from the begin of the whole log, `files` are those they lie in.
+    `since_ms`: when the broker's process learned of it. `stage`: noting, queued, proving, writing or waiting.
+    """
+
+    first_index: int
+    last_index: int
+    first_byte: int
+    last_byte: int
+    stage: str
+    files: list[str] = field(default_factory=list)
+    since_ms: int | None = None
+    peer: str | None = None
+    refusals: dict[str, str] = field(default_factory=dict)
+    repaired_bytes: int = 0
+    retry_ms: int | None = None
+
+
+class RepairStatusResponseBody(RemotingBody):
+    """Counts are since the start."""
+
+    repaired_ranges: int
+    repaired_bytes: int
+    scrub: ScrubResponseBody
+    ranges: list[DamagedRangeBody] = field(default_factory=list)
+
+
 class GroupMember(RemotingBody):
     """`acknowledged`: the last entry that it has said to hold durably, as far as the broker that answers leads."""
 

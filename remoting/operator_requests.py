@@ -29,6 +29,8 @@ OPERATOR_CODES = frozenset(
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
         RequestCode.CLEAN_UNUSED_TOPIC,
         RequestCode.LEADERSHIP_TRANSFER,
+        RequestCode.ADD_MEMBER,
+        RequestCode.REMOVE_MEMBER,
         # Of a NameServer.
         RequestCode.PUT_KV_CONFIG,
         RequestCode.DELETE_KV_CONFIG,

@@ -25,7 +25,7 @@ COMMANDS = {
         "offsets": "resetOffsetByTime skipAccumulatedMessage cloneGroupOffset",
         "brokers": "clusterList brokerStatus brokerConsumeStats haStatus getBrokerConfig updateBrokerConfig"
         " deleteExpiredCommitLog cleanExpiredCQ cleanUnusedTopic exportMetadata transferLeader scrub scrubStatus"
-        " memberList addMember removeMember",
+        " repairStatus memberList addMember removeMember",
         "messages": "queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgTraceById"
         " queryMsgByOffset queryCq printMsg printMsgByQueue consumeMessage",
         "sending": "sendMessage sendMsgStatus checkMsgSendRT clusterRT",

@@ -15,6 +15,7 @@ from mq.admin.options import Bool, BrokerOption, ClusterOption, Option
 from mq.admin.targets import done_at_each, leaders_of, members_of
 from mqclient import Admin
 from mqclient.admin_calls import at_each
+from mqclient.admin_results import DamagedRange, RepairProgress
 
 EachMemberOption = Annotated[str, Option("-c", "--cluster", help="Every broker of this cluster.")]
 
@@ -213,6 +214,39 @@ async def scrub_status(admin: Admin, broker: BrokerOption = "", cluster: EachMem
     """How far each broker is in reading its disk again, and what it has found."""
     addresses = await members_of(admin, broker, cluster)
     return [await admin.brokers.scrub_status(address) for address in addresses]
+
+
+@command
+async def repair_status(admin: Admin, broker: BrokerOption = "", cluster: EachMemberOption = "") -> Result:
+    """Which entries each broker knows to be damaged on its disk, and how far their repair and the scrub are."""
+    addresses = await members_of(admin, broker, cluster)
+    told = [await admin.brokers.repair_status(address) for address in addresses]
+    rows = [_damage_row(progress.address, damaged) for progress in told for damaged in progress.ranges]
+    return Report(rows, "\n".join(map(_repair_line, told)), told)
+
+
+def _damage_row(address: str, damaged: DamagedRange) -> dict[str, object]:
+    return {
+        "address": address,
+        "entries": f"{damaged.first_index}..{damaged.last_index}",
+        "bytes": f"{damaged.first_byte}..{damaged.last_byte}",
+        "files": damaged.files,
+        "since_ms": damaged.since_ms,
+        "stage": damaged.stage,
+        "waits_for": damaged.peer,
+        "refused": tuple(f"{peer}: {reason}" for peer, reason in damaged.refusals.items()),
+        "repaired_bytes": damaged.repaired_bytes,
+        "again_ms": damaged.retry_ms,
+    }
+
+
+def _repair_line(told: RepairProgress) -> str:
+    scrub, count = told.scrub, len(told.ranges)
+    reading = f"reads {scrub.round_bytes} of {scrub.size} bytes" if scrub.under_way else "reads nothing now"
+    return (
+        f"{told.address}: {count or 'no'} damaged {'range' if count == 1 else 'ranges'}; since its start "
+        f"{told.repaired_ranges} repaired ({told.repaired_bytes} bytes), scrub rounds: {scrub.rounds}; {reading}"
+    )
 
 
 @command

@@ -51,6 +51,7 @@ class RecordingChannel:
         self.id = channel_id
         self.remote_address = remote_address
         self.is_open = True
+        self.paused = False
         self.attributes: dict[str, Any] = {}
         self.writes: list[bytes] = []
         self.received: list[RemotingCommand] = []
@@ -111,6 +112,7 @@ class OneBroker:
             self.store,
             lambda: self.now_ms,
             Random(2),
+            self.later,
             member_status=lambda: replica_status(self.replica),
         )
         self.channel = RecordingChannel()

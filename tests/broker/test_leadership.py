@@ -9,7 +9,8 @@ from one_broker import RecordingChannel
 
 from broker.answers import Answers
 from broker.leadership_processor import WAIT_MS_MAX, LeadershipProcessor
-from dledger.core.output import Role, TransferRefusal, TransferRefusalReason
+from dledger.core.output import Role
+from dledger.core.refusal import Refusal, RefusalReason
 from remoting.admin_bodies import LeadershipTransferResponseBody
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, request
@@ -17,16 +18,20 @@ from remoting.command import RemotingCommand, request
 
 @dataclass
 class LeadingStore:
-    """What a store says of its group."""
+    """What a store and its replica say of the group."""
 
     role: Role = Role.LEADER
     term: int = 3
     leader_id: str | None = "n0"
     transfer_target: str | None = None
-    refusal: TransferRefusal | None = None
+    refusal: Refusal | None = None
     asked_for: str | None = "nothing"
 
-    def transfer_leadership(self, target: str | None, now_ms: int) -> TransferRefusal | None:
+    @property
+    def replica(self) -> LeadingStore:
+        return self
+
+    def transfer_leadership(self, target: str | None, now_ms: int) -> Refusal | None:
         self.asked_for = target
         if self.refusal is None:
             self.transfer_target = target or "n2"
@@ -35,7 +40,7 @@ class LeadingStore:
 
 class Asked:
     def __init__(self, store: LeadingStore, fields: dict[str, str]) -> None:
-        self.processor = LeadershipProcessor(store)  # type: ignore[arg-type]
+        self.processor = LeadershipProcessor(store, is_group=True)  # type: ignore[arg-type]
         self.channel = RecordingChannel()
         self.command = request(RequestCode.LEADERSHIP_TRANSFER, fields, opaque=7)
         answers = Answers(self.channel)
@@ -76,17 +81,17 @@ def test_without_a_member_named_it_goes_to_the_one_that_lacks_least():
 @pytest.mark.parametrize(
     ("reason", "code"),
     [
-        (TransferRefusalReason.NOT_LEADER, ResponseCode.SERVICE_NOT_AVAILABLE),
-        (TransferRefusalReason.LEADER_NOT_READY, ResponseCode.SYSTEM_BUSY),
-        (TransferRefusalReason.LEADER_TRANSFERRING, ResponseCode.SYSTEM_BUSY),
-        (TransferRefusalReason.NO_SUCH_MEMBER, ResponseCode.INVALID_PARAMETER),
-        (TransferRefusalReason.NOT_CAUGHT_UP, ResponseCode.SYSTEM_BUSY),
-        (TransferRefusalReason.NOT_FIT, ResponseCode.SYSTEM_BUSY),
-        (TransferRefusalReason.STOPPED, ResponseCode.SERVICE_NOT_AVAILABLE),
+        (RefusalReason.NOT_LEADER, ResponseCode.SERVICE_NOT_AVAILABLE),
+        (RefusalReason.LEADER_NOT_READY, ResponseCode.SYSTEM_BUSY),
+        (RefusalReason.LEADER_TRANSFERRING, ResponseCode.SYSTEM_BUSY),
+        (RefusalReason.NO_SUCH_MEMBER, ResponseCode.INVALID_PARAMETER),
+        (RefusalReason.NOT_CAUGHT_UP, ResponseCode.SYSTEM_BUSY),
+        (RefusalReason.NOT_FIT, ResponseCode.SYSTEM_BUSY),
+        (RefusalReason.STOPPED, ResponseCode.SERVICE_NOT_AVAILABLE),
     ],
 )
 def test_a_refusal_is_answered_at_once_with_its_reason(reason, code):
-    asked = Asked(LeadingStore(refusal=TransferRefusal(reason, "because")), {"transfereeId": "n1"})
+    asked = Asked(LeadingStore(refusal=Refusal(reason, "because")), {"transfereeId": "n1"})
     answer = asked.channel.response_to(7)
     assert answer is not None
     assert (answer.code, answer.remark) == (code, "because")

@@ -11,7 +11,8 @@ from one_broker import RecordingChannel
 from broker.answers import Answers
 from broker.membership_processor import MembershipProcessor
 from dledger.core.membership import Membership, Seat
-from dledger.core.output import AppendRefusal, AppendStatus, RefusalReason
+from dledger.core.output import AppendStatus
+from dledger.core.refusal import Refusal, RefusalReason
 from remoting.admin_bodies import ListMembersResponseBody
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, request
@@ -21,9 +22,9 @@ MEMBERSHIP = Membership({"n0": Seat(b"\x01", "h:1")}, {"n3": Seat(b"", "h:4")})
 
 @dataclass
 class GroupStore:
-    """What a store says of its group."""
+    """What a store and its replica say of the group."""
 
-    refusal: AppendRefusal | None = None
+    refusal: Refusal | None = None
     membership: Membership = MEMBERSHIP
     membership_index: int = 7
     committed_index: int = 6
@@ -32,6 +33,10 @@ class GroupStore:
     term: int = 3
     changes: list[tuple[str, ...]] = field(default_factory=list)
     on_done: Callable[[AppendStatus], None] | None = None
+
+    @property
+    def replica(self) -> GroupStore:
+        return self
 
     def add_member(self, peer, address, on_done, now_ms):
         self.changes.append((peer, address))
@@ -101,12 +106,13 @@ def test_an_unknown_outcome_is_no_refusal(code, fields):
         (RefusalReason.MEMBERS_UNCHANGED, ResponseCode.INVALID_PARAMETER),
         (RefusalReason.MEMBERS_TOO_LARGE, ResponseCode.INVALID_PARAMETER),
         (RefusalReason.MEMBER_OUTDATED, ResponseCode.SERVICE_NOT_AVAILABLE),
+        (RefusalReason.NO_LIVE_MAJORITY, ResponseCode.SYSTEM_BUSY),
         (RefusalReason.DISK_FULL, ResponseCode.SERVICE_NOT_AVAILABLE),
         (RefusalReason.STOPPED, ResponseCode.SERVICE_NOT_AVAILABLE),
     ],
 )
 def test_a_refusal_is_answered_at_once_with_its_reason(code, fields, reason, expected):
-    answered = ask(GroupStore(refusal=AppendRefusal(reason, "because")), code, fields)()
+    answered = ask(GroupStore(refusal=Refusal(reason, "because")), code, fields)()
     assert answered is not None
     assert (answered.code, answered.remark) == (expected, "because")
 

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 from one_broker import OneBroker, pull_fields, send_fields
+from test_send_message import create
 
+from message.batch import BatchMessage, encode_batch
 from message.decoder import decode_message
 from pyspark_dledger.replica import open_replica
 from remoting.codes import RequestCode, ResponseCode
@@ -85,3 +87,84 @@ def test_how_large_its_index_files_are_is_known_to_readers_of_the_store(tmp_path
     shape = open_replica(tmp_path).index_file_shape
     assert shape is not None
     assert (shape.slot_count, shape.index_count_max) == (97, 300)
+
+
+def test_a_pull_that_meets_damage_is_refused_until_it_is_mended(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path, SMALL, is_plain=True)
+    for _ in range(40):
+        send(broker)
+    broker.close(clean=True)
+    broker = OneBroker(tmp_path, SMALL, is_plain=True)
+    (path,) = (tmp_path / "consumequeue" / "T" / "0").iterdir()
+    sound = path.read_bytes()
+    damage(path, 20 * 20, bytes(60))
+    pull = pull_fields("T", offset=20)
+    answer = broker.ask(RequestCode.PULL_MESSAGE, pull)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "unit 20 says 0 bytes at 0" in (answer.remark or "")
+    broker.run_for(200)
+    answer = broker.ask(RequestCode.PULL_MESSAGE, pull)
+    assert answer.code == ResponseCode.SUCCESS
+    assert decode_message(answer.body).queue_offset == 20
+    assert path.read_bytes() == sound
+    broker.close()
+
+
+def test_a_damaged_record_of_a_queue_of_batches_is_refused_and_costs_nobody_else_an_answer(
+    tmp_path: Path,
+) -> None:
+    broker = OneBroker(tmp_path, SMALL, is_plain=True)
+    create(broker, "B", attributes="+queue.type=BatchCQ")
+    body = encode_batch([BatchMessage(0, b"a body that is found", b"UNIQ_KEY\x01K\x02")])
+    answer = broker.ask(
+        RequestCode.SEND_BATCH_MESSAGE, send_fields("B", 0, "UNIQ_KEY\x01WHOLE\x02", m="true"), body
+    )
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    send(broker)
+    broker.close(clean=True)
+    broker = OneBroker(tmp_path, SMALL, is_plain=True)
+    (path,) = (tmp_path / "commitlog").glob("0*0")
+    damage(path, path.read_bytes().index(body) - 4, b"\x7f")  # of the body's length
+    pulls = [broker.new_request(RequestCode.PULL_MESSAGE, pull_fields(t, offset=0)) for t in "TBT"]
+    broker.receive(pulls)
+    broker.settle()
+    answers = [broker.channel.response_to(pull.opaque) for pull in pulls]
+    assert [answer and answer.code for answer in answers] == [
+        ResponseCode.SUCCESS,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SUCCESS,
+    ]
+    broker.close()
+
+
+def test_it_has_nobody_to_hand_over_to_and_says_why(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path, is_plain=True)
+    for transferee in ({}, {"transfereeId": "n1"}):
+        answer = broker.ask(RequestCode.LEADERSHIP_TRANSFER, transferee)
+        assert answer.code == ResponseCode.INVALID_PARAMETER, "asking again does not help"
+        assert "this is a plain broker" in (answer.remark or "")
+    broker.close()
+
+
+def test_the_scrub_mends_the_units_of_a_plain_broker_too(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path, SMALL, is_plain=True)
+    for _ in range(90):
+        send(broker)
+    broker.close(clean=True)
+    broker = OneBroker(tmp_path, SMALL, is_plain=True)
+    (path,) = (tmp_path / "consumequeue" / "T" / "0").iterdir()
+    sound = path.read_bytes()
+    for at in range(20):
+        damage(path, 20 * (2 * at + 1) + at, bytes([sound[20 * (2 * at + 1) + at] ^ 4]))
+    scrubber = broker.store.replica.scrubber
+    scrubber.start_round(broker.now_ms)
+    broker.run_for(2_000)
+    assert (scrubber.rounds, scrubber.faults, scrubber.mended) == (1, 20, 20)
+    assert path.read_bytes() == sound
+    broker.close()
+
+
+def damage(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)

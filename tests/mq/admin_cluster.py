@@ -6,15 +6,20 @@ Connections that the event loop is asked for lead here (`connect`). Time stands 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from one_broker import OneBroker, RecordingChannel
+import pytest
+from one_broker import OneBroker, RecordingChannel, heart_beat
 
+from mq.admin.__main__ import main
 from namesrv.kv_config_manager import KVConfigManager
 from namesrv.processor import NamesrvProcessor
 from namesrv.route_info_manager import RouteInfoManager
+from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, response
 from remoting.connection import RemotingConnection
 
@@ -151,3 +156,32 @@ class _ServerEnd(RecordingChannel):
 
 def _refusal(command: RemotingCommand, code: int, remark: str) -> bytes:
     return response(command, code, remark).encode()
+
+
+def run(*arguments: str) -> None:
+    main([*arguments, "-n", NAMESRV])
+
+
+def in_one_line(text: str) -> str:
+    return re.sub(r"[ \n]+", " ", text)
+
+
+@contextmanager
+def asked_cluster(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AdminCluster]:
+    """With a topic of two queues and three messages, and a consumer and a producer that are connected."""
+    made = AdminCluster(directory / "store")
+    monkeypatch.setattr(asyncio.BaseEventLoop, "create_connection", lambda _, *given: made.connect(*given))
+    made.broker.tick()  # what comes from now on is counted
+    run("updateTopic", "-t", "T", "-r", "2", "-w", "2")
+    for queue, tags, body in (("0", "A", "one"), ("0", "B", "two"), ("1", "A", "three")):
+        run(
+            "sendMessage", "-t", "T", "-p", body, "-k", f"k{queue}", "-c", tags, "-b", "golden-a", "-i", queue
+        )
+    made.broker.ask(RequestCode.HEART_BEAT, body=heart_beat("c1"))
+    for queue_id in ("0", "1"):
+        fields = {"consumerGroup": "g", "topic": "T", "queueId": queue_id, "commitOffset": "0"}
+        made.broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    made.broker.run_for(11_000)  # to the next sample
+    made.register()
+    yield made
+    made.close()

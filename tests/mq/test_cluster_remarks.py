@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mq.cluster_status import UNKNOWN, remarks
+from mq.cluster_status import NOT_SAID, UNKNOWN, remarks
 
 SOUND: dict[str, Any] = {
     "id": "n0",
@@ -25,6 +25,44 @@ SOUND: dict[str, Any] = {
     "disk_full": None,
     "disk_obstacle": None,
 }
+
+
+# All that a sound member of the first wire version says.
+OF_VERSION_1: dict[str, Any] = {
+    "id": "n1",
+    "group": "RaftNode00",
+    "role": "LEADER",
+    "term": 7,
+    "leader": "n1",
+    "ledger_begin": 0,
+    "ledger_end": 120_000,
+    "committed": 120_000,
+    "applied": 120_000,
+    "synced": 120_000,
+    "watermarks": {"n0": 120_000, "n1": 120_000, "n2": 120_000},
+    "chain_crc": 5,
+    "doubted": False,
+    "can_vote": True,
+    "election_obstacle": None,
+    "waits_for": [],
+    "failure": None,
+    "pid": 1,
+    "serving": True,
+    "reput": 120_000,
+    "reput_behind": 0,
+    "listen": "127.0.0.1:30911",
+    "http": "127.0.0.1:30913",
+    "store_dir": "store",
+    "broker_name": "RaftNode00",
+    "cluster": "RaftCluster",
+}
+
+
+def test_a_member_of_a_former_release_is_shown_beside_newer_ones() -> None:
+    former = NOT_SAID | OF_VERSION_1
+    assert remarks(former, [former, SOUND]) == remarks(SOUND, [former, SOUND]) == []
+    behind = former | {"ledger_end": 119_000}
+    assert remarks(behind, [behind, SOUND]) == ["1,000 entries behind"]
 
 
 def test_of_a_sound_member_and_of_one_that_says_nothing_there_is_nothing_to_remark() -> None:

@@ -103,6 +103,7 @@ CALLS: dict[str, Call] = {
     "brokers.transfer_leadership": lambda admin: admin.brokers.transfer_leadership(BROKER, "n1"),
     "brokers.scrub": lambda admin: admin.brokers.scrub(BROKER),
     "brokers.scrub_status": lambda admin: admin.brokers.scrub_status(BROKER),
+    "brokers.repair_status": lambda admin: admin.brokers.repair_status(BROKER),
     "brokers.group_members": lambda admin: admin.brokers.group_members(BROKER),
     "brokers.add_member": lambda admin: admin.brokers.add_member(BROKER, "n1", "127.0.0.1:1"),
     "brokers.remove_member": lambda admin: admin.brokers.remove_member(BROKER, "n1"),

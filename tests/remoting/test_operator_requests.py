@@ -25,6 +25,17 @@ def test_a_request_of_an_operator_is_noted_with_who_asked_and_without_its_body(
     ]
 
 
+@pytest.mark.parametrize("code", [RequestCode.ADD_MEMBER, RequestCode.REMOVE_MEMBER])
+def test_who_changed_the_members_is_noted(caplog: pytest.LogCaptureFixture, code: RequestCode) -> None:
+    (line,) = lines(caplog, code, {"memberId": "n3"}, b"")
+    assert line.startswith(f"asked for {code.name} code={code.value} addr=10.0.0.7:4711")
+
+
+def test_looking_at_a_group_or_a_repair_is_not_noted(caplog: pytest.LogCaptureFixture) -> None:
+    assert lines(caplog, RequestCode.LIST_MEMBERS, {}, b"") == []
+    assert lines(caplog, RequestCode.REPAIR_STATUS, {}, b"") == []
+
+
 def test_what_clients_ask_all_the_time_is_not_noted(caplog: pytest.LogCaptureFixture) -> None:
     assert lines(caplog, RequestCode.UPDATE_CONSUMER_OFFSET, {"topic": "T"}, b"") == []
 

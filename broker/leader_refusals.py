@@ -1,0 +1,26 @@
+"""A leader's refusals of what an operator asks, as responses."""
+
+from broker.answers import Answers
+from dledger.core.refusal import Refusal, RefusalReason
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand
+
+# Busy: to be asked again, here. For the others another member is to be asked, or an operator is needed.
+_CODES = {
+    RefusalReason.LEADER_NOT_READY: ResponseCode.SYSTEM_BUSY,
+    RefusalReason.LEADER_TRANSFERRING: ResponseCode.SYSTEM_BUSY,
+    RefusalReason.CHANGE_IN_PROGRESS: ResponseCode.SYSTEM_BUSY,
+    RefusalReason.NOT_CAUGHT_UP: ResponseCode.SYSTEM_BUSY,
+    RefusalReason.NOT_FIT: ResponseCode.SYSTEM_BUSY,
+    RefusalReason.NO_LIVE_MAJORITY: ResponseCode.SYSTEM_BUSY,
+    RefusalReason.NO_SUCH_MEMBER: ResponseCode.INVALID_PARAMETER,
+    RefusalReason.MEMBERS_UNCHANGED: ResponseCode.INVALID_PARAMETER,
+    RefusalReason.MEMBERS_TOO_LARGE: ResponseCode.INVALID_PARAMETER,
+}
+
+# Of a member that has no port for peers.
+PLAIN_BROKER = "this is a plain broker, without a group that could have other members (enableDLegerCommitLog)"
+
+
+def refuse(answers: Answers, command: RemotingCommand, refusal: Refusal) -> None:
+    answers.add(command, _CODES.get(refusal.reason, ResponseCode.SERVICE_NOT_AVAILABLE), refusal.text)

@@ -11,6 +11,8 @@ from simulator.options import Options
 
 # In a row of seeds each so-many-th is a calm one.
 CALM_EVERY = 32
+# A life of most of an hour deletes some hundred files.
+BEGIN_ACCIDENTS_MAX = 0.01
 
 
 def calm(options: Options, seed: int) -> Options:
@@ -29,11 +31,19 @@ def calm(options: Options, seed: int) -> Options:
         stand_still_interval_ms=random.choice((0, 60_000)),
         # The accidents of a storm come with each election; here elections are few.
         leader_falls=min(options.leader_falls, 0.3),
+        # Old files go all the time, and the power seldom does.
+        begin_accidents=min(options.begin_accidents, BEGIN_ACCIDENTS_MAX),
         file_reserved_time_ms=random.choice((3_000, 60_000, 300_000)) if retains else 1 << 40,
         clean_resource_interval_ms=10_000,
+        scrub_pause_ms=random.choice((30_000, 300_000)),
         # Operators and disks keep the pace of the other faults, in the seeds that have theirs at all.
         membership_interval_ms=random.choice((30_000, 120_000)) if options.membership_interval_ms else 0,
         hand_over_interval_ms=random.choice((30_000, 120_000)) if options.hand_over_interval_ms else 0,
         disk_fault_interval_ms=random.choice((60_000, 240_000)) if options.disk_fault_interval_ms else 0,
         damage_interval_ms=random.choice((30_000, 120_000)) if options.damage_interval_ms else 0,
+        quorum_state_loss_interval_ms=(
+            random.choice((120_000, 480_000)) if options.quorum_state_loss_interval_ms else 0
+        ),
+        leader_cut_interval_ms=60_000 if options.leader_cut_interval_ms else 0,
+        read_interval_us=random.choice((1_000_000, 3_000_000)) if options.read_interval_us else 0,
     )

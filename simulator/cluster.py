@@ -16,6 +16,7 @@ from simulator.disk_trial import DiskTrial
 from simulator.election_accidents import ElectionAccidents
 from simulator.event_loop import EventLoop
 from simulator.faults import Faults
+from simulator.fresh_reads import FreshReads
 from simulator.hand_overs import HandOvers
 from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
 from simulator.invariants.begin_is_committed import BeginIsCommitted
@@ -23,6 +24,7 @@ from simulator.invariants.commit_by_voters import CommitByVoters
 from simulator.invariants.commit_within_end import CommitWithinEnd
 from simulator.invariants.damaged_wait import DamagedWait
 from simulator.invariants.delayed_once import DelayedOnce
+from simulator.invariants.durable_is_kept import DurableIsKept
 from simulator.invariants.durable_is_on_disk import DurableIsOnDisk
 from simulator.invariants.election_safety import ElectionSafety
 from simulator.invariants.hand_over_is_whole import HandOverIsWhole
@@ -33,14 +35,20 @@ from simulator.invariants.members_by_log import MembersByLog
 from simulator.invariants.no_timer_early import NoTimerEarly
 from simulator.invariants.one_change_at_a_time import OneChangeAtATime
 from simulator.invariants.queue_offsets_dense import QueueOffsetsDense
+from simulator.invariants.read_is_fresh import ReadIsFresh
+from simulator.invariants.repaired_is_as_it_was import RepairedIsAsItWas
+from simulator.invariants.scrub_finds_damage import ScrubFindsDamage
 from simulator.invariants.state_machine_safety import StateMachineSafety
 from simulator.invariants.visible_is_committed import VisibleIsCommitted
+from simulator.leader_cuts import LeaderCuts
 from simulator.life_view import LifeView
-from simulator.member import Process, SimMember
+from simulator.member import SimMember
 from simulator.membership_faults import MembershipFaults
 from simulator.network import SimNetwork
 from simulator.options import Options
 from simulator.oracle import Oracle
+from simulator.process import Process
+from simulator.quorum_state_faults import QuorumStateFaults
 from simulator.recovery_crashes import RecoveryCrashes
 from simulator.trace import Trace
 from simulator.workload import Workload
@@ -57,6 +65,7 @@ class Counts:
     full_states: int = 0
     files_deleted: int = 0  # data files
     repaired: int = 0  # ranges of damaged entries
+    begun_behind: int = 0  # those that nobody had any more
     transfers: int = 0  # logs that began anew where their leader's does
     scrub_rounds: int = 0  # complete ones
     hand_overs: int = 0  # transfers of leadership that were begun
@@ -69,6 +78,9 @@ class Counts:
     refused: int = 0
     read: int = 0
     found_by_key: int = 0
+    fresh_reads: int = 0  # that were to miss nothing acknowledged, and were answered
+    follower_reads: int = 0  # those of them that no leader was asked for
+    refused_reads: int = 0
     delivered: int = 0  # delayed messages
     sent: int = 0  # messages between members
     lost: int = 0
@@ -99,13 +111,16 @@ class Cluster:
         self.trace = Trace(with_digest=with_digest)
         self.oracle = Oracle()
         self._full_states: set[int] = set()  # applied indexes of the complete ones
-        self.network = SimNetwork(self.loop, options, Random(f"{seed}/network"))
+        self.network = SimNetwork(
+            self.loop, options, Random(f"{seed}/network"), Random(f"{seed}/repairs-spoiled")
+        )
         self.network.on_send = self._trace_send
         ids = [f"n{number}" for number in range(options.member_count)]
         self.members = [
             SimMember(member_id, ids, seed, options, self.loop, self.network, self.trace, self)
             for member_id in ids
         ]
+        self._gone: list[SimMember] = []  # hosts that others have replaced
         for member in self.members:
             self.network.add(member.member_id, member)
         self.workload = Workload(
@@ -117,6 +132,9 @@ class Cluster:
             Random(f"{seed}/delays"),
             Random(f"{seed}/queries"),
         )
+        self.fresh_reads = FreshReads(
+            self.loop, self.members, self.oracle, options, Random(f"{seed}/fresh-reads")
+        )
         self.faults = Faults(
             self.loop,
             self.members,
@@ -126,7 +144,16 @@ class Cluster:
             Random(f"{seed}/absences"),
         )
         self.membership_faults = MembershipFaults(
-            self.loop, self.members, options, Random(f"{seed}/membership"), self.faults
+            self.loop,
+            self.members,
+            options,
+            Random(f"{seed}/membership"),
+            Random(f"{seed}/newcomers"),
+            self.faults,
+            self._replace_host,
+        )
+        self.quorum_state_faults = QuorumStateFaults(
+            self.loop, self.members, options, Random(f"{seed}/quorum-states"), self.faults
         )
         self.accidents = ElectionAccidents(
             self.loop,
@@ -151,11 +178,15 @@ class Cluster:
             BeginIsCommitted(),
             HandOverIsWhole(),
             DurableIsOnDisk(),
+            DurableIsKept(),
             NoTimerEarly(options.election_timeout_ms_min, self._clock_difference_ms()),
             OneChangeAtATime(),
             CommitByVoters(),
             MembersByLog(),
+            ReadIsFresh(),
             DamagedWait(self.members[0].config.member_config.damaged_patience_ms),
+            RepairedIsAsItWas(),
+            ScrubFindsDamage(),
         ]
         self.clock_faults = ClockFaults(
             self.loop, self.members, self.network, options, Random(f"{seed}/clocks"), self.faults
@@ -165,6 +196,9 @@ class Cluster:
         )
         self.damage_faults = DamageFaults(
             self.loop, self.members, options, Random(f"{seed}/damage"), self.oracle, self.faults
+        )
+        self.leader_cuts = LeaderCuts(
+            self.loop, self.members, self.network, options, Random(f"{seed}/leader-cuts"), self.faults
         )
         self.recovery_crashes = RecoveryCrashes(options, Random(f"{seed}/recoveries"), self.faults)
         self.hand_overs = HandOvers(
@@ -178,20 +212,40 @@ class Cluster:
         for member in self.members:
             self.loop.call_later(0, member.start)
         self.workload.start()
+        self.fresh_reads.start()
         self.faults.start()
         self.clock_faults.start()
         self.disk_faults.start()
         self.damage_faults.start()
+        self.quorum_state_faults.start()
         self.membership_faults.start()
         self.hand_overs.start()
+        self.leader_cuts.start()
         self.loop.run_until(self.options.fault_phase_ms * 1_000)
-        self.workload.is_running = False
+        self.workload.is_running = self.fresh_reads.is_running = False
         self.faults.heal()
+        self.membership_faults.heal()
         convergence = Convergence(self.loop, self.members, self.oracle, self.workload)
         convergence.run()
         if self.options.disk_trial and self.options.member_count > 1:
             DiskTrial(self.loop, self.members, self.workload, self.options, self.faults).run()
             convergence.run()
+
+    def _replace_host(self, member: SimMember) -> SimMember:
+        """By one with an id that the group never had, which does not run yet."""
+        if member.process is not None:
+            member.end_process()
+        self.network.remove(member.member_id)
+        self.faults.gone.add(member.member_id)
+        self._gone.append(member)
+        new_id = f"n{self.options.member_count + len(self._gone) - 1}"
+        others = [other.member_id for other in self.members if other is not member]
+        host = SimMember(
+            new_id, [*others, new_id], self.seed, self.options, self.loop, self.network, self.trace, self
+        )
+        self.members[self.members.index(member)] = host
+        self.network.add(new_id, host)
+        return host
 
     def _clock_difference_ms(self) -> int | None:
         """Between two well-kept clocks; None where hosts stand still and their clocks with them."""
@@ -199,20 +253,25 @@ class Cluster:
 
     def summary(self) -> Counts:
         counts, outcomes, faults = self.counts, self.workload.outcomes, self.faults
-        counts.repaired = sum(
-            member.repaired_count
-            + (member.process.replica.repairer.repaired_count if member.process is not None else 0)
-            for member in self.members
-        )
-        counts.lives = sum(member.life for member in self.members)
+        counts.repaired = counts.begun_behind = 0
+        for member in (*self.members, *self._gone):
+            counts.repaired += member.repaired_count
+            counts.begun_behind += member.begun_behind_count
+            if member.process is not None:
+                counts.repaired += member.process.replica.repairer.repaired_count
+                counts.begun_behind += member.process.replica.repairer.begun_behind_count
+        counts.lives = sum(member.life for member in (*self.members, *self._gone))
         counts.entries = len(self.oracle.chains)
         counts.full_states = len(self._full_states)
         counts.faults = faults.happened
+        counts.faults["repair_spoiled"] = self.network.spoiled
         counts.hand_overs, counts.taken_over = self.hand_overs.begun, self.hand_overs.taken_over
         counts.crashes_with_loss, counts.bytes_lost = faults.crashes_with_loss, faults.bytes_lost
         counts.acknowledged, counts.unknown = outcomes.acknowledged, outcomes.unknown
         counts.refused, counts.read = outcomes.refused, outcomes.read
         counts.found_by_key = outcomes.found_by_key
+        counts.fresh_reads, counts.refused_reads = self.fresh_reads.answered, self.fresh_reads.refused
+        counts.follower_reads = self.fresh_reads.answered_by_followers
         counts.delivered = self.oracle.delivered_count
         counts.sent, counts.lost = self.network.sent, self.network.lost
         counts.virtual_ms = self.loop.now_us // 1_000
@@ -303,7 +362,7 @@ class Cluster:
         complete_index = process.store.full_state_index
         if complete_index >= 0:
             self._full_states.add(complete_index)
-        member.voters = tuple(raft.membership.voters) if process.replica.group_identity is not None else None
+        member.voters = tuple(raft.membership.voters) if process.replica.formation.group is not None else None
         if member.has_lost and not raft.doubted and raft.has_seat:
             member.has_lost = False
 

@@ -1,5 +1,6 @@
 """One place of a simulated disk that is not as it was."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dledger.entry import INDEX_UNIT_SIZE, Index, Pos
@@ -23,11 +24,30 @@ class Damage:
         """In `content` of the file."""
         content[self.offset : self.offset + len(self.original)] = self.original
 
+    @property
+    def is_of_index(self) -> bool:
+        return self.path.rpartition("/")[0].endswith("/index")
+
+    @property
+    def _start(self) -> int:
+        """In the whole log, or the whole index."""
+        return int(self.path.rpartition("/")[2]) + self.offset
+
+    def is_of(self, disk: SimDisk) -> bool:
+        """It is there, and on that disk."""
+        return self.disk is disk and self.lasts
+
     def is_before(self, begin_index: Index, begin_pos: Pos) -> bool:
         """It lies where the log begins only later: nobody reads there again, and the file may stay for what follows."""
-        directory, _, name = self.path.rpartition("/")
-        begin = begin_index * INDEX_UNIT_SIZE if directory.endswith("/index") else begin_pos
-        return int(name) + self.offset + len(self.original) <= begin
+        begin = begin_index * INDEX_UNIT_SIZE if self.is_of_index else begin_pos
+        return self._start + len(self.original) <= begin
+
+    def changed_offsets(self) -> Iterator[int]:
+        """Of bytes that are others, in the whole log or the whole index."""
+        part = self._part(self.disk.content(self.path) or b"")
+        yield from (
+            self._start + at for at, byte in enumerate(self.original) if part[at : at + 1] != bytes((byte,))
+        )
 
     def _part(self, content: bytes) -> bytes:
         return content[self.offset : self.offset + len(self.original)]

@@ -1,7 +1,9 @@
-"""Damage to what was durable: bits that flip, blocks that come back as zeros or as others, in data and index files.
+"""Damage to what was durable: bits that flip, blocks that come back as zeros or as others, in data and index files; and
+bits that flip in ConsumeQueues, of any member at any time.
 
-Only what the group has committed and the member's synced mark covers is hit, and never of so many members that no sound
-copy is left. The bytes change on the medium and in the page cache alike, as if the page had been read anew.
+Of the former only what the group has committed and the member's synced mark covers is hit, and never of so many members
+that no sound copy is left. The bytes change on the medium and in the page cache alike, as if the page had been read
+anew.
 """
 
 from random import Random
@@ -17,7 +19,8 @@ from simulator.member import SimMember
 from simulator.options import Options
 from simulator.oracle import Oracle
 
-DAMAGE_KINDS = ("bit_flip", "zeroed_block", "stale_block", "index_damage")
+DAMAGE_KINDS = ("bit_flip", "zeroed_block", "stale_block", "index_damage", "unit_damage")
+_PHY_OFFSET_SIZE = 8
 
 
 class DamageFaults:
@@ -46,7 +49,11 @@ class DamageFaults:
             return
         member = self._random.choice(self._members)
         kind = self._random.choice(DAMAGE_KINDS)
-        if self._faults.may_damage(member) and self._hit(member, kind):
+        if kind == "unit_damage":
+            has_happened = self._hit_unit(member)
+        else:
+            has_happened = self._faults.may_damage(member) and self._hit(member, kind)
+        if has_happened:
             self._faults.happened[kind] += 1
             member.trace.add(self._loop.now_us, "fault {} at {}", kind, member.member_id)
         self._loop.call_later(self._draw_us(), self._damage)
@@ -95,6 +102,35 @@ class DamageFaults:
                 damage.undo(sound)
         original = bytes(sound[offset : offset + len(data)])
         member.damages.append(Damage(member.disk, path, offset, original))
+        return True
+
+    def _hit_unit(self, member: SimMember) -> bool:
+        """Of a message that is there, for one that is gone is never looked at. Bits of a physical offset are only set:
+        what a queue's first unit says is all that retention has to go by, and it may not say less than is so.
+        """
+        random, process = self._random, member.process
+        if process is None:
+            return False
+        queues = [queue for queue in process.store.queues if queue.first_unit < queue.flushed_unit]
+        if not queues:
+            return False
+        queue = random.choice(queues)
+        number, at = random.randrange(queue.first_unit, queue.flushed_unit), random.randrange(queue.unit_size)
+        bit = 1 << random.randrange(8)
+        place = number * queue.unit_size + at
+        offset = place % queue.files.mapped_file_size
+        path = queue.files.path_of(place - offset)
+        content = member.disk.durable(path)
+        if content is None or len(content) <= offset:
+            return False
+        data = bytes([content[offset] | bit if at < _PHY_OFFSET_SIZE else content[offset] ^ bit])
+        if data == content[offset : offset + 1] or not member.disk.damage(path, offset, data):
+            return False
+        sound = bytearray(content)
+        for damage in member.unit_damages:
+            if damage.disk is member.disk and damage.path == path:
+                damage.undo(sound)
+        member.unit_damages.append(Damage(member.disk, path, offset, bytes(sound[offset : offset + 1])))
         return True
 
     def _draw_us(self) -> int:

@@ -261,6 +261,23 @@ class SimDisk:
         node = self._find(path)
         return bytes(node.durable) if isinstance(node, FileNode) else None
 
+    def lose(self, path: str) -> None:
+        """A file is gone, from the medium and from the page cache. Nobody has it open."""
+        parent, name = self._parent(path)
+        for entries in (parent.entries, parent.durable):
+            entries.pop(name, None)
+        parent.pending = [
+            relink for relink in parent.pending if all(name != other for other, _ in relink.names)
+        ]
+
+    def zero(self, path: str) -> None:
+        """A whole file comes back as zeros, what was still to be written to it included. Nobody has it open."""
+        node = self._find(path)
+        assert isinstance(node, FileNode), "damage hits a file"
+        node.pending, node.unwritten = [], []
+        node.durable = bytearray(len(node.durable))
+        node.content = bytearray(node.durable)
+
     def damage(self, path: str, offset: int, data: bytes) -> bool:
         """Bytes become others, on the medium and as read; not where a write is under way."""
         node = self._find(path)

@@ -77,8 +77,9 @@ class DiskFaults:
             member.trace.add(self._loop.now_us, "fault disks_full at {}", member.member_id)
 
         def empty() -> None:
-            for disk in disks:
-                disk.is_full = False
+            if not self._faults.is_healed:  # else all were, and what is full by now is a trial's
+                for disk in disks:
+                    disk.is_full = False
             if sum(disk.refused_for_space for disk in disks) > refused_before:
                 self._faults.happened["all_disks_full" if count == len(self._members) else "disks_full"] += 1
 

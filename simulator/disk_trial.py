@@ -13,7 +13,7 @@ from simulator.member import SimMember
 from simulator.options import Options
 from simulator.workload import Workload
 
-# Heartbeats, probes and their answers, then an election by silence, its rounds lost now and then.
+# Heartbeats, probes and their answers, then a transfer, or several if what it needs is lost on the way.
 _GIVE_WAY_US = 10_000_000
 _HANG_US = 12_000_000
 _PUT_INTERVAL_US = 20_000

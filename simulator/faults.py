@@ -38,6 +38,9 @@ class Faults:
         self.crashes_with_loss = 0
         self.bytes_lost = 0
         self.is_healed = False
+        # Whose term and vote are lost, and who has no seat yet since.
+        self.without_vote: list[SimMember] = []
+        self.gone: set[str] = set()  # ids of members whose hosts are gone for good
         self._loop = loop
         self._members = members
         self._network = network
@@ -151,7 +154,7 @@ class Faults:
 
     def _power_loss_of_all(self, member: SimMember) -> bool:
         """Under ASYNC_FLUSH that is documented loss."""
-        if self._options.flush_mode is FlushMode.ASYNC_FLUSH:
+        if self._options.flush_mode is FlushMode.ASYNC_FLUSH or not all(map(self.may_lose, self._members)):
             return False
         for each in self._members:
             self.lose_power(each)
@@ -170,15 +173,20 @@ class Faults:
     def may_lose(self, member: SimMember) -> bool:
         """A minority may lose what it has acknowledged: entire disks, or under ASYNC_FLUSH the page cache."""
         if self._options.flush_mode is FlushMode.SYNC_FLUSH:
-            return True
+            return self._have_votes_but(member)
         return self._is_minority_lost_with(member)
+
+    def _have_votes_but(self, member: SimMember) -> bool:
+        """Else a power loss may make a second member doubted (quorum_state_faults.py)."""
+        self.without_vote = [other for other in self.without_vote if other.has_lost]
+        return all(other is member for other in self.without_vote)
 
     def _is_minority_lost_with(self, member: SimMember) -> bool:
         """Whichever voters will turn out to be those that count."""
         ids = tuple(other.member_id for other in self._members)
         known = {other.voters or ids for other in self._members}
         lost = {other.member_id for other in self._members if other.has_lost or other.is_damaged}
-        lost |= {member.member_id}
+        lost |= {member.member_id, *self.gone}
         return all(len(lost & set(voters)) <= (len(voters) - 1) // 2 for voters in known)
 
     def _clean_stop(self, member: SimMember) -> bool:
@@ -206,7 +214,7 @@ class Faults:
         self._loop.call_later(self._draw_duration_us(), self.restart, member)
 
     def restart(self, member: SimMember) -> None:
-        if member.process is not None and not member.process.is_leaving:
+        if member.member_id in self.gone or (member.process is not None and not member.process.is_leaving):
             return
         if member.process is not None:
             self._loop.call_later(10_000, self.restart, member)  # its clean stop is under way
@@ -268,7 +276,7 @@ class Faults:
 
     def _slow_disk(self, member: SimMember) -> bool:
         member.sync_slowdown = self._random.choice((5, 20))
-        self._loop.call_later(self._draw_duration_us(), self._heal_disk, member)
+        self._loop.call_later(self._draw_duration_us(), self._end_disk_fault, member)
         return True
 
     def _hung_disk(self, member: SimMember) -> bool:
@@ -279,7 +287,7 @@ class Faults:
     def _full_disk(self, member: SimMember) -> bool:
         member.disk.is_full = True
         member.may_fail = True
-        self._loop.call_later(self._draw_duration_us(), self._heal_disk, member)
+        self._loop.call_later(self._draw_duration_us(), self._end_disk_fault, member)
         return True
 
     def _failed_sync(self, member: SimMember) -> bool:
@@ -303,6 +311,11 @@ class Faults:
         member.has_lost = True
         self.restart_later(member)
         return True
+
+    def _end_disk_fault(self, member: SimMember) -> None:
+        """Unless heal() has: what is wrong with the disk by then is a trial's."""
+        if not self.is_healed:
+            self._heal_disk(member)
 
     def _heal_disk(self, member: SimMember) -> None:
         member.sync_slowdown = 1

@@ -6,8 +6,9 @@ from dledger.core.messages import PeerId
 from dledger.entry import Term
 from simulator.event_loop import EventLoop
 from simulator.faults import Faults
-from simulator.member import Process, SimMember
+from simulator.member import SimMember
 from simulator.options import Options
+from simulator.process import Process
 
 
 class HandOvers:

@@ -1,13 +1,14 @@
 """A process as invariants see it."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import suppress
 
 from dledger.core.membership import Membership
 from dledger.core.output import Role
-from dledger.entry import Index, Term
+from dledger.entry import INDEX_UNIT, INDEX_UNIT_SIZE, Index, IndexUnit, Term
 from dledger.errors import FaultyEntryError
-from simulator.member import Process
+from dledger.log.faulty_ranges import FaultyRange
+from simulator.process import Process
 
 _READ_SIZE = 1 << 16
 
@@ -42,7 +43,7 @@ class LifeView:
 
     @property
     def disk_uuid(self) -> bytes:
-        return self.replica.identity.disk_uuid
+        return self.replica.formation.identity.disk_uuid
 
     @property
     def membership(self) -> Membership:
@@ -85,6 +86,22 @@ class LifeView:
         return self.replica.log.has_faults
 
     @property
+    def faulty_ranges(self) -> tuple[FaultyRange, ...]:
+        return self.replica.log.faulty.ranges
+
+    @property
+    def log_generation(self) -> int:
+        return self.replica.log.log_generation
+
+    @property
+    def is_cutting(self) -> bool:
+        return self.replica.log.is_cutting
+
+    @property
+    def scrub_rounds(self) -> int:
+        return self.replica.scrubber.rounds
+
+    @property
     def now_us(self) -> int:
         return self._process.host.loop.now_us
 
@@ -123,6 +140,36 @@ class LifeView:
                 for index in range(batch.first_index, batch.last_index + 1):
                     yield batch.buffer[batch.offset_of(index) : batch.end_offset_of(index)]
 
+    def stored_entry(self, index: Index) -> bytes | None:
+        options = self._process.host.options
+        raw = self._stored("index", options.index_file_size, index * INDEX_UNIT_SIZE, INDEX_UNIT_SIZE)
+        if raw is None or len(raw) < INDEX_UNIT_SIZE:
+            return None
+        unit = IndexUnit(*INDEX_UNIT.unpack(raw))
+        return self._stored("data", options.data_file_size, unit.pos, unit.size)
+
+    def _stored(self, name: str, file_size: int, offset: int, size: int) -> bytes | None:
+        start = offset - offset % file_size
+        content = self._process.host.disk.content(f"{self.replica.config.directory}/{name}/{start:020d}")
+        return content[offset - start : offset - start + size] if content is not None else None
+
+    def unknown_damage(self) -> Iterator[Hashable]:
+        host, log = self._process.host, self.replica.log
+        if not host.is_damaged:
+            return
+        begin = log.ledger_begin_index, log.ledger_begin_pos
+        for damage in host.damages:
+            if damage.is_before(*begin):
+                continue
+            for offset in damage.changed_offsets():
+                index = offset // INDEX_UNIT_SIZE
+                is_known = (
+                    log.faulty.first_within(index, index) if damage.is_of_index else log.faulty_at(offset)
+                )
+                if not is_known:
+                    yield damage.path, damage.offset
+                    break
+
     def unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:
         queue = self.store.queues.find(topic, queue_id)
         return queue.unit(queue_offset) if queue is not None else None
@@ -135,7 +182,7 @@ class LifeView:
             member.curr_term,
             member.committed_index,
             member.leader_ready,
-            log.has_faults,
+            log.faulty.ranges,
             log.ledger_begin_index,
             log.ledger_end_index,
             log.log_generation,
@@ -146,4 +193,5 @@ class LifeView:
             self.store.applied_index,
             member.transfer_target,
             self._process.told_at,
+            self.replica.scrubber.rounds,
         )

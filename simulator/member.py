@@ -1,31 +1,17 @@
-"""One simulated host and the lives of the member's process on it.
-
-The process is the code that serves: a Replica and a MessageStore over the simulated disk. What runs them here instead
-of dledger/server.py and the broker is this module: virtual time, jobs with latencies, links of the simulated network.
-"""
+"""One simulated host: its disk, its clock, its power, and the lives of the member's process on it (process.py)."""
 
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol
 
 from disk.disk import DiskError, NoSpaceError
 from dledger.config import DLedgerConfig, PeerAddress
 from dledger.core.member_config import MemberConfig
-from dledger.core.messages import HeartBeatRequest, Message, PeerId, PushRequest, TimeoutNow
-from dledger.core.output import Role
-from dledger.entry import Index, Term
-from dledger.errors import HandshakeRefusedError
-from dledger.formation import GroupIdentity
-from dledger.log.jobs import DiskJob
-from dledger.log.log_store import LogStore
-from dledger.log.quorum_state import QuorumState
-from dledger.replica import Replica
-from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
+from dledger.core.messages import Message, PeerId
+from dledger.rpc.requests import RepairMessage
 from dledger.steady_clock import steady_clock
-from dledger.tick_pace import TickPace
 from simulator.damage import Damage
 from simulator.disk import CrashPointReached, SimDisk
 from simulator.disk_nodes import DeferredRun
@@ -33,13 +19,13 @@ from simulator.event_loop import EventLoop
 from simulator.host_clock import HostClock
 from simulator.network import Connection, SimNetwork
 from simulator.options import DELAY_LEVELS, Options
+from simulator.process import Process
 from simulator.trace import Trace
+from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
 from store.layout.index_file import IndexFileShape
-from store.message_store import MessageStore
 from store.store_config import StoreConfig
 
 ROOT = "/store"
-_STOP_POLL_US = 1_000
 
 
 class Watcher(Protocol):
@@ -60,213 +46,6 @@ class Watcher(Protocol):
         ...
 
     def crashed_at_point(self, member: "SimMember", *, in_recovery: bool) -> None: ...
-
-
-@dataclass(slots=True)
-class _StoreRuntime:
-    """StoreRuntime of one life."""
-
-    process: "Process"
-
-    def submit(self, job: DiskJob) -> None:
-        self.process.submit_for(self.process.store_job_done, job)
-
-    def reput_wanted(self) -> None:
-        self.process.want_reput()
-
-
-class Process:
-    """One life: from the recovery of what the disk holds to a crash or a stop. It is the Runtime of its replica."""
-
-    def __init__(self, host: "SimMember", life: int) -> None:
-        """Raises what recovery raises, and CrashPointReached."""
-        self.host = host
-        self.life = life
-        self.outgoing: dict[PeerId, Connection] = {}
-        self.incoming: dict[PeerId, Connection] = {}
-        self.is_leaving = False  # it is to stop, and hands over before
-        self.is_stopping = False
-        self.told_at: tuple[Index, Index] | None = None
-        self.suspended_before_us = host.clock.suspended_us
-        # The leader of a term, and when it was last heard, unless the connection to it has closed since.
-        self._heard: tuple[Term, PeerId, int] | None = None
-        self._is_reput_wanted = False
-        self._network = host.network
-        self.store = MessageStore(host.store_config, host.disk, _StoreRuntime(self))
-        log_config = replace(host.config.log_config, recent_bytes_max=host.options.recent_bytes_max)
-        quorum_state = QuorumState.load(host.disk, host.config.directory)
-        self.replica = Replica(
-            host.config,
-            LogStore.open(host.disk, log_config, self.store.is_sound_body),
-            quorum_state,
-            self.store,
-            self,
-            Random(f"{host.seed}/{host.member_id}/{life}"),
-            host.now_ms(),
-            boot_id=f"{host.member_id}-boot-{host.boot}",
-        )
-        self.store.start(self.replica, host.now_ms())
-        self._pace = TickPace(self.replica)
-        self._tick_number = 0
-
-    # -- Runtime -----------------------------------------------------------------------------------------------
-
-    def send(self, to: PeerId, message: Message | RepairMessage, buffers: Sequence[bytes]) -> None:
-        if isinstance(message, TimeoutNow):
-            self.told_at = self.replica.member.committed_index, self.replica.log.ledger_end_index
-        self._network.send(self.host.member_id, to, message, buffers)
-
-    def submit(self, job: DiskJob) -> None:
-        self.submit_for(self.replica_job_done, job)
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        self.host.call_later(0, self, callback)
-
-    def drop_connection(self, peer: PeerId, reason: str) -> None:
-        # No path changes bytes, so nobody ever pushes what is not sound.
-        self.failed(f"dropped {peer}: {reason}")
-
-    def failed(self, reason: str) -> None:
-        self.host.call_later(0, self, self.host.process_failed, reason)
-
-    # -- steps -------------------------------------------------------------------------------------------------
-
-    def tick(self, number: int) -> None:
-        """`number`: of the last one that was wanted; others were too late."""
-        host = self.host
-        if number == self._tick_number and not self.is_stopping:
-            now_ms = host.now_ms()
-            delay_ms = self._pace.delay_ms() if host.options.paces_ticks else host.options.tick_interval_ms
-            self.replica.tick(now_ms)
-            self.store.tick(now_ms)
-            self._tick_in(delay_ms)
-
-    def _tick_in(self, delay_ms: int) -> None:
-        self._tick_number += 1
-        self.host.call_later(delay_ms * 1_000, self, self.tick, self._tick_number)
-
-    def receive(self, message: Message | RepairMessage, payload: bytes) -> None:
-        if self.is_stopping:
-            return
-        if isinstance(message, RepairRequest | RepairResponse):
-            self.replica.receive_repair(message, self.host.now_ms(), payload)
-        else:
-            self.replica.receive(message, self.host.now_ms(), payload)
-            if isinstance(message, HeartBeatRequest | PushRequest):
-                raft = self.replica.member
-                if (raft.curr_term, raft.leader_id) == (message.term, message.leader_id):
-                    self._heard = (raft.curr_term, message.leader_id, self.host.loop.now_us)
-
-    @property
-    def leader_heard_us(self) -> int | None:
-        """When it heard the leader of its term, to which it is connected, by the simulator's own time."""
-        if self._heard is None or self._heard[0] != self.replica.member.curr_term:
-            return None
-        return self._heard[2]
-
-    def submit_for(self, done: Callable[[DiskJob, DeferredRun], None], job: DiskJob) -> None:
-        host = self.host
-        run = host.disk.run_deferred(job.run)
-        host.trace.add(host.loop.now_us, "{} job {} until {}", host.member_id, job.kind, run.end_us)
-        host.loop.call_at(run.end_us, host.complete_run, self, run)
-        host.call_at(run.end_us, self, done, job, run)
-
-    def replica_job_done(self, job: DiskJob, run: DeferredRun) -> None:
-        self.replica.job_done(job, run.error, self.host.now_ms())
-
-    def store_job_done(self, job: DiskJob, run: DeferredRun) -> None:
-        self.store.job_done(job, run.error, self.host.now_ms())
-
-    def want_reput(self) -> None:
-        if not self._is_reput_wanted:
-            self._is_reput_wanted = True
-            self.host.call_later(0, self, self._reput)
-
-    def _reput(self) -> None:
-        self._is_reput_wanted = False
-        self.store.reput_step(self.host.now_ms())
-
-    # -- links, as dledger/server.py has them ------------------------------------------------------------------
-
-    def link_up(
-        self,
-        connection: Connection,
-        peer: PeerId,
-        disk_uuid: bytes,
-        group: GroupIdentity | None,
-        begin_pos: int,
-    ) -> None:
-        if self.is_stopping:
-            return
-        now_ms = self.host.now_ms()
-        try:
-            formed_now = self.replica.peer_seen(peer, disk_uuid, group, now_ms, begin_pos=begin_pos)
-        except HandshakeRefusedError as error:
-            self.failed(f"handshake with {peer} refused: {error}")
-            return
-        if formed_now:
-            self.host.close_connections()
-            return
-        if connection.acceptor == peer:
-            if peer in self.outgoing:
-                self.link_down(
-                    self.outgoing[peer], peer
-                )  # the reset comes before a new connection can be made
-            self.outgoing[peer] = connection
-            self.replica.peer_connected(peer, now_ms)
-        else:
-            self.incoming[peer] = connection
-
-    def link_down(self, connection: Connection, peer: PeerId) -> None:
-        links = self.outgoing if connection.acceptor == peer else self.incoming
-        if links.get(peer) is not connection or self.is_stopping:
-            return
-        del links[peer]
-        if self._heard is not None and self._heard[1] == peer:
-            self._heard = None
-        now_ms = self.host.now_ms()
-        self.replica.peer_disconnected(peer, now_ms)
-        if self.host.options.paces_ticks:
-            self._tick_in(self.host.options.tick_interval_ms)
-        if peer in self.outgoing:
-            self.replica.peer_connected(peer, now_ms)
-
-    # -- the end -----------------------------------------------------------------------------------------------
-
-    def stop(self) -> None:
-        """Cleanly, as soon as nothing is under way; where the options say so, another member leads before."""
-        self.is_leaving = True
-        if self.host.options.stops_hand_over:
-            now_ms = self.host.now_ms()
-            self.replica.leave(now_ms)
-            self._stop_when_handed_over(now_ms + self.host.config.member_config.transfer_timeout_ms)
-        else:
-            self._stop()
-
-    def _stop_when_handed_over(self, until_ms: int) -> None:
-        if self.replica.member.role is Role.LEADER and self.host.now_ms() < until_ms:
-            self.host.call_later(_STOP_POLL_US, self, self._stop_when_handed_over, until_ms)
-        else:
-            self._stop()
-
-    def _stop(self) -> None:
-        self.is_stopping = True
-        self.replica.stop(self.host.now_ms())
-        self._close_when_idle()
-
-    def _close_when_idle(self) -> None:
-        if self.replica.failure is not None:
-            return
-        if not self.replica.idle or self.store.is_busy:
-            self.host.call_later(_STOP_POLL_US, self, self._close_when_idle)
-            return
-        try:
-            self.store.close(clean=True)
-            self.replica.close(clean=True)
-        except DiskError as error:
-            self.host.process_failed(f"clean stop: {error}")
-            return
-        self.host.process_stopped()
 
 
 class SimMember:
@@ -296,8 +75,9 @@ class SimMember:
         self.sync_slowdown = 1
         self.sync_hang_us = 0  # by which the next sync is late
         self.may_fail = False  # a fault was injected that this process may end by
-        self.damages: list[Damage] = []  # that were done to its disks
-        self.repaired_count = 0  # ranges, in lives that are over
+        self.damages: list[Damage] = []  # that were done to its disks, to what peers have as well
+        self.unit_damages: list[Damage] = []  # to ConsumeQueues, which the member mends by itself
+        self.repaired_count = self.begun_behind_count = 0  # ranges, in lives that are over
         self.has_lost = False  # acknowledged entries may be gone from this disk, and it is not made good yet
         self.voters: tuple[PeerId, ...] | None = None  # by its log, as last seen; None: not formed yet
         self._watcher = watcher
@@ -307,11 +87,11 @@ class SimMember:
         self.clock = HostClock(loop, skew_ms)
         self._process_ms = steady_clock(self.clock.wall_ns, self.clock.monotonic_ns)
         self.disk = self._new_disk()
-        number = member_ids.index(member_id)
+        number = int(member_id[1:])
         self.config = DLedgerConfig(
             group="simulated",
             self_id=member_id,
-            peers={peer: PeerAddress("127.0.0.1", 1 + n) for n, peer in enumerate(member_ids)},
+            peers={peer: PeerAddress("127.0.0.1", 1 + int(peer[1:])) for peer in member_ids},
             directory=f"{ROOT}/dledger-{member_id}",
             flush_mode=options.flush_mode,
             data_file_size=options.data_file_size,
@@ -330,7 +110,9 @@ class SimMember:
                 push_size_max=options.push_size_max,
                 push_window_size=options.push_window_size,
                 transfer_timeout_ms=options.election_timeout_ms_min,
-                preferred_leader_ids=tuple(options.preferred_leader_ids),
+                preferred_leader_ids=tuple(
+                    peer for peer in options.preferred_leader_ids if peer in member_ids
+                ),
                 preferred_leader_retry_ms_min=1_000,
             ),
         )
@@ -354,8 +136,28 @@ class SimMember:
     @property
     def is_damaged(self) -> bool:
         """Something on its disk is not as it was."""
-        self.damages = [damage for damage in self.damages if damage.disk is self.disk and damage.lasts]
+        self.damages = [damage for damage in self.damages if damage.is_of(self.disk)]
         return bool(self.damages)
+
+    @property
+    def has_damaged_units(self) -> bool:
+        """Units that count."""
+        self.unit_damages = [damage for damage in self.unit_damages if damage.is_of(self.disk)]
+        process = self.process
+        if process is None or not self.unit_damages:
+            return False
+        first_bytes = {
+            queue.files.directory: queue.first_unit * queue.unit_size for queue in process.store.queues
+        }
+        for damage in self.unit_damages:
+            directory, _, name = damage.path.rpartition("/")
+            content = bytearray(self.disk.read_file(damage.path))
+            damage.undo(content)
+            start = damage.offset - damage.offset % CQ_UNIT_SIZE
+            is_there = CQ_UNIT.unpack_from(content, start)[0] >= process.store.min_phy_offset
+            if is_there and int(name) + damage.offset >= first_bytes.get(directory, 0):
+                return True
+        return False
 
     def now_ms(self) -> int:
         """By the clock of the newest process."""
@@ -420,9 +222,9 @@ class SimMember:
         self.trace.add(self.loop.now_us, "{} link up {}", self.member_id, connection)
         replica = other.process.replica
         disk_uuid, group, begin_pos = (
-            replica.identity.disk_uuid,
-            replica.group_identity,
-            replica.begin_pos,
+            replica.formation.identity.disk_uuid,
+            replica.formation.group,
+            replica.formation.begin_pos,
         )
         process = self.process
         assert process is not None, "both ends of a handshake run"
@@ -468,6 +270,7 @@ class SimMember:
         self.trace.add(self.loop.now_us, "{} ends life {}", self.member_id, self.life)
         if self.process is not None:
             self.repaired_count += self.process.replica.repairer.repaired_count
+            self.begun_behind_count += self.process.replica.repairer.begun_behind_count
         self.process = None
         self.is_paused = False
         self._held.clear()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any
 
 from dledger.core.append_guard import AppendGuard
@@ -17,29 +17,28 @@ from dledger.core.member import Member
 from dledger.core.membership import CurrentMembers
 from dledger.core.membership_changes import MembershipChanges
 from dledger.core.messages import PeerId, PushRequest, PushResponse, VoteResponse
-from dledger.core.output import AppendRefusal, HardState, RefusalReason, Role
+from dledger.core.output import HardState, Role
 from dledger.core.quorum_ack_checker import QuorumAckChecker
+from dledger.core.read_index import ReadIndex
+from dledger.core.refusal import Refusal, RefusalReason
+from dledger.core_driver import CoreDriver
 from dledger.disk_work import DiskWork, Settled
 from dledger.entry import Index, VerifiedRange
 from dledger.log.jobs import DiskJob, MoveBeginJob
 from dledger.log.quorum_state import QuorumState
-from dledger.replica import Replica
 from simulator import member
+from simulator.damage_mutants import (
+    damaged_member_leads,
+    fault_taken_for_the_end,
+    repair_bytes_not_checked,
+    scrub_skips_bodies,
+)
+from simulator.patched import patched
 from store import key_index_recovery
 from store.dledger_commit_log import DLedgerCommitLog
 from store.message_store import MessageStore
 from store.state.delay_offset_table import DelayOffsetTable
 from store.state.state_machine import StateMachine
-
-
-@contextmanager
-def _patched(owner: type | ModuleType, name: str, new: Any) -> Iterator[None]:
-    old = owner.__dict__[name]
-    setattr(owner, name, new)
-    try:
-        yield
-    finally:
-        setattr(owner, name, old)
 
 
 @contextmanager
@@ -49,20 +48,20 @@ def vote_forgotten() -> Iterator[None]:
     def hard_state(self: QuorumState) -> HardState:
         return replace(self._state.hard_state, curr_vote_for=None)
 
-    with _patched(QuorumState, "hard_state", property(hard_state)):
+    with patched(QuorumState, "hard_state", property(hard_state)):
         yield
 
 
 @contextmanager
 def ack_before_sync() -> Iterator[None]:
     """What was handed to the page cache counts as durable under SYNC_FLUSH."""
-    old = Replica.__init__
+    old = CoreDriver.__init__
 
-    def init(self: Replica, *arguments: Any, **keywords: Any) -> None:
+    def init(self: CoreDriver, *arguments: Any, **keywords: Any) -> None:
         old(self, *arguments, **keywords)
-        self._durable_at_append = True
+        self.durable_at_append = True
 
-    with _patched(Replica, "__init__", init):
+    with patched(CoreDriver, "__init__", init):
         yield
 
 
@@ -73,7 +72,7 @@ def old_term_commit_by_counting() -> Iterator[None]:
     def may_commit(self: QuorumAckChecker, index: Index) -> bool:
         return True
 
-    with _patched(QuorumAckChecker, "_may_commit", may_commit):
+    with patched(QuorumAckChecker, "_may_commit", may_commit):
         yield
 
 
@@ -84,7 +83,7 @@ def pre_vote_counted_as_vote() -> Iterator[None]:
     def is_stale(response: VoteResponse, campaign: Campaign) -> bool:
         return response.request_term != campaign.term
 
-    with _patched(LeaderElector, "_is_stale", staticmethod(is_stale)):
+    with patched(LeaderElector, "_is_stale", staticmethod(is_stale)):
         yield
 
 
@@ -102,7 +101,7 @@ def truncation_below_commit() -> Iterator[None]:
     def may_cut(self: EntryHandler, from_index: Index) -> bool:
         return True
 
-    with _patched(EntryHandler, "_append", append), _patched(EntryHandler, "_may_cut", may_cut):
+    with patched(EntryHandler, "_append", append), patched(EntryHandler, "_may_cut", may_cut):
         yield
 
 
@@ -122,8 +121,8 @@ def stale_answer_accepted() -> Iterator[None]:
         return False
 
     with (
-        _patched(Member, "_on_push_response", on_push_response),
-        _patched(EntryDispatcher, "_is_stale", is_stale),
+        patched(Member, "_on_push_response", on_push_response),
+        patched(EntryDispatcher, "_is_stale", is_stale),
     ):
         yield
 
@@ -135,7 +134,7 @@ def queue_offset_table_not_rebuilt() -> Iterator[None]:
     def rebuild(self: DLedgerCommitLog) -> None:
         return
 
-    with _patched(DLedgerCommitLog, "rebuild_topic_queue_table", rebuild):
+    with patched(DLedgerCommitLog, "rebuild_topic_queue_table", rebuild):
         yield
 
 
@@ -147,7 +146,7 @@ def reput_past_commit() -> Iterator[None]:
         self._reput.committed_index = self._replica.log.ledger_end_index
         self._runtime.reput_wanted()
 
-    with _patched(MessageStore, "committed", committed):
+    with patched(MessageStore, "committed", committed):
         yield
 
 
@@ -161,7 +160,7 @@ def cut_delivery_not_counted() -> Iterator[None]:
         if delivery is not None and applied_index + 1 >= delivery.first_index + delivery.count:
             old(self, applied_index)
 
-    with _patched(DelayOffsetTable, "settle", settle):
+    with patched(DelayOffsetTable, "settle", settle):
         yield
 
 
@@ -173,7 +172,7 @@ def delivery_counted_by_its_record() -> Iterator[None]:
     def settle(self: DelayOffsetTable, applied_index: Index) -> None:
         old(self, Index(1 << 62))
 
-    with _patched(DelayOffsetTable, "settle", settle):
+    with patched(DelayOffsetTable, "settle", settle):
         yield
 
 
@@ -190,7 +189,7 @@ def files_gone_before_the_mark() -> Iterator[None]:
             self._disk.sync_directory(directory)
         old(self)
 
-    with _patched(MoveBeginJob, "run", run):
+    with patched(MoveBeginJob, "run", run):
         yield
 
 
@@ -203,7 +202,7 @@ def any_full_state_taken() -> Iterator[None]:
         self._before_begin_index = Index(-1)
         return old(self, *arguments)
 
-    with _patched(StateMachine, "apply", apply):
+    with patched(StateMachine, "apply", apply):
         yield
 
 
@@ -214,7 +213,7 @@ def key_index_not_rolled_back() -> Iterator[None]:
     def roll_back(*arguments: Any) -> None:
         return
 
-    with _patched(key_index_recovery, "roll_back", roll_back):
+    with patched(key_index_recovery, "roll_back", roll_back):
         yield
 
 
@@ -225,7 +224,7 @@ def wall_clock_followed() -> Iterator[None]:
     def steady_clock(wall_ns: Callable[[], int], monotonic_ns: Callable[[], int]) -> Callable[[], int]:
         return lambda: wall_ns() // 1_000_000
 
-    with _patched(member, "steady_clock", steady_clock):
+    with patched(member, "steady_clock", steady_clock):
         yield
 
 
@@ -236,7 +235,7 @@ def learner_counted() -> Iterator[None]:
     def counts(self: CurrentMembers, peer: PeerId) -> bool:
         return peer in self.value.members
 
-    with _patched(CurrentMembers, "counts", counts):
+    with patched(CurrentMembers, "counts", counts):
         yield
 
 
@@ -252,7 +251,7 @@ def lost_disk_counted() -> Iterator[None]:
         seat = self.value.voters.get(peer)
         return seat.disk if seat is not None else old(self, peer)
 
-    with _patched(CurrentMembers, "counts", counts), _patched(CurrentMembers, "disk_of", disk_of):
+    with patched(CurrentMembers, "counts", counts), patched(CurrentMembers, "disk_of", disk_of):
         yield
 
 
@@ -261,11 +260,11 @@ def two_changes_at_once() -> Iterator[None]:
     """The next change of the members does not wait until the last one is committed."""
     old = MembershipChanges.refusal
 
-    def refusal(self: MembershipChanges) -> AppendRefusal | None:
+    def refusal(self: MembershipChanges) -> Refusal | None:
         refused = old(self)
         return None if refused and refused.reason is RefusalReason.CHANGE_IN_PROGRESS else refused
 
-    with _patched(MembershipChanges, "refusal", refusal):
+    with patched(MembershipChanges, "refusal", refusal):
         yield
 
 
@@ -281,7 +280,7 @@ def membership_counts_at_commit() -> Iterator[None]:
         ):
             old(self, now_ms)
 
-    with _patched(MembershipChanges, "follow", follow):
+    with patched(MembershipChanges, "follow", follow):
         yield
 
 
@@ -293,7 +292,7 @@ def membership_not_taken_back() -> Iterator[None]:
     def refresh(self: CurrentMembers) -> bool:
         return self._log.membership_index > self.index and old(self)
 
-    with _patched(CurrentMembers, "refresh", refresh):
+    with patched(CurrentMembers, "refresh", refresh):
         yield
 
 
@@ -304,7 +303,7 @@ def transfer_to_lagging() -> Iterator[None]:
     def holds_all(self: LeadershipTransfer, target: PeerId) -> bool:
         return True
 
-    with _patched(LeadershipTransfer, "_holds_all", holds_all):
+    with patched(LeadershipTransfer, "_holds_all", holds_all):
         yield
 
 
@@ -316,7 +315,7 @@ def acks_after_failed_sync() -> Iterator[None]:
     def settle(self: DiskWork, job: DiskJob, error: Exception | None, now_ms: int) -> Settled | None:
         return old(self, job, None if job is self._sync else error, now_ms)
 
-    with _patched(DiskWork, "settle", settle):
+    with patched(DiskWork, "settle", settle):
         yield
 
 
@@ -325,13 +324,13 @@ def appends_taken_during_transfer() -> Iterator[None]:
     """A leader that hands over goes on taking appends: what comes last ends without an outcome."""
     old = AppendGuard.check
 
-    def check(self: AppendGuard, size: int, count: int) -> AppendRefusal | None:
+    def check(self: AppendGuard, size: int, count: int) -> Refusal | None:
         target, self._transfer.target = self._transfer.target, None
         refusal = old(self, size, count)
         self._transfer.target = target
         return refusal
 
-    with _patched(AppendGuard, "check", check):
+    with patched(AppendGuard, "check", check):
         yield
 
 
@@ -342,7 +341,7 @@ def full_leader_keeps_leading() -> Iterator[None]:
     def successor(*arguments: Any) -> None:
         return None
 
-    with _patched(DiskFitness, "successor", successor):
+    with patched(DiskFitness, "successor", successor):
         yield
 
 
@@ -353,7 +352,33 @@ def hung_disk_keeps_heart_beating() -> Iterator[None]:
     def waiting_ms(self: DurableIndex, now_ms: int) -> int:
         return 0
 
-    with _patched(DurableIndex, "waiting_ms", waiting_ms):
+    with patched(DurableIndex, "waiting_ms", waiting_ms):
+        yield
+
+
+@contextmanager
+def read_index_without_a_round() -> Iterator[None]:
+    """A leader takes its commit for that of the group, and asks nobody whether another leads."""
+
+    def begin_round(self: ReadIndex, now_ms: int) -> None:
+        while self._led:
+            read = self._led.popleft()
+            self._answer(read.asker, read.read_index)
+
+    with patched(ReadIndex, "_begin_round", begin_round):
+        yield
+
+
+@contextmanager
+def read_index_before_own_term() -> Iterator[None]:
+    """A new leader answers with the commit that it knows of, before an entry of its term is committed."""
+    old = ReadIndex._leading_refusal
+
+    def leading_refusal(self: ReadIndex) -> Refusal | None:
+        refused = old(self)
+        return None if refused and refused.reason is RefusalReason.LEADER_NOT_READY else refused
+
+    with patched(ReadIndex, "_leading_refusal", leading_refusal):
         yield
 
 
@@ -385,6 +410,12 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             two_changes_at_once,
             membership_counts_at_commit,
             membership_not_taken_back,
+            fault_taken_for_the_end,
+            repair_bytes_not_checked,
+            damaged_member_leads,
+            scrub_skips_bodies,
+            read_index_without_a_round,
+            read_index_before_own_term,
         )
     }
 )

@@ -10,13 +10,20 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from dledger.core.messages import HeartBeatResponse, Message, PeerId, PushResponse, VoteResponse
+from dledger.core.messages import (
+    HeartBeatResponse,
+    Message,
+    PeerId,
+    PushResponse,
+    ReadIndexResponse,
+    VoteResponse,
+)
 from dledger.entry import Term
 from dledger.rpc.requests import RepairMessage, RepairResponse
 from simulator.event_loop import EventLoop
 from simulator.options import Options
 
-_ANSWERS = (VoteResponse, HeartBeatResponse, PushResponse, RepairResponse)
+_ANSWERS = (VoteResponse, HeartBeatResponse, PushResponse, RepairResponse, ReadIndexResponse)
 _DIAL_BACKOFF_US = (20_000, 500_000)
 # As DLedgerConfig.link_silence_ms_max: what a host that is gone without a word is noticed by.
 SILENCE_US = 3_000_000
@@ -63,18 +70,20 @@ class Path:
 class SimNetwork:
     """Invariant: a connection that is up was announced to both its ends, and is not up towards a dead process."""
 
-    def __init__(self, loop: EventLoop, options: Options, random: Random) -> None:
+    def __init__(self, loop: EventLoop, options: Options, random: Random, spoil_random: Random) -> None:
         self.members: dict[PeerId, Endpoint] = {}
         self.paths: dict[tuple[PeerId, PeerId], Path] = {}
         self.up: dict[tuple[PeerId, PeerId], Connection] = {}  # by (dialler, acceptor)
         self.is_healed = False  # no losses, delays of a quiet network
         self.sent = self.lost = 0
+        self.spoiled = 0  # answers to repairs that came with other bytes
         # To each member, the last acknowledgement by each other in each term: what a late repetition would say.
         self._acknowledged: dict[PeerId, dict[tuple[PeerId, Term], PushResponse]] = {}
         self.on_send: Callable[[PeerId, PeerId, Message | RepairMessage], None] | None = None
         self._loop = loop
         self._options = options
         self._random = random
+        self._spoil_random = spoil_random
         self._connection_count = 0
         self._dialling: set[tuple[PeerId, PeerId]] = set()
 
@@ -84,6 +93,10 @@ class SimNetwork:
             self.paths[other, member_id] = Path()
         self.members[member_id] = endpoint
         self._acknowledged[member_id] = {}
+
+    def remove(self, member_id: PeerId) -> None:
+        """Its host is gone for good. What others send there is lost."""
+        del self.members[member_id]
 
     # -- messages ----------------------------------------------------------------------------------------------
 
@@ -106,6 +119,8 @@ class SimNetwork:
             self.lost += 1
             return
         payload = b"".join(buffers)
+        if isinstance(message, RepairResponse) and payload:
+            payload = self._maybe_spoiled(payload)
         self._deliver_later(path, sender, to, message, payload)
         if not self.is_healed and options.duplication and random.random() < options.duplication:
             self._deliver_later(path, sender, to, message, payload)
@@ -139,6 +154,16 @@ class SimNetwork:
             delay_us = int(_REPEATED_US_MAX ** random.random())
             self._loop.call_later(delay_us, self.members[to].received, sender, answer, b"")
         return len(answers)
+
+    def _maybe_spoiled(self, payload: bytes) -> bytes:
+        """With one bit flipped: as a peer sends it that has something else, or a path that no CRC guards."""
+        random = self._spoil_random
+        if self.is_healed or random.random() >= self._options.repairs_spoiled:
+            return payload
+        self.spoiled += 1
+        spoiled = bytearray(payload)
+        spoiled[random.randrange(len(spoiled))] ^= 1 << random.randrange(8)
+        return bytes(spoiled)
 
     def draw_delay_us(self) -> int:
         options = self._options
@@ -188,6 +213,8 @@ class SimNetwork:
     def _dial(self, dialler: PeerId, acceptor: PeerId) -> None:
         self._dialling.discard((dialler, acceptor))
         members = self.members
+        if dialler not in members or acceptor not in members:
+            return  # gone for good
         if (dialler, acceptor) in self.up or not members[dialler].is_running:
             return  # a process that starts dials anew
         is_blocked = self.paths[dialler, acceptor].is_blocked or self.paths[acceptor, dialler].is_blocked

@@ -10,6 +10,7 @@ from dledger.config import FlushMode
 # Of the simulated brokers: level -> ms.
 DELAY_LEVELS = MappingProxyType({1: 50, 2: 400, 3: 1_500})
 # Kinds of faults (faults.py) and how often each comes, relative to the others, in a seed that has it.
+_PUSHES_IN_WINDOW = 24
 _FAULT_WEIGHTS = {
     "crash": 6,
     "crash_point": 4,
@@ -91,8 +92,13 @@ class Options:
     disk_fault_interval_ms: int = 0  # 0: disks hang, fill and fail by the faults below alone
     disk_trial: bool = False  # at the end the leader's disk fills and hangs with nothing else in the way
     damage_interval_ms: int = 0  # between damages to what was durable; 0: there are none
+    quorum_state_loss_interval_ms: int = 0  # between losses of the file of term and vote; 0: there are none
+    newcomers: float = 0.0  # how many members that are out make room for new ones, with ids of their own
+    repairs_spoiled: float = 0.0  # how many answers to repairs come with a bit flipped
     faults: dict[str, int] = field(default_factory=dict)  # kind -> weight
     is_calm: bool = False  # an hour or so with faults far apart (calm.py)
+    read_interval_us: int = 0  # between reads that must not be stale; 0: there are none
+    leader_cut_interval_ms: int = 0  # between leaders that are cut off without knowing; 0: none is
     paces_ticks: bool = False  # members at rest tick seldom, as servers do
 
     def describe(self) -> str:
@@ -137,8 +143,10 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         index_file_size=32 * random.choice((64, 256, 1024)),
         consume_queue_file_size=20 * random.choice((10, 50, 200)),
         recent_bytes_max=random.choice((0, 4_096, 65_536, 1 << 20)),
-        push_size_max=512 if is_stormy else random.choice((512, 4_096, 65_536)),
-        push_window_size=random.choice((65_536, 262_144)),
+        push_size_max=(push_size_max := 512 if is_stormy else random.choice((512, 4_096, 65_536))),
+        # Each lost or overtaken message of a window has all behind it sent again: 300 small ones fill a run with
+        # nothing else.
+        push_window_size=min(random.choice((65_536, 262_144)), _PUSHES_IN_WINDOW * push_size_max),
         checkpoint_entries_max=random.choice((20, 100, 1_000)),
         index_keys_per_flush=Random(f"{seed}/index").choice((1, 10, 50, 200)),
         clock_skew_ms_max=random.choice((0, 5, 10_000)),
@@ -178,6 +186,10 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         disk_fault_interval_ms=Random(f"{seed}/disk-interval").choice((*[0] * 6, 1_500, 4_000)),
         disk_trial=Random(f"{seed}/disk-trial").random() < 0.1,
         damage_interval_ms=Random(f"{seed}/damage-interval").choice((0, 0, 0, 500)),
+        quorum_state_loss_interval_ms=Random(f"{seed}/quorum-state-losses").choice((0, 0, 0, 3_000)),
+        newcomers=Random(f"{seed}/newcomers-options").choice((0.0, 0.7)),
+        repairs_spoiled=Random(f"{seed}/repairs-spoiled-options").choice((0.0, 0.3)),
+        **_draw_reads(Random(f"{seed}/reads")),
         faults={kind: _FAULT_WEIGHTS[kind] for kind in chosen},
     )
 
@@ -186,6 +198,17 @@ def _draw_membership_interval_ms(seed: int) -> int:
     """Of its own dice: seeds in which nobody goes stay what they were."""
     random = Random(f"{seed}/voters")
     return random.choice((200, 1_000)) if random.random() < 0.3 else 0
+
+
+def _draw_reads(random: Random) -> dict[str, Any]:
+    """Nothing for three seeds of five, which stay what they were."""
+    read_interval_us = random.choice((0, 0, 0, 10_000, 50_000))
+    if not read_interval_us:
+        return {}
+    return {
+        "read_interval_us": read_interval_us,
+        "leader_cut_interval_ms": random.choice((0, 1_500, 4_000)),
+    }
 
 
 def _draw_hand_overs(random: Random) -> dict[str, Any]:

@@ -44,6 +44,19 @@ class Acknowledged:
     places: Sequence[tuple[QueueKey, int, int]]  # queue, queue offset, phy_offset
 
 
+@dataclass(slots=True)
+class FreshRead:
+    """What a client knew when it asked a member for the end of a queue, and what it was told."""
+
+    member_id: str
+    acknowledged_index: int  # of the log, to any client
+    key: QueueKey
+    acknowledged_end: int  # queue offset behind the last message of the queue that was
+    is_told: bool = False
+    applied_index: int = -1
+    max_offset: int = 0
+
+
 class Oracle:
     """Invariant: entries 0 .. end_index are committed, and were said to be so by some member."""
 
@@ -61,6 +74,7 @@ class Oracle:
         self.waiting: dict[int, CommittedMessage] = {}
         self.delivered_count = 0
         self.acknowledged: list[Acknowledged] = []
+        self.fresh_reads: list[FreshRead] = []  # that were answered, in this order
         self.refused_uids: set[int] = set()
         self.put_us: dict[int, int] = {}  # when a client first handed in a message, by uid
         # Highest index that was committed by then, by the term of the member that said so.

@@ -31,7 +31,7 @@ def _describe_member(member: SimMember) -> str:
             ("paused", member.is_paused),
             ("stopping", process.is_stopping),
             ("has_lost", member.has_lost),
-            ("unformed", process.replica.group_identity is None),
+            ("unformed", process.replica.formation.group is None),
         )
         if holds
     ]

@@ -23,6 +23,8 @@ FLOORS = {
     "hand_overs": 0.1,
     "taken_over": 0.05,
     "repaired": 0.2,
+    "fresh_reads": 20.0,
+    "follower_reads": 4.0,
 }
 FLOORS_COUNT_MIN = 20  # runs; of fewer the averages say nothing
 _EXPECTED_MIN = 10  # what a floor asks of all runs together; below that a few more or less are chance
@@ -54,6 +56,15 @@ FAULT_FLOORS = dict.fromkeys(FAULT_KINDS, _FAULT_FLOOR) | {
     "zeroed_block": 0.1,
     "stale_block": 0.05,
     "index_damage": 0.1,
+    "unit_damage": 0.1,
+    "repair_spoiled": 0.1,
+    "quorum_state_lost": 0.05,
+    "quorum_state_damaged": 0.05,
+    "member_added": 0.2,
+    "member_removed": 0.2,
+    "member_replaced": 0.05,
+    "newcomer_votes": 0.05,
+    "leader_cut": 0.1,
 }
 FAULT_FLOORS_COUNT_MIN = 200  # runs: some kinds are rare
 

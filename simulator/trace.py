@@ -10,6 +10,8 @@ from dledger.core.messages import (
     Message,
     PushRequest,
     PushResponse,
+    ReadIndexRequest,
+    ReadIndexResponse,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
@@ -64,6 +66,11 @@ def describe(message: Message) -> str:
             return f"HEART_BEAT term={message.term} round={message.round} committed={message.committed_index}"
         case HeartBeatResponse():
             return f"HEART_BEAT_RESPONSE term={message.term} round={message.round} end={message.ledger_end_index}"
+        case ReadIndexRequest():
+            return f"READ_INDEX term={message.term} id={message.request_id}"
+        case ReadIndexResponse():
+            outcome = message.refusal.name if message.refusal is not None else f"index={message.read_index}"
+            return f"READ_INDEX_RESPONSE term={message.term} id={message.request_id} {outcome}"
         case PushRequest():
             entries = message.entries
             shown = f" entries={entries.first_index}..{entries.last_index}" if entries is not None else ""

@@ -14,18 +14,19 @@ from message.properties import encode_properties
 from message.tags import tags_code
 from simulator.event_loop import EventLoop
 from simulator.invariants.invariant import ViolationError
-from simulator.member import Process, SimMember
+from simulator.member import SimMember
 from simulator.options import DELAY_LEVELS, Options
 from simulator.oracle import Acknowledged, Oracle, body_with, key_of, uid_of, uids_with_key_of
+from simulator.process import Process
 from store.delayed_message import delayed
-from store.errors import MessageDamagedError
+from store.errors import MessageDamagedError, UnitDamagedError
 from store.get_message import GetMessageStatus
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.state.state_proposals import ProposeStatus
 from store.state.state_record import CommitOffset, PutTopicConfig, StateChange
 from store.state.table_configs import TopicConfig
 
-_TOPICS = (b"orders", b"payments")
+TOPICS = (b"orders", b"payments")
 _TAGS = ("paid", "open", "late")
 _GROUPS = ("billing", "audit")
 _BORN_HOST = struct.pack(">4BI", 127, 0, 0, 1, 40_000)
@@ -122,7 +123,7 @@ class Workload:
         tag = random.choice(_TAGS)
         properties = {TAGS: tag, KEYS: key_of(uid)} if options.has_keys else {TAGS: tag}
         return PutMessage(
-            random.choice(_TOPICS),
+            random.choice(TOPICS),
             random.randrange(options.queue_count),
             body_with(uid, random.randint(_UID_SIZE, options.body_size_max)),
             encode_properties(properties),
@@ -171,11 +172,11 @@ class Workload:
         assert process is not None, "a step of a process"
         if process.is_stopping:
             return
-        topic, queue_id = random.choice(_TOPICS), random.randrange(self._options.queue_count)
+        topic, queue_id = random.choice(TOPICS), random.randrange(self._options.queue_count)
         store = process.store
         offset = random.randint(0, max(store.max_offset(topic.decode(), queue_id), 0))
-        # A message that is damaged there is refused, and given to nobody as it is.
-        with suppress(MessageDamagedError):
+        # A message that is damaged there is refused, and given to nobody as it is; so is a queue's damaged unit.
+        with suppress(MessageDamagedError, UnitDamagedError):
             self.outcomes.read += read_and_compare(process, self._oracle, (topic, queue_id), offset)
         if self._options.has_keys and self._next_uid:
             uid = self._queries.randrange(self._next_uid)
@@ -192,7 +193,7 @@ class Workload:
 
     def _change(self) -> StateChange:
         random = self._random
-        topic = random.choice(_TOPICS).decode()
+        topic = random.choice(TOPICS).decode()
         if random.random() < 0.3:
             return PutTopicConfig(TopicConfig(topic, read_queue_nums=random.randint(1, 16)))
         queue_id = random.randrange(self._options.queue_count)

@@ -1,11 +1,12 @@
 """What every invariant looks at, and how it says that it is broken."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from dledger.core.membership import Membership
 from dledger.core.output import Role
 from dledger.entry import Index, Term
+from dledger.log.faulty_ranges import FaultyRange
 
 if TYPE_CHECKING:
     from simulator.oracle import Oracle
@@ -67,6 +68,26 @@ class MemberView(Protocol):
         ...
 
     @property
+    def faulty_ranges(self) -> tuple[FaultyRange, ...]:
+        """The entries that it knows to be damaged."""
+        ...
+
+    @property
+    def log_generation(self) -> int:
+        """How often this life has cut its log."""
+        ...
+
+    @property
+    def is_cutting(self) -> bool:
+        """What its log is in memory is not yet so on disk."""
+        ...
+
+    @property
+    def scrub_rounds(self) -> int:
+        """Complete ones of this life."""
+        ...
+
+    @property
     def now_us(self) -> int:
         """Of the simulator, whatever clocks say."""
         ...
@@ -101,6 +122,14 @@ class MemberView(Protocol):
 
     def entries(self, first_index: Index, last_index: Index) -> Iterable[bytes]:
         """Each entry, header included."""
+        ...
+
+    def stored_entry(self, index: Index) -> bytes | None:
+        """As it lies on the disk, proved by nobody; None where that is nowhere."""
+        ...
+
+    def unknown_damage(self) -> Iterable[Hashable]:
+        """Places in its log and index that are not as they were, and that it does not know of."""
         ...
 
     def unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from simulator.calm import calm
+from simulator.calm import BEGIN_ACCIDENTS_MAX, calm
 from simulator.options import Options, draw_options
 
 SEEDS = range(1, 301)
@@ -22,3 +22,8 @@ def test_each_trouble_that_comes_again_and_again_comes_far_apart():
             assert interval_ms == 0 or interval_ms >= APART_MS_MIN, f"seed {seed}: {name}={interval_ms}"
             seen |= {name} if interval_ms else set()
     assert seen == names
+
+
+def test_power_losses_that_come_with_each_deletion_come_with_few():
+    drawn_out = [calm(draw_options(seed), seed).begin_accidents for seed in SEEDS]
+    assert set(drawn_out) == {0.0, BEGIN_ACCIDENTS_MAX}

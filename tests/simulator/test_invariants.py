@@ -4,13 +4,15 @@ from dataclasses import dataclass, field
 
 from dledger.core.membership import Membership, Seat
 from dledger.core.output import Role
-from dledger.entry import Index, Term
+from dledger.entry import GENESIS_CHAIN, Index, Pos, Term, parse_header, seal_entries
+from dledger.log.faulty_ranges import FaultyRange
 from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
 from simulator.invariants.begin_is_committed import BeginIsCommitted
 from simulator.invariants.commit_by_voters import CommitByVoters
 from simulator.invariants.commit_within_end import CommitWithinEnd
 from simulator.invariants.damaged_wait import DamagedWait
 from simulator.invariants.delayed_once import DelayedOnce
+from simulator.invariants.durable_is_kept import DurableIsKept
 from simulator.invariants.durable_is_on_disk import DurableIsOnDisk
 from simulator.invariants.election_safety import ElectionSafety
 from simulator.invariants.hand_over_is_whole import HandOverIsWhole
@@ -20,9 +22,12 @@ from simulator.invariants.members_by_log import MembersByLog
 from simulator.invariants.no_timer_early import NoTimerEarly
 from simulator.invariants.one_change_at_a_time import OneChangeAtATime
 from simulator.invariants.queue_offsets_dense import QueueOffsetsDense
+from simulator.invariants.read_is_fresh import ReadIsFresh
+from simulator.invariants.repaired_is_as_it_was import RepairedIsAsItWas
+from simulator.invariants.scrub_finds_damage import ScrubFindsDamage
 from simulator.invariants.state_machine_safety import StateMachineSafety
 from simulator.invariants.visible_is_committed import VisibleIsCommitted
-from simulator.oracle import Acknowledged, CommittedMessage, Oracle
+from simulator.oracle import Acknowledged, CommittedMessage, FreshRead, Oracle
 
 KEY = (b"T", 0)
 THREE = Membership({peer: Seat(peer.encode()) for peer in ("n0", "n1", "n2")})
@@ -49,6 +54,12 @@ class View:
     durable_pos: int = 300
     unwritten_pos: int | None = None
     has_faults: bool = False
+    faulty_ranges: tuple[FaultyRange, ...] = ()
+    log_generation: int = 0
+    is_cutting: bool = False
+    scrub_rounds: int = 0
+    damage: tuple[str, ...] = ()
+    stored: dict[int, bytes] = field(default_factory=dict)
     units: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     membership: Membership = THREE
     logged_membership: Membership = THREE
@@ -81,6 +92,12 @@ class View:
 
     def entries(self, first_index, last_index):
         return ()
+
+    def stored_entry(self, index):
+        return self.stored.get(index)
+
+    def unknown_damage(self):
+        return self.damage
 
     def unit(self, topic, queue_id, queue_offset):
         return self.units.get(queue_offset)
@@ -368,3 +385,81 @@ def test_damaged_wait_fires_on_a_campaign_with_damage_before_others_had_their_ti
     assert "campaigns with damaged entries" in str(campaign(has_faults=True, at_us=9_000_000))
     assert campaign(has_faults=True, at_us=10_000_005) is None
     assert campaign(has_faults=False, at_us=9_000_000) is None
+
+
+def test_durable_is_kept_fires_when_a_later_life_on_the_disk_has_less():
+    invariant = DurableIsKept()
+    assert invariant.check(View(durable_index=1), _oracle()) is None
+    assert invariant.check(View(life=2, log=[(1, 10), (1, 11)], durable_index=1), _oracle()) is None
+    assert "held entry 1 durably" in invariant.check(View(life=3, log=[(1, 10)], durable_index=0), _oracle())
+
+
+def test_durable_is_kept_says_nothing_of_what_was_not_durable_or_not_committed():
+    invariant = DurableIsKept()
+    assert invariant.check(View(durable_index=2, committed_index=0), _oracle()) is None
+    assert invariant.check(View(durable_index=2, is_cutting=True), _oracle()) is None
+    assert invariant.check(View(life=2, log=[(1, 10)], durable_index=0), _oracle()) is None
+
+
+def _entries() -> dict[int, bytes]:
+    bodies = [b"one", b"two", b"three"]
+    positions = [0, 51, 102]
+    buffers, _ = seal_entries(bodies, positions, 0, 1, 0, GENESIS_CHAIN)
+    return {index: buffers[2 * index] + buffers[2 * index + 1] for index in range(3)}
+
+
+def _oracle_of(entries: dict[int, bytes]) -> Oracle:
+    oracle = Oracle()
+    oracle.chains = [parse_header(entry).chain_crc for entry in entries.values()]
+    return oracle
+
+
+FAULTY = FaultyRange(Index(1), Index(2), Pos(51), Pos(155))
+
+
+def test_repaired_is_as_it_was_fires_on_other_bytes_and_on_none():
+    entries = _entries()
+    for index, bad in ((1, entries[1][:-1] + b"?"), (2, b""), (2, entries[1])):
+        invariant = RepairedIsAsItWas()
+        oracle = _oracle_of(entries)
+        assert invariant.check(View(faulty_ranges=(FAULTY,)), oracle) is None
+        fault = invariant.check(View(stored=entries | {index: bad}), oracle)
+        assert f"calls entry {index} repaired" in str(fault)
+
+
+def test_repaired_is_as_it_was_is_silent_on_the_committed_bytes_and_on_what_is_still_called_damaged():
+    entries = _entries()
+    invariant = RepairedIsAsItWas()
+    assert invariant.check(View(faulty_ranges=(FAULTY,)), _oracle_of(entries)) is None
+    rest = FaultyRange(Index(2), Index(2), Pos(102), Pos(155))
+    repaired = {index: entries[index] for index in (0, 1)}
+    assert invariant.check(View(faulty_ranges=(rest,), stored=repaired), _oracle_of(entries)) is None
+    assert invariant.check(View(stored=entries), _oracle_of(entries)) is None
+
+
+def test_scrub_finds_damage_fires_after_a_whole_round_that_passed_it():
+    invariant = ScrubFindsDamage()
+    assert invariant.check(View(scrub_rounds=1, damage=("a",)), _oracle()) is None
+    assert "does not know that a is damaged" in invariant.check(
+        View(scrub_rounds=2, damage=("a",)), _oracle()
+    )
+
+
+def test_scrub_finds_damage_waits_for_a_whole_round_without_a_cut_in_it():
+    invariant = ScrubFindsDamage()
+    assert invariant.check(View(scrub_rounds=1, damage=("a",)), _oracle()) is None
+    assert invariant.check(View(scrub_rounds=1, damage=("a", "b")), _oracle()) is None
+    assert invariant.check(View(scrub_rounds=2, damage=("b",)), _oracle()) is None
+    assert invariant.check(View(scrub_rounds=3, log_generation=1, damage=("b",)), _oracle()) is None
+    assert "b is damaged" in invariant.check(View(scrub_rounds=4, log_generation=1, damage=("b",)), _oracle())
+
+
+def test_read_is_fresh_fires_on_an_answer_that_misses_an_acknowledged_entry_or_the_end_of_its_queue():
+    def read(applied_index: int, max_offset: int) -> str | None:
+        oracle = _oracle()
+        oracle.fresh_reads.append(FreshRead("n1", 2, KEY, 3, True, applied_index, max_offset))
+        return ReadIsFresh().check(View(), oracle)
+
+    assert read(2, 3) is None
+    assert "n1 answers with entries up to 1; when it was asked, entry 2 was acknowledged" in str(read(1, 3))
+    assert "ends at 2; when it was asked, 3 messages of it were acknowledged" in str(read(2, 2))

@@ -35,10 +35,16 @@ CAUGHT_BY = {
     "hung_disk_keeps_heart_beating": 8,
     "wall_clock_followed": 2,
     "two_changes_at_once": 8,
-    "learner_counted": 5,
+    "learner_counted": 22,
     "lost_disk_counted": 12,
     "membership_counts_at_commit": 5,
     "membership_not_taken_back": 171,
+    "fault_taken_for_the_end": 9,
+    "repair_bytes_not_checked": 9,
+    "damaged_member_leads": 9,
+    "scrub_skips_bodies": 9,
+    "read_index_without_a_round": 24,
+    "read_index_before_own_term": 2,
 }
 
 

@@ -1,0 +1,48 @@
+"""Entries that a member does not call damaged any more are on its disk as the group has committed them."""
+
+from dledger.entry import (
+    ENTRY_HEADER_SIZE,
+    GENESIS_CHAIN,
+    EntryCorruptError,
+    Index,
+    parse_header,
+    verify_entries,
+)
+from dledger.log.faulty_ranges import FaultyRange
+from simulator.invariants.invariant import MemberView
+from simulator.oracle import Oracle
+
+
+class RepairedIsAsItWas:
+    name = "repaired_is_as_it_was"
+
+    def __init__(self) -> None:
+        self._faulty: dict[tuple[str, int], tuple[FaultyRange, ...]] = {}
+
+    def check(self, member: MemberView, oracle: Oracle) -> str | None:
+        key = (member.member_id, member.life)
+        before, now = self._faulty.get(key, ()), member.faulty_ranges
+        self._faulty[key] = now
+        if before == now:
+            return None
+        for faulty in before:
+            first_index = max(faulty.first_index, member.ledger_begin_index)
+            last_index = min(faulty.last_index, member.ledger_end_index, oracle.end_index)
+            for index in range(first_index, last_index + 1):
+                is_faulty = any(other.first_index <= index <= other.last_index for other in now)
+                if not is_faulty and not _is_as_committed(member.stored_entry(Index(index)), index, oracle):
+                    return f"{member.member_id} calls entry {index} repaired, and it is not as it was"
+        return None
+
+
+def _is_as_committed(entry: bytes | None, index: int, oracle: Oracle) -> bool:
+    if entry is None or len(entry) < ENTRY_HEADER_SIZE:
+        return False
+    prev_chain = oracle.chains[index - 1] if index else GENESIS_CHAIN
+    try:
+        verified = verify_entries(
+            entry, first_index=index, first_pos=parse_header(entry).pos, prev_chain=prev_chain
+        )
+    except EntryCorruptError:
+        return False
+    return (verified.count, verified.chain) == (1, oracle.chains[index])

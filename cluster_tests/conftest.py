@@ -7,7 +7,9 @@ import java_client
 import pytest
 from java_mqadmin import JavaMqAdmin
 from java_servers import JavaBroker, JavaNameServer
+from links import SERVER_PORT, Links
 from local_cluster import LocalCluster, port_block, wait_for
+from toxiproxy_server import running_server
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -33,6 +35,13 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         made = LocalCluster(tmp_path / "cluster", base_port)
         yield made
         made.down()
+
+
+@pytest.fixture
+def links(cluster: LocalCluster, tmp_path: Path) -> Iterator[Links]:
+    """Of a cluster of three, through proxies: the test calls up() with their options."""
+    with running_server(tmp_path / "toxiproxy.log", cluster.base_port + SERVER_PORT) as server:
+        yield Links(server, cluster)
 
 
 @pytest.fixture(params=java_client.VERSIONS)

@@ -123,6 +123,13 @@ class LocalCluster:
         """SIGTERM; returns when it has ended."""
         self._processes().stop(name)
 
+    def pause(self, name: str) -> None:
+        """SIGSTOP."""
+        self._processes().pause(name)
+
+    def resume(self, name: str) -> None:
+        self._processes().resume(name)
+
     def status(self) -> dict[str, Any]:
         return cluster_status(self._processes())
 
@@ -131,6 +138,9 @@ class LocalCluster:
 
     def nodes(self) -> dict[str, dict[str, Any]]:
         return {node["id"]: node for node in self.status()["nodes"]}
+
+    def log_file(self, name: str) -> Path:
+        return self._processes().log_file(name)
 
     def log_ends(self, lines: int = 12) -> str:
         """Of every member's log that there is, its last lines."""

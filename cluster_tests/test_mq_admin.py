@@ -143,6 +143,7 @@ def test_every_command_does_its_work_on_a_group_of_three(
         "all to be read once by each",
     )
     assert [row["faults"] for row in admin("scrubStatus", *CLUSTER)] == [0, 0, 0]
+    assert [row["ranges"] for row in admin("repairStatus", *CLUSTER)] == [[], [], []]
     [handed_over] = admin("transferLeader", "-b", leader)
     assert handed_over["leader"] == cluster.leader() != leader_id
     leader = leader_address(cluster)

@@ -15,7 +15,9 @@ pytestmark = pytest.mark.slow
 
 TOPIC = "RollingTopic"
 MEMBERS = ("n0", "n1", "n2")
-IN_FLIGHT = 32
+# The acknowledgements set the pace: two requests are on their way at any time.
+BATCH_SIZE = 4
+IN_FLIGHT = 2 * BATCH_SIZE
 SEND_TIMEOUT_S = 10.0
 # Handed over, a leader is missed for two round trips, two syncs and a look at the NameServer; killed, for the time in
 # which its connections close, and paused for an election timeout.
@@ -44,12 +46,15 @@ class Load:
     async def _send(self) -> None:
         async with Producer(self._namesrv, "rolling") as producer:
             pipeline = SendPipeline(
-                producer, self._ended, batch_size_max=4, in_flight_max=IN_FLIGHT, timeout_s=SEND_TIMEOUT_S
+                producer,
+                self._ended,
+                batch_size_max=BATCH_SIZE,
+                in_flight_max=IN_FLIGHT,
+                timeout_s=SEND_TIMEOUT_S,
             )
             async with pipeline:
                 while not self._is_ending.is_set():
                     await pipeline.put(Message(TOPIC, b"%d" % pipeline.count))
-                    await asyncio.sleep(0.001)
 
     def _ended(self, number: int, outcome: SendResult | SendError) -> None:
         if isinstance(outcome, SendResult):

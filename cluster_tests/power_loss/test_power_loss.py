@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from images import JournalReplay, ReplaySummary
 from local_cluster import LocalCluster, wait_for
+from preload import built
 
 import mqclient
 
@@ -26,16 +27,7 @@ CONF = {"mappedFileSizeCommitLog": str(16 << 20), "flushDiskType": "SYNC_FLUSH"}
 
 @pytest.fixture(scope="session")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The preloaded library; skipped with its reason where there is no C compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler on PATH: the power-loss shim cannot be built")
-    target = tmp_path_factory.mktemp("shim") / "power_loss_shim.so"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O2", "-o", str(target), str(HERE / "shim.c"), "-ldl", "-lpthread"],
-        check=True,
-    )
-    return target
+    return built(HERE / "shim.c", tmp_path_factory.mktemp("shim") / "power_loss_shim.so")
 
 
 @dataclass

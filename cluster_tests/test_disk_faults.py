@@ -1,0 +1,427 @@
+"""Disks under real brokers hang, are slow, fail, fill up and lose pages while a client sends.
+
+Each test sees by what the disk has counted that its fault happened (disk_faults.py). At the end of each, all that was
+acknowledged is found, the replicas are equal byte by byte, and they validate.
+"""
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from disk_faults import SOURCE, DiskFaults, faulty_disks
+from local_cluster import LocalCluster, port_block, wait_for
+from preload import built
+
+from mq.cluster import Cluster
+from mq.cluster_layout import ClusterLayout
+from mq.history import HistoryFile
+from mqclient import Admin, Message, Producer, SendError, SendPipeline, SendResult
+from mqclient.consumer_config import ConsumeFromWhere, ConsumerConfig
+from mqclient.sync import LitePullConsumer
+from pyspark_dledger.runner import LocalRunner
+from pyspark_dledger.validation import validate
+
+pytestmark = pytest.mark.slow
+
+TOPIC = "DiskFaults"
+GROUP = "disk_faults_reader"
+DATA_FILE_SIZE = 256 << 10
+CONF = {
+    "mappedFileSizeCommitLog": str(DATA_FILE_SIZE),
+    "mappedFileSizeConsumeQueue": "10000",
+    "pyDLedgerStalledSyncMs": "1000",
+    "pyDLedgerScrubBytesPerSecond": str(64 << 20),
+}
+# Eighty fill a data file.
+BODY = b"x" * 3_000
+IN_FLIGHT = 2
+QUEUES = 4
+# Inflation would be tens. A leader that gives way costs one, and one more if two candidates share the votes.
+TERMS_MAX = 3
+FROM_THE_FIRST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST)
+
+
+class Load:
+    """Sends for as long as it is told to, a few messages at a time, and notes each outcome in a history file."""
+
+    def __init__(self, cluster: LocalCluster, history: Path, *, timeout_s: float = 20.0) -> None:
+        self.places: set[tuple[int, int]] = set()  # queue and offset of what was acknowledged
+        self.failed: list[SendError] = []
+        self.history = history
+        self._namesrv = cluster.namesrv
+        self._timeout_s = timeout_s
+        self._is_ending = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._send()))
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        self.goes_on()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_ending.set()
+        self._thread.join()
+
+    @property
+    def acknowledged(self) -> int:
+        return len(self.places)
+
+    def goes_on(self, count: int = 100) -> None:
+        """Waits until so many more are acknowledged."""
+        wanted = self.acknowledged + count
+        wait_for(lambda: self.acknowledged >= wanted, 60, f"{count} more sends acknowledged")
+
+    def is_refused(self, count: int = IN_FLIGHT) -> None:
+        """Waits until so many more have failed, each of them tried for as long as it may take."""
+        wanted = len(self.failed) + count
+        wait_for(lambda: len(self.failed) >= wanted, 60, f"{count} more sends refused")
+
+    async def _send(self) -> None:
+        with HistoryFile(self.history, TOPIC) as history:
+
+            def ended(number: int, outcome: SendResult | SendError) -> None:
+                history.note(number, outcome)
+                if isinstance(outcome, SendResult):
+                    self.places.add((outcome.message_queue.queue_id, outcome.queue_offset))
+                else:
+                    self.failed.append(outcome)
+
+            async with Producer(self._namesrv, "disk_faults") as producer:
+                pipeline = SendPipeline(
+                    producer, ended, batch_size_max=1, in_flight_max=IN_FLIGHT, timeout_s=self._timeout_s
+                )
+                async with pipeline:
+                    while not self._is_ending.is_set():
+                        await pipeline.put(Message(TOPIC, BODY + b"%d" % pipeline.count))
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(SOURCE, tmp_path_factory.mktemp("disk_faults") / "disk_faults.so")
+
+
+@pytest.fixture(scope="module")
+def faulty_cluster(
+    tmp_path_factory: pytest.TempPathFactory, library: Path
+) -> Iterator[tuple[LocalCluster, dict[str, DiskFaults]]]:
+    """One for all tests here, which leave it as they found it: to start one takes longer than most of them."""
+    with port_block() as base_port:
+        cluster = LocalCluster(tmp_path_factory.mktemp("disk_faults") / "cluster", base_port)
+        disks = faulty_disks(cluster, library)
+        with starting(cluster):
+            Cluster.up(ClusterLayout(dir=str(cluster.directory.resolve()), base_port=base_port, conf=CONF))
+        yield cluster, disks
+        cluster.down()
+
+
+@pytest.fixture
+def cluster(faulty_cluster: tuple[LocalCluster, dict[str, DiskFaults]]) -> LocalCluster:
+    """That serves, each member of it."""
+    cluster, _ = faulty_cluster
+    for name, node in cluster.nodes().items():
+        if node["pid"] is None:  # an earlier test has failed
+            start(cluster, name)
+    cluster.leader(60)
+    cluster.level(60)
+    return cluster
+
+
+@contextmanager
+def starting(cluster: LocalCluster) -> Iterator[None]:
+    """What is started within are children of this process, which is told their exit statuses."""
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in cluster.environment.items():
+            patch.setenv(key, value)
+        patch.setattr("mq.cluster.LISTEN_TIMEOUT_S", 60.0)  # nobody waits for a prompt here
+        yield
+
+
+def start(cluster: LocalCluster, name: str) -> int:
+    """The process id of the member."""
+    with starting(cluster):
+        return Cluster.load(cluster.directory.resolve()).start(name).pid
+
+
+@pytest.fixture
+def disks(faulty_cluster: tuple[LocalCluster, dict[str, DiskFaults]]) -> Iterator[dict[str, DiskFaults]]:
+    _, disks = faulty_cluster
+    yield disks
+    for disk in disks.values():
+        disk.lift()
+
+
+@pytest.fixture
+def load(cluster: LocalCluster, tmp_path: Path) -> Load:
+    return Load(cluster, tmp_path / "history.jsonl")
+
+
+def wait_felt(disk: DiskFaults, kind: str) -> None:
+    wait_for(lambda: disk.counts()[kind], 60, f"a call with {kind}")
+
+
+def next_leader(cluster: LocalCluster, former: str) -> str:
+    """Waits until another one serves."""
+
+    def another() -> str | None:
+        leader = cluster.leader()
+        return leader if leader != former else None
+
+    leader: str = wait_for(another, 60, f"another leader than {former}")
+    return leader
+
+
+def a_follower(cluster: LocalCluster) -> str:
+    leader = cluster.leader()
+    return next(name for name in cluster.nodes() if name != leader)
+
+
+def pids(cluster: LocalCluster) -> dict[str, int]:
+    return {name: node["pid"] for name, node in cluster.nodes().items()}
+
+
+def term(cluster: LocalCluster) -> int:
+    return max(node["term"] or 0 for node in cluster.nodes().values())
+
+
+def data_files(store: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(store.glob("dledger-*/data/*"))}
+
+
+def prove(cluster: LocalCluster, load: Load) -> None:
+    """Nothing acknowledged is missing, the replicas are equal byte by byte, and they validate."""
+    cluster.level(60)
+    stores = [Path(node["store_dir"]) for node in cluster.nodes().values()]
+    report = validate(stores, runner=LocalRunner(), history=load.history)
+    assert report.is_clean, [json.dumps(finding.as_dict()) for finding in report.findings.shown]
+    assert report.acknowledged == report.acknowledged_found == load.acknowledged
+    # What a consumer has committed last may come between the one and the other.
+    wait_for(lambda: are_equal([data_files(store) for store in stores]), 30, "data files that are equal")
+
+
+def are_equal(stores: list[dict[str, bytes]]) -> bool:
+    nothing = bytes(DATA_FILE_SIZE)  # a file that was made ahead is as good as none
+    return all(
+        one.get(name, nothing) == other.get(name, nothing)
+        for one, other in pairwise(stores)
+        for name in one.keys() | other.keys()
+    )
+
+
+@pytest.mark.parametrize("hangs", ["syncs", "writes"])
+def test_sends_go_on_under_another_leader_while_the_leaders_disk_hangs(
+    cluster: LocalCluster, disks: dict[str, DiskFaults], load: Load, hangs: str
+) -> None:
+    began_with = pids(cluster)
+    with load:
+        leader = cluster.leader()
+        if hangs == "syncs":
+            disks[leader].hang_syncs()
+            wait_felt(disks[leader], "sync_hung")
+        else:
+            disks[leader].hang_writes()
+            wait_felt(disks[leader], "write_hung")
+        next_leader(cluster, leader)
+        load.goes_on()
+        disks[leader].lift()
+        load.goes_on()
+    assert load.failed == []
+    cluster.level(60)
+    assert pids(cluster) == began_with
+    prove(cluster, load)
+
+
+@pytest.mark.parametrize("fault", ["hangs", "is_slow"])
+def test_sends_go_on_while_a_followers_disk(
+    cluster: LocalCluster, disks: dict[str, DiskFaults], load: Load, fault: str
+) -> None:
+    began_with = pids(cluster)
+    began_in = term(cluster)
+    with load:
+        follower = a_follower(cluster)
+        if fault == "hangs":
+            disks[follower].hang_syncs()
+            wait_felt(disks[follower], "sync_hung")
+        else:
+            disks[follower].delay_syncs(500)
+            wait_felt(disks[follower], "sync_delayed")
+        load.goes_on(200)
+        disks[follower].lift()
+        load.goes_on()
+    assert load.failed == []
+    cluster.level(60)
+    assert pids(cluster) == began_with
+    assert term(cluster) <= began_in + TERMS_MAX
+    prove(cluster, load)
+
+
+@pytest.mark.parametrize(
+    ("role", "fault"),
+    [
+        ("leader", "sync_failed"),
+        ("follower", "write_failed"),
+        pytest.param("follower", "sync_failed", marks=pytest.mark.long),
+        pytest.param("leader", "write_failed", marks=pytest.mark.long),
+    ],
+)
+def test_a_member_whose_disk_fails_ends_and_says_why_and_the_others_go_on(
+    cluster: LocalCluster,
+    disks: dict[str, DiskFaults],
+    load: Load,
+    role: str,
+    fault: str,
+) -> None:
+    with load:
+        name = cluster.leader() if role == "leader" else a_follower(cluster)
+        pid = pids(cluster)[name]
+        if fault == "sync_failed":
+            disks[name].fail_syncs()
+        else:
+            disks[name].fail_writes()
+        _, status = wait_for(
+            lambda: ended if any(ended := os.waitpid(pid, os.WNOHANG)) else None, 60, f"the end of {name}"
+        )
+        assert os.waitstatus_to_exitcode(status) == 1
+        assert disks[name].counts()[fault]
+        said = cluster.log_file(name).read_text().splitlines()
+        last_words = [line for line in said if f" CRITICAL dledger.replica [{name}]" in line]
+        assert "stopping reason=" in last_words[-1]
+        assert "Input/output error" in last_words[-1]
+        load.goes_on()
+        disks[name].lift()
+        start(cluster, name)
+        load.goes_on()
+    assert load.failed == []
+    prove(cluster, load)
+
+
+def test_a_leader_without_space_gives_way_and_comes_back_without_a_restart(
+    cluster: LocalCluster, disks: dict[str, DiskFaults], load: Load
+) -> None:
+    began_with = pids(cluster)
+    began_in = term(cluster)
+    with load:
+        leader = cluster.leader()
+        disks[leader].no_space()
+        next_leader(cluster, leader)
+        assert disks[leader].counts()["no_space"]
+        load.goes_on(200)
+        disks[leader].lift()
+        load.goes_on()
+    assert load.failed == []
+    cluster.level(60)
+    assert pids(cluster) == began_with
+    assert began_in < term(cluster) <= began_in + TERMS_MAX
+    prove(cluster, load)
+
+
+def test_sends_go_on_while_a_follower_has_no_space_and_it_comes_back_without_a_restart(
+    cluster: LocalCluster, disks: dict[str, DiskFaults], load: Load
+) -> None:
+    began_with = pids(cluster)
+    with load:
+        began_in, follower = term(cluster), a_follower(cluster)
+        disks[follower].no_space(after_bytes=100_000)
+        wait_felt(disks[follower], "no_space")
+        load.goes_on(200)  # two data files
+        disks[follower].lift()
+        load.goes_on()
+    assert load.failed == []
+    cluster.level(60)
+    assert pids(cluster) == began_with
+    assert term(cluster) <= began_in + TERMS_MAX
+    prove(cluster, load)
+
+
+def test_while_no_disk_has_space_sends_are_refused_reads_go_on_and_nobody_campaigns(
+    cluster: LocalCluster, disks: dict[str, DiskFaults], tmp_path: Path
+) -> None:
+    began_with = pids(cluster)
+    reader = LitePullConsumer(cluster.namesrv, GROUP, {TOPIC: "*"}, config=FROM_THE_FIRST)
+    with Load(cluster, tmp_path / "history.jsonl", timeout_s=2.0) as load, reader:
+        wait_for(lambda: reader.poll(1), 30, "the first messages")
+        leader, began_in = cluster.leader(), term(cluster)
+        for disk in disks.values():
+            disk.no_space()
+        for disk in disks.values():
+            wait_felt(disk, "no_space")
+
+        def is_named() -> bool:
+            return any(
+                f"on the disk of {leader}" in (cause := str(error)) and "no space" in cause
+                for error in load.failed
+            )
+
+        wait_for(is_named, 60, "a refusal that names the cause")
+        read_again(reader, load)
+        load.is_refused()
+        assert (cluster.leader(), term(cluster)) == (leader, began_in)
+        for disk in disks.values():
+            disk.lift()
+        load.goes_on()
+    cluster.level(60)
+    assert pids(cluster) == began_with
+    assert term(cluster) <= began_in + TERMS_MAX
+    prove(cluster, load)
+
+
+@pytest.mark.parametrize("found_by", ["the_scrub", "a_reader"])
+def test_pages_of_an_old_file_that_cannot_be_read_are_named_and_repaired(
+    cluster: LocalCluster, disks: dict[str, DiskFaults], load: Load, found_by: str
+) -> None:
+    with load:
+        load.goes_on(2 * DATA_FILE_SIZE // len(BODY))
+    name = a_follower(cluster)
+    cluster.stop(name)  # what was appended since its start lies in memory
+    start(cluster, name)
+    cluster.level(60)
+    began_with, node = pids(cluster), cluster.nodes()[name]
+    file = Path(node["store_dir"]) / f"dledger-{name}" / "data" / f"{0:020d}"
+    disks[name].fail_reads(file, 40_960, 40_960)
+    if found_by == "a_reader":
+        asyncio.run(lead(cluster, name))
+        reader = LitePullConsumer(cluster.namesrv, GROUP, {TOPIC: "*"}, config=FROM_THE_FIRST)
+        with reader:
+            wait_for(lambda: len(reader.assignment) == QUEUES, 30, "all queues")
+            read_again(reader, load)
+    else:
+        asyncio.run(scrub(cluster.namesrv, node["listen"]))
+    wait_felt(disks[name], "read_failed")
+    log_file = cluster.log_file(name)
+    wait_for(lambda: "repaired entries" in log_file.read_text(), 60, "the repair")
+    wait_for(lambda: not cluster.nodes()[name]["faulty_ranges"], 60, "no damage left")
+    assert "damage found entries" in log_file.read_text()
+    assert disks[name].counts()["page_rewritten"] == 10
+    assert pids(cluster) == began_with
+    disks[name].lift()
+    prove(cluster, load)
+
+
+async def lead(cluster: LocalCluster, name: str) -> None:
+    leader = cluster.leader()
+    async with Admin(cluster.namesrv) as admin:
+        await admin.brokers.transfer_leadership(cluster.nodes()[leader]["listen"], name)
+    assert next_leader(cluster, leader) == name
+
+
+async def scrub(namesrv: str, address: str) -> None:
+    async with Admin(namesrv) as admin:
+        await admin.brokers.scrub(address)
+
+
+def read_again(reader: LitePullConsumer, load: Load) -> None:
+    """All there is, from the first message on, until everything acknowledged by now was seen."""
+    missing = set(load.places)
+    for queue in reader.assignment:
+        reader.seek_to_begin(queue)
+
+    def is_read() -> bool:
+        missing.difference_update((message.queue_id, message.queue_offset) for message in reader.poll(1))
+        return not missing
+
+    wait_for(is_read, 60, "all that was acknowledged")

@@ -37,18 +37,11 @@ class ClockFaults:
         self._faults = faults
 
     def start(self) -> None:
-        if self._options.clock_jump_interval_ms:
-            self._loop.call_later(
-                self._draw_us(self._jumps, self._options.clock_jump_interval_ms), self._jump
-            )
-        if self._options.stand_still_interval_ms:
-            delay_us = self._draw_us(self._stills, self._options.stand_still_interval_ms)
-            self._loop.call_later(delay_us, self._stand_still)
+        self._faults.recur(self._jumps, self._options.clock_jump_interval_ms, self._jump)
+        self._faults.recur(self._stills, self._options.stand_still_interval_ms, self._stand_still)
 
     def _jump(self) -> None:
         """Forwards or backwards: milliseconds are as likely as hours."""
-        if self._faults.is_healed:
-            return
         random = self._jumps
         member = random.choice(self._members)
         jump_ms = random.choice((-1, 1)) * int(_JUMP_MS_MAX ** random.random())
@@ -56,13 +49,10 @@ class ClockFaults:
         if member.process is not None:
             self._faults.happened["clock_jump"] += 1
             member.trace.add(self._loop.now_us, "clock of {} set by {} ms", member.member_id, jump_ms)
-        self._loop.call_later(self._draw_us(random, self._options.clock_jump_interval_ms), self._jump)
 
     def _stand_still(self) -> None:
         """Stopped as by SIGSTOP, or with its whole host, whose monotonic clock stands still as well."""
         faults, random = self._faults, self._stills
-        if faults.is_healed:
-            return
         member = random.choice(self._members)
         low, high = _STAND_STILL_US
         duration_us = int(low * (high / low) ** random.random())
@@ -92,8 +82,3 @@ class ClockFaults:
             self._loop.call_later(duration_us, resume)
             if duration_us > SILENCE_US:
                 self._loop.call_later(SILENCE_US, miss)
-        self._loop.call_later(self._draw_us(random, self._options.stand_still_interval_ms), self._stand_still)
-
-    @staticmethod
-    def _draw_us(random: Random, interval_ms: int) -> int:
-        return int(random.expovariate(1 / (interval_ms * 1_000))) + 1

@@ -201,9 +201,7 @@ class Cluster:
             self.loop, self.members, self.network, options, Random(f"{seed}/leader-cuts"), self.faults
         )
         self.recovery_crashes = RecoveryCrashes(options, Random(f"{seed}/recoveries"), self.faults)
-        self.hand_overs = HandOvers(
-            self.loop, self.members, options, Random(f"{seed}/hand-overs"), self.faults
-        )
+        self.hand_overs = HandOvers(self.members, options, Random(f"{seed}/hand-overs"), self.faults)
         self.counts = Counts()
         self._looked: dict[PeerId, _Looked] = {}
 

@@ -41,12 +41,9 @@ class DamageFaults:
         self._faults = faults
 
     def start(self) -> None:
-        if self._options.damage_interval_ms:
-            self._loop.call_later(self._draw_us(), self._damage)
+        self._faults.recur(self._random, self._options.damage_interval_ms, self._damage)
 
     def _damage(self) -> None:
-        if self._faults.is_healed:
-            return
         member = self._random.choice(self._members)
         kind = self._random.choice(DAMAGE_KINDS)
         if kind == "unit_damage":
@@ -56,7 +53,6 @@ class DamageFaults:
         if has_happened:
             self._faults.happened[kind] += 1
             member.trace.add(self._loop.now_us, "fault {} at {}", kind, member.member_id)
-        self._loop.call_later(self._draw_us(), self._damage)
 
     def _hit(self, member: SimMember, kind: str) -> bool:
         random, directory = self._random, member.config.directory
@@ -132,6 +128,3 @@ class DamageFaults:
                 damage.undo(sound)
         member.unit_damages.append(Damage(member.disk, path, offset, bytes(sound[offset : offset + 1])))
         return True
-
-    def _draw_us(self) -> int:
-        return int(self._random.expovariate(1 / (self._options.damage_interval_ms * 1_000))) + 1

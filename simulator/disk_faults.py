@@ -27,25 +27,13 @@ class DiskFaults:
         self._faults = faults
 
     def start(self) -> None:
-        if self._options.disk_fault_interval_ms:
-            self._next()
-
-    def _next(self) -> None:
-        if self._faults.is_healed:
-            return
-        random = self._random
-        interval_us = self._options.disk_fault_interval_ms * 1_000
-        self._loop.call_later(int(random.expovariate(1 / interval_us)) + 1, self._one)
+        self._faults.recur(self._random, self._options.disk_fault_interval_ms, self._one)
 
     def _one(self) -> None:
-        if self._faults.is_healed:
-            return
-        random = self._random
-        make = random.choices(
+        make = self._random.choices(
             (self._hang, self._fill, self._refuse_a_write, self._fail_a_sync), (6, 8, 1, 2)
         )[0]
         make()
-        self._next()
 
     def _hang(self) -> None:
         """What is under way is done yet; nothing that comes after it is."""

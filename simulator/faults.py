@@ -70,6 +70,20 @@ class Faults:
         if self._options.long_absence_ms_max:
             self._next_absence()
 
+    def recur(self, random: Random, interval_ms: int, step: Callable[[], None]) -> None:
+        """Does `step` again and again until heal(), on average every `interval_ms`; never if that is 0."""
+
+        def wait() -> None:
+            self._loop.call_later(int(random.expovariate(1 / (interval_ms * 1_000))) + 1, due)
+
+        def due() -> None:
+            if not self.is_healed:
+                step()
+                wait()
+
+        if interval_ms:
+            wait()
+
     def _next_absence(self) -> None:
         """One after the other, beside all other faults."""
         if self.is_healed:

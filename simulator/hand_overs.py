@@ -4,7 +4,6 @@ from random import Random
 
 from dledger.core.messages import PeerId
 from dledger.entry import Term
-from simulator.event_loop import EventLoop
 from simulator.faults import Faults
 from simulator.member import SimMember
 from simulator.options import Options
@@ -14,12 +13,9 @@ from simulator.process import Process
 class HandOvers:
     """Whoever asked for it is counted: an operator, a stop, or the conf that prefers a leader."""
 
-    def __init__(
-        self, loop: EventLoop, members: list[SimMember], options: Options, random: Random, faults: Faults
-    ) -> None:
+    def __init__(self, members: list[SimMember], options: Options, random: Random, faults: Faults) -> None:
         self.begun = 0
         self.taken_over = 0
-        self._loop = loop
         self._members = members
         self._options = options
         self._random = random
@@ -27,12 +23,9 @@ class HandOvers:
         self._targets: dict[Term, PeerId] = {}  # by the term that is to end
 
     def start(self) -> None:
-        if self._options.hand_over_interval_ms:
-            self._loop.call_later(self._draw_us(), self._ask)
+        self._faults.recur(self._random, self._options.hand_over_interval_ms, self._ask)
 
     def _ask(self) -> None:
-        if self._faults.is_healed:
-            return
         random = self._random
         leaders = [
             member for member in self._members if member.process is not None and member.process.store.serving
@@ -42,15 +35,11 @@ class HandOvers:
             targets = [member.member_id for member in self._members if member is not leader]
             assert leader.process is not None, "one that serves runs"
             leader.call(self._hand_over, leader, leader.process, random.choice([None, *targets]))
-        self._loop.call_later(self._draw_us(), self._ask)
 
     @staticmethod
     def _hand_over(member: SimMember, process: Process, target: PeerId | None) -> None:
         if not process.is_stopping:
             process.store.transfer_leadership(target, member.now_ms())
-
-    def _draw_us(self) -> int:
-        return int(self._random.expovariate(1 / (self._options.hand_over_interval_ms * 1_000))) + 1
 
     # -- what came of them -------------------------------------------------------------------------------------
 

@@ -30,16 +30,12 @@ class LeaderCuts:
         self._faults = faults
 
     def start(self) -> None:
-        if self._options.leader_cut_interval_ms:
-            self._loop.call_later(self._draw_us(), self._next)
+        self._faults.recur(self._random, self._options.leader_cut_interval_ms, self._cut_off_all)
 
-    def _next(self) -> None:
-        if self._faults.is_healed:
-            return
+    def _cut_off_all(self) -> None:
         for member in self._members:
             if member.process is not None and member.process.store.serving and not member.is_paused:
                 self._cut_off(member)
-        self._loop.call_later(self._draw_us(), self._next)
 
     def _cut_off(self, member: SimMember) -> None:
         """Its connections are reset on the way: what the followers say of that does not reach it, what it says does."""
@@ -59,6 +55,3 @@ class LeaderCuts:
         timeout_us = self._options.election_timeout_ms_min * 1_000
         self._loop.call_later(self._random.randint(timeout_us // 2, 2 * timeout_us), unblock)
         self._faults.happened["leader_cut"] += bool(incoming)
-
-    def _draw_us(self) -> int:
-        return int(self._random.expovariate(1 / (self._options.leader_cut_interval_ms * 1_000))) + 1

@@ -44,21 +44,14 @@ class MembershipFaults:
         self._faults = faults
 
     def start(self) -> None:
-        if self._options.membership_interval_ms:
-            self._next()
+        self._faults.recur(self._random, self._options.membership_interval_ms, self._change)
 
     def heal(self) -> None:
         """Not only when the next change would come, which in a calm life may be minutes."""
         if self._options.membership_interval_ms:
             self._put_back()
 
-    def _next(self) -> None:
-        interval_us = self._options.membership_interval_ms * 1_000
-        self._loop.call_later(int(self._random.expovariate(1 / interval_us)) + 1, self._change)
-
     def _change(self) -> None:
-        if self._faults.is_healed:
-            return
         self._count_seated()
         leaders = [member for member in self._members if _serves(member)]
         if leaders:
@@ -66,7 +59,6 @@ class MembershipFaults:
             process = leader.process
             assert process is not None, "it serves"
             leader.call(self._change_at, process)
-        self._next()
 
     def _change_at(self, process: Process) -> None:
         random, value = self._random, process.replica.member.membership

@@ -27,13 +27,10 @@ class QuorumStateFaults:
         self._faults = faults
 
     def start(self) -> None:
-        if self._options.quorum_state_loss_interval_ms:
-            self._loop.call_later(self._draw_us(), self._one)
+        self._faults.recur(self._random, self._options.quorum_state_loss_interval_ms, self._one)
 
     def _one(self) -> None:
         faults, random = self._faults, self._random
-        if faults.is_healed:
-            return
         member, kind = random.choice(self._members), random.choice(QUORUM_STATE_FAULT_KINDS)
         path = f"{member.config.directory}/pydledger/{QUORUM_STATE_FILE_NAME}"
         slots = member.disk.durable(path)
@@ -48,7 +45,6 @@ class QuorumStateFaults:
             lose(path)
             faults.happened[kind] += 1
             member.trace.add(self._loop.now_us, "fault {} at {}", kind, member.member_id)
-        self._loop.call_later(self._draw_us(), self._one)
 
     def _are_sound_but(self, member: SimMember) -> bool:
         """A member without a vote may hold what nobody else does, and does not campaign: of three, one more that is
@@ -59,6 +55,3 @@ class QuorumStateFaults:
             process is not None and process.replica.member.has_seat and not process.replica.member.doubted
             for process in processes
         )
-
-    def _draw_us(self) -> int:
-        return int(self._random.expovariate(1 / (self._options.quorum_state_loss_interval_ms * 1_000))) + 1

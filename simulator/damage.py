@@ -1,6 +1,6 @@
 """One place of a simulated disk that is not as it was."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dledger.entry import INDEX_UNIT_SIZE, Index, Pos
@@ -19,10 +19,6 @@ class Damage:
         """The file is there, and is not as it was."""
         content = self.disk.content(self.path)
         return content is not None and self._part(content) != self.original
-
-    def undo(self, content: bytearray) -> None:
-        """In `content` of the file."""
-        content[self.offset : self.offset + len(self.original)] = self.original
 
     @property
     def is_of_index(self) -> bool:
@@ -51,3 +47,12 @@ class Damage:
 
     def _part(self, content: bytes) -> bytes:
         return content[self.offset : self.offset + len(self.original)]
+
+
+def as_it_was(content: bytes, disk: SimDisk, path: str, damages: Iterable[Damage]) -> bytes:
+    """`content` of a file without what `damages` did to it."""
+    sound = bytearray(content)
+    for damage in damages:
+        if damage.disk is disk and damage.path == path:
+            sound[damage.offset : damage.offset + len(damage.original)] = damage.original
+    return bytes(sound)

@@ -11,7 +11,7 @@ from random import Random
 from disk.slots import newest_payload
 from dledger.entry import INDEX_UNIT_SIZE
 from dledger.log.synced_mark import MARK_FILE_NAME, unpack_mark
-from simulator.damage import Damage
+from simulator.damage import Damage, as_it_was
 from simulator.disk_nodes import SECTOR_SIZE
 from simulator.event_loop import EventLoop
 from simulator.faults import Faults
@@ -92,12 +92,8 @@ class DamageFaults:
         if data == content[offset : offset + len(data)] or not member.disk.damage(path, offset, data):
             return False
         # What lay here before may have been damage as well.
-        sound = bytearray(content)
-        for damage in member.damages:
-            if damage.disk is member.disk and damage.path == path:
-                damage.undo(sound)
-        original = bytes(sound[offset : offset + len(data)])
-        member.damages.append(Damage(member.disk, path, offset, original))
+        sound = as_it_was(content, member.disk, path, member.damages)
+        member.damages.append(Damage(member.disk, path, offset, sound[offset : offset + len(data)]))
         return True
 
     def _hit_unit(self, member: SimMember) -> bool:
@@ -122,9 +118,6 @@ class DamageFaults:
         data = bytes([content[offset] | bit if at < _PHY_OFFSET_SIZE else content[offset] ^ bit])
         if data == content[offset : offset + 1] or not member.disk.damage(path, offset, data):
             return False
-        sound = bytearray(content)
-        for damage in member.unit_damages:
-            if damage.disk is member.disk and damage.path == path:
-                damage.undo(sound)
-        member.unit_damages.append(Damage(member.disk, path, offset, bytes(sound[offset : offset + 1])))
+        sound = as_it_was(content, member.disk, path, member.unit_damages)
+        member.unit_damages.append(Damage(member.disk, path, offset, sound[offset : offset + 1]))
         return True

@@ -1,13 +1,13 @@
 """A process as invariants see it."""
 
-from collections.abc import Hashable, Iterator
-from contextlib import suppress
+from collections.abc import Hashable, Iterator, Sequence
 
 from dledger.core.membership import Membership
 from dledger.core.output import Role
 from dledger.entry import INDEX_UNIT, INDEX_UNIT_SIZE, Index, IndexUnit, Term
 from dledger.errors import FaultyEntryError
 from dledger.log.faulty_ranges import FaultyRange
+from simulator.damage import Damage, as_it_was
 from simulator.process import Process
 
 _READ_SIZE = 1 << 16
@@ -132,26 +132,44 @@ class LifeView:
         return self.replica.log.chain_at(index)
 
     def entries(self, first_index: Index, last_index: Index) -> Iterator[bytes]:
-        if first_index > last_index:
-            return
-        # What is damaged here another member, or this one later, will show.
-        with suppress(FaultyEntryError):
-            for batch in self.replica.log.batches_from(first_index, last_index, _READ_SIZE):
-                for index in range(batch.first_index, batch.last_index + 1):
-                    yield batch.buffer[batch.offset_of(index) : batch.end_offset_of(index)]
+        next_index = first_index
+        while next_index <= last_index:
+            try:
+                for batch in self.replica.log.batches_from(next_index, last_index, _READ_SIZE):
+                    for index in range(batch.first_index, batch.last_index + 1):
+                        yield batch.buffer[batch.offset_of(index) : batch.end_offset_of(index)]
+                        next_index = Index(index + 1)
+            except FaultyEntryError:
+                # A leader may commit what is damaged here, for the others hold it: what that is the disk has forgotten,
+                # and who damaged it has not.
+                entry = self._stored_entry(next_index, self._process.host.damages)
+                if entry is None:
+                    return
+                yield entry
+                next_index = Index(next_index + 1)
 
     def stored_entry(self, index: Index) -> bytes | None:
+        return self._stored_entry(index, ())
+
+    def _stored_entry(self, index: Index, without: Sequence[Damage]) -> bytes | None:
         options = self._process.host.options
-        raw = self._stored("index", options.index_file_size, index * INDEX_UNIT_SIZE, INDEX_UNIT_SIZE)
+        raw = self._stored(
+            "index", options.index_file_size, index * INDEX_UNIT_SIZE, INDEX_UNIT_SIZE, without
+        )
         if raw is None or len(raw) < INDEX_UNIT_SIZE:
             return None
         unit = IndexUnit(*INDEX_UNIT.unpack(raw))
-        return self._stored("data", options.data_file_size, unit.pos, unit.size)
+        return self._stored("data", options.data_file_size, unit.pos, unit.size, without)
 
-    def _stored(self, name: str, file_size: int, offset: int, size: int) -> bytes | None:
+    def _stored(
+        self, name: str, file_size: int, offset: int, size: int, without: Sequence[Damage]
+    ) -> bytes | None:
         start = offset - offset % file_size
-        content = self._process.host.disk.content(f"{self.replica.config.directory}/{name}/{start:020d}")
-        return content[offset - start : offset - start + size] if content is not None else None
+        disk, path = self._process.host.disk, f"{self.replica.config.directory}/{name}/{start:020d}"
+        content = disk.content(path)
+        if content is None:
+            return None
+        return as_it_was(content, disk, path, without)[offset - start : offset - start + size]
 
     def unknown_damage(self) -> Iterator[Hashable]:
         host, log = self._process.host, self.replica.log

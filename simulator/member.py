@@ -12,7 +12,7 @@ from dledger.core.member_config import MemberConfig
 from dledger.core.messages import Message, PeerId
 from dledger.rpc.requests import RepairMessage
 from dledger.steady_clock import steady_clock
-from simulator.damage import Damage
+from simulator.damage import Damage, as_it_was
 from simulator.disk import CrashPointReached, SimDisk
 from simulator.disk_nodes import DeferredRun
 from simulator.event_loop import EventLoop
@@ -151,8 +151,7 @@ class SimMember:
         }
         for damage in self.unit_damages:
             directory, _, name = damage.path.rpartition("/")
-            content = bytearray(self.disk.read_file(damage.path))
-            damage.undo(content)
+            content = as_it_was(self.disk.read_file(damage.path), self.disk, damage.path, [damage])
             start = damage.offset - damage.offset % CQ_UNIT_SIZE
             is_there = CQ_UNIT.unpack_from(content, start)[0] >= process.store.min_phy_offset
             if is_there and int(name) + damage.offset >= first_bytes.get(directory, 0):

@@ -121,7 +121,7 @@ class MemberView(Protocol):
     def chain_at(self, index: Index) -> int | None: ...
 
     def entries(self, first_index: Index, last_index: Index) -> Iterable[bytes]:
-        """Each entry, header included."""
+        """Each entry, header included; what is damaged there as it was before. Fewer where it is nowhere."""
         ...
 
     def stored_entry(self, index: Index) -> bytes | None:

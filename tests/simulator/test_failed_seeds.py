@@ -15,6 +15,8 @@ FAILED_ONCE = {
     "no_space_to_note_damage": 112,
     # A repair whose sync had failed counted as done after a restart, for it read as sound.
     "repair_never_written_back": 63,
+    # The simulator did not know an entry that the leader of its commit had damaged, and ended by that.
+    "committed_under_a_leader_that_has_it_damaged": 30040,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }

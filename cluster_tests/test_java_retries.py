@@ -75,8 +75,6 @@ def test_delayed_messages_arrive_once_and_not_early_whatever_becomes_of_the_lead
         waited = reader.read("SCHEDULE_TOPIC_XXXX")
     assert sorted(event["key"] for event in arrived) == sorted(event["key"] for event in waited)
     assert {event["key"] for event in arrived} <= acknowledged | uncertain
-    if not kills:
-        assert len(arrived) == count
     assert min(int(event["stored_ms"]) - int(event["born_ms"]) for event in arrived) >= delay_ms
 
 

@@ -84,9 +84,14 @@ def progress() -> Progress:
     )
 
 
+def tell(text: object) -> None:
+    """One clear message on stderr."""
+    print(f"mq: {text}", file=sys.stderr)
+
+
 def fail(text: object, status: int = EXIT_FAILED) -> NoReturn:
     """Ends the command with one clear message on stderr."""
-    print(f"mq: {text}", file=sys.stderr)
+    tell(text)
     raise SystemExit(status)
 
 

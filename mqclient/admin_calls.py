@@ -26,6 +26,45 @@ from remoting.headers import CommandHeader, GetRouteInfoRequestHeader, to_ext_fi
 
 T = TypeVar("T")
 
+# Requests that change nothing, whatever becomes of them. What is not here may have changed something when no answer
+# comes. A scrub only reads, and one that is under way is not begun twice.
+READS = frozenset(
+    {
+        RequestCode.GET_ALL_PRODUCER_INFO,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.GET_BROKER_CONSUME_STATS,
+        RequestCode.GET_BROKER_HA_STATUS,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        RequestCode.GET_CONSUME_STATS,
+        RequestCode.GET_KV_CONFIG,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.GET_NAMESRV_CONFIG,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+        RequestCode.GET_TOPICS_BY_CLUSTER,
+        RequestCode.GET_TOPIC_STATS_INFO,
+        RequestCode.LIST_MEMBERS,
+        RequestCode.PULL_MESSAGE,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.QUERY_CONSUME_QUEUE,
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        RequestCode.REPAIR_STATUS,
+        RequestCode.SCRUB,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.VIEW_BROKER_STATS_DATA,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+    }
+)
+
 # Answers after which surely nothing was done: whether asking again may help, and what does.
 _REFUSALS: dict[int, tuple[bool, str]] = {
     ResponseCode.SERVICE_NOT_AVAILABLE: (True, "ask the leader (id 0 of clusterList), or again in a moment"),
@@ -70,7 +109,7 @@ class AdminAnswer(Answer):
         # RocketMQ's brokers add stack traces and links to their remarks.
         reason = (self.remark.strip().splitlines() or [f"code {code}"])[0]
         if code not in _REFUSALS:
-            raise AdminError(f"{self.address}: {reason}", definite=False, code=code)
+            raise AdminError(f"{self.address}: {reason}", definite=self.request in READS, code=code)
         retriable, advice = _REFUSALS[code]
         text = f"{self.address}: {reason}: {advice}" if advice else f"{self.address}: {reason}"
         raise AdminError(text, retriable=retriable, code=code)
@@ -102,7 +141,8 @@ class AdminAnswer(Answer):
             raise self.unreadable(f"messages that cannot be read: {error}") from error
 
     def unreadable(self, reason: str) -> AdminError:
-        return AdminError(f"{self.address} answered {self.request.name} with {reason}", definite=False)
+        text = f"{self.address} answered {self.request.name} with {reason}"
+        return AdminError(text, definite=self.request in READS)
 
 
 class AdminCalls:
@@ -144,10 +184,9 @@ class AdminCalls:
         try:
             answer = await self._api.ask(address, code, fields, body, timeout_s=timeout_s)
         except NoAnswerError as error:
-            unknown = "" if error.definite else ": the outcome is unknown"
-            raise AdminError(
-                f"{error}{unknown}", definite=error.definite, retriable=error.retriable
-            ) from error
+            definite = error.definite or code in READS
+            unknown = "" if definite else ": the outcome is unknown"
+            raise AdminError(f"{error}{unknown}", definite=definite, retriable=error.retriable) from error
         return AdminAnswer(address, code, answer.command)
 
     # NameServers

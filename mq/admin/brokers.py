@@ -12,7 +12,7 @@ import orjson
 from message.names import is_retry_or_dlq_topic, is_system_group
 from mq.admin.command import Done, Report, Result, command
 from mq.admin.options import Bool, BrokerOption, ClusterOption, Option
-from mq.admin.targets import done_at_each, leaders_of, members_of
+from mq.admin.targets import done_at_each, leaders_of, members_of, seen_at_each
 from mqclient import Admin
 from mqclient.admin_calls import at_each
 from mqclient.admin_results import DamagedRange, RepairProgress
@@ -35,10 +35,8 @@ async def cluster_list(
 @command
 async def broker_status(admin: Admin, broker: BrokerOption = "", cluster: ClusterOption = "") -> Result:
     """Runtime figures of one broker, a cluster's, or all."""
-    return {
-        address: await admin.brokers.runtime_info(address)
-        for address in await members_of(admin, broker, cluster)
-    }
+    seen, silent = await seen_at_each(admin, broker, cluster, admin.brokers.runtime_info)
+    return Report(seen, silent=silent)
 
 
 @command
@@ -58,18 +56,15 @@ async def broker_consume_stats(
 @command
 async def ha_status(admin: Admin, broker: BrokerOption = "", cluster: ClusterOption = "") -> Result:
     """Who leads and how far its log reaches. More is in the broker's own /status."""
-    return {
-        address: await admin.brokers.ha_status(address)
-        for address in await members_of(admin, broker, cluster)
-    }
+    seen, silent = await seen_at_each(admin, broker, cluster, admin.brokers.ha_status)
+    return Report(seen, silent=silent)
 
 
 @command
 async def get_broker_config(admin: Admin, broker: BrokerOption = "", cluster: ClusterOption = "") -> Result:
     """Settings in effect of one broker, a cluster's, or all."""
-    return {
-        address: await admin.brokers.config(address) for address in await members_of(admin, broker, cluster)
-    }
+    seen, silent = await seen_at_each(admin, broker, cluster, admin.brokers.config)
+    return Report(seen, silent=silent)
 
 
 @command
@@ -212,17 +207,17 @@ async def scrub(admin: Admin, broker: BrokerOption = "", cluster: EachMemberOpti
 @command
 async def scrub_status(admin: Admin, broker: BrokerOption = "", cluster: EachMemberOption = "") -> Result:
     """How far each broker is in reading its disk again, and what it has found."""
-    addresses = await members_of(admin, broker, cluster)
-    return [await admin.brokers.scrub_status(address) for address in addresses]
+    seen, silent = await seen_at_each(admin, broker, cluster, admin.brokers.scrub_status)
+    return Report(list(seen.values()), silent=silent)
 
 
 @command
 async def repair_status(admin: Admin, broker: BrokerOption = "", cluster: EachMemberOption = "") -> Result:
     """Which entries each broker knows to be damaged on its disk, and how far their repair and the scrub are."""
-    addresses = await members_of(admin, broker, cluster)
-    told = [await admin.brokers.repair_status(address) for address in addresses]
+    seen, silent = await seen_at_each(admin, broker, cluster, admin.brokers.repair_status)
+    told = list(seen.values())
     rows = [_damage_row(progress.address, damaged) for progress in told for damaged in progress.ranges]
-    return Report(rows, "\n".join(map(_repair_line, told)), told)
+    return Report(rows, "\n".join(map(_repair_line, told)), told, silent)
 
 
 def _damage_row(address: str, damaged: DamagedRange) -> dict[str, object]:

@@ -9,11 +9,11 @@ import inspect
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mq.admin.options import add_option
 from mq.admin.tables import pairs_text, table_text
-from mq.console import print_json, user_errors
+from mq.console import EXIT_FAILED, print_json, tell, user_errors
 from mqclient import Admin
 
 
@@ -27,11 +27,16 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Rows with a few words below them for people; for programs the `whole`, if it is more than the rows."""
+    """What there is to show, with a few words below it for people; for programs the `whole`, if it is more than that.
 
-    rows: Sequence[object]
-    footer: str
+    `silent`: members that should be in it and did not answer, by address, with the reason and what to do. People and
+    programs are told of them, and the command has failed.
+    """
+
+    shown: Sequence[object] | Mapping[str, object]
+    footer: str = ""
     whole: object = None
+    silent: Mapping[str, str] = field(default_factory=dict)
 
 
 # Rows; one thing's names and values; several things' by name; or what is to be shown as it is.
@@ -81,12 +86,31 @@ def command(function: Callable[..., Awaitable[Result]]) -> Command:
 
 
 def show(result: Result, *, as_json: bool) -> None:
-    report = result if isinstance(result, Report) else None
-    shown = result.rows if isinstance(result, Report) else result
+    """Raises SystemExit(1) once all is shown that there is, where members did not answer."""
+    report = result if isinstance(result, Report) else Report(result)
     if as_json:
-        print_json(_plain(shown if report is None or report.whole is None else report.whole))
-        return
-    if not shown and report is None:
+        print_json(_plain(_with_silent(report)))
+    else:
+        _show_to_people(report)
+    for reason in report.silent.values():
+        tell(reason)
+    if report.silent:
+        raise SystemExit(EXIT_FAILED)
+
+
+def _with_silent(report: Report) -> object:
+    told = report.shown if report.whole is None else report.whole
+    if not report.silent:
+        return told
+    if isinstance(told, Mapping):
+        return {**told, **{address: {"error": reason} for address, reason in report.silent.items()}}
+    assert isinstance(told, Sequence), "members are rows, or values by their addresses"
+    return [*told, *({"address": address, "error": reason} for address, reason in report.silent.items())]
+
+
+def _show_to_people(report: Report) -> None:
+    shown = report.shown
+    if not (shown or report.footer or report.silent):
         print("nothing to show", file=sys.stderr)
     if isinstance(shown, Mapping):
         text = _pairs(shown)
@@ -94,7 +118,7 @@ def show(result: Result, *, as_json: bool) -> None:
         text = "".join(f"{row.where}: {row.what}\n" for row in shown if isinstance(row, Done))
     else:
         text = table_text([_fields(row) for row in shown])
-    sys.stdout.write(text if report is None else f"{text}{report.footer}\n")
+    sys.stdout.write(f"{text}{report.footer}\n" if report.footer else text)
     sys.stdout.flush()
 
 

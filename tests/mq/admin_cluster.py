@@ -39,6 +39,7 @@ class AdminCluster:
         self.broker_address = BROKER
         self.codes: list[int] = []  # of all requests that brokers got
         self.refuse: dict[int, tuple[int, str]] = {}  # by request code: what is answered instead
+        self.hanging_up: set[str] = set()  # addresses where each request ends its connection
         self.alter: Callable[[int, RemotingCommand], None] = lambda code, answer: None
         self._namesrv = NamesrvProcessor(RouteInfoManager(), KVConfigManager(), {"listenPort": "9876"})
         self._channel_count = 0
@@ -66,7 +67,8 @@ class AdminCluster:
         self, factory: Callable[[], asyncio.Protocol], host: str, port: int, **_: object
     ) -> tuple[Any, Any]:
         address = f"{host}:{port}"
-        if address not in (NAMESRV, self.broker_address) or (address == NAMESRV and self.is_namesrv_down):
+        is_there = address in (NAMESRV, self.broker_address) or address in self.hanging_up
+        if not is_there or (address == NAMESRV and self.is_namesrv_down):
             raise ConnectionRefusedError(111, f"Connect call failed ('{host}', {port})")
         self._channel_count += 1
         protocol = factory()
@@ -107,6 +109,9 @@ class _Transport(asyncio.Transport):
         self._is_closing = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._address in self._cluster.hanging_up:
+            self.close()
+            return
         commands = self._connection.receive_data(bytes(data))
         for command in commands:
             self._channel.asked[command.opaque] = command.code

@@ -13,6 +13,7 @@ from dledger.entry import Index
 from dledger.log.faulty_ranges import FaultyRange
 from mq.admin.__main__ import COMMANDS, NOT_HERE, main
 from mq.admin.command import Command
+from mq.admin.targets import seen_at_each
 from mqclient import Admin, AdminError
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -322,6 +323,74 @@ def test_a_member_that_does_not_answer_is_listed_all_the_same(
     leader, follower = json.loads(capsys.readouterr().out)
     assert (leader["id"], leader["active"], follower["id"], follower["active"]) == (0, True, 2, False)
     assert (follower["address"], follower["version"]) == (FOLLOWER, None)
+
+
+LOOKS = ("brokerStatus", "haStatus", "getBrokerConfig", "scrubStatus", "repairStatus")
+
+
+@pytest.mark.parametrize("is_hanging_up", [False, True])
+@pytest.mark.parametrize("name", LOOKS)
+def test_members_that_answer_are_shown_and_the_others_are_named(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str], name: str, is_hanging_up: bool
+) -> None:
+    cluster.register_follower()
+    cluster.hanging_up |= {FOLLOWER} if is_hanging_up else set()
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        run(name, "-c", "GoldenCluster")
+    assert ended.value.code == 1
+    shown = capsys.readouterr()
+    assert BROKER in shown.out
+    assert FOLLOWER not in shown.out
+    assert shown.err.startswith(f"mq: {FOLLOWER}: ")
+    assert shown.err.endswith(": start it if it is down; if it is up, its log says why it hangs\n")
+    assert "unknown" not in shown.err, "of a look there is no outcome"
+    with pytest.raises(SystemExit) as ended:
+        run(name, "-c", "GoldenCluster", "--json")
+    assert ended.value.code == 1
+    told = json.loads(capsys.readouterr().out)
+    by_address = told if isinstance(told, dict) else {member["address"]: member for member in told}
+    assert by_address.keys() == {BROKER, FOLLOWER}
+    assert "error" not in by_address[BROKER]
+    assert by_address[FOLLOWER]["error"] == shown.err.removeprefix("mq: ").rstrip()
+
+
+def test_members_are_looked_at_at_the_same_time(cluster: AdminCluster) -> None:
+    cluster.register_follower()
+
+    async def work() -> None:
+        all_asked = asyncio.Barrier(2)
+
+        async def look(address: str) -> str:
+            await all_asked.wait()
+            return address
+
+        async with Admin(NAMESRV, connect=cluster.connect) as admin, asyncio.timeout(60):
+            seen, silent = await seen_at_each(admin, "", "GoldenCluster", look)
+        assert (list(seen), silent) == ([BROKER, FOLLOWER], {})
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("code", [ResponseCode.SYSTEM_ERROR, None])
+def test_only_a_change_can_end_unknown(cluster: AdminCluster, code: int | None) -> None:
+    if code is None:
+        cluster.hanging_up |= {BROKER}
+    else:
+        cluster.refuse |= dict.fromkeys(
+            (RequestCode.SCRUB, RequestCode.CLEAN_UNUSED_TOPIC), (code, "for a reason")
+        )
+
+    async def work() -> None:
+        async with Admin(NAMESRV, connect=cluster.connect) as admin:
+            with pytest.raises(AdminError) as look:
+                await admin.brokers.scrub_status(BROKER)
+            with pytest.raises(AdminError) as change:
+                await admin.brokers.clean_unused_topic(BROKER)
+        assert (look.value.definite, change.value.definite) == (True, False)
+        assert ("unknown" in str(look.value), "unknown" in str(change.value)) == (False, code is None)
+
+    asyncio.run(work())
 
 
 def test_a_name_server_that_is_down_is_named_once(

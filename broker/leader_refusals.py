@@ -19,7 +19,9 @@ _CODES = {
 }
 
 # Of a member that has no port for peers.
-PLAIN_BROKER = "this is a plain broker, without a group that could have other members (enableDLegerCommitLog)"
+PLAIN_BROKER = (
+    "this is a plain broker, no member of a group, so that there are no other members (enableDLegerCommitLog)"
+)
 
 
 def refuse(answers: Answers, command: RemotingCommand, refusal: Refusal) -> None:

@@ -34,6 +34,9 @@ class MembershipProcessor:
         }
 
     def _list(self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int) -> None:
+        if not self._is_group:
+            answers.add(command, ResponseCode.INVALID_PARAMETER, PLAIN_BROKER)
+            return
         store = self._store
         value = store.replica.membership
         watermarks = store.replica.watermarks

@@ -135,12 +135,13 @@ def test_what_can_be_no_member_is_refused_before_the_group_is_asked(code, fields
     assert not store.changes
 
 
-def test_a_plain_broker_has_no_group():
+@pytest.mark.parametrize(("code", "fields"), [ADD, REMOVE, (RequestCode.LIST_MEMBERS, {})])
+def test_a_plain_broker_is_no_member_of_a_group(code, fields):
     store = GroupStore()
-    answered = ask(store, *ADD, is_group=False)()
+    answered = ask(store, code, fields, is_group=False)()
     assert answered is not None
-    assert answered.code == ResponseCode.INVALID_PARAMETER
-    assert "plain broker" in str(answered.remark)
+    assert (answered.code, answered.body) == (ResponseCode.INVALID_PARAMETER, b"")
+    assert "a plain broker, no member of a group" in str(answered.remark)
     assert not store.changes
 
 

@@ -5,14 +5,16 @@ from dledger.core.refusal import Refusal, RefusalReason
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 
-# Busy: to be asked again, here. For the others another member is to be asked, or an operator is needed.
+# Busy: to be asked again, here. For the others another member is to be asked, or an operator is needed: time alone
+# brings back no member that is down, and upgrades none.
 _CODES = {
     RefusalReason.LEADER_NOT_READY: ResponseCode.SYSTEM_BUSY,
     RefusalReason.LEADER_TRANSFERRING: ResponseCode.SYSTEM_BUSY,
     RefusalReason.CHANGE_IN_PROGRESS: ResponseCode.SYSTEM_BUSY,
     RefusalReason.NOT_CAUGHT_UP: ResponseCode.SYSTEM_BUSY,
     RefusalReason.NOT_FIT: ResponseCode.SYSTEM_BUSY,
-    RefusalReason.NO_LIVE_MAJORITY: ResponseCode.SYSTEM_BUSY,
+    RefusalReason.NO_LIVE_MAJORITY: ResponseCode.ILLEGAL_OPERATION,
+    RefusalReason.MEMBER_OUTDATED: ResponseCode.ILLEGAL_OPERATION,
     RefusalReason.NO_SUCH_MEMBER: ResponseCode.INVALID_PARAMETER,
     RefusalReason.MEMBERS_UNCHANGED: ResponseCode.INVALID_PARAMETER,
     RefusalReason.MEMBERS_TOO_LARGE: ResponseCode.INVALID_PARAMETER,

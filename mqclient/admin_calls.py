@@ -77,6 +77,7 @@ _REFUSALS: dict[int, tuple[bool, str]] = {
         "this server does not serve that; does -n name a NameServer, and -b a broker?",
     ),
     ResponseCode.INVALID_PARAMETER: (False, ""),
+    ResponseCode.ILLEGAL_OPERATION: (False, ""),
     ResponseCode.MESSAGE_ILLEGAL: (False, ""),
     ResponseCode.NO_PERMISSION: (False, ""),
     ResponseCode.QUERY_NOT_FOUND: (False, ""),

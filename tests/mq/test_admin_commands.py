@@ -393,6 +393,18 @@ def test_only_a_change_can_end_unknown(cluster: AdminCluster, code: int | None) 
     asyncio.run(work())
 
 
+def test_who_is_refused_until_members_are_up_is_not_told_to_wait(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reason = "without n1 1 of 2 voters would be live and level, 2 are needed: n2 is silent; bring these up"
+    cluster.refuse[RequestCode.REMOVE_MEMBER] = (ResponseCode.ILLEGAL_OPERATION, reason)
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        run("removeMember", "-i", "n1", "-b", BROKER)
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == f"mq: {BROKER}: {reason}\n"
+
+
 def test_a_name_server_that_is_down_is_named_once(
     cluster: AdminCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,10 +48,14 @@ class ClusterError(Exception):
 
 
 class Cluster:
-    """Invariant: what `cluster.json` lists as a process was started by this class in this directory."""
+    """Invariant: what `cluster.json` lists as a process was started by this class in this directory.
+
+    `environment`: of the processes that it starts, beside our own. No command sets it, and no file keeps it.
+    """
 
     def __init__(self, layout: ClusterLayout, processes: Mapping[str, ProcessId] | None = None) -> None:
         self.layout = layout
+        self.environment: Mapping[str, str] = {}
         self.dir = Path(layout.dir)
         self._processes = dict(processes or {})
 
@@ -74,7 +78,7 @@ class Cluster:
         return cls(layout, processes)
 
     @classmethod
-    def up(cls, layout: ClusterLayout) -> Cluster:
+    def up(cls, layout: ClusterLayout, environment: Mapping[str, str] | None = None) -> Cluster:
         """Starts whatever of the cluster is not running. Returns once all processes listen; whether each group
         serves is for the caller to ask."""
         directory = Path(layout.dir)
@@ -86,6 +90,7 @@ class Cluster:
             cluster = cls(layout)
             if (directory / STATE_FILE).exists():
                 cluster = cls._resumed(cls.load(directory), layout)
+            cluster.environment = environment or {}
             cluster._start_missing()
         return cluster
 
@@ -131,7 +136,8 @@ class Cluster:
                 raise ClusterError(f"{name} is running already (pid {self._processes[name].pid})")
             self._check_ports([name])
             process = self._spawn(name)
-            self._wait_listening([name])
+        # Members that are started at once need not wait for each other.
+        self._wait_listening([name])
         return process
 
     def kill(self, name: str) -> None:
@@ -211,7 +217,7 @@ class Cluster:
                 stderr=log,
                 start_new_session=True,
                 cwd=self.dir,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                env=os.environ | {"PYTHONUNBUFFERED": "1"} | dict(self.environment),
             )
             child.returncode = (
                 0  # it outlives this object on purpose; processes.py reaps it if it ends before us

@@ -54,10 +54,10 @@ def _build() -> None:
 
 @contextmanager
 def running_server(log: Path, port: int) -> Iterator[Toxiproxy]:
-    """Its proxies end with it."""
+    """Its proxies end with it, and not by a Ctrl-C: what it carries has to be healed first."""
     command = [str(server_binary()), "-host", "127.0.0.1", "-port", str(port)]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
     try:
         server = Toxiproxy()
         # The client keeps one address for all of a process; so a test has one server.

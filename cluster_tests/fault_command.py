@@ -1,0 +1,189 @@
+"""`scripts/faults`: nemeses on real processes by a seed, and the verdict."""
+
+import argparse
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+
+from fault_run import FaultRun, Load, Result
+from fault_target import FaultTarget
+from local_cluster import port_block
+from nemeses.nemesis import Nemesis
+from nemeses.registry import nemeses_of
+from our_group import OurGroup
+
+from faults.__main__ import EXIT_BROKEN, EXIT_NO_HISTORY, EXIT_SHORT
+from faults.coverage import Fault
+from faults.schedule import ScheduleError, make_schedule
+from pyspark_dledger.text_report import counted, duration, visible
+
+ABOUT = """\
+Three brokers and a NameServer as real processes, clients that send, poll and commit,
+and faults that overlap, drawn from a seed. At the end all is healed and every queue
+read back; what clients saw is held against what was promised, and the replicas
+against each other and against every acknowledgement.
+
+Ctrl-C ends the faults early: all is healed, and what there is is judged."""
+
+EXIT_STATUS = """\
+exit status:  0  nothing acknowledged was lost, and no promise is broken
+             10  a promise is broken
+             11  nothing is broken, yet the run proves too little
+              1  the run could not be made, or something of it went wrong"""
+
+# What it is made of: a new directory and a base port, see port_block().
+TARGETS: dict[str, Callable[[Path, int], FaultTarget]] = {"ours": OurGroup}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="scripts/faults",
+        description=ABOUT,
+        epilog=EXIT_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--minutes", type=float, default=5, metavar="M", help="of faults (%(default)s)")
+    parser.add_argument("--seed", type=int, metavar="S", help="of the schedule; without it any, and printed")
+    parser.add_argument(
+        "--only", nargs="+", action="extend", default=[], metavar="NAME", help="these nemeses alone"
+    )
+    parser.add_argument("--list", action="store_true", help="show the nemeses, and run nothing")
+    parser.add_argument("--schedule", action="store_true", help="show the schedule, and run nothing")
+    parser.add_argument("--target", choices=list(TARGETS), default="ours", help="whose brokers (%(default)s)")
+    parser.add_argument(
+        "--rate", type=float, default=Load().rate, metavar="R", help="sends a second (%(default)g)"
+    )
+    parser.add_argument(
+        "--dir", type=Path, metavar="D", help="a new directory for histories, stores and logs"
+    )
+    parser.add_argument("--html", type=Path, metavar="F", help="the report (report.html in the directory)")
+    options = parser.parse_args(arguments)
+    if options.minutes <= 0 or options.rate <= 0:
+        parser.error("--minutes and --rate must be above 0")
+    if options.dir is not None and options.dir.exists():
+        parser.error(f"--dir {options.dir} is there already: name a new one")
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 31)
+    with port_block() as base_port, ExitStack() as after:
+        directory = options.dir or Path(tempfile.mkdtemp(prefix="pydledger-faults-"))
+        if options.list or options.schedule:
+            after.callback(shutil.rmtree, directory)
+        group = TARGETS[options.target](directory / "cluster", base_port)
+        after.callback(group.down)
+        try:
+            nemeses = _chosen(group, options.only)
+            specs = [nemesis.spec for nemesis in nemeses]
+            schedule = make_schedule(specs, group.members, seed=seed, minutes=options.minutes)
+        except (ScheduleError, ValueError) as error:
+            print(f"faults: {error}", file=sys.stderr)
+            return EXIT_NO_HISTORY
+        if options.list:
+            print("\n".join(sorted(spec.name for spec in specs)))
+            return 0
+        print(schedule.describe(), flush=True)
+        if options.schedule:
+            return 0
+        print(f"\nin {directory}\n", flush=True)
+        run = FaultRun(group, nemeses, schedule, directory, Load(rate=options.rate), teller())
+        with _stopping_at_signals(run):
+            run.run()
+    html = options.html or directory / "report.html"
+    result = run.judge(html)
+    status = exit_status(result)
+    if status == 0 and options.dir is None:
+        shutil.rmtree(directory / "cluster")
+    print("\n".join(lines_of(result)))
+    print(f"report: {html}")
+    if status:
+        print(
+            f"to run it again: scripts/faults --seed {seed} --minutes {options.minutes:g}"
+            + _only(options.only)
+        )
+    return status
+
+
+def _chosen(group: FaultTarget, only: Sequence[str]) -> list[Nemesis]:
+    """Says which ones are left out, and why. Raises ValueError for a name that is none, or if none is left."""
+    found: dict[str, Nemesis] = {}
+    for nemesis in nemeses_of(group):
+        if isinstance(nemesis, str):
+            print(f"left out: {visible(nemesis)}")
+        else:
+            found[nemesis.spec.name] = nemesis
+    unknown = [name for name in only if name not in found]
+    if unknown:
+        raise ValueError(f"--only {' '.join(unknown)}: there are {', '.join(sorted(found))}")
+    return [nemesis for name, nemesis in found.items() if not only or name in only]
+
+
+def teller() -> Callable[[str], None]:
+    """Prints lines with the seconds since now, from any thread."""
+    lock, begun = threading.Lock(), time.monotonic()
+
+    def tell(line: str) -> None:
+        with lock:
+            print(f"[{time.monotonic() - begun:7.1f}] {visible(line)}", flush=True)
+
+    return tell
+
+
+@contextmanager
+def _stopping_at_signals(run: FaultRun) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM ends the faults, and what there is is judged; the second one breaks that off."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        print("ending: faults are healed, and what there is is judged", flush=True)
+        signal.signal(number, signal.default_int_handler)
+        run.stop()
+
+    former = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def exit_status(result: Result) -> int:
+    if result.verdict[0] == "bad":
+        return EXIT_BROKEN
+    if result.trouble:
+        return EXIT_NO_HISTORY
+    return EXIT_SHORT if result.verdict[0] == "short" else 0
+
+
+def lines_of(result: Result) -> list[str]:
+    """For who reads the end of the run, the verdict first."""
+    judgement = result.judgement
+    seconds = max((judgement.end_ns - judgement.begin_ns) / 1e9, 1e-9)
+    _, headline, detail = result.verdict
+    acknowledged = judgement.coverage.outcomes["ok"]
+    return [
+        *(f"trouble: {text}" for text in result.trouble),
+        headline,
+        detail,
+        f"{acknowledged / seconds:,.0f} acknowledged sends a second over {duration(seconds)}",
+        *(f"  {name}: {_verified(faults)}" for name, faults in judgement.coverage.nemeses().items()),
+        *(f"  {one.checker}: {visible(one.sentence)}" for one in judgement.violations),
+        *(f"  falls short: {text}" for text in judgement.coverage.shortfalls()),
+    ]
+
+
+def _verified(faults: Sequence[Fault]) -> str:
+    verified = sum(fault.evidence is not None for fault in faults)
+    return f"{counted(len(faults), 'time')}, {verified} verified"
+
+
+def _only(names: Sequence[str]) -> str:
+    return f" --only {' '.join(names)}" if names else ""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,129 @@
+"""Faults of a schedule, begun and ended at their times, each in a thread of its own.
+
+Each is noted before it begins and after it has ended, and in between, once there is something to show that it
+happened. What goes wrong with one is told and keeps none from the others.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from nemeses.nemesis import Group, Nemesis
+from workload.noting import Notes
+
+from faults.history import FaultBegun, FaultEnded, FaultVerified
+from faults.nemesis import LEADER, Firing
+from faults.schedule import Schedule
+
+LOOK_S = 0.1
+LEADER_WITHIN_S = 5.0
+EVIDENCE_WITHIN_S = 5.0  # of what is over: a process may have to come up for it
+
+
+class Firings:
+    """One run of a schedule. `tell` is called with lines for a person, from several threads."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        nemeses: Mapping[str, Nemesis],
+        group: Group,
+        notes: Notes,
+        tell: Callable[[str], None],
+    ) -> None:
+        """`nemeses`: by name, all that the schedule speaks of."""
+        self._schedule = schedule
+        self._nemeses = nemeses
+        self._group = group
+        self._notes = notes
+        self._tell = tell
+        self._ending = threading.Event()
+        self._pause = threading.Event()  # nobody sets it
+        # A nemesis never meets itself, also if it takes longer to end than was planned.
+        self._locks = {name: threading.Lock() for name in nemeses}
+        self._begun_s = 0.0
+
+    def run(self) -> None:
+        """Returns when the time of the schedule is over and all faults have ended, or soon after stop()."""
+        self._begun_s = time.monotonic()
+        threads = []
+        for number, firing in enumerate(self._schedule.firings):
+            if self._ending.wait(max(0.0, self._until(firing.begin_ms))):
+                break
+            threads.append(threading.Thread(target=self._fire, args=(number, firing)))
+            threads[-1].start()
+        self._ending.wait(max(0.0, self._until(self._schedule.run_ms)))
+        for thread in threads:
+            thread.join()
+
+    def stop(self) -> None:
+        """Ends the faults that are on, and begins no more."""
+        self._ending.set()
+
+    def _until(self, run_ms: int) -> float:
+        return self._begun_s + run_ms / 1000 - time.monotonic()
+
+    def _fire(self, number: int, firing: Firing) -> None:
+        nemesis = self._nemeses[firing.spec.name]
+        with self._locks[firing.spec.name]:
+            if self._until(firing.end_ms) < firing.spec.duration_ms[0] / 2000 or self._ending.is_set():
+                self._tell(f"{firing.describe()}: left out, the one before took too long")
+                return
+            target = self._target(firing)
+            self._notes.note(
+                FaultBegun,
+                fault=number,
+                nemesis=firing.spec.name,
+                target=target,
+                outage_ms=firing.spec.outage_ms,
+            )
+            evidence, troubles = None, []
+            try:
+                nemesis.begin(target)
+                evidence = self._look(number, nemesis, self._until(firing.end_ms))
+            except Exception as error:  # noqa: BLE001, told, and no reason to leave it on
+                troubles.append(f"{type(error).__name__}: {error}")
+            try:
+                nemesis.end()
+                evidence = self._look_at_what_is_over(number, nemesis, evidence)
+            except Exception as error:  # noqa: BLE001, told, and no reason to leave it on
+                troubles.append(f"at its end {type(error).__name__}: {error}")
+            self._notes.note(FaultEnded, fault=number)
+        told = [evidence or "NOTHING SHOWS THAT IT HAPPENED", *troubles]
+        of_whom = "" if target == firing.target else f" ({target})"
+        self._tell(f"{firing.describe()}{of_whom}: {'; '.join(told)}")
+
+    def _target(self, firing: Firing) -> str:
+        """Of a leader who leads now; nobody may, for a while: then any that runs is as good."""
+        if firing.target != LEADER:
+            return firing.target
+        until = time.monotonic() + LEADER_WITHIN_S
+        while (leader := self._group.leader()) is None and time.monotonic() < until:
+            if self._ending.wait(LOOK_S):
+                break
+        alive = [member for member in self._group.members if self._group.pid(member) is not None]
+        return leader or (alive or self._group.members)[0]
+
+    def _look(self, number: int, nemesis: Nemesis, seconds: float) -> str | None:
+        """While it is on, and once at least: the evidence, if any."""
+        until, evidence = time.monotonic() + seconds, None
+        while True:
+            evidence = evidence or self._verified(number, nemesis.evidence())
+            left_s = until - time.monotonic()
+            if left_s <= 0 or self._ending.wait(min(LOOK_S, left_s) if evidence is None else left_s):
+                return evidence
+
+    def _look_at_what_is_over(self, number: int, nemesis: Nemesis, before: str | None) -> str | None:
+        until = time.monotonic() + EVIDENCE_WITHIN_S
+        while True:
+            evidence = nemesis.evidence()
+            if evidence is not None and evidence != before:
+                return self._verified(number, evidence)
+            if before is not None or time.monotonic() >= until:
+                return before
+            self._pause.wait(LOOK_S)
+
+    def _verified(self, number: int, evidence: str | None) -> str | None:
+        if evidence is not None:
+            self._notes.note(FaultVerified, fault=number, evidence=evidence)
+        return evidence

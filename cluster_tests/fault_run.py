@@ -1,0 +1,215 @@
+"""A run of real processes under faults, judged at its end: clients, nemeses by a schedule, healing, reading back.
+
+run = FaultRun(group, nemeses, schedule, directory, Load(rate=800))
+run.run()        # and run.stop() from another thread, or a signal handler, for an early end
+result = run.judge(html)
+"""
+
+import contextlib
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fault_firing import Firings
+from fault_target import FaultTarget
+from leader_watch import LeaderWatch
+from local_cluster import ROOT
+from nemeses.nemesis import Nemesis
+from workload.client_process import ClientProcess
+from workload.noting import Notes
+from workload.read_back import ReadBackError, run_read_back
+from workload.topic import make_topic
+
+from faults.history import Healed, HistoryWriter, Run, read_history
+from faults.judge import Judgement, judge
+from faults.report import fault_report, verdict
+from faults.schedule import Schedule
+from faults.timeline import Timeline
+from mqclient import MQClientError
+from pyspark_dledger.text_report import Verdict
+
+SERVES_WITHIN_S = 60.0
+LEVEL_WITHIN_S = 120.0
+CLIENTS_END_WITHIN_S = 60.0
+CALM_S = 3.0  # of clients at work before the first fault, and after the last one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """`rate`: messages per second that are sent, of all producers. `body_size`: bytes."""
+
+    rate: float = 800.0
+    producer_processes: int = 2
+    producers: int = 32  # in each process, each with one message under way
+    body_size: int = 300
+
+    def clients(self, namesrv: str, directory: Path) -> Iterator[ClientProcess]:
+        """Each of them started; consumers first."""
+        for module in ("pull_consumers", "push_consumers"):
+            yield ClientProcess(module, namesrv, directory / f"{module}.jsonl")
+        for number in range(self.producer_processes):
+            yield ClientProcess(
+                "producers",
+                namesrv,
+                directory / f"p{number}.jsonl",
+                *("--producers", str(self.producers)),
+                *("--rate", str(self.rate / self.producer_processes)),
+                *("--body-size", str(self.body_size)),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """`trouble`: what of the run itself went wrong, in words; such a run is not good, whatever was found."""
+
+    judgement: Judgement
+    replicas: Verdict | None
+    trouble: tuple[str, ...]
+
+    @property
+    def verdict(self) -> tuple[str, str, str]:
+        return verdict(self.judgement, self.replicas)
+
+
+@dataclass
+class FaultRun:
+    """One run, in a directory of its own: histories in `history/`, beside them the group's.
+
+    `tell` is called with lines for a person, from several threads.
+    """
+
+    group: FaultTarget
+    nemeses: Sequence[Nemesis]
+    schedule: Schedule
+    directory: Path
+    load: Load
+    tell: Callable[[str], None]
+    trouble: list[str] = field(default_factory=list)
+    _clients: list[ClientProcess] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _firings: Firings | None = None
+
+    @property
+    def histories(self) -> list[Path]:
+        return sorted((self.directory / "history").glob("*.jsonl"))
+
+    def stop(self) -> None:
+        """What is on is ended and healed, and what there is is judged."""
+        self._stop.set()
+        if self._firings is not None:
+            self._firings.stop()
+
+    def run(self) -> None:
+        """From the start of the group to the end of all of its processes. Raises what keeps it from starting."""
+        directory = self.directory / "history"
+        directory.mkdir(parents=True)
+        with HistoryWriter(directory / "run.jsonl") as writer, contextlib.ExitStack() as down:
+            down.callback(self._down)
+            notes = Notes(writer)
+            self.group.up()
+            make_topic(self.group.namesrv, SERVES_WITHIN_S)
+            notes.note(
+                Run,
+                seed=self.schedule.seed,
+                minutes=self.schedule.run_ms / 60_000,
+                target=self.group.name,
+                members=self.group.members,
+                revision=revision(),
+            )
+            with LeaderWatch(self.group, notes):
+                self._under_load(directory, notes)
+                if self._has_healed(notes):
+                    self._read_back(directory)
+
+    def _under_load(self, directory: Path, notes: Notes) -> None:
+        try:
+            for client in self.load.clients(self.group.namesrv, directory):
+                self._clients.append(client)
+            self._stop.wait(CALM_S)
+            by_name = {nemesis.spec.name: nemesis for nemesis in self.nemeses}
+            self._firings = Firings(self.schedule, by_name, self.group, notes, self.tell)
+            if not self._stop.is_set():
+                self._firings.run()
+            self._heal()
+            # Clients go on for a while: what is healed has to serve.
+            threading.Event().wait(CALM_S)
+            self.trouble += [
+                f"{client.name} ended before its time" for client in self._clients if client.has_ended
+            ]
+        finally:
+            self._end_clients()
+
+    def _heal(self) -> None:
+        for nemesis in self.nemeses:
+            self._try(f"{nemesis.spec.name} at the end", nemesis.end)
+        self._try("starting what does not run", self.group.revive)
+
+    def _end_clients(self) -> None:
+        for client in self._clients:
+            client.ask_to_end()
+        for client in self._clients:
+            if (told := client.end(CLIENTS_END_WITHIN_S)) is not None:
+                self.trouble.append(told)
+
+    def _has_healed(self, notes: Notes) -> bool:
+        self.tell("healed; waiting for all members to come to one level")
+        try:
+            self.group.level(LEVEL_WITHIN_S)
+        except AssertionError as error:
+            self.trouble.append(str(error))
+            return False
+        notes.note(Healed)
+        return True
+
+    def _read_back(self, directory: Path) -> None:
+        with HistoryWriter(directory / "read_back.jsonl") as writer:
+            try:
+                count = run_read_back(self.group.namesrv, Notes(writer))
+            except (ReadBackError, MQClientError) as error:
+                self.trouble.append(f"reading back: {error}")
+                return
+        self.tell(f"{count:,} messages read back")
+
+    def _down(self) -> None:
+        self._try("ending the processes", self.group.down)
+
+    def _try(self, what: str, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001, told, and what there is is judged
+            self.trouble.append(f"{what}: {type(error).__name__}: {error}")
+
+    def judge(self, html: Path) -> Result:
+        """Once run() is over. Writes the report. Raises HistoryError, OSError."""
+        replicas = self._judge_replicas()
+        timeline = Timeline()
+        judgement = judge(lambda: read_history(self.histories), timeline)
+        html.write_text(fault_report(judgement, timeline, replicas), encoding="utf-8")
+        return Result(judgement, replicas, tuple(self.trouble))
+
+    def _judge_replicas(self) -> Verdict | None:
+        sends = self.directory / "sends.jsonl"
+        with sends.open("wb") as all_of_them:
+            for path in self.histories:
+                with path.open("rb") as history:
+                    shutil.copyfileobj(history, all_of_them)
+        try:
+            return self.group.judge_replicas(sends)
+        except Exception as error:  # noqa: BLE001, told, and what there is is judged
+            self.trouble.append(f"comparing the replicas: {type(error).__name__}: {error}")
+            return None
+        finally:
+            sends.unlink()
+
+
+def revision() -> str:
+    """Of the checkout, as git describes it; "" where there is none."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip()

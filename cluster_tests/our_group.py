@@ -1,0 +1,150 @@
+"""Three brokers of ours and their NameServer under a fault run: what nemeses act on, and what the run asks of them."""
+
+import os
+import signal
+import threading
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from disk_faults import SOURCE, DiskFaults, faulty_disks
+from links import SERVER_PORT, Links
+from local_cluster import LocalCluster
+from preload import built
+from toxiproxy_server import running_server
+
+from mq.cluster import Cluster, ClusterError
+from mq.cluster_layout import NAMESRV, ClusterLayout, parse_peer_dial
+from mq.cluster_status import node_status
+from pyspark_dledger.runner import LocalRunner
+from pyspark_dledger.text_report import Verdict, verdict
+from pyspark_dledger.validation import validate
+
+# The least that a broker takes: a NameServer that was lost hears of a new leader within it.
+CONF = {"registerNameServerPeriod": "10000"}
+
+
+class OurGroup:
+    """A Group. Names of processes are those of the members, and "namesrv".
+
+    What nemeses need around the processes, they ask for before up(): links(), disks(), `conf`, `environment`.
+    """
+
+    name = "ours"
+
+    def __init__(self, directory: Path, base_port: int) -> None:
+        """`directory` is made; `base_port`: see port_block()."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self.cluster = LocalCluster(directory.resolve(), base_port)
+        self.namesrv = self.cluster.namesrv
+        self.conf = dict(CONF)
+        self.environment = self.cluster.environment  # of all processes of the cluster
+        self._around = ExitStack()
+        self._links: Links | None = None
+        self._disks: dict[str, DiskFaults] | None = None
+        self._cluster: Cluster | None = None
+        self.members = tuple(node.id for node in self._layout().nodes)
+        self._one_at_a_time = {name: threading.Lock() for name in (NAMESRV, *self.members)}
+
+    # -- before up() -------------------------------------------------------------------------------------------
+
+    def links(self) -> Links:
+        """Between the members, each direction through toxiproxy. Skips as a test does where there is none."""
+        if self._links is None:
+            log = self.cluster.directory / "toxiproxy.log"
+            port = self.cluster.base_port + SERVER_PORT
+            server = self._around.enter_context(running_server(log, port))
+            self._links = Links(server, self.cluster)
+        return self._links
+
+    def disks(self) -> dict[str, DiskFaults]:
+        """By member. Skips as a test does where there is no C compiler."""
+        if self._disks is None:
+            library = built(SOURCE, self.cluster.directory / "disk_faults.so")
+            self._disks = faulty_disks(self.cluster, library)
+        return self._disks
+
+    # -- the run -----------------------------------------------------------------------------------------------
+
+    def up(self) -> None:
+        """Returns once all processes listen. Raises ClusterError."""
+        self._cluster = Cluster.up(self._layout(), self.environment)
+
+    def down(self) -> None:
+        """Also of a group that was never started."""
+        try:
+            if self._cluster is not None:
+                self._cluster.down()
+        finally:
+            self._around.close()
+
+    def revive(self) -> None:
+        for name in (NAMESRV, *self.members):
+            pid = self.pid(name)
+            if pid is None:
+                self.start(name)
+            else:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    def level(self, seconds: float) -> None:
+        """Waits until all members have committed, applied and dispatched the same last entry. AssertionError."""
+        self.cluster.level(seconds)
+
+    def led_by(self, member: str) -> tuple[str, int, str] | None:
+        """(Raft group, term, leader), as the member says; None if it says nothing, or knows no leader."""
+        told = self._status(member)
+        if told["term"] is None or told["leader"] is None:
+            return None
+        return str(told["group"]), int(told["term"]), str(told["leader"])
+
+    def judge_replicas(self, history: Path) -> Verdict:
+        """All replicas held against each other and against what `history` says was acknowledged."""
+        stores = [self.store_dir(member) for member in self.members]
+        return verdict(validate(stores, runner=LocalRunner(), history=history))
+
+    # -- what nemeses ask --------------------------------------------------------------------------------------
+
+    def leader(self) -> str | None:
+        for member in self.members:
+            told = self._status(member)
+            if told["role"] == "LEADER" and told["serving"]:
+                return member
+        return None
+
+    def pid(self, member: str) -> int | None:
+        process = self._running().process(member)
+        return None if process is None else process.pid
+
+    def kill(self, member: str) -> None:
+        with self._one_at_a_time[member]:
+            if self.pid(member) is not None:
+                with suppress(ClusterError):  # it ended by itself meanwhile
+                    self._running().kill(member)
+        assert self.pid(member) is None, f"{member} was killed"
+
+    def start(self, member: str) -> None:
+        """Raises ClusterError with the end of its log."""
+        with self._one_at_a_time[member]:
+            if self.pid(member) is None:
+                self._running().start(member)
+
+    def store_dir(self, member: str) -> Path:
+        return self._layout().node(member).store_dir
+
+    def _status(self, member: str) -> dict[str, Any]:
+        cluster = self._running()
+        return node_status(cluster, cluster.layout.node(member))
+
+    def _running(self) -> Cluster:
+        assert self._cluster is not None, "up() comes first"
+        return self._cluster
+
+    def _layout(self) -> ClusterLayout:
+        dials = {} if self._links is None else dict(map(parse_peer_dial, self._links.options()[1::2]))
+        return ClusterLayout(
+            dir=str(self.cluster.directory),
+            base_port=self.cluster.base_port,
+            peer_dials=dials,
+            conf=self.conf,
+        )

@@ -106,9 +106,14 @@ def user_errors(*further: type[Exception]) -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(EXIT_FAILED) from None
     except kinds as error:
-        if isinstance(error, OSError) and error.filename:
-            fail(f"{error.filename}: {error.strerror}")
-        fail(str(error) or type(error).__name__)
+        fail(error_text(error))
+
+
+def error_text(error: Exception) -> str:
+    """In the words of the one who typed: which file, and never nothing."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
 
 
 def _cell(value: object) -> str:

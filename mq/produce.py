@@ -12,12 +12,13 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
-from mq.console import EXIT_FAILED, fail, print_json, print_table, progress, user_errors
+from mq.console import error_text, fail, print_json, print_table, progress, user_errors
 from mq.history import HistoryFile
 from mq.line_source import FieldReader, LineSource, field_reader
 from mqclient import (
     Message,
     MessageIllegalError,
+    MQClientError,
     Producer,
     ProducerConfig,
     SendError,
@@ -117,16 +118,24 @@ def produce(
             trouble = uvloop.run(
                 _send_lines(producer, topic, source, keys, tags, rate, summary, note, show=not as_json)
             )
+            try:
+                noted.close()
+            except OSError as error:
+                trouble = trouble or error
         if trouble is not None and not summary.ended:
             raise trouble
         if file != "-" and not summary.ended:
             raise ValueError(f"{file} has no line that is not empty: nothing was sent")
     show_summary(summary, as_json=as_json)
-    if trouble is not None:
+    if isinstance(trouble, ValueError):
         fail(f"{trouble}: neither it nor a line behind it was sent")
-    # Unless every message was acknowledged.
-    if summary.acknowledged != summary.ended:
-        raise typer.Exit(EXIT_FAILED)
+    if trouble is not None:
+        fail(f"{error_text(trouble)}: of the lines only what is counted here is known")
+    if missing := summary.ended - summary.acknowledged:
+        fail(
+            f"{missing} of {summary.ended} messages were not acknowledged ({summary.unknown} unknown, "
+            f"{summary.refused} refused); the first: {summary.first_trouble}"
+        )
 
 
 def show_summary(summary: SendSummary, *, as_json: bool) -> None:
@@ -136,8 +145,6 @@ def show_summary(summary: SendSummary, *, as_json: bool) -> None:
     else:
         columns = ("sent", "acknowledged", "unknown", "refused", "retried", "seconds", "messages_per_s")
         print_table("", columns, [[told[name] for name in columns]])
-        if summary.first_trouble:
-            print(f"the first that was not acknowledged: {summary.first_trouble}")
 
 
 async def _send_lines(
@@ -151,10 +158,12 @@ async def _send_lines(
     note: Callable[[int, SendResult | SendError], None],
     *,
     show: bool,
-) -> ValueError | None:
-    """Returns what is wrong with a line; those before it have their ends then, as they always have."""
+) -> Exception | None:
+    """Returns what is wrong with a line (ValueError); those before it have their ends then, as they always have. Or
+    what ended the sending (MQClientError, OSError): the summary holds what was known until then.
+    """
     number = 0
-    trouble = None
+    trouble: Exception | None = None
     bar = progress()
     bar.disable |= not show
     with bar:
@@ -173,9 +182,12 @@ async def _send_lines(
                         if number % 256 == 0 and (now := time.monotonic()) - shown_at > SHOW_INTERVAL_S:
                             shown_at = now
                             bar.update(task, completed=source.bytes_read, shown=f"{summary.ended:,} messages")
-            except ValueError as error:
+            except (ValueError, MQClientError, OSError) as error:
                 trouble = error
-            await pipeline.drain()
+            try:
+                await pipeline.drain()
+            except (MQClientError, OSError) as error:
+                trouble = trouble or error
             summary.seconds = time.monotonic() - summary.began
     return trouble
 

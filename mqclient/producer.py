@@ -210,13 +210,16 @@ class Producer:
                         send, f"closed before it was acknowledged; last trouble: {send.refusal or 'none'}"
                     )
                 return
+            if failed:
+                trouble = failed[-1].refusal or trouble  # for those behind it, which have not left yet
             todo = failed + later
             probing = bool(failed)
             if probing:
                 await asyncio.sleep(max(0.0, min(pause_s, deadline - loop.time())))
                 pause_s = min(pause_s * 2, self._config.retry_pause_max_s)
         for send in todo:
-            self._fail(send, f"no acknowledgement in time; last trouble: {send.refusal or trouble or 'none'}")
+            reason = send.refusal or trouble or "no time was left for a try"
+            self._fail(send, f"no acknowledgement in time; last trouble: {reason}")
 
     def _count_of_one_write(self, sends: Sequence[PendingSend]) -> int:
         """At least one. A large batch goes in parts, so that its frames are not all in memory at a time."""

@@ -304,6 +304,20 @@ def test_a_send_that_nobody_acknowledges_is_counted_and_fails_the_command() -> N
     summary = json.loads(done.stdout)
     assert (summary["sent"], summary["acknowledged"], summary["refused"]) == (2, 0, 2)
     assert "127.0.0.1:1" in summary["first_trouble"]
+    told = "mq: 2 of 2 messages were not acknowledged (0 unknown, 2 refused); the first: no acknowledgement in time"
+    assert done.stderr.startswith(told)
+    assert "127.0.0.1:1: Connection refused" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_history_that_cannot_be_written_hides_no_send() -> None:
+    given = ("-n", "127.0.0.1:1", "--topic", "T", "--timeout-s", "0.1", "--history", "/dev/full", "--json")
+    done = mq("produce", *given, stdin="a\nb\n")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["sent"] == 2
+    assert done.stderr.startswith("mq: /dev/full: No space left on device")
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.slow

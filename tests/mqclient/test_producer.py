@@ -344,6 +344,20 @@ def test_a_large_batch_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     run(story())
 
 
+def test_parts_of_a_batch_that_never_left_are_told_what_kept_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqclient.producer.WRITE_SIZE_MAX", 10)
+
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g", config=QUICK) as producer:
+            group.brokers[0].steps = [14] * 1000
+            outcomes = await producer.send_batch([Message("T", bytes(10)) for _ in range(3)], timeout_s=0.05)
+            for outcome in outcomes:
+                assert isinstance(outcome, SendError)
+                assert "last trouble: 127.0.0.1:" in str(outcome)
+
+    run(story())
+
+
 @pytest.mark.parametrize(
     ("message", "reason"),
     [

@@ -6,6 +6,7 @@ classes behind that command: a look or a kill that first starts a Python takes l
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -17,12 +18,16 @@ from typing import Any
 
 from mq.cluster import STATE_FILE, Cluster
 from mq.cluster_status import cluster_status
+from mq.processes import send_signal, wait_gone
 
 ROOT = Path(__file__).resolve().parent.parent
 CLUSTER = ROOT / "scripts" / "cluster"
 PORTS_PER_CLUSTER = 100
 FIRST_BLOCK = 12000
 BLOCKS = 150
+
+# Where bytecode may not be written, each broker compiles all that it imports: 0.3 s of CPU more for every start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 class ClusterCommandError(Exception):
@@ -112,12 +117,40 @@ class LocalCluster:
         if (self.directory / STATE_FILE).exists():
             self._processes().down()
 
+    def start_missing(self) -> None:
+        """As up() again, but without a Python of its own: what does not run is started. Returns once it listens."""
+        before = {key: os.environ.get(key) for key in self.environment}
+        os.environ.update(self.environment)
+        try:
+            Cluster.up(self._processes().layout)
+        finally:
+            for key, value in before.items():
+                if value is None:
+                    del os.environ[key]
+                else:
+                    os.environ[key] = value
+
     def start(self, name: str) -> None:
         self.command("start", name)
 
     def kill(self, name: str) -> None:
         """SIGKILL; returns when it is gone."""
         self._processes().kill(name)
+
+    def kill_all(self) -> None:
+        """SIGKILL to all brokers, and only then a wait; the NameServer lives."""
+        processes = self._processes()
+        brokers = [process for node in processes.layout.nodes if (process := processes.process(node.id))]
+        for broker in brokers:
+            send_signal(broker, signal.SIGKILL)
+        left = wait_gone(brokers, 20)
+        assert not left, f"still there after SIGKILL: {left}"
+
+    def pid(self, name: str) -> int:
+        """Of a member that runs."""
+        process = self._processes().process(name)
+        assert process is not None, f"{name} does not run"
+        return process.pid
 
     def stop(self, name: str) -> None:
         """SIGTERM; returns when it has ended."""
@@ -161,6 +194,11 @@ class LocalCluster:
             return found[0] if len(found) == 1 else None
 
         return wait_for(serving, seconds, "a serving leader")
+
+    def wait_back(self, name: str) -> None:
+        """Until the member has all that was committed when this was asked; a load may go on."""
+        committed = max(node.get("committed") or 0 for node in self.nodes().values())
+        wait_for(lambda: (self.nodes()[name].get("reput") or 0) >= committed, 60, f"{name} is back")
 
     def level(self, seconds: float = 30) -> None:
         """Waits until every member of a group has committed, applied and dispatched the same last entry."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median
 
 import pytest
-from local_cluster import LocalCluster, wait_for
+from local_cluster import LocalCluster
 
 from mqclient import Admin, Message, Producer, SendError, SendPipeline, SendResult
 
@@ -69,12 +69,6 @@ class Load:
         return 1000 * max((later - earlier for earlier, later in pairwise(within)), default=until_s - from_s)
 
 
-def wait_back(cluster: LocalCluster, name: str) -> None:
-    """Until the member has all that was committed when this was asked; the load goes on."""
-    committed = max(node.get("committed") or 0 for node in cluster.nodes().values())
-    wait_for(lambda: (cluster.nodes()[name].get("reput") or 0) >= committed, 60, f"{name} is back")
-
-
 async def _stored_count(namesrv: str) -> int:
     async with Admin(namesrv) as admin:
         return sum(row.max for row in await admin.topics.status(TOPIC))
@@ -95,7 +89,7 @@ def test_a_rolling_restart_under_load_fails_no_send(
                 cluster.stop(name)
                 ended_s = time.monotonic()
                 cluster.start(name)
-                wait_back(cluster, name)
+                cluster.wait_back(name)
                 if leads:
                     pauses_ms.append(load.pause_ms(stopped_s, ended_s))
     handed_over = sum(

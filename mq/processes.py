@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 TCP_LISTEN = "0A"
 
@@ -27,9 +28,17 @@ class ProcessId:
 
 
 def process_id_of(pid: int) -> ProcessId | None:
-    """None when there is no such process, or only its zombie."""
-    state = _stat(pid)
-    return None if state is None or state[0] == "Z" else ProcessId(pid, state[1])
+    """None when there is no such process, or only its zombie.
+
+    Its first thread is a zombie while others end, which one in a sync does only once the disk has answered; its ports
+    and locks are taken until then.
+    """
+    stat = _stat(pid)
+    return (
+        None
+        if stat is None or (stat.state == "Z" and stat.threads <= 1)
+        else ProcessId(pid, stat.start_ticks)
+    )
 
 
 def is_alive(process: ProcessId) -> bool:
@@ -38,8 +47,8 @@ def is_alive(process: ProcessId) -> bool:
 
 def is_stopped(process: ProcessId) -> bool:
     """Stopped by SIGSTOP: alive, but running nothing."""
-    state = _stat(process.pid)
-    return state is not None and state[1] == process.start_ticks and state[0] in "Tt"
+    stat = _stat(process.pid)
+    return stat is not None and stat.start_ticks == process.start_ticks and stat.state in "Tt"
 
 
 def send_signal(process: ProcessId, number: signal.Signals) -> bool:
@@ -141,14 +150,20 @@ def _holds_any(process: Path, links: set[str]) -> bool:
     return False
 
 
-def _stat(pid: int) -> tuple[str, int] | None:
-    """State letter and start time. The command name before them may hold blanks and brackets, so it is cut off."""
+class _Stat(NamedTuple):
+    state: str  # a letter, of the first thread
+    threads: int
+    start_ticks: int
+
+
+def _stat(pid: int) -> _Stat | None:
+    """The command name in front may hold blanks and brackets, so it is cut off."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     fields = text.rpartition(")")[2].split()
-    return fields[0], int(fields[19])
+    return _Stat(fields[0], int(fields[17]), int(fields[19]))
 
 
 def _reap(pid: int) -> None:

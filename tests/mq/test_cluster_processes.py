@@ -195,6 +195,29 @@ def test_a_process_is_known_by_its_start_as_well_as_by_its_id() -> None:
         child.stdin.close()
 
 
+def test_a_process_lives_until_its_last_thread_has_ended() -> None:
+    """Killed in a sync, it has its ports and locks until the disk answers, though its first thread is a zombie."""
+    end_first_thread = (
+        "import ctypes, sys, threading\n"
+        "threading.Thread(target=sys.stdin.read).start()\n"
+        "ctypes.CDLL(None).pthread_exit(None)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", end_first_thread], stdin=subprocess.PIPE)
+    assert child.stdin is not None
+    try:
+        stat = Path(f"/proc/{child.pid}/stat")
+        while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+            assert child.poll() is None, "it has ended as a whole"
+        process = process_id_of(child.pid)
+        assert process is not None
+        assert is_alive(process)
+        assert wait_gone([process], 0) == [process]
+    finally:
+        child.stdin.close()
+    child.returncode = 0  # wait_gone takes the exit status
+    assert wait_gone([process], 60) == []
+
+
 def test_an_interrupt_inside_a_deferred_block_comes_after_it() -> None:
     order = []
     # A shell's background job begins with SIGINT ignored.

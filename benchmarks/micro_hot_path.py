@@ -21,9 +21,9 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from broker.broker_config import read_broker_config
 from broker.broker_controller import BrokerController
-from broker.server import dledger_config, store_config
+from broker.component_configs import dledger_config, store_config
+from broker.config_file import read_broker_config
 from disk.real_disk import RealDisk
 from dledger.core.messages import HeartBeatResponse, Message, PeerId, PushResponse, VoteResponse
 from dledger.formation import GroupIdentity

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from broker.answers import Answers, RequestHandler, answer_applied, propose_all
-from broker.broker_config import TOPIC_QUEUE_NUMS_MAX, BrokerConfig
+from broker.broker_config import BrokerConfig
+from broker.broker_settings import TOPIC_QUEUE_NUMS_MAX
 from broker.broker_stats import BrokerStats
 from broker.client_admin_processor import shown_subscription
 from broker.client_channel import ClientChannel

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.answers import Answers, RequestHandler
-from broker.broker_config import LOOPBACK, BrokerConfig, shown_settings
+from broker.broker_config import LOOPBACK, BrokerConfig
 from broker.broker_stats import BrokerStats, StatsItem, StatsSum
 from broker.client_channel import ClientChannel
+from broker.config_file import shown_settings
 from broker.member_info import MemberStatus, member_info
 from broker.pull_request_hold_service import PullRequestHoldService
 from broker.runtime_config import BlackListedError, altered_config

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.answers import Answers, RequestHandler, answer_applied
-from broker.broker_config import TOPIC_QUEUE_NUMS_MAX
+from broker.broker_settings import TOPIC_QUEUE_NUMS_MAX
 from broker.client_channel import ClientChannel
 from broker.consumer_manager import ConsumerManager
 from broker.rebalance_lock_manager import RebalanceLockManager

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.broker_config import BROKER_SETTINGS, DLEDGER_SETTINGS, STORE_SETTINGS, BrokerConfig
+from broker.broker_config import BrokerConfig
+from broker.broker_settings import BROKER_SETTINGS, DLEDGER_SETTINGS, STORE_SETTINGS
 from remoting.configuration import ConfigError, parse_properties, read_settings, refuse_unchangeable
 
 # Read at each use, by objects that BrokerController.configure() reaches.

@@ -55,7 +55,7 @@ def broker(arguments: Sequence[str] | None = None) -> None:
     _add_common_flags(parser)
     parser.add_argument("-n", "--namesrvAddr", metavar="ADDR", help="NameServers, host:port, several with ;")
     options = parser.parse_args(arguments)
-    from broker.broker_config import load_broker_config, shown_settings
+    from broker.config_file import load_broker_config, shown_settings
     from broker.server import run_broker
 
     overrides = {} if options.namesrvAddr is None else {"namesrvAddr": options.namesrvAddr}

@@ -8,9 +8,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from broker.broker_config import BrokerConfig, read_broker_config
+from broker.broker_config import BrokerConfig
 from broker.broker_controller import BrokerController
-from broker.server import dledger_config, open_plain_log, store_config
+from broker.component_configs import dledger_config, open_plain_log, store_config
+from broker.config_file import read_broker_config
 from disk.real_disk import RealDisk
 from dledger.core.messages import Message, PeerId
 from dledger.core.output import Role

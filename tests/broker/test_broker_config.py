@@ -5,17 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.broker_config import (
-    BROKER_SETTINGS,
-    DLEDGER_SETTINGS,
-    STORE_SETTINGS,
-    BrokerConfig,
-    FlushDiskType,
-    load_broker_config,
-    read_broker_config,
-    shown_settings,
-)
-from broker.server import dledger_config, store_config
+from broker.broker_config import BrokerConfig, FlushDiskType
+from broker.broker_settings import BROKER_SETTINGS, DLEDGER_SETTINGS, STORE_SETTINGS
+from broker.component_configs import dledger_config, store_config
+from broker.config_file import load_broker_config, read_broker_config, shown_settings
 from namesrv.namesrv_config import NAMESRV_SETTINGS
 from remoting.configuration import ConfigError, format_properties, parse_properties
 

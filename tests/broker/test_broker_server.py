@@ -16,7 +16,8 @@ import pytest
 import uvloop
 from one_broker import pull_fields, send_fields
 
-from broker.broker_config import BrokerConfig, read_broker_config
+from broker.broker_config import BrokerConfig
+from broker.config_file import read_broker_config
 from broker.server import Broker, run_broker
 from broker.store_lock import StoreLock, StoreLockedError
 from disk.disk import NoSpaceError

@@ -18,7 +18,7 @@ from hostile_requests import Sound, sound_requests
 from hostile_values import flipped, hostile_bodies, hostile_fields
 from one_broker import OneBroker, RecordingChannel, commit_fields, heart_beat, pull_fields, send_fields
 
-from broker.broker_config import TOPIC_QUEUE_NUMS_MAX
+from broker.broker_settings import TOPIC_QUEUE_NUMS_MAX
 from message.decoder import decode_messages
 from message.names import group_fault, topic_fault
 from remoting.codes import RequestCode, ResponseCode

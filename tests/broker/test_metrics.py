@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from broker.broker_config import read_broker_config
+from broker.config_file import read_broker_config
 from broker.metrics import METRICS, PREFIX, metrics_text
 from broker.server import Broker
 from remoting.configuration import parse_properties

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.broker_config import FlushDiskType, read_broker_config
+from broker.broker_config import FlushDiskType
+from broker.config_file import read_broker_config
 from mq.cluster_layout import (
     ClusterLayout,
     ClusterOptionError,

@@ -1,0 +1,210 @@
+"""RocketMQ's keys of a broker's conf file: which field each one sets, and what it may say.
+
+Keys of our own begin with `pyDLedger`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from broker.broker_config import FlushDiskType
+from remoting.configuration import (
+    ConfigError,
+    Setting,
+    addresses,
+    boolean,
+    host,
+    one_of,
+    split_address,
+    whole_number,
+    words,
+)
+from store.errors import StoreConfigError
+from store.store_config import parse_delay_levels
+
+_INT_MAX = 2**31 - 1
+# Of one topic. RocketMQ has no limit; but who asks for a topic's statistics or route makes brokers and clients walk all
+# its queues, and the seconds that a hundred thousand take would cost a leader its leadership.
+TOPIC_QUEUE_NUMS_MAX = 4096
+
+
+def _peers(text: str) -> dict[str, str]:
+    """`n0-host:port;n1-host:port` by member id."""
+    peers: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+        member_id, separator, address = part.partition("-")
+        if not separator or not member_id:
+            raise ConfigError(f"{part!r} is not id-host:port")
+        split_address(address)
+        if member_id in peers:
+            raise ConfigError(f"{member_id} is named twice")
+        peers[member_id] = address
+    if not peers:
+        raise ValueError(text)
+    return peers
+
+
+def _peer_dial(text: str) -> dict[str, str]:
+    """`n1=host:port;n2=host:port`: where this member dials each of them."""
+    dial: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+        member_id, separator, address = part.partition("=")
+        if not separator:
+            raise ConfigError(f"{part!r} is not id=host:port")
+        split_address(address)
+        dial[member_id] = address
+    return dial
+
+
+def _member_ids(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (piece.strip() for piece in text.split(";"))))
+
+
+def _delay_levels(text: str) -> str:
+    try:
+        parse_delay_levels(text)
+    except StoreConfigError as error:
+        raise ConfigError(str(error)) from None
+    return text
+
+
+def _delete_when(text: str) -> str:
+    parse_hours(text)
+    return text
+
+
+def parse_hours(text: str) -> frozenset[int]:
+    """`04;16`: hours of the day. Raises ValueError."""
+    hours = frozenset(int(part) for part in text.split(";") if part.strip())
+    if not hours or not hours <= set(range(24)):
+        raise ValueError(text)
+    return hours
+
+
+def _refused(allowed: str, reason: str) -> Callable[[str], object]:
+    """A reader for a key of which only one value works here; the others say why."""
+
+    def read(text: str) -> object:
+        if text.lower() != allowed:
+            raise ConfigError(reason)
+        return text
+
+    return read
+
+
+def _role(text: str) -> str:
+    role = text.upper()
+    if role not in _ROLES:
+        raise ValueError(text)
+    return role
+
+
+def _commit_log_path(text: str) -> str:
+    if not text:
+        raise ValueError(text)
+    if "," in text:
+        raise ConfigError("a CommitLog in several directories is not supported: name one")
+    return text
+
+
+_ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
+_NOTHING = "_"  # settings that are checked and then have no field
+
+BROKER_SETTINGS: Mapping[str, Setting] = {
+    "brokerClusterName": words("broker_cluster_name"),
+    "brokerName": words("broker_name"),
+    "brokerIP1": host("broker_ip1"),
+    "listenPort": whole_number("listen_port", 1, 65535),
+    "bindAddress": words("bind_address"),
+    "namesrvAddr": addresses("namesrv_addr"),
+    "brokerPermission": whole_number("broker_permission", 0, 15),
+    "defaultTopicQueueNums": whole_number("default_topic_queue_nums", 1, TOPIC_QUEUE_NUMS_MAX),
+    "autoCreateTopicEnable": boolean("auto_create_topic_enable"),
+    "clusterTopicEnable": boolean("cluster_topic_enable"),
+    "brokerTopicEnable": boolean("broker_topic_enable"),
+    "autoCreateSubscriptionGroup": boolean("auto_create_subscription_group"),
+    "longPollingEnable": boolean("long_polling_enable"),
+    "shortPollingTimeMills": whole_number("short_polling_time_ms", 1, _INT_MAX, "ms"),
+    "litePullMessageEnable": boolean("lite_pull_message_enable"),
+    "useServerSideResetOffset": boolean("use_server_side_reset_offset"),
+    "notifyConsumerIdsChangedEnable": boolean("notify_consumer_ids_changed_enable"),
+    "regionId": words("region_id"),
+    "traceOn": boolean("trace_on"),
+    "startAcceptSendRequestTimeStamp": whole_number(
+        "start_accept_send_request_timestamp", 0, (1 << 63) - 1, "ms since 1970"
+    ),
+    "slaveReadEnable": boolean("slave_read_enable"),
+    "registerBrokerTimeoutMills": whole_number("register_broker_timeout_ms", 1, _INT_MAX, "ms"),
+    "registerNameServerPeriod": whole_number("register_name_server_period_ms", 1, _INT_MAX, "ms"),
+    "channelExpiredTimeout": whole_number("channel_expired_timeout_ms", 1000, _INT_MAX, "ms"),
+    "serverChannelMaxIdleTimeSeconds": whole_number(
+        "server_channel_max_idle_time_seconds", 1, _INT_MAX, "seconds"
+    ),
+    "pyDLedgerReadIndexEnable": boolean("read_index_enable"),
+    "pyDLedgerHttpPort": whole_number("http_port", 1, 65535),
+    "pyDLedgerHttpAddress": words("http_address"),
+    # Roles come from the election; a conf of a slave must not start as something else.
+    "brokerId": Setting(_NOTHING, int, "a whole number"),
+    "brokerRole": Setting("broker_role", _role, "one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
+    "enableDLegerCommitLog": boolean("enable_dleger_commit_log"),
+    "enableControllerMode": Setting(
+        _NOTHING, _refused("false", "the controller mode is not supported yet"), "false"
+    ),
+    "storeType": Setting(_NOTHING, _refused("default", "the RocksDB stores are not supported"), "default"),
+}
+
+DLEDGER_SETTINGS: Mapping[str, Setting] = {
+    "dLegerGroup": words("group"),
+    "dLegerSelfId": words("self_id"),
+    "dLegerPeers": Setting("peers", _peers, "id-host:port, several joined by ;"),
+    "pyDLedgerPeerDial": Setting("peer_dial", _peer_dial, "id=host:port, several joined by ;"),
+    "pyDLedgerClusterSecret": words("cluster_secret"),
+    "pyDLedgerHeartBeatIntervalMs": whole_number("heart_beat_interval_ms", 10, 60_000, "ms"),
+    "pyDLedgerVoteTimeoutMsMin": whole_number("vote_timeout_ms_min", 50, 600_000, "ms"),
+    "pyDLedgerVoteTimeoutMsMax": whole_number("vote_timeout_ms_max", 50, 600_000, "ms"),
+    "pyDLedgerStalledSyncMs": whole_number("stalled_sync_ms", 100, 600_000, "ms"),
+    "preferredLeaderId": Setting("preferred_leader_ids", _member_ids, "member ids, several joined by ;"),
+    "pyDLedgerMaxPendingBytes": whole_number("max_pending_bytes", 1 << 20, 1 << 40, "bytes"),
+    "pyDLedgerScrubBytesPerSecond": whole_number("scrub_bytes_per_second", 0, 1 << 40, "bytes"),
+    "pyDLedgerScrubPauseMs": whole_number("scrub_pause_ms", 0, _INT_MAX, "ms"),
+}
+
+STORE_SETTINGS: Mapping[str, Setting] = {
+    "storePathRootDir": words("store_path_root_dir"),
+    "storePathCommitLog": Setting("store_path_commit_log", _commit_log_path, "a directory"),
+    # RocketMQ 4 knew the two file sizes under the first spelling; both are in conf files to this day.
+    "mapedFileSizeCommitLog": whole_number("mapped_file_size_commit_log", 1 << 16, 1 << 40, "bytes"),
+    "mappedFileSizeCommitLog": whole_number("mapped_file_size_commit_log", 1 << 16, 1 << 40, "bytes"),
+    "mapedFileSizeConsumeQueue": whole_number("mapped_file_size_consume_queue", 20, 1 << 40, "bytes"),
+    "mappedFileSizeConsumeQueue": whole_number("mapped_file_size_consume_queue", 20, 1 << 40, "bytes"),
+    "mapperFileSizeBatchConsumeQueue": whole_number(
+        "mapper_file_size_batch_consume_queue", 46, 1 << 40, "bytes"
+    ),
+    "maxHashSlotNum": whole_number("max_hash_slot_num", 1, _INT_MAX, "slots"),
+    "maxIndexNum": whole_number("max_index_num", 2, _INT_MAX, "index numbers"),
+    "flushDiskType": one_of("flush_disk_type", {item.value: item for item in FlushDiskType}),
+    "flushIntervalCommitLog": whole_number("flush_interval_commit_log_ms", 1, _INT_MAX, "ms"),
+    "flushCommitLogLeastPages": whole_number("flush_commit_log_least_pages", 0, _INT_MAX, "pages"),
+    "flushCommitLogThoroughInterval": whole_number(
+        "flush_commit_log_thorough_interval_ms", 1, _INT_MAX, "ms"
+    ),
+    "flushIntervalConsumeQueue": whole_number("flush_interval_consume_queue_ms", 1, _INT_MAX, "ms"),
+    "flushConsumeQueueLeastPages": whole_number("flush_consume_queue_least_pages", 0, _INT_MAX, "pages"),
+    "flushConsumeQueueThoroughInterval": whole_number(
+        "flush_consume_queue_thorough_interval_ms", 1, _INT_MAX, "ms"
+    ),
+    "flushConsumerOffsetInterval": whole_number("flush_consumer_offset_interval_ms", 1, _INT_MAX, "ms"),
+    "maxMessageSize": whole_number("max_message_size", 1, 16 * 1024 * 1024 - 65536, "bytes"),
+    "maxFilterMessageSize": whole_number("max_filter_message_size", 20, _INT_MAX, "bytes"),
+    "maxTransferBytesOnMessageInMemory": whole_number(
+        "max_transfer_bytes_on_message_in_memory", 1, _INT_MAX, "bytes"
+    ),
+    "accessMessageInMemoryMaxRatio": whole_number("access_message_in_memory_max_ratio", 1, 100, "percent"),
+    "maxTransferCountOnMessageInMemory": whole_number(
+        "max_transfer_count_on_message_in_memory", 1, 4096, "messages"
+    ),
+    "fileReservedTime": whole_number("file_reserved_time_hours", 0, 1_000_000, "hours"),
+    "deleteWhen": Setting("delete_when", _delete_when, "hours of the day such as 04 or 03;15"),
+    "diskMaxUsedSpaceRatio": whole_number("disk_max_used_space_ratio", 10, 95, "percent"),
+    "messageDelayLevel": Setting("message_delay_level", _delay_levels, "delays such as 1s 5s 1m 2h"),
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import math
 import signal
 import sys
 import time
@@ -91,8 +92,8 @@ def consume(
     """Read a topic as a member of a group, until --count, --idle-s or Ctrl-C."""
     summary = ReadSummary()
     with user_errors():
-        if count < 0 or idle_s < 0:
-            raise ValueError("--count and --idle-s must not be negative")
+        if count < 0 or not 0 <= idle_s < math.inf:  # which nan is not
+            raise ValueError("--count and --idle-s must not be negative, nor endless")
         config = replace(
             consumer_config(begin),
             message_model=MessageModel.BROADCASTING if broadcast else MessageModel.CLUSTERING,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -102,8 +103,10 @@ def produce(
     """Send a message per line, and count what became of them."""
     summary = SendSummary()
     with user_errors():
-        if rate < 0 or timeout_s <= 0 or retry_times < 0:
-            raise ValueError("--rate and --retry-times must not be negative, --timeout-s must be above 0")
+        if not (0 <= rate < math.inf and 0 < timeout_s < math.inf and retry_times >= 0):  # which nan is not
+            raise ValueError(
+                "--rate and --retry-times must not be negative, --timeout-s must be above 0, and none of them endless"
+            )
         if history is not None and file != "-" and history.exists() and history.samefile(file):
             raise ValueError(f"--history {history} would overwrite the file that is sent: name another")
         config = ProducerConfig(send_timeout_s=timeout_s, retry_times=retry_times)

@@ -209,6 +209,12 @@ def test_admin_tells_of_cluster_topics_and_queues(cluster: Cluster) -> None:
         ),
         (("produce", "-n", "127.0.0.1:1", "--topic", "T", "--file", "/dev/null"), "nothing was sent"),
         (("produce", "-n", "127.0.0.1:1", "--topic", "T", "--keys-from", "x"), "column:N"),
+        (
+            ("produce", "-n", "127.0.0.1:1", "--topic", "T", "--timeout-s", "nan"),
+            "--timeout-s must be above 0",
+        ),
+        (("produce", "-n", "127.0.0.1:1", "--topic", "T", "--rate", "inf"), "none of them endless"),
+        (("consume", "-n", "127.0.0.1:1", "--topic", "T", "--group", "g", "--idle-s", "nan"), "--idle-s"),
         (("consume", "-n", "127.0.0.1:1", "--topic", "T", "--group", "g", "--from", "x"), "ms since 1970"),
         (
             ("admin", "topicList", "-n", "127.0.0.1:1"),

@@ -50,7 +50,14 @@ class Setting:
 def parse_properties(text: str, source: str) -> list[Property]:
     """The pairs of a properties text, in order. Comments, `:` and blank as separators, continued lines and
     \\u escapes are Java's. Values are stripped of blanks at both ends, which Java only does in front.
+
+    Raises ConfigError for a broken escape, and for what is no text: taken for names of keys that nobody knows, it would
+    leave every setting at its default.
     """
+    if "\0" in text:
+        raise ConfigError(
+            f"{source}: no properties, as it holds bytes of value 0: name a text of lines key=value"
+        )
     properties = []
     lines = text.splitlines()
     number = 0

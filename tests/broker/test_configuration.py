@@ -45,6 +45,13 @@ def test_reads_what_java_reads(text: str, expected: list[tuple[str, str, int]]) 
     assert pairs(text) == expected
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_what_is_no_text_of_a_byte_a_letter_is_refused(encoding: str) -> None:
+    text = "listenPort=10911\n".encode(encoding).decode(errors="replace")
+    with pytest.raises(ConfigError, match=r"some\.conf: no properties.*lines key=value"):
+        parse_properties(text, "some.conf")
+
+
 def test_a_broken_escape_names_file_and_line() -> None:
     with pytest.raises(ConfigError, match=r"b\.conf:2: .*hexadecimal"):
         parse_properties("a=1\nb=\\u12x4", "b.conf")

@@ -19,4 +19,4 @@ def read_beans(file: Path, kind: type[BeanT]) -> list[BeanT]:
             raise ValueError(f"{file}: a JSON list of at least one {kind.__name__} is expected")
         return [from_json_value(kind, value) for value in values]
     except RemotingError as error:
-        raise ValueError(f"{file}: {error}") from error
+        raise ValueError(f"{file}: {error}: a JSON list of {kind.__name__} is expected") from error

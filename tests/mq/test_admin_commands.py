@@ -112,7 +112,8 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("updateTopicPerm", "-t", "T", "-p", "6", "-b", FOLLOWER): f"{FOLLOWER}: Connection refused",
     ("updateOrderConf", *TOPIC, "-m", "put"): "-m: get, delete, or put with -v",
     ("updateTopicList", "-f", "/nonexistent"): "/nonexistent: No such file",
-    ("updateSubGroupList", "-f", "/dev/null"): "/dev/null",
+    ("updateTopicList", "-f", __file__): "a JSON list of TopicConfig is expected",
+    ("updateSubGroupList", "-f", "/dev/null"): "a JSON list of SubscriptionGroupConfig is expected",
     ("deleteTopic", "-t", "Nope", "-c", "GoldenCluster"): "no NameServer knows topic Nope",
     ("transferLeader", "-b", BROKER, "-t", "n1"): "n1 cannot take leadership over from n0: nobody can",
     (

@@ -40,8 +40,9 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 @pytest.fixture
 def links(cluster: LocalCluster, tmp_path: Path) -> Iterator[Links]:
     """Of a cluster of three, through proxies: the test calls up() with their options."""
-    with running_server(tmp_path / "toxiproxy.log", cluster.base_port + SERVER_PORT) as server:
-        yield Links(server, cluster)
+    log, port = tmp_path / "toxiproxy.log", cluster.base_port + SERVER_PORT
+    with running_server(log, port) as server, Links(server, cluster) as made:
+        yield made
 
 
 @pytest.fixture(params=java_client.VERSIONS)

@@ -54,7 +54,7 @@ class OurGroup:
             log = self.cluster.directory / "toxiproxy.log"
             port = self.cluster.base_port + SERVER_PORT
             server = self._around.enter_context(running_server(log, port))
-            self._links = Links(server, self.cluster)
+            self._links = self._around.enter_context(Links(server, self.cluster))
         return self._links
 
     def disks(self) -> dict[str, DiskFaults]:

@@ -5,100 +5,37 @@ acknowledged is found, the replicas are equal byte by byte, and they validate.
 """
 
 import asyncio
-import json
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from disk_faults import SOURCE, DiskFaults, faulty_disks
 from local_cluster import LocalCluster, port_block, wait_for
 from preload import built
+from proved_load import BODY, TOPIC, Load, prove
 
 from mq.cluster import Cluster
 from mq.cluster_layout import ClusterLayout
-from mq.history import HistoryFile
-from mqclient import Admin, Message, Producer, SendError, SendPipeline, SendResult
+from mqclient import Admin
 from mqclient.consumer_config import ConsumeFromWhere, ConsumerConfig
 from mqclient.sync import LitePullConsumer
-from pyspark_dledger.runner import LocalRunner
-from pyspark_dledger.validation import validate
 
 pytestmark = pytest.mark.slow
 
-TOPIC = "DiskFaults"
 GROUP = "disk_faults_reader"
-DATA_FILE_SIZE = 256 << 10
+DATA_FILE_SIZE = 256 << 10  # eighty messages
 CONF = {
     "mappedFileSizeCommitLog": str(DATA_FILE_SIZE),
     "mappedFileSizeConsumeQueue": "10000",
     "pyDLedgerStalledSyncMs": "1000",
     "pyDLedgerScrubBytesPerSecond": str(64 << 20),
 }
-# Eighty fill a data file.
-BODY = b"x" * 3_000
-IN_FLIGHT = 2
 QUEUES = 4
 # Inflation would be tens. A leader that gives way costs one, and one more if two candidates share the votes.
 TERMS_MAX = 3
 FROM_THE_FIRST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST)
-
-
-class Load:
-    """Sends for as long as it is told to, a few messages at a time, and notes each outcome in a history file."""
-
-    def __init__(self, cluster: LocalCluster, history: Path, *, timeout_s: float = 20.0) -> None:
-        self.places: set[tuple[int, int]] = set()  # queue and offset of what was acknowledged
-        self.failed: list[SendError] = []
-        self.history = history
-        self._namesrv = cluster.namesrv
-        self._timeout_s = timeout_s
-        self._is_ending = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._send()))
-
-    def __enter__(self) -> "Load":
-        self._thread.start()
-        self.goes_on()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_ending.set()
-        self._thread.join()
-
-    @property
-    def acknowledged(self) -> int:
-        return len(self.places)
-
-    def goes_on(self, count: int = 100) -> None:
-        """Waits until so many more are acknowledged."""
-        wanted = self.acknowledged + count
-        wait_for(lambda: self.acknowledged >= wanted, 60, f"{count} more sends acknowledged")
-
-    def is_refused(self, count: int = IN_FLIGHT) -> None:
-        """Waits until so many more have failed, each of them tried for as long as it may take."""
-        wanted = len(self.failed) + count
-        wait_for(lambda: len(self.failed) >= wanted, 60, f"{count} more sends refused")
-
-    async def _send(self) -> None:
-        with HistoryFile(self.history, TOPIC) as history:
-
-            def ended(number: int, outcome: SendResult | SendError) -> None:
-                history.note(number, outcome)
-                if isinstance(outcome, SendResult):
-                    self.places.add((outcome.message_queue.queue_id, outcome.queue_offset))
-                else:
-                    self.failed.append(outcome)
-
-            async with Producer(self._namesrv, "disk_faults") as producer:
-                pipeline = SendPipeline(
-                    producer, ended, batch_size_max=1, in_flight_max=IN_FLIGHT, timeout_s=self._timeout_s
-                )
-                async with pipeline:
-                    while not self._is_ending.is_set():
-                        await pipeline.put(Message(TOPIC, BODY + b"%d" % pipeline.count))
 
 
 @pytest.fixture(scope="module")
@@ -189,21 +126,6 @@ def term(cluster: LocalCluster) -> int:
     return max(node["term"] or 0 for node in cluster.nodes().values())
 
 
-def data_files(store: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(store.glob("dledger-*/data/*"))}
-
-
-def prove(cluster: LocalCluster, load: Load) -> None:
-    """Nothing acknowledged is missing, the replicas are equal byte by byte, and they validate."""
-    cluster.level(60)
-    stores = [Path(node["store_dir"]) for node in cluster.nodes().values()]
-    report = validate(stores, runner=LocalRunner(), history=load.history)
-    assert report.is_clean, [json.dumps(finding.as_dict()) for finding in report.findings.shown]
-    assert report.acknowledged == report.acknowledged_found == load.acknowledged
-    # What a consumer has committed last may come between the one and the other.
-    wait_for(lambda: are_equal([data_files(store) for store in stores]), 30, "data files that are equal")
-
-
 @contextmanager
 def outlived(cluster: LocalCluster, load: Load) -> Iterator[None]:
     """What happens within fails no send, ends no process and costs few terms; then all is proved."""
@@ -215,15 +137,6 @@ def outlived(cluster: LocalCluster, load: Load) -> Iterator[None]:
     assert pids(cluster) == began_with
     assert term(cluster) <= began_in + TERMS_MAX
     prove(cluster, load)
-
-
-def are_equal(stores: list[dict[str, bytes]]) -> bool:
-    nothing = bytes(DATA_FILE_SIZE)  # a file that was made ahead is as good as none
-    return all(
-        one.get(name, nothing) == other.get(name, nothing)
-        for one, other in pairwise(stores)
-        for name in one.keys() | other.keys()
-    )
 
 
 @pytest.mark.parametrize("hangs", ["syncs", "writes"])

@@ -9,6 +9,8 @@ from java_mqadmin import JavaMqAdmin
 from java_servers import JavaBroker, JavaNameServer
 from links import SERVER_PORT, Links
 from local_cluster import LocalCluster, port_block, wait_for
+from our_group import OurGroup
+from proved_load import PATIENCE_S
 from toxiproxy_server import running_server
 
 
@@ -33,6 +35,16 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     """Not started yet: the test calls up() with its conf."""
     with port_block() as base_port:
         made = LocalCluster(tmp_path / "cluster", base_port)
+        yield made
+        made.down()
+
+
+@pytest.fixture
+def our_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OurGroup]:
+    """For nemeses. Not started yet."""
+    monkeypatch.setattr("mq.cluster.LISTEN_TIMEOUT_S", float(PATIENCE_S))
+    with port_block() as base_port:
+        made = OurGroup(tmp_path / "cluster", base_port)
         yield made
         made.down()
 

@@ -19,6 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 from local_cluster import LocalCluster
+from preload import preload
 
 SOURCE = Path(__file__).with_suffix(".c")
 
@@ -93,9 +94,7 @@ class DiskFaults:
 def faulty_disks(cluster: LocalCluster, library: Path) -> dict[str, DiskFaults]:
     """By member; all processes that the cluster starts from now on have such disks."""
     cluster.directory.mkdir(parents=True, exist_ok=True)
-    cluster.environment |= {
-        "LD_PRELOAD": str(library),
-        "PYDLEDGER_DISKFAULTS_ROOT": str(cluster.directory),
-    }
+    preload(cluster.environment, library)
+    cluster.environment["PYDLEDGER_DISKFAULTS_ROOT"] = str(cluster.directory)
     directory = cluster.directory.resolve()
     return {f"n{number}": DiskFaults(directory / f"n{number}") for number in range(3)}

@@ -7,7 +7,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from disk_faults import SOURCE, DiskFaults, faulty_disks
+import clock
+import disk_faults
+from clock import ShiftedClocks, shifted_clocks
+from disk_faults import DiskFaults, faulty_disks
 from links import SERVER_PORT, Links
 from local_cluster import LocalCluster
 from preload import built
@@ -27,7 +30,7 @@ CONF = {"registerNameServerPeriod": "10000"}
 class OurGroup:
     """A Group. Names of processes are those of the members, and "namesrv".
 
-    What nemeses need around the processes, they ask for before up(): links(), disks(), `conf`, `environment`.
+    What nemeses need around the processes, they ask for before up(): links(), disks(), clocks(), `conf`, `environment`.
     """
 
     name = "ours"
@@ -42,6 +45,7 @@ class OurGroup:
         self._around = ExitStack()
         self._links: Links | None = None
         self._disks: dict[str, DiskFaults] | None = None
+        self._clocks: ShiftedClocks | None = None
         self._cluster: Cluster | None = None
         self.members = tuple(node.id for node in self._layout().nodes)
         self._one_at_a_time = {name: threading.Lock() for name in (NAMESRV, *self.members)}
@@ -60,9 +64,16 @@ class OurGroup:
     def disks(self) -> dict[str, DiskFaults]:
         """By member. Skips as a test does where there is no C compiler."""
         if self._disks is None:
-            library = built(SOURCE, self.cluster.directory / "disk_faults.so")
+            library = built(disk_faults.SOURCE, self.cluster.directory / "disk_faults.so")
             self._disks = faulty_disks(self.cluster, library)
         return self._disks
+
+    def clocks(self) -> ShiftedClocks:
+        """Of its processes. Skips as a test does where there is no C compiler."""
+        if self._clocks is None:
+            library = built(clock.SOURCE, self.cluster.directory / "clock.so")
+            self._clocks = shifted_clocks(self.cluster, library)
+        return self._clocks
 
     # -- the run -----------------------------------------------------------------------------------------------
 

@@ -15,3 +15,10 @@ def built(source: Path, target: Path) -> Path:
     command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(target), str(source), "-ldl", "-lpthread"]
     subprocess.run(command, check=True)
     return target
+
+
+def preload(environment: dict[str, str], library: Path, *, last: bool = False) -> None:
+    """One more library. It calls those behind it in the end: that of the power loss is the last to hear of a call, so
+    that what another one fails has not come to the disk."""
+    there = environment.get("LD_PRELOAD", "").split()
+    environment["LD_PRELOAD"] = " ".join([*there, str(library)] if last else [str(library), *there])

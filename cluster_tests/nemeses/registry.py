@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+from nemeses.clock_jump import ClockJump
 from nemeses.kill import Kill
 from nemeses.kill_all import KillAll
 from nemeses.name_server_loss import NameServerLoss
@@ -19,7 +20,8 @@ OF_ANY_GROUP: Sequence[Callable[[Group], Nemesis]] = (
 )
 OF_OUR_GROUP: Sequence[Callable[[OurGroup], Nemesis]] = (
     NameServerLoss,
-)  # fmt: skip
+    ClockJump,
+)
 
 
 def nemeses_of(group: Group) -> Iterator[Nemesis | str]:

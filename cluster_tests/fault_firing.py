@@ -6,7 +6,7 @@ happened. What goes wrong with one is told and keeps none from the others.
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from nemeses.nemesis import Group, Nemesis
 from workload.noting import Notes
@@ -39,56 +39,64 @@ class Firings:
         self._tell = tell
         self._ending = threading.Event()
         self._pause = threading.Event()  # nobody sets it
-        # A nemesis never meets itself, also if it takes longer to end than was planned.
-        self._locks = {name: threading.Lock() for name in nemeses}
         self._begun_s = 0.0
 
     def run(self) -> None:
         """Returns when the time of the schedule is over and all faults have ended, or soon after stop()."""
         self._begun_s = time.monotonic()
-        threads = []
+        begun: list[tuple[Firing, threading.Thread]] = []
         for number, firing in enumerate(self._schedule.firings):
-            if self._ending.wait(max(0.0, self._until(firing.begin_ms))):
+            self._ending.wait(max(0.0, self._until(firing.begin_ms)))
+            self._wait_for([thread for other, thread in begun if other.clear_ms <= firing.begin_ms])
+            if self._ending.is_set():
                 break
-            threads.append(threading.Thread(target=self._fire, args=(number, firing)))
-            threads[-1].start()
+            begun.append((firing, threading.Thread(target=self._fire, args=(number, firing))))
+            begun[-1][1].start()
         self._ending.wait(max(0.0, self._until(self._schedule.run_ms)))
-        for thread in threads:
+        for _, thread in begun:
             thread.join()
 
     def stop(self) -> None:
         """Ends the faults that are on, and begins no more."""
         self._ending.set()
 
+    def _wait_for(self, overdue: Sequence[threading.Thread]) -> None:
+        """The time of the schedule stands still until these have ended: where a process takes half a minute to come up,
+        what was drawn to be apart would be on at once.
+        """
+        waits_since = time.monotonic()
+        for thread in overdue:
+            thread.join()
+        self._begun_s += time.monotonic() - waits_since
+
     def _until(self, run_ms: int) -> float:
         return self._begun_s + run_ms / 1000 - time.monotonic()
 
     def _fire(self, number: int, firing: Firing) -> None:
         nemesis = self._nemeses[firing.spec.name]
-        with self._locks[firing.spec.name]:
-            if self._until(firing.end_ms) < firing.spec.duration_ms[0] / 2000 or self._ending.is_set():
-                self._tell(f"{firing.describe()}: left out, the one before took too long")
-                return
-            target = self._target(firing)
-            self._notes.note(
-                FaultBegun,
-                fault=number,
-                nemesis=firing.spec.name,
-                target=target,
-                outage_ms=firing.spec.outage_ms,
-            )
-            evidence, troubles = None, []
-            try:
-                nemesis.begin(target)
-                evidence = self._look(number, nemesis, self._until(firing.end_ms))
-            except Exception as error:  # noqa: BLE001, told, and no reason to leave it on
-                troubles.append(f"{type(error).__name__}: {error}")
-            try:
-                nemesis.end()
-                evidence = self._look_at_what_is_over(number, nemesis, evidence)
-            except Exception as error:  # noqa: BLE001, told, and no reason to leave it on
-                troubles.append(f"at its end {type(error).__name__}: {error}")
-            self._notes.note(FaultEnded, fault=number)
+        target = self._target(firing)
+        self._notes.note(
+            FaultBegun,
+            fault=number,
+            nemesis=firing.spec.name,
+            target=target,
+            outage_ms=firing.spec.outage_ms,
+        )
+        evidence, troubles = None, []
+        try:
+            nemesis.begin(target)
+            evidence = self._look(number, nemesis, self._until(firing.end_ms))
+        except Exception as error:  # noqa: BLE001, told, and no reason to leave it on
+            troubles.append(f"{type(error).__name__}: {error}")
+        try:
+            nemesis.end()
+        except Exception as error:  # noqa: BLE001, told, and healing tries again
+            troubles.append(f"at its end {type(error).__name__}: {error}")
+        self._notes.note(FaultEnded, fault=number)
+        try:
+            evidence = self._look_at_what_is_over(number, nemesis, evidence)
+        except Exception as error:  # noqa: BLE001, told: there is no evidence then
+            troubles.append(f"looking for what shows it {type(error).__name__}: {error}")
         told = [evidence or "NOTHING SHOWS THAT IT HAPPENED", *troubles]
         of_whom = "" if target == firing.target else f" ({target})"
         self._tell(f"{firing.describe()}{of_whom}: {'; '.join(told)}")

@@ -16,9 +16,9 @@ from pathlib import Path
 from fault_firing import Firings
 from fault_target import FaultTarget
 from leader_watch import LeaderWatch
-from local_cluster import ROOT
+from local_cluster import ROOT, wait_for
 from nemeses.nemesis import Nemesis
-from workload.client_process import ClientProcess
+from workload.client_process import PRODUCERS, ClientProcess
 from workload.noting import Notes
 from workload.read_back import ReadBackError, run_read_back
 from workload.topic import make_topic
@@ -52,7 +52,7 @@ class Load:
             yield ClientProcess(module, namesrv, directory / f"{module}.jsonl")
         for number in range(self.producer_processes):
             yield ClientProcess(
-                "producers",
+                PRODUCERS,
                 namesrv,
                 directory / f"p{number}.jsonl",
                 *("--producers", str(self.producers)),
@@ -103,7 +103,9 @@ class FaultRun:
             self._firings.stop()
 
     def run(self) -> None:
-        """From the start of the group to the end of all of its processes. Raises what keeps it from starting."""
+        """From the start of the group to the end of all of its processes. Raises what keeps it from starting: of the
+        group ClusterError and the like, TimeoutError where it does not serve, AssertionError where no client gets on.
+        """
         directory = self.directory / "history"
         directory.mkdir(parents=True)
         with HistoryWriter(directory / "run.jsonl") as writer, contextlib.ExitStack() as down:
@@ -128,6 +130,7 @@ class FaultRun:
         try:
             for client in self.load.clients(self.group.namesrv, directory):
                 self._clients.append(client)
+            wait_for(self._are_at_work, SERVES_WITHIN_S, "messages acknowledged and delivered")
             self._stop.wait(CALM_S)
             by_name = {nemesis.spec.name: nemesis for nemesis in self.nemeses}
             self._firings = Firings(self.schedule, by_name, self.group, notes, self.tell)
@@ -141,6 +144,13 @@ class FaultRun:
             ]
         finally:
             self._end_clients()
+
+    def _are_at_work(self) -> bool:
+        """Each process of clients: a fault that finds nobody at work shows nothing."""
+        return self._stop.is_set() or all(
+            client.has_noted(b'"outcome":"ok"' if client.sends else b'"kind":"poll"')
+            for client in self._clients
+        )
 
     def _heal(self) -> None:
         for nemesis in self.nemeses:

@@ -19,6 +19,7 @@ from faults.history import HistoryWriter
 
 TOPIC = "FaultRun"
 QUEUES = 8
+PRODUCERS = "producers"
 CLUSTER_TESTS = Path(__file__).resolve().parent.parent
 ROOT = CLUSTER_TESTS.parent
 
@@ -30,6 +31,7 @@ class ClientProcess:
         """`module`: workload.<module>. Raises OSError."""
         self.name = history.stem
         self.history = history
+        self.sends = module == PRODUCERS
         self.log = history.with_suffix(".log")
         command = [sys.executable, "-m", f"workload.{module}", namesrv, str(history), self.name, *options]
         with self.log.open("wb") as log:
@@ -45,6 +47,10 @@ class ClientProcess:
     @property
     def has_ended(self) -> bool:
         return self._process.poll() is not None
+
+    def has_noted(self, text: bytes) -> bool:
+        """Looks for it in all of its history: for who waits for the first time that something is there."""
+        return self.history.exists() and text in self.history.read_bytes()
 
     def ask_to_end(self) -> None:
         if self._process.stdin is not None:

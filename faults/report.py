@@ -197,10 +197,11 @@ def _violations(judgement: Judgement, window: Window) -> str:
             ("nowrap", escape(violation.checker.replace("_", " "))),
             ("number", window.clock(violation.at_ns) if violation.at_ns is not None else ""),
             ("what", f"{html_text(violation.sentence)}{_records(violation, window)}"),
+            ("", html_text(_faults_on(judgement, violation.at_ns))),
         ]
         for number, violation in enumerate(judgement.violations, 1)
     ]
-    columns = (("number", "No."), ("", "Kind"), ("number", "At"), ("", "What is there"))
+    columns = (("number", "No."), ("", "Kind"), ("number", "At"), ("", "What is there"), ("", "Faults on"))
     left_out = sum(judgement.totals.values()) - len(rows)
     more = (
         f'<p class="soft">{left_out:,} more are left out; the numbers above count them.</p>'
@@ -211,6 +212,18 @@ def _violations(judgement: Judgement, window: Window) -> str:
         f'<section class="card"><h2>Broken promises</h2><ul class="totals">{totals}</ul>{html_table(columns, rows)}'
         f"{more}</section>"
     )
+
+
+def _faults_on(judgement: Judgement, at_ns: int | None) -> str:
+    """What was on when it came to be; what is lost at the end is shown where its send ended."""
+    if at_ns is None:
+        return ""
+    on = [
+        f"{fault.begun.nemesis} {fault.begun.target}".strip()
+        for fault in judgement.coverage.faults.values()
+        if fault.begun.at_ns <= at_ns and (fault.ended_ns is None or at_ns <= fault.ended_ns)
+    ]
+    return listed(on) or "none"
 
 
 def _records(violation: Violation, window: Window) -> str:

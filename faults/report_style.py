@@ -6,6 +6,7 @@ from typing import Final
 
 STYLE: Final = """
 main { max-width: 1360px; }
+.facts { display: grid; grid-template-columns: repeat(4, minmax(0, 1fr)); }
 .verdict.short {
   border-left-color: var(--note); background: linear-gradient(90deg, var(--note-back), var(--card) 55%);
 }
@@ -34,5 +35,6 @@ pre {
   overflow-wrap: anywhere; font: 12px/1.55 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace;
 }
 td details { margin-top: 6px; }
+@media (max-width: 700px) { .facts { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
 @media (max-width: 700px) { .run { gap: 0 10px; } .run-lane.low small { display: none; } }
 """

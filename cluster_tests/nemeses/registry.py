@@ -4,11 +4,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from nemeses.clock_jump import ClockJump
+from nemeses.failed_syncs import FailedSyncs
+from nemeses.failed_writes import FailedWrites
+from nemeses.full_disk import FullDisk, FullDisks
+from nemeses.hung_syncs import HungSyncs
 from nemeses.kill import Kill
 from nemeses.kill_all import KillAll
 from nemeses.name_server_loss import NameServerLoss
 from nemeses.nemesis import Group, Nemesis, NemesisError
 from nemeses.pause import Pause
+from nemeses.slow_syncs import SlowSyncs
+from nemeses.unreadable_pages import UnreadablePages
 from our_group import OurGroup
 
 # Each is made before the group is started, so that it can ask for links, disks or conf lines. What it cannot do
@@ -21,6 +27,13 @@ OF_ANY_GROUP: Sequence[Callable[[Group], Nemesis]] = (
 OF_OUR_GROUP: Sequence[Callable[[OurGroup], Nemesis]] = (
     NameServerLoss,
     ClockJump,
+    FailedSyncs,
+    FailedWrites,
+    SlowSyncs,
+    HungSyncs,
+    FullDisk,
+    FullDisks,
+    UnreadablePages,
 )
 
 

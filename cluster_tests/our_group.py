@@ -13,6 +13,8 @@ from clock import ShiftedClocks, shifted_clocks
 from disk_faults import DiskFaults, faulty_disks
 from links import SERVER_PORT, Links
 from local_cluster import LocalCluster
+from power_loss import durable_stores
+from power_loss.durable_stores import DurableStores
 from preload import built
 from toxiproxy_server import running_server
 
@@ -30,7 +32,8 @@ CONF = {"registerNameServerPeriod": "10000"}
 class OurGroup:
     """A Group. Names of processes are those of the members, and "namesrv".
 
-    What nemeses need around the processes, they ask for before up(): links(), disks(), clocks(), `conf`, `environment`.
+    What nemeses need around the processes, they ask for before up(): links(), disks(), clocks(), durable_stores(),
+    `conf`, `environment`.
     """
 
     name = "ours"
@@ -46,6 +49,7 @@ class OurGroup:
         self._links: Links | None = None
         self._disks: dict[str, DiskFaults] | None = None
         self._clocks: ShiftedClocks | None = None
+        self._stores: DurableStores | None = None
         self._cluster: Cluster | None = None
         self.members = tuple(node.id for node in self._layout().nodes)
         self._one_at_a_time = {name: threading.Lock() for name in (NAMESRV, *self.members)}
@@ -58,7 +62,7 @@ class OurGroup:
             log = self.cluster.directory / "toxiproxy.log"
             port = self.cluster.base_port + SERVER_PORT
             server = self._around.enter_context(running_server(log, port))
-            self._links = self._around.enter_context(Links(server, self.cluster))
+            self._links = Links(server, self.cluster)
         return self._links
 
     def disks(self) -> dict[str, DiskFaults]:
@@ -74,6 +78,15 @@ class OurGroup:
             library = built(clock.SOURCE, self.cluster.directory / "clock.so")
             self._clocks = shifted_clocks(self.cluster, library)
         return self._clocks
+
+    def durable_stores(self) -> DurableStores:
+        """What the members' disks hold by their syncs. Skips as a test does where there is no C compiler."""
+        if self._stores is None:
+            library = built(durable_stores.SOURCE, self.cluster.directory / "power_loss.so")
+            self._stores = durable_stores.of_cluster(self.cluster, library)
+            # What has changed since a member's last start is copied at the next: files of 1 GiB would take their time.
+            self.conf["mappedFileSizeCommitLog"] = str(64 << 20)
+        return self._stores
 
     # -- the run -----------------------------------------------------------------------------------------------
 
@@ -138,6 +151,8 @@ class OurGroup:
         """Raises ClusterError with the end of its log."""
         with self._one_at_a_time[member]:
             if self.pid(member) is None:
+                if self._stores is not None and member in self.members:
+                    self._stores.settle(member)
                 self._running().start(member)
 
     def store_dir(self, member: str) -> Path:

@@ -10,6 +10,7 @@ from nemeses.full_disk import FullDisk, FullDisks
 from nemeses.hung_syncs import HungSyncs
 from nemeses.kill import Kill
 from nemeses.kill_all import KillAll
+from nemeses.lost_power import LostPower, LostPowerOfAll
 from nemeses.name_server_loss import NameServerLoss
 from nemeses.nemesis import Group, Nemesis, NemesisError
 from nemeses.pause import Pause
@@ -34,6 +35,8 @@ OF_OUR_GROUP: Sequence[Callable[[OurGroup], Nemesis]] = (
     FullDisk,
     FullDisks,
     UnreadablePages,
+    LostPower,
+    LostPowerOfAll,
 )
 
 

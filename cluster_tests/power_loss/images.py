@@ -5,6 +5,7 @@ was durable when they died. Records are applied in journal order; names count fr
 only those journalled before that sync began.
 """
 
+import mmap
 import os
 import struct
 from dataclasses import dataclass, field
@@ -52,20 +53,25 @@ class JournalReplay:
     _nameless: dict[int, list[tuple[int | None, int, bytes]]] = field(default_factory=dict)
 
     def replay(self, journal: Path) -> ReplaySummary:
-        data = memoryview(journal.read_bytes())
+        if not journal.stat().st_size:
+            return self.summary
+        with journal.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            self._replay(data)
+        return self.summary
+
+    def _replay(self, data: mmap.mmap) -> None:
         at = 0
         while at + RECORD.size <= len(data):
             raw_kind, file_id, first, _, length_a, length_b = RECORD.unpack_from(data, at)
             end = at + RECORD.size + length_a + length_b
             if end > len(data):
                 break  # the kill tore the last record: it never came to be durable
-            a = bytes(data[at + RECORD.size : at + RECORD.size + length_a])
-            b = bytes(data[at + RECORD.size + length_a : end])
+            a = data[at + RECORD.size : at + RECORD.size + length_a]
+            b = data[at + RECORD.size + length_a : end]
             self._apply(at, raw_kind.rstrip(b"\0").decode(), file_id, first, a, b)
             at = end
         self.summary.names_lost += len(self._pending)
         self.summary.orphaned_files += len(self._nameless)
-        return self.summary
 
     def _apply(self, position: int, kind: str, file_id: int, first: int, a: bytes, b: bytes) -> None:
         if kind == "bypass":

@@ -64,6 +64,7 @@ static int (*real_open)(const char *, int, ...);
 static int (*real_openat)(int, const char *, int, ...);
 static int (*real_close)(int);
 static ssize_t (*real_write)(int, const void *, size_t);
+static ssize_t (*real_pread)(int, void *, size_t, off_t);
 static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
 static ssize_t (*real_pwritev)(int, const struct iovec *, int, off_t);
 static ssize_t (*real_pwritev2)(int, const struct iovec *, int, off_t, int);
@@ -114,6 +115,7 @@ __attribute__((constructor)) static void start(void) {
     real_openat = find("openat");
     real_close = find("close");
     real_write = find("write");
+    real_pread = find("pread"); /* and not that of a library before this one, which may have its own idea of it */
     real_pwrite = find("pwrite");
     real_pwritev = find("pwritev");
     real_pwritev2 = find("pwritev2");
@@ -304,7 +306,7 @@ static int sync_node(int fd, struct node *node, int (*real)(int)) {
     for (at = 0; at < count; at++) {
         copies[at] = malloc((size_t)ranges[at].size + 1);
         if (!copies[at]) abort();
-        sizes[at] = pread(fd, copies[at], (size_t)ranges[at].size, ranges[at].offset);
+        sizes[at] = real_pread(fd, copies[at], (size_t)ranges[at].size, ranges[at].offset);
         if (sizes[at] < 0) sizes[at] = 0;
     }
     fstat(fd, &status);

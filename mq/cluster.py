@@ -32,6 +32,7 @@ from mq.processes import (
     port_holder,
     process_id_of,
     send_signal,
+    take_exit_code,
     wait_gone,
 )
 
@@ -235,10 +236,10 @@ class Cluster:
         for name in names:
             ports = {port for port, owner in self.layout.ports().items() if owner == name}
             while not ports <= listening_ports():
-                wait_gone([self._processes[name]], 0)
                 if self.process(name) is None:
+                    how = _how_ended(take_exit_code(self._processes[name].pid))
                     raise ClusterError(
-                        f"{name} ended while starting; the end of its log:\n{self._log_tail(name)}"
+                        f"{name} ended while starting{how}; the end of its log:\n{self._log_tail(name)}"
                     )
                 if time.monotonic() > deadline:
                     raise ClusterError(
@@ -298,6 +299,13 @@ class Cluster:
         temporary = self.dir / f"{STATE_FILE}.tmp"
         temporary.write_bytes(orjson.dumps(state, option=orjson.OPT_INDENT_2))
         temporary.replace(self.dir / STATE_FILE)
+
+
+def _how_ended(exit_code: int | None) -> str:
+    """A signal leaves nothing in the log, so it is named here."""
+    if exit_code is None:
+        return ""
+    return f" with status {exit_code}" if exit_code >= 0 else f" by {signal.Signals(-exit_code).name}"
 
 
 @contextlib.contextmanager

@@ -92,11 +92,21 @@ def wait_gone(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessI
     deadline = time.monotonic() + timeout_s
     while True:
         for process in processes:
-            _reap(process.pid)
+            take_exit_code(process.pid)
         left = [process for process in processes if is_alive(process)]
         if not left or time.monotonic() >= deadline:
             return left
         time.sleep(0.01)
+
+
+def take_exit_code(pid: int) -> int | None:
+    """Of a child of this process that has ended: its status, or minus the signal that ended it. None of all others: a
+    stranger's is not ours to take."""
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status) if ended else None
 
 
 def command_line(pid: int) -> str:
@@ -164,11 +174,3 @@ def _stat(pid: int) -> _Stat | None:
         return None
     fields = text.rpartition(")")[2].split()
     return _Stat(fields[0], int(fields[17]), int(fields[19]))
-
-
-def _reap(pid: int) -> None:
-    """Takes the exit status of a child of this process; a stranger's is not ours to take."""
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return

@@ -24,6 +24,7 @@ from mq.processes import (
     port_holder,
     process_id_of,
     send_signal,
+    take_exit_code,
     wait_gone,
 )
 
@@ -129,7 +130,7 @@ def test_a_conf_line_that_is_wrong_shows_the_log_of_the_broker_that_ended(direct
         "flushDiskType=SOMETIMES",
     )
     assert done.returncode == 1
-    assert "n0 ended while starting" in done.stderr
+    assert "n0 ended while starting with status 2" in done.stderr
     assert "SOMETIMES" in done.stderr
     assert "Traceback" not in done.stderr
     # The NameServer had come up: nothing is left of it.
@@ -216,6 +217,21 @@ def test_a_process_lives_until_its_last_thread_has_ended() -> None:
         child.stdin.close()
     child.returncode = 0  # wait_gone takes the exit status
     assert wait_gone([process], 60) == []
+
+
+def test_how_a_child_ended_is_told_once() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert child.stdin is not None
+    try:
+        assert take_exit_code(child.pid) is None
+        child.kill()
+        while (exit_code := take_exit_code(child.pid)) is None:
+            pass
+        child.returncode = exit_code
+        assert exit_code == -signal.SIGKILL
+        assert take_exit_code(child.pid) is None
+    finally:
+        child.stdin.close()
 
 
 def test_an_interrupt_inside_a_deferred_block_comes_after_it() -> None:

@@ -1,4 +1,7 @@
-"""The official Java client, fetched by Maven and driven as processes (java/Interop.java says with which commands)."""
+"""The official Java client, fetched by Maven and driven as processes (java/Interop.java says with which commands).
+
+java/Recorder.java is the same client under faults: it writes a history.
+"""
 
 import contextlib
 import fcntl
@@ -31,17 +34,19 @@ def why_not() -> str | None:
 
 
 def class_path(version: str, *, server: bool = False) -> str:
-    """Jars of that release and the program compiled against them; fetched and built once into .build/java."""
+    """Jars of that release and the programs compiled against them; fetched and built once into .build/java."""
     kind = "server" if server else "client"
     jars = BUILD / f"{kind}-{version}"
     classes = BUILD / f"{kind}-classes-{version}"
-    source = SOURCES / ("MqAdmin.java" if server else "Interop.java")
+    sources = [
+        SOURCES / name for name in (("MqAdmin.java",) if server else ("Interop.java", "Recorder.java"))
+    ]
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / "lock").open("w") as lock:
         # Tests run side by side, and the first ones of all need the same build.
         fcntl.flock(lock, fcntl.LOCK_EX)
         _fetch(version, jars, ["-Pserver"] if server else [])
-        _compile(source, jars, classes)
+        _compile(sources, jars, classes)
     return f"{jars}/*:{classes}"
 
 
@@ -56,14 +61,14 @@ def _fetch(version: str, jars: Path, profile: list[str]) -> None:
     stamp.touch()
 
 
-def _compile(source: Path, jars: Path, classes: Path) -> None:
+def _compile(sources: list[Path], jars: Path, classes: Path) -> None:
     # By content: in a checkout or a copy of .build, times say nothing.
     stamp = classes / ".source"
-    content = source.read_bytes()
+    content = b"".join(source.read_bytes() for source in sources)
     if stamp.exists() and stamp.read_bytes() == content:
         return
     classes.mkdir(exist_ok=True)
-    command = ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(classes), str(source)]
+    command = ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(classes), *map(str, sources)]
     subprocess.run(command, check=True, timeout=120, capture_output=True)
     stamp.write_bytes(content)
 
@@ -75,7 +80,7 @@ class JavaClient:
     version: str
     work: Path
 
-    def start(self, *arguments: str) -> "JavaProcess":
+    def start(self, *arguments: str, program: str = "Interop") -> "JavaProcess":
         options = [
             "-Xmx256m",
             *QUICK_START,
@@ -83,7 +88,7 @@ class JavaClient:
             # A consumer's own look for new queues; 20 s unless told, which is how long a first retry would wait.
             "-Drocketmq.client.rebalance.waitInterval=1000",
         ]
-        command = ["java", *options, "-cp", class_path(self.version), "Interop", *arguments]
+        command = ["java", *options, "-cp", class_path(self.version), program, *arguments]
         return JavaProcess(command, self.work)
 
     def send(
@@ -122,6 +127,29 @@ class JavaClient:
     ) -> "JavaProcess":
         """A consumer that answers RECONSUME_LATER to each message."""
         return self.start("fail", namesrv, topic, group, str(delay_level), str(times_max))
+
+    def record_sends(
+        self,
+        namesrv: str,
+        topic: str,
+        history: Path,
+        producer: str,
+        *,
+        threads: int = 8,
+        per_second: int = 200,
+        body_size: int = 128,
+        poll_ms: int = 1000,
+    ) -> "JavaProcess":
+        """Sends until its input closes. `poll_ms`: how often it asks for routes; the client's own is 30000."""
+        numbers = map(str, (threads, per_second, body_size, poll_ms))
+        return self.start("send", namesrv, topic, str(history), producer, *numbers, program="Recorder")
+
+    def record_consumption(
+        self, namesrv: str, topic: str, history: Path, group: str, consumer: str, *, poll_ms: int = 1000
+    ) -> "JavaProcess":
+        """A push consumer, until its input closes."""
+        arguments = "consume", namesrv, topic, str(history), group, consumer, str(poll_ms)
+        return self.start(*arguments, program="Recorder")
 
     @contextlib.contextmanager
     def reader(self, namesrv: str) -> Iterator["JavaReader"]:

@@ -1,15 +1,19 @@
 """RocketMQ's own NameServer and broker as processes beside ours."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from java_client import QUICK_START, class_path
 from local_cluster import port_block
 
 VERSION = "5.5.0"
+BROKER_NAME = "broker-java"
 # What RocketMQ reaches into on Java 9 and later.
 _PACKAGES = ("java.nio", "java.lang", "java.util", "java.net", "sun.nio.ch", "jdk.internal.ref")
 _OPEN = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _PACKAGES]
@@ -31,6 +35,13 @@ class _JavaServer:
         self._conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """None when it does not run."""
+        if self._process is None or self._process.poll() is not None:
+            return None
+        return self._process.pid
+
     def start(self) -> None:
         home = self._work / "home"
         options = [
@@ -41,12 +52,13 @@ class _JavaServer:
         logging = f"-Drmq.logback.configurationFile=rmq.{self._name}.logback.xml"
         jars = class_path(VERSION, server=True)
         command = ["java", *_OPEN, *_EXPORT, *options, f"-Drocketmq.home.dir={home}", logging, "-cp", jars]
-        with (self._work / f"{self._name}.log").open("wb") as log:
+        with (self._work / f"{self._name}.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, self._main_class, "-c", str(self._conf)],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "ROCKETMQ_HOME": str(home)},
+                start_new_session=True,  # a Ctrl-C in the terminal is not meant for it
             )
 
     def stop(self) -> None:
@@ -95,7 +107,7 @@ class JavaBroker(_JavaServer):
         listen = base_port + 10
         settings = {
             "brokerClusterName": "DefaultCluster",
-            "brokerName": "broker-java",
+            "brokerName": BROKER_NAME,
             "brokerIP1": "127.0.0.1",
             "bindAddress": "127.0.0.1",
             "listenPort": str(listen),
@@ -104,12 +116,19 @@ class JavaBroker(_JavaServer):
             "storePathRootDir": str(store),
             "storePathCommitLog": str(store / "commitlog"),
             "enableDLegerCommitLog": "true",
-            "dLegerGroup": "broker-java",
+            "dLegerGroup": BROKER_NAME,
             "dLegerPeers": f"{self_id}-127.0.0.1:{listen + 5}",
             "dLegerSelfId": self_id,
             **(conf or {}),
         }
+        self.address = f"127.0.0.1:{settings['listenPort']}"
         super().__init__(work, "broker", "org.apache.rocketmq.broker.BrokerStartup", settings)
+
+
+class Elected(NamedTuple):
+    term: int
+    leader: str
+    voters: frozenset[str]
 
 
 class JavaGroup:
@@ -136,22 +155,33 @@ class JavaGroup:
         }
 
     def term(self) -> int:
-        return max((term for term, _ in self._votes()), default=0)
+        return max((term for _, term, _ in self._votes()), default=0)
 
     def leader(self) -> str | None:
-        """For whom two members have voted in the newest term."""
-        term = self.term()
-        votes = [voted_for for voted_in, voted_for in self._votes() if voted_in == term]
-        return next((voted_for for voted_for in votes if votes.count(voted_for) >= 2), None)
+        elected = self.elected()
+        return elected.leader if elected is not None else None
 
-    def _votes(self) -> list[tuple[int, str]]:
+    def elected(self) -> Elected | None:
+        """For whom two members have voted in the newest term."""
+        votes = self._votes()
+        newest = max((term for _, term, _ in votes), default=0)
+        voters: dict[str, set[str]] = {}
+        for member_id, term, voted_for in votes:
+            if term == newest:
+                voters.setdefault(voted_for, set()).add(member_id)
+        return next(
+            (Elected(newest, leader, frozenset(who)) for leader, who in voters.items() if len(who) >= 2), None
+        )
+
+    def _votes(self) -> list[tuple[str, int, str]]:
+        """(member, term, whom it voted for)."""
         votes = []
         for member_id, store in self.stores.items():
             with contextlib.suppress(FileNotFoundError):
                 lines = (store / f"dledger-{member_id}" / "currterm").read_text().splitlines()
                 values = dict(line.split("=", 1) for line in lines if "=" in line)
                 if values.get("voteLeader"):
-                    votes.append((int(values["currTerm"]), values["voteLeader"]))
+                    votes.append((member_id, int(values["currTerm"]), values["voteLeader"]))
         return votes
 
 

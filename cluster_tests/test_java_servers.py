@@ -1,0 +1,34 @@
+"""What is read of what RocketMQ's brokers leave, and said where they cannot be had; none of them runs."""
+
+from pathlib import Path
+
+from java_servers import Elected, JavaGroup
+
+BASE_PORT = 12000
+MEMBERS = ("n0", "n1", "n2")
+
+
+def group_of(work: Path) -> JavaGroup:
+    return JavaGroup(work, {member: work / member / "store" for member in MEMBERS}, BASE_PORT, {})
+
+
+def vote(group: JavaGroup, member: str, term: int, leader: str | None) -> None:
+    """As DLedger leaves it on the disk; None: a term that the member has heard of, and not voted in."""
+    file = group.stores[member] / f"dledger-{member}" / "currterm"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"currTerm={term}\n" + (f"voteLeader={leader}\n" if leader else ""))
+
+
+def test_a_leader_is_whom_two_members_have_voted_for_in_the_newest_term(tmp_path: Path) -> None:
+    group = group_of(tmp_path)
+    assert group.elected() is None
+    vote(group, "n0", 3, "n0")
+    vote(group, "n1", 3, "n0")
+    vote(group, "n2", 3, None)
+    assert group.elected() == Elected(3, "n0", frozenset({"n0", "n1"}))
+    vote(group, "n1", 4, "n1")
+    assert (group.elected(), group.term()) == (None, 4)
+    vote(group, "n2", 4, "n2")
+    assert group.elected() is None
+    vote(group, "n0", 4, "n2")
+    assert group.elected() == Elected(4, "n2", frozenset({"n0", "n2"}))

@@ -15,6 +15,7 @@ from types import FrameType
 
 from fault_run import FaultRun, Load, Result
 from fault_target import FaultTarget
+from java_group import JavaMissingError, RocketMqGroup
 from local_cluster import port_block
 from nemeses.nemesis import Nemesis
 from nemeses.registry import nemeses_of
@@ -40,7 +41,7 @@ exit status:  0  nothing acknowledged was lost, and no promise is broken
               1  the run could not be made, or something of it went wrong"""
 
 # What it is made of: a new directory and a base port, see port_block().
-TARGETS: dict[str, Callable[[Path, int], FaultTarget]] = {"ours": OurGroup}
+TARGETS: dict[str, Callable[[Path, int], FaultTarget]] = {"ours": OurGroup, "java": RocketMqGroup}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,7 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--list", action="store_true", help="show the nemeses, and run nothing")
     parser.add_argument("--schedule", action="store_true", help="show the schedule, and run nothing")
-    parser.add_argument("--target", choices=list(TARGETS), default="ours", help="whose brokers (%(default)s)")
+    parser.add_argument(
+        "--target",
+        choices=list(TARGETS),
+        default="ours",
+        help="whose brokers (%(default)s); java: RocketMQ's own group",
+    )
     parser.add_argument(
         "--rate", type=float, default=Load().rate, metavar="R", help="sends a second (%(default)g)"
     )
@@ -75,13 +81,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         directory = options.dir or Path(tempfile.mkdtemp(prefix="pydledger-faults-"))
         if options.list or options.schedule:
             after.callback(shutil.rmtree, directory)
-        group = TARGETS[options.target](directory / "cluster", base_port)
-        after.callback(group.down)
         try:
+            group = TARGETS[options.target](directory / "cluster", base_port)
+            after.callback(group.down)
             nemeses = _chosen(group, options.only)
             specs = [nemesis.spec for nemesis in nemeses]
             schedule = make_schedule(specs, group.members, seed=seed, minutes=options.minutes)
-        except (ScheduleError, ValueError) as error:
+        except (JavaMissingError, ScheduleError, ValueError) as error:
             print(f"faults: {error}", file=sys.stderr)
             return EXIT_NO_HISTORY
         if options.list:
@@ -104,6 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if status:
         print(
             f"to run it again: scripts/faults --seed {seed} --minutes {options.minutes:g}"
+            + (f" --target {options.target}" if options.target != "ours" else "")
             + _only(options.only)
         )
     return status

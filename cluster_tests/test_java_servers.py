@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import fault_command
+import pytest
 from java_servers import Elected, JavaGroup
 
 BASE_PORT = 12000
@@ -32,3 +34,13 @@ def test_a_leader_is_whom_two_members_have_voted_for_in_the_newest_term(tmp_path
     assert group.elected() is None
     vote(group, "n0", 4, "n2")
     assert group.elected() == Elected(4, "n2", frozenset({"n0", "n2"}))
+
+
+def test_without_maven_and_a_jdk_a_run_against_rocketmqs_group_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert fault_command.main(["--target", "java", "--list"]) == 1
+    told = capsys.readouterr().err
+    assert "JDK and Maven" in told
+    assert "mvn, java, javac" in told

@@ -1,0 +1,15 @@
+"""Of what one member says to another some messages come twice."""
+
+from frame_stream import Fate
+from nemeses.message_nemesis import MessageNemesis
+
+from faults.nemesis import NemesisSpec, TargetKind
+
+
+class DoubledMessages(MessageNemesis):
+    # To hear a thing twice must cost nobody anything.
+    spec = NemesisSpec(
+        name="doubled_messages", targets=(TargetKind.LINK,), duration_ms=(3_000, 10_000), impairs=False
+    )
+    fate = Fate.DUPLICATE
+    share = 0.5

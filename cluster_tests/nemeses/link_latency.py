@@ -1,0 +1,20 @@
+"""What one member says to another comes late, now more, now less."""
+
+from links import Impairment
+from member_probe import PASSES_UP
+from nemeses.link_nemesis import LinkNemesis, Stream
+
+from faults.nemesis import NemesisSpec, TargetKind
+
+LATENCY_MS, JITTER_MS = 300, 100
+
+
+class LinkLatency(LinkNemesis):
+    spec = NemesisSpec(name="link_latency", targets=(TargetKind.LINK,), duration_ms=(3_000, 10_000))
+
+    def impair(self, sender: str, receiver: str) -> Impairment:
+        return self.links.impair(sender, receiver, "latency", latency=LATENCY_MS, jitter=JITTER_MS)
+
+    def symptom(self, stream: Stream) -> str | None:
+        # As many answers come down as questions go up.
+        return self.answers_late(stream, PASSES_UP * (LATENCY_MS - JITTER_MS) / 1000)

@@ -1,0 +1,74 @@
+"""What nemeses on the messages of a link share.
+
+The stream stays sound whatever they do (frame_stream.py): a member has lost a message, got it twice, or got it behind
+the next one. What shows it is the count of the proxy that has done it to messages which the member itself had sent; by
+type, so that one can see whether it was the load or the heartbeats. Two followers say nothing to each other while the
+group is well: on such a link nothing shows it, and the nemesis remains unverified.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import ClassVar
+
+from frame_proxy import FrameProxies, Meddling
+from frame_stream import Fate
+from links import Links
+from nemeses.nemesis import NemesisError
+
+from faults.nemesis import NemesisSpec
+
+_TYPES = {
+    1: "vote requests",
+    2: "votes",
+    3: "heartbeats",
+    4: "answers to heartbeats",
+    5: "pushes",
+    6: "acknowledgements",
+    11: "hand-overs",
+    12: "requests for repair",
+    13: "repairs",
+    14: "questions for the commit",
+    15: "answers about the commit",
+}
+
+
+class MessageNemesis:
+    """A Nemesis on one directed link, under a share of its messages drawn from a seed."""
+
+    spec: ClassVar[NemesisSpec]
+    fate: ClassVar[Fate]
+    share: ClassVar[float]
+
+    def __init__(self, links: Links, dice: Random | None = None) -> None:
+        """`links`: before their options() are asked for."""
+        self._members = links.members
+        self._proxies: FrameProxies = links.frames()
+        self._dice = dice or Random(0)
+        self._meddling: Meddling | None = None
+
+    def begin(self, target: str) -> None:
+        sender, arrow, receiver = target.partition("->")
+        if not arrow or sender == receiver or not {sender, receiver} <= set(self._members):
+            raise NemesisError(f"{self.spec.name} {target}: no link between two members, like n0->n1")
+        seed = self._dice.getrandbits(32)
+        self._meddling = self._proxies.meddle(sender, receiver, self.fate, share=self.share, seed=seed)
+
+    @property
+    def counts(self) -> Counter[int]:
+        """Messages that had its fate in its newest firing, by type."""
+        return Counter() if self._meddling is None else self._meddling.counts
+
+    def evidence(self) -> str | None:
+        counts = self.counts
+        if not counts:
+            return None
+        told = ", ".join(
+            f"{count} {_TYPES.get(kind, f'of type {kind}')}" for kind, count in sorted(counts.items())
+        )
+        return f"{self.fate.value}: {told}"
+
+    def end(self) -> None:
+        if self._meddling is not None:
+            self._meddling.lift()

@@ -3,16 +3,31 @@
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+from links import Links
+from nemeses.bridge import Bridge
 from nemeses.clock_jump import ClockJump
+from nemeses.doubled_messages import DoubledMessages
 from nemeses.failed_syncs import FailedSyncs
 from nemeses.failed_writes import FailedWrites
 from nemeses.full_disk import FullDisk, FullDisks
 from nemeses.hung_syncs import HungSyncs
+from nemeses.isolated_member import IsolatedMember
 from nemeses.kill import Kill
 from nemeses.kill_all import KillAll
+from nemeses.link_bandwidth import LinkBandwidth
+from nemeses.link_cut import LinkCut
+from nemeses.link_down import LinkDown
+from nemeses.link_latency import LinkLatency
+from nemeses.link_limit_data import LinkLimitData
+from nemeses.link_reset import LinkReset
+from nemeses.link_slicer import LinkSlicer
+from nemeses.link_slow_close import LinkSlowClose
+from nemeses.lost_messages import LostMessages
 from nemeses.lost_power import LostPower, LostPowerOfAll
 from nemeses.name_server_loss import NameServerLoss
 from nemeses.nemesis import Group, Nemesis, NemesisError
+from nemeses.one_way_ring import OneWayRing
+from nemeses.overtaken_messages import OvertakenMessages
 from nemeses.pause import Pause
 from nemeses.slow_syncs import SlowSyncs
 from nemeses.unreadable_pages import UnreadablePages
@@ -38,6 +53,22 @@ OF_OUR_GROUP: Sequence[Callable[[OurGroup], Nemesis]] = (
     LostPower,
     LostPowerOfAll,
 )
+OF_LINKS: Sequence[Callable[[Links], Nemesis]] = (
+    Bridge,
+    DoubledMessages,
+    IsolatedMember,
+    LinkBandwidth,
+    LinkCut,
+    LinkDown,
+    LinkLatency,
+    LinkLimitData,
+    LinkReset,
+    LinkSlicer,
+    LinkSlowClose,
+    LostMessages,
+    OneWayRing,
+    OvertakenMessages,
+)
 
 
 def nemeses_of(group: Group) -> Iterator[Nemesis | str]:
@@ -50,3 +81,10 @@ def nemeses_of(group: Group) -> Iterator[Nemesis | str]:
             yield make(group)
         except (NemesisError, pytest.skip.Exception) as error:
             yield f"{getattr(make, '__name__', make)}: {error}"
+    if isinstance(group, OurGroup):
+        try:
+            links = group.links()
+        except pytest.skip.Exception as error:
+            yield f"all nemeses on links: {error}"
+        else:
+            yield from (make(links) for make in OF_LINKS)

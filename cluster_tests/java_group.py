@@ -29,6 +29,7 @@ T = TypeVar("T")
 START_S = 600  # four JVMs that start at once, on a busy machine
 _CONF = {"sendMessageThreadPoolNums": "16"}
 _ASK_TIMEOUT_S = 2.0
+_LOOK_TIMEOUT_S = 20.0  # a broker collects what it tells of itself for seconds on a busy machine
 
 
 class JavaMissingError(Exception):
@@ -85,7 +86,7 @@ class RocketMqGroup:
             return [await admin.brokers.runtime_info(broker.address) for broker in brokers]
 
         def is_level() -> bool:
-            infos = self._asked(info)
+            infos = self._asked(info, _LOOK_TIMEOUT_S)
             if infos is None or self.leader() is None:
                 return False
             ends = {one["commitLogMaxOffset"] for one in infos}
@@ -138,11 +139,13 @@ class RocketMqGroup:
     def store_dir(self, member: str) -> Path:
         return self._java.stores[member]
 
-    def _asked(self, question: Callable[[Admin], Awaitable[T]]) -> T | None:
+    def _asked(
+        self, question: Callable[[Admin], Awaitable[T]], timeout_s: float = _ASK_TIMEOUT_S
+    ) -> T | None:
         """None: somebody does not answer, or nobody leads."""
 
         async def ask() -> T:
-            async with Admin(self.namesrv, timeout_s=_ASK_TIMEOUT_S) as admin:
+            async with Admin(self.namesrv, timeout_s=timeout_s) as admin:
                 return await question(admin)
 
         try:

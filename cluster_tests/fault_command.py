@@ -79,8 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 31)
     with port_block() as base_port, ExitStack() as after:
         directory = options.dir or Path(tempfile.mkdtemp(prefix="pydledger-faults-"))
-        if options.list or options.schedule:
-            after.callback(shutil.rmtree, directory)
+        unused = after.enter_context(ExitStack())  # until the run begins
+        unused.callback(shutil.rmtree, directory, ignore_errors=True)
         try:
             group = TARGETS[options.target](directory / "cluster", base_port)
             after.callback(group.down)
@@ -96,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(schedule.describe(), flush=True)
         if options.schedule:
             return 0
+        unused.pop_all()
         print(f"\nin {directory}\n", flush=True)
         run = FaultRun(group, nemeses, schedule, directory, Load(rate=options.rate), teller())
         with _stopping_at_signals(run):

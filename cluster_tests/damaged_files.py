@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from disk.slots import SLOT_SIZE, newest_payload
-from dledger.entry import INDEX_UNIT_SIZE, EntryHeader, walk
+from dledger.entry import ENTRY_HEADER_SIZE, INDEX_UNIT_SIZE, EntryHeader, walk
 from dledger.log.synced_mark import SyncedMark, unpack_mark
 from store.checkpoint_file import unpack_checkpoint
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE
@@ -42,7 +42,7 @@ class MemberFiles:
     @property
     def data_files(self) -> list[Path]:
         """Those that have an entry, oldest first."""
-        return [path for path in sorted((self.ledger / "data").iterdir()) if any(path.read_bytes()[:48])]
+        return [path for path in sorted((self.ledger / "data").iterdir()) if _begins_used(path)]
 
     def data(self) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in self.data_files}
@@ -124,3 +124,8 @@ class MemberFiles:
 
     def flip_in_config(self, path: Path) -> None:
         flip_bit(path, path.stat().st_size // 2, 7)
+
+
+def _begins_used(data_file: Path) -> bool:
+    with data_file.open("rb") as file:
+        return any(file.read(ENTRY_HEADER_SIZE))

@@ -71,7 +71,8 @@ class Load:
                 )
                 async with pipeline:
                     while not self._is_ending.is_set():
-                        await pipeline.put(Message(TOPIC, BODY + b"%d" % pipeline.count))
+                        number = pipeline.count
+                        await pipeline.put(Message(TOPIC, BODY + b"%d" % number, keys=f"key-{number}"))
 
 
 def prove(cluster: LocalCluster, load: Load) -> None:

@@ -6,6 +6,7 @@ import pytest
 from links import Links
 from nemeses.bridge import Bridge
 from nemeses.clock_jump import ClockJump
+from nemeses.damaged_file import DamagedFile
 from nemeses.doubled_messages import DoubledMessages
 from nemeses.failed_syncs import FailedSyncs
 from nemeses.failed_writes import FailedWrites
@@ -50,6 +51,7 @@ OF_OUR_GROUP: Sequence[Callable[[OurGroup], Nemesis]] = (
     FullDisk,
     FullDisks,
     UnreadablePages,
+    DamagedFile,
     LostPower,
     LostPowerOfAll,
 )

@@ -1,0 +1,112 @@
+"""A bit flips in a file of a member while it is down, in one kind of file after the other (file_kinds.py).
+
+The member is killed, its file damaged, and it is started again. Its start meets some damage, a scrub the rest.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import ClassVar
+
+from damaged_files import MemberFiles, flip_bit
+from nemeses.around_store import listen_address, log_file
+from nemeses.disk_nemesis import STARTING
+from nemeses.file_kinds import KINDS, OF_THE_LOG, Place
+from nemeses.nemesis import NemesisError
+from nemeses.scrub import scrub
+from our_group import OurGroup
+
+from faults.nemesis import NemesisSpec, TargetKind
+
+
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    member: str
+    kind: str
+    place: Place
+    byte: int  # as it was damaged
+    log_size: int  # at the start with the damage
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the damage still is."""
+        try:
+            with self.place.path.open("rb") as file:
+                file.seek(self.place.offset)
+                return file.read(1) == bytes([self.byte])
+        except FileNotFoundError:
+            return False  # something else is in its place by now
+
+
+class DamagedFile:
+    """Its evidence is that the member has named the damage, or that another byte is there by now.
+
+    While entries of one member are damaged no other gets any damage: what both had would be lost.
+    """
+
+    spec: ClassVar = NemesisSpec(
+        name="damaged_file",
+        targets=(TargetKind.MEMBER, TargetKind.LEADER),
+        duration_ms=(5_000, 12_000),
+        excludes=frozenset({"unreadable_pages", *STARTING}),
+        recovery_ms=10_000,
+    )
+
+    def __init__(self, group: OurGroup) -> None:
+        self._group = group
+        self._dice = random.Random(1)
+        self._to_come: list[str] = []
+        self._hit: _Hit | None = None
+
+    def begin(self, target: str) -> None:
+        if self._hit is not None and self._hit.kind in OF_THE_LOG and self._hit.is_there:
+            raise NemesisError(
+                f"{self._hit.member} still has the damage that it got last: {self._hit.kind}, {self._hit.place.path}"
+            )
+        self._hit = None
+        self._group.kill(target)
+        try:
+            self._damage(target)
+        finally:
+            self._group.start(target)
+        asyncio.run(scrub(self._group.namesrv, listen_address(self._group, target)))
+
+    def _damage(self, member: str) -> None:
+        kind, place = self._next_place(MemberFiles(self._group.store_dir(member)))
+        flip_bit(place.path, place.offset, place.bit)
+        with place.path.open("rb") as file:
+            file.seek(place.offset)
+            byte = file.read(1)[0]
+        self._hit = _Hit(member, kind, place, byte, log_file(self._group, member).stat().st_size)
+
+    def _next_place(self, files: MemberFiles) -> tuple[str, Place]:
+        """Of the kind that comes next in a drawn order of all; of those that the member has."""
+        for _ in range(2 * len(KINDS)):
+            if not self._to_come:
+                self._to_come = self._dice.sample(list(KINDS), len(KINDS))
+            kind = self._to_come.pop()
+            place = KINDS[kind](files, self._dice)
+            if place is not None:
+                return kind, place
+        raise NemesisError(f"nothing to damage in {files.directory}")
+
+    def evidence(self) -> str | None:
+        hit = self._hit
+        if hit is None:
+            return None
+        with log_file(self._group, hit.member).open("rb") as log:
+            log.seek(hit.log_size)
+            lines = log.read().decode(errors="replace").splitlines()
+        where = f"{hit.member}: {hit.kind}, {hit.place.path.name} at {hit.place.offset}"
+        for line in lines:
+            if hit.place.said(line):
+                return f"{where}: {line}"
+        return None if hit.is_there else f"{where}: sound again"
+
+    @property
+    def is_repaired(self) -> bool:
+        return self._hit is not None and not self._hit.is_there
+
+    def end(self) -> None:
+        if self._hit is not None:
+            self._group.start(self._hit.member)

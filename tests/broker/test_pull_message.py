@@ -328,7 +328,7 @@ def test_a_follower_that_is_behind_moves_no_offset(tmp_path: Path) -> None:
 def test_cold_readers_are_sent_to_a_follower_where_followers_may_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conf: str, cold: str, hot: str
 ) -> None:
-    monkeypatch.setattr("broker.server._memory_size", lambda: 1000)
+    monkeypatch.setattr("broker.component_configs._memory_size", lambda: 1000)
     broker = OneBroker(tmp_path, conf)
     fill(broker, 20)
     answer = broker.ask(PULL, pull_fields("T", 0, 0, maxMsgNums="1"))

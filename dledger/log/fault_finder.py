@@ -186,9 +186,12 @@ class FaultFinder:
             alone = self._alone(candidate)
             if alone is None or not first_index < alone.index <= self._end.index:
                 continue
-            # The chain of the one in front may be all that is right of it.
-            if alone.index == before_index + 1 and self._is_linked(candidate, before_chain):
-                return FaultyRange(first_index, before_index, pos, candidate), self._taken_up(candidate)
+            # The chain of the one in front may be all that is right of it. Nothing follows the last one, which is
+            # remembered instead.
+            is_linked = alone.index == before_index + 1 and self._is_linked(candidate, before_chain)
+            if is_linked or alone == self._end:
+                last_index = Index(alone.index - 1)
+                return FaultyRange(first_index, last_index, pos, candidate), self._taken_up(candidate)
             before_index, before_chain = alone.index, alone.chain
         return FaultyRange(first_index, self._end.index, pos, self._end.end_pos), self._end
 

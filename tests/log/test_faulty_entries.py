@@ -63,6 +63,21 @@ def test_damage_below_the_mark_is_named_at_the_start_and_nothing_is_cut(where: s
     assert ranges_of(open_cold(disk)) == [(hit, hit)], "it is remembered"
 
 
+@pytest.mark.parametrize("in_front", [0, 7])
+def test_the_last_entry_is_sound_behind_damage_if_it_is_the_one_that_is_remembered(in_front: int) -> None:
+    """No other one follows from it, and what it follows from is lost."""
+    disk, log = closed_log()
+    last = log.ledger_end_index
+    first = 0 if not in_front else last - in_front
+    start, end = log.pos_at(Index(first)), log.end_pos_at(Index(last - 1))
+    for pos in range(start, end):
+        disk.content(f"{DATA}/{pos - pos % FILE_SIZE:020d}")[pos % FILE_SIZE] = 0
+    again = open_cold(disk)
+    read_all(again)
+    assert ranges_of(again) == [(first, last - 1)]
+    assert again.chain_at(last) == log.ledger_end_chain
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_wherever_a_bit_flips_the_entry_that_it_hits_is_named_and_no_other_is_refused(seed: int) -> None:
     disk, log = closed_log()

@@ -47,6 +47,7 @@ class Place:
     end_pos: Pos  # where the next entry lies, unless a blank does; -1: only its unit knows
     chain: int | None  # of the entry; None: it was not sound
     is_proven: bool = True  # the chain, by that of the entry before
+    is_unit_right: bool = True  # of an entry whose chain is not proven yet; of others that is told already
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,8 @@ class LogScrubJob:
 
     def _take(self, verified: VerifiedRange) -> None:
         if verified.count:
+            if not self.place.is_unit_right:  # what follows proves the entry, and so that its unit is wrong
+                self._add_fault(UnitsFault(self.place.index, self.place.index))
             self._check_units(verified)
             self.place = Place(verified.last_index, verified.last_term, verified.next_pos, verified.chain)
 
@@ -239,8 +242,17 @@ class LogScrubJob:
             header = self._entry_alone(index, pos)
             # A unit that says something else may be right: the entry would be a stale one, sound in itself.
             if header is not None and (unit is None or (header.pos, header.term) == (unit.pos, unit.term)):
-                end_pos = Pos(pos + header.size)
-                self.place = Place(index, header.term, end_pos, header.chain_crc, is_proven=False)
+                self.place = Place(
+                    index,
+                    header.term,
+                    Pos(pos + header.size),
+                    header.chain_crc,
+                    is_proven=False,
+                    is_unit_right=unit is not None and unit.size == header.size,
+                )
+                is_proven = index == self._last_index and header.chain_crc == self._end_chain
+                if is_proven and not self.place.is_unit_right:
+                    self._add_fault(UnitsFault(index, index))
                 return
         pos = places[0] if places else Pos(-1)
         self._skip(

@@ -139,8 +139,23 @@ def test_entry_and_unit_damaged_together_cost_no_other_entry(log: LogStore) -> N
     flip(log, "data", log.pos_at(Index(20)) + ENTRY_HEADER_SIZE)
     flip(log, "index", 20 * INDEX_UNIT_SIZE)
     flip(log, "index", 21 * INDEX_UNIT_SIZE + 6)
+    entry, unit = scrub(log, size_max=1 << 20)
+    assert entry.where.startswith("entries 20..20 ")
+    assert (unit.where, unit.is_mended) == ("units 21..21", True)
+
+
+@pytest.mark.parametrize("index", [20, 58])
+@pytest.mark.parametrize("byte", [0, 6, 15])
+def test_a_unit_behind_damage_that_stays_is_written_anew(log: LogStore, index: int, byte: int) -> None:
+    flip(log, "data", log.pos_at(Index(index)) + ENTRY_HEADER_SIZE)
     (finding,) = scrub(log, size_max=1 << 20)
-    assert finding.where.startswith("entries 20..20 ")
+    assert finding.where.startswith(f"entries {index}..{index} ")
+    before = content_of(log)
+    flip(log, "index", (index + 1) * INDEX_UNIT_SIZE + byte)
+    known, unit = scrub(log, size_max=1 << 20)
+    assert known.where == finding.where
+    assert (unit.where, unit.is_mended) == (f"units {index + 1}..{index + 1}", True)
+    assert content_of(log) == before
 
 
 @pytest.mark.parametrize("at", [0, 5, 8, -1])

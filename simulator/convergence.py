@@ -7,6 +7,7 @@ consumer pulls it, and the replicated tables.
 from collections.abc import Callable
 
 from dledger.entry import Index
+from dledger.scrubber import DEFAULT_BYTES_PER_SECOND
 from simulator.event_loop import EventLoop
 from simulator.invariants.invariant import ViolationError
 from simulator.member import SimMember
@@ -35,7 +36,11 @@ class Convergence:
             lambda: self._workload.last_acknowledged_put_us >= healed_us,
             "no message put since is acknowledged",
         )
-        self._wait(self._has_sound_units, "damaged units of ConsumeQueues are not mended")
+        self._wait(
+            self._has_sound_units,
+            "damaged units of ConsumeQueues are not mended",
+            limit_us=_LIMIT_US + self._scrub_us(),
+        )
         self._wait(
             lambda: self._oracle.delivered_count >= len(self._oracle.waiting),
             "delayed messages are not delivered",
@@ -51,12 +56,21 @@ class Convergence:
                     self._workload.put(member, 1)
             self._loop.call_later(_PROBE_INTERVAL_US, self._probe, healed_us)
 
-    def _wait(self, is_done: Callable[[], bool], complaint: str) -> None:
-        started_us = self._loop.now_us
-        if not self._loop.run_until(started_us + _LIMIT_US, is_done):
+    def _wait(self, is_done: Callable[[], bool], complaint: str, *, limit_us: int = _LIMIT_US) -> None:
+        if not self._loop.run_until(self._loop.now_us + limit_us, is_done):
             raise ViolationError(
-                _NAME, f"{_LIMIT_US // 1_000} ms after the last fault {complaint}", is_liveness=True
+                _NAME, f"{limit_us // 1_000} ms after the last fault {complaint}", is_liveness=True
             )
+
+    def _scrub_us(self) -> int:
+        """What is left of a round and a whole one take, at the rate of the scrub."""
+        return max(
+            2_000_000
+            * member.process.replica.scrubber.status().size
+            // (member.options.scrub_bytes_per_second or DEFAULT_BYTES_PER_SECOND)
+            for member in self._members
+            if member.process is not None
+        )
 
     def _has_sound_units(self) -> bool:
         return all(_has_sound_units(member.process) for member in self._members if member.process is not None)

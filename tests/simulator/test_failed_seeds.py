@@ -17,6 +17,11 @@ FAILED_ONCE = {
     "repair_never_written_back": 63,
     # The simulator did not know an entry that the leader of its commit had damaged, and ended by that.
     "committed_under_a_leader_that_has_it_damaged": 30040,
+    # Behind damage the last entry was not known for sound: nobody could repair a range that ends with an entry which
+    # the group had never committed.
+    "damaged_in_front_of_what_is_to_be_cut": 40202,
+    # The scrub did not look at the unit of the entry behind a damaged one.
+    "unit_behind_damage": 40363,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }

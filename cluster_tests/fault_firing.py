@@ -16,6 +16,8 @@ from faults.nemesis import LEADER, Firing
 from faults.schedule import Schedule
 
 LOOK_S = 0.1
+AGAIN_S = 1.0
+END_WITHIN_S = 30.0  # longer than any fault that others wait for
 LEADER_WITHIN_S = 5.0
 EVIDENCE_WITHIN_S = 5.0  # of what is over: a process may have to come up for it
 
@@ -88,10 +90,8 @@ class Firings:
             evidence = self._look(number, nemesis, self._until(firing.end_ms))
         except Exception as error:  # noqa: BLE001, told, and no reason to leave it on
             troubles.append(f"{type(error).__name__}: {error}")
-        try:
-            nemesis.end()
-        except Exception as error:  # noqa: BLE001, told, and healing tries again
-            troubles.append(f"at its end {type(error).__name__}: {error}")
+        if (trouble := self._end(nemesis)) is not None:
+            troubles.append(f"at its end {trouble}")
         self._notes.note(FaultEnded, fault=number)
         try:
             evidence = self._look_at_what_is_over(number, nemesis, evidence)
@@ -100,6 +100,20 @@ class Firings:
         told = [evidence or "NOTHING SHOWS THAT IT HAPPENED", *troubles]
         of_whom = "" if target == firing.target else f" ({target})"
         self._tell(f"{firing.describe()}{of_whom}: {'; '.join(told)}")
+
+    def _end(self, nemesis: Nemesis) -> str | None:
+        """Tried again for a while: a member that is to start may need what another fault still keeps from it, as room
+        on its disk. What went wrong at last; None if nothing did.
+        """
+        until = time.monotonic() + END_WITHIN_S
+        while True:
+            try:
+                nemesis.end()
+                return None
+            except Exception as error:  # noqa: BLE001, told, and healing tries again
+                if time.monotonic() >= until:
+                    return f"{type(error).__name__}: {error}"
+            self._pause.wait(AGAIN_S)
 
     def _target(self, firing: Firing) -> str:
         """Of a leader who leads now; nobody may, for a while: then any that runs is as good."""

@@ -95,7 +95,8 @@ static void open_journal(void) {
     char path[PATH_MAX];
     if (!directory || !root_length) return;
     snprintf(path, sizeof path, "%s/%d", directory, (int)getpid());
-    journal = real_open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    /* The kernel gives pids again: what is there is of a process that had this one. */
+    journal = real_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
     if (journal < 0) {
         fprintf(stderr, "power-loss shim: cannot create %s: %s\n", path, strerror(errno));
         abort();

@@ -17,7 +17,9 @@ overtaken there (frame_proxy.py), streams are impaired behind it.
 
 import itertools
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
 from frame_proxy import FrameProxies
 from local_cluster import LocalCluster
@@ -33,12 +35,15 @@ SERVER_PORT = 91
 class Impairment:
     """One fault on a link. Others on it stay when this is lifted."""
 
-    def __init__(self, undo: ExitStack) -> None:
+    def __init__(self, *undo: Callable[[], None]) -> None:
+        """`undo`: each does nothing once it has been done."""
         self._undo = undo
 
     def lift(self) -> None:
-        """Once is enough; nothing after heal()."""
-        self._undo.close()
+        """Once is enough, unless it raises: then again. Nothing after heal()."""
+        with ExitStack() as each:
+            for undo in self._undo:
+                each.callback(undo)
 
 
 class Links:
@@ -96,13 +101,16 @@ class Links:
     def impair(self, sender: str, receiver: str, kind: str, **attributes: int) -> Impairment:
         """What one member says to another."""
         name = f"{kind}-{next(self._numbers)}"
-        with ExitStack() as undo:
-            for pair, stream in (((sender, receiver), "upstream"), ((receiver, sender), "downstream")):
+        ways = {(sender, receiver): "upstream", (receiver, sender): "downstream"}
+        impairment = Impairment(*(partial(self._remove, pair, name) for pair in ways))
+        with ExitStack() as failing:
+            failing.callback(impairment.lift)
+            for pair, stream in ways.items():
                 with self._lock:
                     self._toxics.add((pair, name))
-                undo.callback(self._remove, pair, name)
                 self._proxies[pair].add_toxic(type=kind, name=name, stream=stream, attributes=attributes)
-            return Impairment(undo.pop_all())
+            failing.pop_all()
+        return impairment
 
     def cut(self, sender: str, receiver: str) -> Impairment:
         """Nothing of it arrives, and no connection closes. Those that were cut close when they are healed."""
@@ -111,12 +119,14 @@ class Links:
     def take_down(self, dialler: str, peer: str) -> Impairment:
         """The connections that one member dials to another close, and it gets no new ones."""
         pair, number = (dialler, peer), next(self._numbers)
-        with ExitStack() as undo:
-            undo.callback(self._raise, pair, number)
+        impairment = Impairment(partial(self._raise, pair, number))
+        with ExitStack() as failing:
+            failing.callback(impairment.lift)
             with self._lock:
                 self._downs[pair].add(number)
                 self._proxies[pair].disable()
-            return Impairment(undo.pop_all())
+            failing.pop_all()
+        return impairment
 
     def heal(self) -> None:
         """All links."""
@@ -140,7 +150,6 @@ class Links:
     def _raise(self, pair: tuple[str, str], number: int) -> None:
         with self._lock:
             downs = self._downs[pair]
-            if number in downs:
-                downs.discard(number)
-                if not downs:
-                    self._proxies[pair].enable()
+            if downs == {number}:
+                self._proxies[pair].enable()
+            downs.discard(number)

@@ -51,6 +51,7 @@ class OurGroup:
         self._clocks: ShiftedClocks | None = None
         self._stores: DurableStores | None = None
         self._cluster: Cluster | None = None
+        self._is_down = False
         self.members = tuple(node.id for node in self._layout().nodes)
         self._one_at_a_time = {name: threading.Lock() for name in (NAMESRV, *self.members)}
 
@@ -62,7 +63,7 @@ class OurGroup:
             log = self.cluster.directory / "toxiproxy.log"
             port = self.cluster.base_port + SERVER_PORT
             server = self._around.enter_context(running_server(log, port))
-            self._links = Links(server, self.cluster)
+            self._links = self._around.enter_context(Links(server, self.cluster))
         return self._links
 
     def disks(self) -> dict[str, DiskFaults]:
@@ -96,20 +97,23 @@ class OurGroup:
 
     def down(self) -> None:
         """Also of a group that was never started."""
-        try:
-            if self._cluster is not None:
-                self._cluster.down()
-        finally:
-            self._around.close()
+        self._is_down = True
+        with self._around, ExitStack() as under_way:
+            for lock in self._one_at_a_time.values():
+                under_way.enter_context(lock)
+            self.cluster.down()  # by its file: up() may have been broken off
 
     def revive(self) -> None:
-        for name in (NAMESRV, *self.members):
-            pid = self.pid(name)
-            if pid is None:
-                self.start(name)
-            else:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
+        with ExitStack() as links:
+            if self._links is not None:
+                links.callback(self._links.heal)
+            for name in (NAMESRV, *self.members):
+                pid = self.pid(name)
+                if pid is None:
+                    self.start(name)
+                else:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGCONT)
 
     def level(self, seconds: float) -> None:
         """Waits until all members have committed, applied and dispatched the same last entry. AssertionError."""
@@ -148,9 +152,11 @@ class OurGroup:
         assert self.pid(member) is None, f"{member} was killed"
 
     def start(self, member: str) -> None:
-        """Raises ClusterError with the end of its log."""
+        """Raises ClusterError with the end of its log, or once the group has been taken down."""
         with self._one_at_a_time[member]:
             if self.pid(member) is None:
+                if self._is_down:
+                    raise ClusterError(f"{member} is not started: the group has been taken down")
                 if self._stores is not None and member in self.members:
                     self._stores.settle(member)
                 self._running().start(member)

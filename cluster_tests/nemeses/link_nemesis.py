@@ -47,7 +47,7 @@ class LinkNemesis(ABC):
 
     def __init__(self, links: Links) -> None:
         self.links = links
-        self._undo = ExitStack()
+        self._laid: list[Impairment] = []
         self._streams: list[Stream] = []
         self._symptoms: dict[Stream, str] = {}
 
@@ -56,7 +56,7 @@ class LinkNemesis(ABC):
         try:
             directed = self.directed_links(target)
             for sender, receiver in directed:
-                self._undo.callback(self.impair(sender, receiver).lift)
+                self._laid.append(self.impair(sender, receiver))
         except (RequestException, ValueError) as error:
             raise NemesisError(f"{self.spec.name} {target}: {error}") from error
         self._streams = [stream for link in directed for stream in self.streams(*link)]
@@ -78,9 +78,12 @@ class LinkNemesis(ABC):
             self._symptoms = {}
         self._streams = []
         try:
-            self._undo.close()
+            with ExitStack() as each:
+                for impairment in self._laid:
+                    each.callback(impairment.lift)
         except RequestException as error:
             raise NemesisError(f"{self.spec.name}: {error}") from error
+        self._laid = []
 
     def directed_links(self, target: str) -> list[tuple[str, str]]:
         """(sender, receiver). Raises ValueError."""

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             group = TARGETS[options.target](directory / "cluster", base_port)
             after.callback(group.down)
-            nemeses = _chosen(group, options.only)
+            nemeses = _chosen(group, options.only, seed)
             specs = [nemesis.spec for nemesis in nemeses]
             schedule = make_schedule(specs, group.members, seed=seed, minutes=options.minutes)
         except (JavaMissingError, ScheduleError, ValueError) as error:
@@ -117,10 +117,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _chosen(group: FaultTarget, only: Sequence[str]) -> list[Nemesis]:
+def _chosen(group: FaultTarget, only: Sequence[str], seed: int) -> list[Nemesis]:
     """Says which ones are left out, and why. Raises ValueError for a name that is none, or if none is left."""
     found: dict[str, Nemesis] = {}
-    for nemesis in nemeses_of(group):
+    for nemesis in nemeses_of(group, seed):
         if isinstance(nemesis, str):
             print(f"left out: {visible(nemesis)}")
         else:

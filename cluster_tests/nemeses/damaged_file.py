@@ -52,9 +52,9 @@ class DamagedFile:
         recovery_ms=10_000,
     )
 
-    def __init__(self, group: OurGroup) -> None:
+    def __init__(self, group: OurGroup, dice: random.Random | None = None) -> None:
         self._group = group
-        self._dice = random.Random(1)
+        self._dice = dice or random.Random(1)
         self._to_come: list[str] = []
         self._hit: _Hit | None = None
 
@@ -80,10 +80,13 @@ class DamagedFile:
         self._hit = _Hit(member, kind, place, byte, log_file(self._group, member).stat().st_size)
 
     def _next_place(self, files: MemberFiles) -> tuple[str, Place]:
-        """Of the kind that comes next in a drawn order of all; of those that the member has."""
+        """Of the kind that comes next in a drawn order of all, those of the log first, as a short run comes to few; of
+        those that the member has.
+        """
         for _ in range(2 * len(KINDS)):
             if not self._to_come:
-                self._to_come = self._dice.sample(list(KINDS), len(KINDS))
+                drawn = self._dice.sample(list(KINDS), len(KINDS))
+                self._to_come = sorted(drawn, key=lambda kind: kind in OF_THE_LOG)  # taken from its end
             kind = self._to_come.pop()
             place = KINDS[kind](files, self._dice)
             if place is not None:

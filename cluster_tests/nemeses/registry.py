@@ -1,6 +1,7 @@
 """All nemeses of fault runs, by whose group they can act on. A new one is a line here."""
 
 from collections.abc import Callable, Iterator, Sequence
+from random import Random
 
 import pytest
 from links import Links
@@ -71,16 +72,25 @@ OF_LINKS: Sequence[Callable[[Links], Nemesis]] = (
     OneWayRing,
     OvertakenMessages,
 )
+# Those that draw what they do.
+OF_CHANCE: Sequence[Callable[..., Nemesis]] = (
+    ClockJump,
+    DamagedFile,
+    DoubledMessages,
+    LostMessages,
+    OvertakenMessages,
+    UnreadablePages,
+)
 
 
-def nemeses_of(group: Group) -> Iterator[Nemesis | str]:
-    """Those that can act on it; of the others why not, in words."""
+def nemeses_of(group: Group, seed: int) -> Iterator[Nemesis | str]:
+    """Those that can act on it, each with dice of its own of `seed`; of the others why not, in words."""
     makers: list[Callable[..., Nemesis]] = [*OF_ANY_GROUP]
     if isinstance(group, OurGroup):
         makers += OF_OUR_GROUP
     for make in makers:
         try:
-            yield make(group)
+            yield _made(make, group, seed)
         except (NemesisError, pytest.skip.Exception) as error:
             yield f"{getattr(make, '__name__', make)}: {error}"
     if isinstance(group, OurGroup):
@@ -89,4 +99,8 @@ def nemeses_of(group: Group) -> Iterator[Nemesis | str]:
         except pytest.skip.Exception as error:
             yield f"all nemeses on links: {error}"
         else:
-            yield from (make(links) for make in OF_LINKS)
+            yield from (_made(make, links, seed) for make in OF_LINKS)
+
+
+def _made(make: Callable[..., Nemesis], on: Group | Links, seed: int) -> Nemesis:
+    return make(on, Random(f"{seed}/{make.__name__}")) if make in OF_CHANCE else make(on)

@@ -32,9 +32,9 @@ class UnreadablePages(DiskNemesis):
     )
     felt_as = "read_failed"
 
-    def __init__(self, group: OurGroup) -> None:
+    def __init__(self, group: OurGroup, dice: random.Random | None = None) -> None:
         super().__init__(group)
-        self._dice = random.Random(1)
+        self._dice = dice or random.Random(1)
 
     def begin(self, target: str) -> None:
         super().begin(target)

@@ -1,6 +1,7 @@
 """`scripts/faults`: nemeses on real processes by a seed, and the verdict."""
 
 import argparse
+import math
 import random
 import shutil
 import signal
@@ -24,6 +25,8 @@ from our_group import OurGroup
 from faults.__main__ import EXIT_BROKEN, EXIT_NO_HISTORY, EXIT_SHORT
 from faults.coverage import Fault
 from faults.schedule import ScheduleError, make_schedule
+from mq.cluster import ClusterError
+from mqclient import MQClientError
 from pyspark_dledger.text_report import counted, duration, visible
 
 ABOUT = """\
@@ -72,8 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--html", type=Path, metavar="F", help="the report (report.html in the directory)")
     options = parser.parse_args(arguments)
-    if options.minutes <= 0 or options.rate <= 0:
-        parser.error("--minutes and --rate must be above 0")
+    if not (0 < options.minutes < math.inf and 0 < options.rate < math.inf):  # which nan is not
+        parser.error("--minutes and --rate must be above 0, and finite")
+    if options.html is not None and not options.html.parent.is_dir():
+        parser.error(f"--html {options.html}: there is no directory {options.html.parent}")
     if options.dir is not None and options.dir.exists():
         parser.error(f"--dir {options.dir} is there already: name a new one")
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 31)
@@ -99,8 +104,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         unused.pop_all()
         print(f"\nin {directory}\n", flush=True)
         run = FaultRun(group, nemeses, schedule, directory, Load(rate=options.rate), teller())
-        with _stopping_at_signals(run):
-            run.run()
+        try:
+            with _stopping_at_signals(run):
+                run.run()
+        except (AssertionError, ClusterError, MQClientError, OSError) as error:  # TimeoutError is an OSError
+            told = [*run.trouble, str(error) or type(error).__name__]
+            print("\n".join(f"faults: {visible(line)}" for line in told), file=sys.stderr)
+            return EXIT_NO_HISTORY
     html = options.html or directory / "report.html"
     result = run.judge(html)
     status = exit_status(result)

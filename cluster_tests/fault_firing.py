@@ -1,14 +1,15 @@
 """Faults of a schedule, begun and ended at their times, each in a thread of its own.
 
 Each is noted before it begins and after it has ended, and in between, once there is something to show that it
-happened. What goes wrong with one is told and keeps none from the others.
+happened. What goes wrong with one is told and keeps none from the others. One that finds nothing to act on, as another
+has it, is no trouble: it stays unverified.
 """
 
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from nemeses.nemesis import Group, Nemesis
+from nemeses.nemesis import Group, Nemesis, NemesisError
 from workload.noting import Notes
 
 from faults.history import FaultBegun, FaultEnded, FaultVerified
@@ -32,27 +33,36 @@ class Firings:
         group: Group,
         notes: Notes,
         tell: Callable[[str], None],
+        trouble: Callable[[str], None],
     ) -> None:
-        """`nemeses`: by name, all that the schedule speaks of."""
+        """`nemeses`: by name, all that the schedule speaks of. `trouble`: as `tell`, with what spoils the run."""
         self._schedule = schedule
         self._nemeses = nemeses
         self._group = group
         self._notes = notes
         self._tell = tell
+        self._trouble = trouble
         self._ending = threading.Event()
-        self._pause = threading.Event()  # nobody sets it
+        self._left = threading.Event()
         self._begun_s = 0.0
 
     def run(self) -> None:
         """Returns when the time of the schedule is over and all faults have ended, or soon after stop()."""
         self._begun_s = time.monotonic()
+        try:
+            self._fire_all()
+        finally:
+            self._ending.set()
+            self._left.set()
+
+    def _fire_all(self) -> None:
         begun: list[tuple[Firing, threading.Thread]] = []
         for number, firing in enumerate(self._schedule.firings):
             self._ending.wait(max(0.0, self._until(firing.begin_ms)))
             self._wait_for([thread for other, thread in begun if other.clear_ms <= firing.begin_ms])
             if self._ending.is_set():
                 break
-            begun.append((firing, threading.Thread(target=self._fire, args=(number, firing))))
+            begun.append((firing, threading.Thread(target=self._try, args=(number, firing))))
             begun[-1][1].start()
         self._ending.wait(max(0.0, self._until(self._schedule.run_ms)))
         for _, thread in begun:
@@ -74,6 +84,12 @@ class Firings:
     def _until(self, run_ms: int) -> float:
         return self._begun_s + run_ms / 1000 - time.monotonic()
 
+    def _try(self, number: int, firing: Firing) -> None:
+        try:
+            self._fire(number, firing)
+        except Exception as error:  # noqa: BLE001, told: a thread has nobody else to tell
+            self._trouble(f"{firing.describe()}: {type(error).__name__}: {error}")
+
     def _fire(self, number: int, firing: Firing) -> None:
         nemesis = self._nemeses[firing.spec.name]
         target = self._target(firing)
@@ -88,10 +104,14 @@ class Firings:
         try:
             nemesis.begin(target)
             evidence = self._look(number, nemesis, self._until(firing.end_ms))
+        except NemesisError as error:
+            troubles.append(str(error))
         except Exception as error:  # noqa: BLE001, told, and no reason to leave it on
             troubles.append(f"{type(error).__name__}: {error}")
+            self._trouble(f"{firing.describe()}: {troubles[-1]}")
         if (trouble := self._end(nemesis)) is not None:
             troubles.append(f"at its end {trouble}")
+            self._trouble(f"{firing.describe()}: {troubles[-1]}")
         self._notes.note(FaultEnded, fault=number)
         try:
             evidence = self._look_at_what_is_over(number, nemesis, evidence)
@@ -111,9 +131,9 @@ class Firings:
                 nemesis.end()
                 return None
             except Exception as error:  # noqa: BLE001, told, and healing tries again
-                if time.monotonic() >= until:
+                if time.monotonic() >= until or self._left.is_set():
                     return f"{type(error).__name__}: {error}"
-            self._pause.wait(AGAIN_S)
+            self._left.wait(AGAIN_S)
 
     def _target(self, firing: Firing) -> str:
         """Of a leader who leads now; nobody may, for a while: then any that runs is as good."""

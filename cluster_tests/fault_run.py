@@ -120,8 +120,9 @@ class FaultRun:
                 target=self.group.name,
                 members=self.group.members,
                 revision=revision(),
+                faults=len(self.schedule.firings),
             )
-            with LeaderWatch(self.group, notes):
+            with LeaderWatch(self.group, notes, self.trouble.append):
                 self._under_load(directory, notes)
                 if self._has_healed(notes):
                     self._read_back(directory)
@@ -133,7 +134,7 @@ class FaultRun:
             wait_for(self._are_at_work, SERVES_WITHIN_S, "messages acknowledged and delivered")
             self._stop.wait(CALM_S)
             by_name = {nemesis.spec.name: nemesis for nemesis in self.nemeses}
-            self._firings = Firings(self.schedule, by_name, self.group, notes, self.tell)
+            self._firings = Firings(self.schedule, by_name, self.group, notes, self.tell, self.trouble.append)
             if not self._stop.is_set():
                 self._firings.run()
             self._heal()

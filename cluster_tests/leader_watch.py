@@ -1,7 +1,7 @@
 """Who leads, as the members say: asked again and again, and noted when it changes."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from workload.noting import Notes
@@ -18,11 +18,13 @@ class Led(Protocol):
 
 
 class LeaderWatch:
-    """Use it as `with LeaderWatch(group, notes)`. A thread for each member: one that hangs delays no other."""
+    """Use it as `with LeaderWatch(group, notes, trouble)`. A thread for each member: one that hangs delays no other."""
 
-    def __init__(self, group: Led, notes: Notes) -> None:
+    def __init__(self, group: Led, notes: Notes, trouble: Callable[[str], None]) -> None:
+        """`trouble` is told, from a thread, of a member that can be watched no longer."""
         self._group = group
         self._notes = notes
+        self._trouble = trouble
         self._ending = threading.Event()
         self._threads = [threading.Thread(target=self._watch, args=(member,)) for member in group.members]
 
@@ -37,6 +39,12 @@ class LeaderWatch:
             thread.join()
 
     def _watch(self, member: str) -> None:
+        try:
+            self._note_changes(member)
+        except Exception as error:  # noqa: BLE001, told: a thread has nobody else to tell
+            self._trouble(f"asking {member} who leads: {type(error).__name__}: {error}")
+
+    def _note_changes(self, member: str) -> None:
         before: tuple[str, int, str] | None = None
         while not self._ending.is_set():
             told = self._group.led_by(member)

@@ -130,6 +130,8 @@ class Coverage:
                 f"{sum(unread.values()):,} acknowledged messages in {len(unread):,} queues were not looked for: nobody "
                 f"read these to their ends ({', '.join(str(queue) for queue in list(unread)[:4])})"
             )
+        if self.run is not None and len(self.faults) < self.run.faults:
+            told.append(f"{len(self.faults)} of the {self.run.faults} faults of its schedule were begun")
         wanted = int(FIRINGS_PER_HOUR_MIN * self.run.minutes / 60) if self.run is not None else 0
         nemeses = self.nemeses()
         for name, firings in nemeses.items():

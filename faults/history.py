@@ -41,6 +41,7 @@ class Run(Record, frozen=True, kw_only=True, gc=False, tag="run"):
     target: str
     members: tuple[str, ...]
     revision: str = ""
+    faults: int = 0  # in its schedule
 
 
 class SendBegun(Record, frozen=True, kw_only=True, gc=False, tag="send_begun"):

@@ -95,6 +95,21 @@ def test_a_run_that_proves_too_little_says_why() -> None:
     assert "kill is known to have happened 0 times, wanted are 1" in page_of(records)
 
 
+def test_a_run_that_was_ended_before_its_faults_proves_too_little(sound: list[AnyRecord]) -> None:
+    begun = sum(isinstance(record, FaultBegun) for record in sound)
+    for planned, expected in ((begun, "good"), (begun + 1, "short")):
+        judgement, _ = judged(
+            [
+                msgspec.structs.replace(record, faults=planned) if isinstance(record, Run) else record
+                for record in sound
+            ]
+        )
+        assert verdict(judgement)[0] == expected
+    assert judgement.coverage.shortfalls() == [
+        f"{begun} of the {begun + 1} faults of its schedule were begun"
+    ]
+
+
 def test_a_broken_promise_is_a_flag_and_a_row_with_its_records(sound: list[AnyRecord]) -> None:
     dice = random.Random(2)
     records = elect_two(lose_a_write(sound, dice), dice)

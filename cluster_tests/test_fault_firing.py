@@ -1,0 +1,130 @@
+"""What goes wrong with a fault spoils the run, unless it merely found nothing to act on; on a group of no processes."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from fault_firing import Firings
+from leader_watch import LeaderWatch
+from links import Impairment
+from local_cluster import wait_for
+from nemeses.nemesis import NemesisError
+from workload.noting import Notes
+
+from faults.history import FaultEnded, FaultVerified, HistoryWriter, LeaderSeen, Record, read_history
+from faults.nemesis import LEADER, Firing, NemesisSpec, TargetKind
+from faults.schedule import Schedule
+
+SPEC = NemesisSpec(name="made_up", targets=(TargetKind.MEMBER, TargetKind.LEADER), duration_ms=(50, 50))
+
+
+class NoGroup:
+    members = ("n0", "n1", "n2")
+    namesrv = ""
+
+    def __init__(self) -> None:
+        self.leader_error: Exception | None = None
+        self.has_seen = threading.Event()
+
+    def leader(self) -> str | None:
+        if self.leader_error is not None:
+            raise self.leader_error
+        return "n0"
+
+    def led_by(self, member: str) -> tuple[str, int, str] | None:
+        if member == "n1":
+            raise ValueError("no figure")
+        self.has_seen.set()
+        return "RaftNode00", 1, "n0"
+
+    def pid(self, member: str) -> int | None:
+        return 1
+
+    def kill(self, member: str) -> None: ...
+
+    def start(self, member: str) -> None: ...
+
+    def store_dir(self, member: str) -> Path:
+        return Path(member)
+
+
+class MadeUp:
+    """Fails at its begin with `begin_error`, and at the first `failing_ends` ends."""
+
+    spec = SPEC
+
+    def __init__(self, begin_error: Exception | None = None, failing_ends: int = 0) -> None:
+        self._begin_error = begin_error
+        self._failing_ends = failing_ends
+
+    def begin(self, target: str) -> None:
+        if self._begin_error is not None:
+            raise self._begin_error
+
+    def evidence(self) -> str | None:
+        return None if self._begin_error is not None else "seen"
+
+    def end(self) -> None:
+        if self._failing_ends:
+            self._failing_ends -= 1
+            raise NemesisError("no room")
+
+
+def fired(path: Path, nemesis: MadeUp, group: NoGroup, target: str = "n0") -> tuple[list[str], list[Record]]:
+    """Trouble, and what was noted."""
+    kind = TargetKind.LEADER if target == LEADER else TargetKind.MEMBER
+    schedule = Schedule(0, 60, group.members, ((0, 60),), (Firing(SPEC, kind, target, 0, 50),))
+    trouble: list[str] = []
+    with HistoryWriter(path) as writer:
+        notes = Notes(writer)
+        Firings(schedule, {SPEC.name: nemesis}, group, notes, lambda _: None, trouble.append).run()
+    return trouble, list(read_history([path]))
+
+
+def test_an_end_that_fails_is_tried_again(tmp_path: Path) -> None:
+    trouble, records = fired(tmp_path / "h", MadeUp(failing_ends=1), NoGroup())
+    assert not trouble
+    assert [type(record) for record in records[1:]] == [FaultVerified, FaultEnded]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_trouble"), [(NemesisError("n0 does not run"), False), (OSError("no file"), True)]
+)
+def test_a_begin_that_fails_is_trouble_unless_there_was_nothing_to_act_on(
+    tmp_path: Path, error: Exception, is_trouble: bool
+) -> None:
+    trouble, records = fired(tmp_path / "h", MadeUp(begin_error=error), NoGroup())
+    assert [str(error) in told for told in trouble] == ([True] if is_trouble else [])
+    assert [type(record) for record in records[1:]] == [FaultEnded]
+
+
+def test_a_thread_that_dies_is_trouble(tmp_path: Path) -> None:
+    group = NoGroup()
+    group.leader_error = ValueError("no figure")
+    (told,) = fired(tmp_path / "h", MadeUp(), group, LEADER)[0]
+    assert "ValueError: no figure" in told
+
+
+def test_a_member_that_cannot_be_watched_is_trouble_and_the_others_are_watched(tmp_path: Path) -> None:
+    group, trouble = NoGroup(), list[str]()
+    with HistoryWriter(tmp_path / "h") as writer, LeaderWatch(group, Notes(writer), trouble.append):
+        wait_for(lambda: trouble and group.has_seen.is_set(), 60, "one that is watched and one that is not")
+    assert ["n1" in told and "no figure" in told for told in trouble] == [True]
+    assert {r.seen_by for r in read_history([tmp_path / "h"]) if isinstance(r, LeaderSeen)} <= {"n0", "n2"}
+
+
+def test_a_lift_that_fails_can_be_tried_again() -> None:
+    undone: list[str] = []
+    failures = [OSError("refused")]
+
+    def fails_once() -> None:
+        if failures:
+            raise failures.pop()
+        undone.append("first")
+
+    impairment = Impairment(fails_once, lambda: undone.append("second"))
+    with pytest.raises(OSError, match="refused"):
+        impairment.lift()
+    assert undone == ["second"]
+    impairment.lift()
+    assert "first" in undone

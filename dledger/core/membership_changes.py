@@ -151,24 +151,40 @@ class MembershipChanges:
         self_id = self._members.self_id
         if peer not in self._members.voters or (peer != self_id and not self._heart_beats.is_live(peer)):
             return None
-        missing = {voter: why for voter in after.voters if (why := self._why_not_counted_on(voter))}
-        ready = len(after.voters) - len(missing)
+        away = {voter: why for voter in after.voters if (why := self._why_away(voter))}
+        behind = {
+            voter: why for voter in after.voters if voter not in away and (why := self._why_behind(voter))
+        }
+        live = len(after.voters) - len(away)
+        ready = live - len(behind)
         if ready >= after.quorum:
             return None
-        reasons = ", ".join(f"{voter} {why}" for voter, why in missing.items())
+        reasons = ", ".join(f"{voter} {why}" for voter, why in (away | behind).items())
+        text = (
+            f"without {peer} {ready} of {len(after.voters)} voters would be live and level, {after.quorum} are needed: "
+            f"{reasons}"
+        )
+        if live >= after.quorum:
+            return Refusal(RefusalReason.NOT_CAUGHT_UP, f"{text}; {', '.join(behind)} must catch up first")
         return Refusal(
             RefusalReason.NO_LIVE_MAJORITY,
-            f"without {peer} {ready} of {len(after.voters)} voters would be live and level, {after.quorum} are needed: "
-            f"{reasons}; bring these up or remove them first",
+            f"{text}; bring up or remove {', '.join(away)} first",
         )
 
-    def _why_not_counted_on(self, voter: PeerId) -> str | None:
+    def _why_away(self, voter: PeerId) -> str | None:
+        """Time alone does not mend it: another disk that stays a voter's is one whose change cannot be made either."""
         if voter == self._members.self_id:
             return None
         if not self._members.counts(voter):
             return "has come back with another disk"
         if not self._heart_beats.is_live(voter):
             return f"has not answered for {self._heart_beats.silent_ms(voter)} ms"
+        return None
+
+    def _why_behind(self, voter: PeerId) -> str | None:
+        """Of one that is live, and comes to level by itself."""
+        if voter == self._members.self_id:
+            return None
         dispatcher = self._dispatchers[voter]
         if not dispatcher.has_sent_all:
             return f"holds entries up to {dispatcher.match_index} of {self._log.ledger_end_index}"

@@ -23,7 +23,7 @@ class RefusalReason(Enum):
     NO_LIVE_MAJORITY = "NO_LIVE_MAJORITY"  # the voters that are left could commit nothing
     # Of a transfer of leadership to a member.
     NO_SUCH_MEMBER = "NO_SUCH_MEMBER"
-    NOT_CAUGHT_UP = "NOT_CAUGHT_UP"
+    NOT_CAUGHT_UP = "NOT_CAUGHT_UP"  # of removals: some of the voters that are left, which are live
     NOT_FIT = "NOT_FIT"  # its disk is full or hangs
     # Of reads that must not be stale.
     LEADER_CHANGED = "LEADER_CHANGED"  # while it was asked

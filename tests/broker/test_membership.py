@@ -106,6 +106,7 @@ def test_an_unknown_outcome_is_no_refusal(code, fields):
         (RefusalReason.MEMBERS_UNCHANGED, ResponseCode.INVALID_PARAMETER),
         (RefusalReason.MEMBERS_TOO_LARGE, ResponseCode.INVALID_PARAMETER),
         (RefusalReason.MEMBER_OUTDATED, ResponseCode.ILLEGAL_OPERATION),
+        (RefusalReason.NOT_CAUGHT_UP, ResponseCode.SYSTEM_BUSY),
         (RefusalReason.NO_LIVE_MAJORITY, ResponseCode.ILLEGAL_OPERATION),
         (RefusalReason.DISK_FULL, ResponseCode.SERVICE_NOT_AVAILABLE),
         (RefusalReason.STOPPED, ResponseCode.SERVICE_NOT_AVAILABLE),

@@ -7,6 +7,7 @@ changes something only of the leader. NameServers share nothing, so what changes
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from message.decoder import MessageExt, decode_messages
@@ -17,6 +18,7 @@ from mqclient.client_api import ClientApi
 from mqclient.client_instance import parse_namesrv
 from mqclient.errors import MQClientError, NoAnswerError
 from mqclient.topic_route import MASTER_ID
+from remoting.admin_headers import ScrubRequestHeader
 from remoting.bodies import BrokerData, ClusterInfo, TopicRouteData, loads_fastjson
 from remoting.client import Connect, RemotingClient
 from remoting.codes import RequestCode, ResponseCode
@@ -26,8 +28,8 @@ from remoting.headers import CommandHeader, GetRouteInfoRequestHeader, to_ext_fi
 
 T = TypeVar("T")
 
-# Requests that change nothing, whatever becomes of them. What is not here may have changed something when no answer
-# comes. A scrub only reads, and one that is under way is not begun twice.
+# Requests that change nothing, whatever becomes of them, as tools send them: their pulls commit no offset. What is not
+# here may have changed something when no answer comes.
 READS = frozenset(
     {
         RequestCode.GET_ALL_PRODUCER_INFO,
@@ -58,7 +60,6 @@ READS = frozenset(
         RequestCode.QUERY_MESSAGE,
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
         RequestCode.REPAIR_STATUS,
-        RequestCode.SCRUB,
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
         RequestCode.VIEW_BROKER_STATS_DATA,
         RequestCode.VIEW_MESSAGE_BY_ID,
@@ -97,10 +98,11 @@ class AdminError(MQClientError):
         self.code = code
 
 
+@dataclass(frozen=True, slots=True)
 class AdminAnswer(Answer):
-    """As a tool reads it. A change that it answers may have been made."""
+    """As a tool reads it. A change that it answers may have been made: not so if it `only_reads`."""
 
-    __slots__ = ()
+    only_reads: bool
 
     def checked(self) -> AdminAnswer:
         """Itself if it is one of success. Raises AdminError."""
@@ -110,7 +112,7 @@ class AdminAnswer(Answer):
         # RocketMQ's brokers add stack traces and links to their remarks.
         reason = (self.remark.strip().splitlines() or [f"code {code}"])[0]
         if code not in _REFUSALS:
-            raise AdminError(f"{self.address}: {reason}", definite=self.request in READS, code=code)
+            raise AdminError(f"{self.address}: {reason}", definite=self.only_reads, code=code)
         retriable, advice = _REFUSALS[code]
         text = f"{self.address}: {reason}: {advice}" if advice else f"{self.address}: {reason}"
         raise AdminError(text, retriable=retriable, code=code)
@@ -143,7 +145,7 @@ class AdminAnswer(Answer):
 
     def unreadable(self, reason: str) -> AdminError:
         text = f"{self.address} answered {self.request.name} with {reason}"
-        return AdminError(text, definite=self.request in READS)
+        return AdminError(text, definite=self.only_reads)
 
 
 class AdminCalls:
@@ -182,13 +184,14 @@ class AdminCalls:
     ) -> AdminAnswer:
         """Any answer. Raises AdminError where none came. `more_fields`: such as the header's class does not have."""
         fields = {**(to_ext_fields(header) if header is not None else {}), **(more_fields or {})}
+        only_reads = _only_reads(code, header)
         try:
             answer = await self._api.ask(address, code, fields, body, timeout_s=timeout_s)
         except NoAnswerError as error:
-            definite = error.definite or code in READS
+            definite = error.definite or only_reads
             unknown = "" if definite else ": the outcome is unknown"
             raise AdminError(f"{error}{unknown}", definite=definite, retriable=error.retriable) from error
-        return AdminAnswer(address, code, answer.command)
+        return AdminAnswer(address, code, answer.command, only_reads)
 
     # NameServers
 
@@ -276,6 +279,14 @@ class AdminCalls:
             if group.broker_name == broker_name:
                 return group
         raise AdminError(f"no broker {broker_name} is registered: clusterList shows those that are")
+
+
+def _only_reads(code: RequestCode, header: CommandHeader | None) -> bool:
+    if isinstance(header, ScrubRequestHeader):
+        return (
+            not header.begin
+        )  # one code has a round begin, which mends what it finds, and asks how far it is
+    return code in READS
 
 
 async def at_each(

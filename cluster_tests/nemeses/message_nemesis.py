@@ -30,6 +30,7 @@ _TYPES = {
     5: "pushes",
     6: "acknowledgements",
     9: "questions of the run",  # members put none to each other
+    10: "answers to questions of the run",
     11: "hand-overs",
     12: "requests for repair",
     13: "repairs",

@@ -80,17 +80,17 @@ class DamagedFile:
         self._hit = _Hit(member, kind, place, byte, log_file(self._group, member).stat().st_size)
 
     def _next_place(self, files: MemberFiles) -> tuple[str, Place]:
-        """Of the kind that comes next in a drawn order of all, those of the log first, as a short run comes to few; of
-        those that the member has.
+        """Of the kind that comes next in a drawn order of all, those of the log first, as a short run comes to few. One
+        that the member does not have keeps its turn.
         """
-        for _ in range(2 * len(KINDS)):
-            if not self._to_come:
-                drawn = self._dice.sample(list(KINDS), len(KINDS))
-                self._to_come = sorted(drawn, key=lambda kind: kind in OF_THE_LOG)  # taken from its end
-            kind = self._to_come.pop()
-            place = KINDS[kind](files, self._dice)
-            if place is not None:
-                return kind, place
+        for _ in range(2):
+            for kind in self._to_come:
+                place = KINDS[kind](files, self._dice)
+                if place is not None:
+                    self._to_come.remove(kind)
+                    return kind, place
+            drawn = self._dice.sample(list(KINDS), len(KINDS))
+            self._to_come = sorted(drawn, key=lambda kind: kind not in OF_THE_LOG)
         raise NemesisError(f"nothing to damage in {files.directory}")
 
     def evidence(self) -> str | None:

@@ -69,8 +69,9 @@ class EntryDispatcher:
     def _reset(self) -> None:
         self.push_type = PushType.COMPARE
         self.match_index = Index(-1)
-        self._sequence = 0
-        self._base_sequence = 0
+        # Goes on where another dispatcher of this peer ended, or answers to that one would count for this one.
+        self._sequence = self._state.push_sequences.get(self._peer_id, 0)
+        self._base_sequence = self._sequence + 1  # nothing is awaited yet
         self._compare_index = Index(-1)
         self._write_index = Index(0)
         self._previous_term = Term(-1)
@@ -180,6 +181,7 @@ class EntryDispatcher:
     ) -> None:
         state = self._state
         self._sequence += 1
+        state.push_sequences[self._peer_id] = self._sequence
         self._told_committed_index = state.committed_index
         self._outbox.send(
             self._peer_id,

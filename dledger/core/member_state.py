@@ -43,6 +43,7 @@ class MemberState:
         "curr_vote_for",
         "doubted",
         "leader_id",
+        "push_sequences",
         "reason",
         "role",
         "saved_sequence",
@@ -64,6 +65,8 @@ class MemberState:
         self.committed_index = committed_index
         self.can_vote = can_vote
         self.stopped = False
+        # Of the newest push to each peer in this term, also to one that is no member at the moment and may come back.
+        self.push_sequences: dict[PeerId, int] = {}
         self.reason = "started"  # of the last change of role, term or leader
         self.saved_sequence = hard_state.sequence
         # What a message presumes is on disk once saved_sequence has reached these.
@@ -77,6 +80,7 @@ class MemberState:
         assert term > self.curr_term, "terms only rise"
         self.curr_term = term
         self.curr_vote_for = vote_for
+        self.push_sequences.clear()
         self._sequence += 1
         self.term_sequence = self.vote_sequence = self._sequence
         if self.role is not Role.FOLLOWER and vote_for != self.self_id:

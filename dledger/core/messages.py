@@ -129,7 +129,7 @@ class PushRequest(msgspec.Struct, frozen=True, gc=False):
     previous_term: Term
     previous_chain: int
     committed_index: Index
-    sequence: int  # per dispatcher and term, in answers again: a late answer is told apart
+    sequence: int  # per peer and term, in answers again: a late answer is told apart
     entries: EntryRange | None = None
     payload: VerifiedRange | None = None
     next_term: Term | None = None

@@ -13,6 +13,7 @@ class Damage:
     path: str
     offset: int
     original: bytes
+    done_us: int
 
     @property
     def lasts(self) -> bool:

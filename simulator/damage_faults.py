@@ -93,7 +93,8 @@ class DamageFaults:
             return False
         # What lay here before may have been damage as well.
         sound = as_it_was(content, member.disk, path, member.damages)
-        member.damages.append(Damage(member.disk, path, offset, sound[offset : offset + len(data)]))
+        original = sound[offset : offset + len(data)]
+        member.damages.append(Damage(member.disk, path, offset, original, self._loop.now_us))
         return True
 
     def _hit_unit(self, member: SimMember) -> bool:
@@ -119,5 +120,6 @@ class DamageFaults:
         if data == content[offset : offset + 1] or not member.disk.damage(path, offset, data):
             return False
         sound = as_it_was(content, member.disk, path, member.unit_damages)
-        member.unit_damages.append(Damage(member.disk, path, offset, sound[offset : offset + 1]))
+        original = sound[offset : offset + 1]
+        member.unit_damages.append(Damage(member.disk, path, offset, original, self._loop.now_us))
         return True

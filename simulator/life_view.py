@@ -1,16 +1,27 @@
 """A process as invariants see it."""
 
+import struct
 from collections.abc import Hashable, Iterator, Sequence
 
 from dledger.core.membership import Membership
 from dledger.core.output import Role
-from dledger.entry import INDEX_UNIT, INDEX_UNIT_SIZE, Index, IndexUnit, Term
+from dledger.entry import (
+    BLANK_HEADER_SIZE,
+    BLANK_MAGIC,
+    INDEX_UNIT,
+    INDEX_UNIT_SIZE,
+    Index,
+    IndexUnit,
+    Term,
+    is_exact_blank,
+)
 from dledger.errors import FaultyEntryError
 from dledger.log.faulty_ranges import FaultyRange
 from simulator.damage import Damage, as_it_was
 from simulator.process import Process
 
 _READ_SIZE = 1 << 16
+_BLANK_MAGIC = struct.pack(">i", BLANK_MAGIC)
 
 
 class LifeView:
@@ -123,7 +134,24 @@ class LifeView:
 
     def first_unwritten_pos(self) -> int | None:
         positions = self._process.host.disk.unwritten_positions(f"{self.replica.config.directory}/data")
-        return min((pos for pos in positions if not self.replica.log.faulty_at(pos)), default=None)
+        log = self.replica.log
+        return min(
+            (pos for pos in positions if not log.faulty_at(pos) and not self._in_blank(pos)), default=None
+        )
+
+    def _in_blank(self, pos: int) -> bool:
+        """The blank behind a file's last entry follows from the entries around it: whoever finds it wrong writes it
+        anew, so that nothing is lost with it.
+        """
+        file_size = self._process.host.options.data_file_size
+        start = pos - pos % file_size
+        content = self._process.host.disk.content(f"{self.replica.config.directory}/data/{start:020d}") or b""
+        offset = content.rfind(_BLANK_MAGIC, 0, pos - start + BLANK_HEADER_SIZE)
+        while offset >= 0:
+            if is_exact_blank(content[offset:]):
+                return True
+            offset = content.rfind(_BLANK_MAGIC, 0, offset)
+        return False
 
     def term_at(self, index: Index) -> Term | None:
         return self.replica.log.term_at(index)
@@ -148,8 +176,9 @@ class LifeView:
                 yield entry
                 next_index = Index(next_index + 1)
 
-    def stored_entry(self, index: Index) -> bytes | None:
-        return self._stored_entry(index, ())
+    def stored_entry(self, index: Index, damaged_since_us: int) -> bytes | None:
+        damages = self._process.host.damages
+        return self._stored_entry(index, [damage for damage in damages if damage.done_us >= damaged_since_us])
 
     def _stored_entry(self, index: Index, without: Sequence[Damage]) -> bytes | None:
         options = self._process.host.options

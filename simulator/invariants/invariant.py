@@ -113,7 +113,7 @@ class MemberView(Protocol):
         ...
 
     def first_unwritten_pos(self) -> int | None:
-        """Of the log, the first byte that a failed sync has left in the page cache alone."""
+        """Of the log, the first byte of an entry that a failed sync has left in the page cache alone."""
         ...
 
     def term_at(self, index: Index) -> Term | None: ...
@@ -124,8 +124,8 @@ class MemberView(Protocol):
         """Each entry, header included; what is damaged there as it was before. Fewer where it is nowhere."""
         ...
 
-    def stored_entry(self, index: Index) -> bytes | None:
-        """As it lies on the disk, proved by nobody; None where that is nowhere."""
+    def stored_entry(self, index: Index, damaged_since_us: int) -> bytes | None:
+        """As it lies on the disk but for damage done since then, proved by nobody; None where that is nowhere."""
         ...
 
     def unknown_damage(self) -> Iterable[Hashable]:

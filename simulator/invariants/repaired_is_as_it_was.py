@@ -17,20 +17,23 @@ class RepairedIsAsItWas:
     name = "repaired_is_as_it_was"
 
     def __init__(self) -> None:
-        self._faulty: dict[tuple[str, int], tuple[FaultyRange, ...]] = {}
+        # By member and life: what it called damaged, and since when, in virtual µs.
+        self._faulty: dict[tuple[str, int], dict[FaultyRange, int]] = {}
 
     def check(self, member: MemberView, oracle: Oracle) -> str | None:
         key = (member.member_id, member.life)
-        before, now = self._faulty.get(key, ()), member.faulty_ranges
-        self._faulty[key] = now
-        if before == now:
+        before, now = self._faulty.get(key, {}), member.faulty_ranges
+        if tuple(before) == now:
             return None
-        for faulty in before:
+        self._faulty[key] = {faulty: before.get(faulty, member.now_us) for faulty in now}
+        for faulty, since_us in before.items():
             first_index = max(faulty.first_index, member.ledger_begin_index)
             last_index = min(faulty.last_index, member.ledger_end_index, oracle.end_index)
             for index in range(first_index, last_index + 1):
                 is_faulty = any(other.first_index <= index <= other.last_index for other in now)
-                if not is_faulty and not _is_as_committed(member.stored_entry(Index(index)), index, oracle):
+                # A range is written piece by piece. What is damaged anew behind the writer is for the next scrub.
+                entry = member.stored_entry(Index(index), since_us)
+                if not is_faulty and not _is_as_committed(entry, index, oracle):
                     return f"{member.member_id} calls entry {index} repaired, and it is not as it was"
         return None
 

@@ -22,6 +22,12 @@ FAILED_ONCE = {
     "damaged_in_front_of_what_is_to_be_cut": 40202,
     # The scrub did not look at the unit of the entry behind a damaged one.
     "unit_behind_damage": 40363,
+    # A member that had gone and came back under the same leader got one push window a second.
+    "came_back_in_the_same_term": 60013,
+    # The simulator counted the blank of a file for an entry, where a sync had failed.
+    "blank_never_written_back": 50003,
+    # The simulator took damage that was done while a range was being repaired for one that the repair had left.
+    "damaged_behind_the_repair": 50117,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }

@@ -60,6 +60,7 @@ class View:
     scrub_rounds: int = 0
     damage: tuple[str, ...] = ()
     stored: dict[int, bytes] = field(default_factory=dict)
+    damaged_us: int | None = None  # when all that is stored was damaged last
     units: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     membership: Membership = THREE
     logged_membership: Membership = THREE
@@ -93,7 +94,9 @@ class View:
     def entries(self, first_index, last_index):
         return ()
 
-    def stored_entry(self, index):
+    def stored_entry(self, index, damaged_since_us):
+        if self.damaged_us is not None and self.damaged_us < damaged_since_us:
+            return None
         return self.stored.get(index)
 
     def unknown_damage(self):
@@ -435,6 +438,19 @@ def test_repaired_is_as_it_was_is_silent_on_the_committed_bytes_and_on_what_is_s
     repaired = {index: entries[index] for index in (0, 1)}
     assert invariant.check(View(faulty_ranges=(rest,), stored=repaired), _oracle_of(entries)) is None
     assert invariant.check(View(stored=entries), _oracle_of(entries)) is None
+
+
+def test_repaired_is_as_it_was_is_silent_on_damage_done_since_the_range_is_called_damaged():
+    entries = _entries()
+
+    def fault(damaged_us: int) -> str | None:
+        invariant = RepairedIsAsItWas()
+        assert invariant.check(View(now_us=10, faulty_ranges=(FAULTY,)), _oracle_of(entries)) is None
+        assert invariant.check(View(now_us=20, faulty_ranges=(FAULTY,)), _oracle_of(entries)) is None
+        return invariant.check(View(now_us=30, stored=entries, damaged_us=damaged_us), _oracle_of(entries))
+
+    assert fault(damaged_us=10) is None
+    assert "calls entry 1 repaired" in str(fault(damaged_us=9))
 
 
 def test_scrub_finds_damage_fires_after_a_whole_round_that_passed_it():

@@ -21,7 +21,7 @@ from dledger.core.messages import LedgerBegin, PeerId
 from dledger.errors import FaultyEntryError
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.jobs import DiskJob
-from dledger.log.log_repair import RangeRepair, RepairJob, RepairRefusedError
+from dledger.log.log_repair import NotLinkedError, RangeRepair, RepairJob, RepairRefusedError
 from dledger.log.log_store import LogStore
 from dledger.rpc.requests import RepairRequest, RepairResponse
 from dledger.rpc.response_code import ResponseCode
@@ -266,6 +266,8 @@ class Repairer:
         try:
             job = repair.take(response.first_pos, entries)
         except RepairRefusedError as error:
+            if isinstance(error, NotLinkedError) and self._grew_behind(repair.faulty):
+                return  # the peer's bytes may be right; the longer range asks for them again
             log.error("[%s] repair refused peer=%s %s: %s", self._config.self_id, peer, repair.faulty, error)
             self._repair = None
             self._refused(peer, _Refusal(f"other bytes: {error}"))
@@ -274,6 +276,11 @@ class Repairer:
         if job is not None:
             self._job = job
             self._submit(job)
+
+    def _grew_behind(self, faulty: FaultyRange) -> bool:
+        """Whether the entry behind is damaged by now, so that it proves nobody's bytes: the range goes on over it."""
+        self._log.fault_found(faulty.last_index, faulty.last_index + 1)
+        return faulty not in self._log.faulty.ranges
 
     def _restarted(self, repair: RangeRepair) -> RangeRepair | None:
         self._written_size = 0

@@ -34,6 +34,10 @@ class RepairRefusedError(Exception):
     """A peer's bytes are not what lay here; the text tells the difference. Nothing was written."""
 
 
+class NotLinkedError(RepairRefusedError):
+    """What lies behind does not continue a peer's bytes: they are others, or it has been damaged since."""
+
+
 class RepairJob:
     """Writes proved entries over damaged ones, in place, and makes them durable.
 
@@ -141,14 +145,14 @@ class RangeRepair:
         return verified
 
     def _check_link(self, verified: VerifiedRange) -> None:
-        """Raises RepairRefusedError unless what is sound here goes on behind these entries."""
+        """Raises NotLinkedError unless what is sound here goes on behind these entries."""
         log, index = self._log, verified.last_index
         if index == log.ledger_end_index:
             is_linked = (verified.chain, verified.next_pos) == (log.ledger_end_chain, log.ledger_end_pos)
         else:
             is_linked = self._is_behind(verified)
         if not is_linked:
-            raise RepairRefusedError(
+            raise NotLinkedError(
                 f"entry {index} of the peer is not the one that entry {index + 1} follows here"
             )
 

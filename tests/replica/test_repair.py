@@ -95,6 +95,22 @@ def test_a_damaged_member_leads_when_no_other_can(group: VirtualGroup) -> None:
     assert group.members["n0"].replica.member.role is Role.LEADER
 
 
+def test_a_range_whose_neighbour_behind_is_damaged_later_goes_on_over_it(group: VirtualGroup) -> None:
+    """Nobody reads it, and the entry behind is what proves the peers' bytes."""
+    flip(group, "n0", 50)
+    group.loses = lambda message: isinstance(message, RepairResponse)
+    group.start()
+    group.run_until(group.leader)
+    member = group.members["n0"]
+    range_before = told(member).faulty
+    flip(group, "n0", range_before.next_pos)
+    group.loses = lambda message: False
+    group.run_until(lambda: not faulty(member))
+    assert range_before.last_index == 0
+    assert member.replica.repairer.repaired_count == 1
+    group.run_until(lambda: is_level(group))
+
+
 def test_without_a_sound_copy_the_member_says_so_and_nothing_is_cut(group: VirtualGroup) -> None:
     before = group.data_files("n2")
     for peer in group.peers:

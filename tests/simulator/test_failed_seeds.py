@@ -28,6 +28,8 @@ FAILED_ONCE = {
     "blank_never_written_back": 50003,
     # The simulator took damage that was done while a range was being repaired for one that the repair had left.
     "damaged_behind_the_repair": 50117,
+    # The entry behind a damaged range was damaged later: no peer's bytes were right any more, for ever.
+    "damaged_behind_a_range": 60651,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }

@@ -53,6 +53,8 @@ from simulator.recovery_crashes import RecoveryCrashes
 from simulator.trace import Trace
 from simulator.workload import Workload
 
+_LEAD_SAMPLE_MS = 1_000
+
 
 @dataclass(slots=True)
 class Counts:
@@ -85,6 +87,7 @@ class Counts:
     sent: int = 0  # messages between members
     lost: int = 0
     virtual_ms: int = 0
+    led_ms: int = 0  # of these, when somebody led and served, looked at each second
 
 
 @dataclass(slots=True)
@@ -219,6 +222,7 @@ class Cluster:
         self.membership_faults.start()
         self.hand_overs.start()
         self.leader_cuts.start()
+        self.loop.call_later(_LEAD_SAMPLE_MS * 1_000, self._sample_lead)
         self.loop.run_until(self.options.fault_phase_ms * 1_000)
         self.workload.is_running = self.fresh_reads.is_running = False
         self.faults.heal()
@@ -228,6 +232,11 @@ class Cluster:
         if self.options.disk_trial and self.options.member_count > 1:
             DiskTrial(self.loop, self.members, self.workload, self.options, self.faults).run()
             convergence.run()
+
+    def _sample_lead(self) -> None:
+        if any(member.process is not None and member.process.store.serving for member in self.members):
+            self.counts.led_ms += _LEAD_SAMPLE_MS
+        self.loop.call_later(_LEAD_SAMPLE_MS * 1_000, self._sample_lead)
 
     def _replace_host(self, member: SimMember) -> SimMember:
         """By one with an id that the group never had, which does not run yet."""

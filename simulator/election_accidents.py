@@ -6,6 +6,7 @@ Chance alone meets such moments once in thousands of runs.
 from collections.abc import Callable
 from random import Random
 
+from dledger.core.messages import PeerId
 from dledger.core.output import Role
 from dledger.entry import Term
 from simulator.event_loop import EventLoop
@@ -15,6 +16,8 @@ from simulator.network import SimNetwork
 from simulator.options import Options
 
 _REBOOT_US = (100, 50_000)
+# Those that are left may be too few to elect: one of them is doubted, say. Then nobody else would ever be cut off.
+_CUT_OFF_US_MAX = 10_000_000
 
 
 class ElectionAccidents:
@@ -38,6 +41,7 @@ class ElectionAccidents:
         # For what came later than the rest, so that a seed's other accidents stay what they were.
         self._own_random = own_random
         self._begin_random = begin_random
+        self._cut_off_count = 0
 
     def new_leader(self, member: SimMember, term: Term) -> None:
         """Leaders that fall one after the other leave logs that differ: the case of figure 8 in the Raft paper."""
@@ -65,8 +69,8 @@ class ElectionAccidents:
             member.trace.add(self._loop.now_us, "new leader {} falls by {}", member.member_id, maker.__name__)
 
     def _isolate(self, member: SimMember) -> bool:
-        """Cut off until another is, alone or with others that make no majority: what it writes is on their disks alone,
-        they acknowledge it, and they come back for the next election.
+        """Cut off until another is or for 10 s, alone or with others that make no majority: what it writes is on their
+        disks alone, they acknowledge it, and they come back for the next election.
         """
         for path in self._network.paths.values():
             path.is_blocked = False
@@ -78,7 +82,14 @@ class ElectionAccidents:
             self._network.close(*pair)
         for pair in pairs:
             self._network.paths[pair].is_blocked = True
+        self._cut_off_count += 1
+        self._loop.call_later(_CUT_OFF_US_MAX, self._let_back, pairs, self._cut_off_count)
         return True
+
+    def _let_back(self, pairs: list[tuple[PeerId, PeerId]], number: int) -> None:
+        if number == self._cut_off_count:
+            for pair in pairs:
+                self._network.paths[pair].is_blocked = False
 
     def begin_moved(self, member: SimMember) -> None:
         """The power goes while old files do, or while a log begins anew."""

@@ -26,6 +26,8 @@ FLOORS = {
     "fresh_reads": 20.0,
     "follower_reads": 4.0,
 }
+# Of the simulated time; a group without a leader proves little.
+LED_SHARE_FLOOR = 0.5
 FLOORS_COUNT_MIN = 20  # runs; of fewer the averages say nothing
 _EXPECTED_MIN = 10  # what a floor asks of all runs together; below that a few more or less are chance
 # Likewise for each kind of fault, of those that the options can draw unless it says otherwise here.
@@ -111,6 +113,11 @@ class Summary:
         return self.totals["virtual_ms"] / 1000
 
     @property
+    def led_share(self) -> float:
+        """Of the simulated time, how much somebody led in."""
+        return self.totals["led_ms"] / max(1, self.totals["virtual_ms"])
+
+    @property
     def speed(self) -> float:
         """Simulated seconds per second, all processes together."""
         return self.virtual_s / max(self.wall_s, 0.001)
@@ -119,6 +126,8 @@ class Summary:
         """Names of the averages that are too low."""
         low = []
         if self.runs >= FLOORS_COUNT_MIN:
+            if self.led_share < LED_SHARE_FLOOR:
+                low.append("led_ms")
             low += [
                 name
                 for name, floor in FLOORS.items()
@@ -170,6 +179,7 @@ class Summary:
             f"  {self.virtual_s:,.0f} simulated seconds ({self.virtual_s / 3600:,.2f} group-hours), "
             f"{self.speed:,.0f} per second"
         )
+        yield f"  somebody led in {self.led_share:.0%} of them (floor {LED_SHARE_FLOOR:.0%})"
         for name, total in self.totals.items():
             floor = f"  (floor {FLOORS[name]:g})" if name in FLOORS else ""
             yield f"  {name:<18} {total:>13,}  per run {total / runs:,.1f}{floor}"

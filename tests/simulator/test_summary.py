@@ -13,6 +13,7 @@ from simulator.summary import FAULT_FLOORS, FAULT_FLOORS_COUNT_MIN, FLOORS, FLOO
 
 def _result(outcome: Outcome = Outcome.PASSED, **counts: int) -> Result:
     enough = {name: int(10 * floor) + 1 for name, floor in FLOORS.items()}
+    enough |= {"virtual_ms": 2_000, "led_ms": 1_000}
     faults = Counter(dict.fromkeys(FAULT_FLOORS, 1))
     return Result(1, outcome, "", "", Counts(faults=faults, **(enough | counts)), "")
 
@@ -29,6 +30,12 @@ def test_runs_below_a_floor_do_not_pass():
     assert _summary(*quiet).below_floor() == ["elections"]
     assert _summary(*quiet).outcome() is Outcome.LIVENESS
     assert _summary(*[_result()] * FLOORS_COUNT_MIN).outcome() is Outcome.PASSED
+
+
+def test_runs_that_nobody_led_do_not_pass():
+    leaderless = _summary(*[_result(led_ms=999)] * FLOORS_COUNT_MIN)
+    assert leaderless.below_floor() == ["led_ms"]
+    assert any("BELOW ITS FLOOR: led_ms" in line for line in leaderless.lines())
 
 
 @pytest.mark.parametrize("kind", FAULT_KINDS)

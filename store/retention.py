@@ -40,6 +40,8 @@ FULL_RATIO: Final = 90
 _MS_PER_HOUR: Final = 3_600_000
 # Of one tick: thousands of queues must not keep the event loop from its sockets.
 _QUEUES_PER_TICK: Final = 100
+# A log may not let go of a file for long, and each look at what may go next reads headers and queues.
+_RETRY_MS: Final = 100
 
 
 def has_expired(queue: UnitQueue) -> bool:
@@ -72,6 +74,7 @@ class LogRetention:
         self._first_waiting_pos = first_waiting_pos
         self._hour_of = hour_of
         self._checked_ms: int | None = None
+        self._refused_ms = -_RETRY_MS  # when the log could not let a file go, last
         self._manual_checks = 0
         self._deletes = False  # as the last check has found, until nothing more may go
         self._by_force = False
@@ -91,8 +94,8 @@ class LogRetention:
             self._check(now_ms)
         elif self._deletes and self._by_force:
             self._look_at_disk()  # each file that is gone may have been enough
-        if self._deletes and not self._delete_one(needed_from, now_ms):
-            self._deletes = False
+        if self._deletes and not 0 <= now_ms - self._refused_ms < _RETRY_MS:
+            self._deletes = self._delete_one(needed_from, now_ms)
 
     def _check(self, now_ms: int) -> None:
         config = self._config
@@ -124,7 +127,7 @@ class LogRetention:
         return used
 
     def _delete_one(self, needed_from: Index, now_ms: int) -> bool:
-        """Whether to try again at the next tick: a deletion has begun, or the last one is not done."""
+        """Whether to try again soon: a deletion has begun, or the last one is not done."""
         if self._old.end_pos:
             return self._delete_old_one(needed_from, now_ms)
         ledger = self._replica.log
@@ -143,6 +146,8 @@ class LogRetention:
                 "oldest data file deleted last_index=%d by_force=%s begin_pos=%d",
                 last_index, self._by_force, ledger.ledger_begin_pos,
             )  # fmt: skip
+        else:
+            self._refused_ms = now_ms
         return True
 
     def _delete_old_one(self, needed_from: Index, now_ms: int) -> bool:

@@ -13,7 +13,7 @@ from simulator.summary import FAULT_FLOORS, FAULT_FLOORS_COUNT_MIN, FLOORS, FLOO
 
 def _result(outcome: Outcome = Outcome.PASSED, **counts: int) -> Result:
     enough = {name: int(10 * floor) + 1 for name, floor in FLOORS.items()}
-    enough |= {"virtual_ms": 2_000, "led_ms": 1_000}
+    enough |= {"virtual_ms": 4_000, "led_ms": 1_000}
     faults = Counter(dict.fromkeys(FAULT_FLOORS, 1))
     return Result(1, outcome, "", "", Counts(faults=faults, **(enough | counts)), "")
 

@@ -89,10 +89,12 @@ class LogScrub:
             self._place = Place(bounds.last_index, job.place.term, bounds.end_pos, None, is_proven=False)
             return [Finding("log", job.missing, "the file is gone", is_mended=False)]
         self._place = job.place
-        return [self._told(fault) for fault in job.faults]
+        return [finding for fault in job.faults if (finding := self._told(fault)) is not None]
 
-    def _told(self, fault: LogFault) -> Finding:
-        """The log looks at it itself: what follows from sound entries is right then, and the rest is noted."""
+    def _told(self, fault: LogFault) -> Finding | None:
+        """The log looks at it itself: what follows from sound entries is right then, and the rest is noted. None where
+        another finding covers it.
+        """
         log = self._log
         match fault:
             case EntriesFault(first_index, last_index, pos, next_pos, reason):
@@ -108,6 +110,8 @@ class LogScrub:
                 return Finding("index", where, "they disagree with the entries", is_mended=True)
             case BlankFault(last_index, pos, size):
                 log.fault_found(last_index, last_index + 1)
+                if log.faulty_at(pos):
+                    return None  # the header in front is damaged as well: it is a part of that range
                 return Finding("log", f"blank pos={pos} size={size}", "it is not exact", is_mended=True)
 
     def _is_known(self, first_index: Index, last_index: Index) -> bool:

@@ -184,9 +184,12 @@ class LogScrubJob:
             return unit.pos == file_end
         return chunk[:BLANK_HEADER_SIZE] == BLANK_HEADER.pack(BLANK_MAGIC, file_end - pos)
 
-    def _pass_blank(self, pos: int, file_end: int) -> None:
+    def _check_blank(self, pos: int, file_end: int) -> None:
         if not self._is_blank(pos, file_end):
             self._add_fault(BlankFault(self.place.index, Pos(pos), file_end - pos))
+
+    def _pass_blank(self, pos: int, file_end: int) -> None:
+        self._check_blank(pos, file_end)
         self.place = replace(self.place, end_pos=Pos(file_end))
 
     def _is_blank(self, pos: int, file_end: int) -> bool:
@@ -235,6 +238,8 @@ class LogScrubJob:
         unit = self._unit(index)
         places = [unit.pos] if unit is not None else []
         behind = self.place.end_pos
+        if unit is not None and 0 <= behind < unit.pos == self._file_end(behind):
+            self._check_blank(behind, unit.pos)
         if behind >= 0 and self._end_pos > behind:
             chunk = self._read_data(behind, BLANK_HEADER_SIZE)
             places.append(Pos(self._file_end(behind)) if self._is_blank_next(chunk, behind, None) else behind)

@@ -169,6 +169,28 @@ def test_a_damaged_blank_is_made_exact_again(log: LogStore, at: int) -> None:
     assert content_of(log) == before
 
 
+@pytest.mark.parametrize("at", [0, 5, 8, -1])
+@pytest.mark.parametrize("byte", [0, ENTRY_HEADER_SIZE])
+def test_a_blank_behind_a_damaged_entry_is_no_more_passed_over_than_the_entry(
+    log: LogStore, byte: int, at: int
+) -> None:
+    last = next(index for index in range(60) if log.end_pos_at(Index(index)) != log.pos_at(Index(index + 1)))
+    entry_pos, end_pos = log.pos_at(Index(last)), log.end_pos_at(Index(last))
+    flip(log, "data", entry_pos + byte)
+    before = content_of(log)
+    flip(log, "data", end_pos + at if at >= 0 else FILE_SIZE - 1)
+    entry, *blank = scrub(log, size_max=1 << 20)
+    assert entry.where.startswith(f"entries {last}..{last} ")
+    if byte == ENTRY_HEADER_SIZE:
+        assert [(finding.where.split(" size")[0], finding.is_mended) for finding in blank] == [
+            (f"blank pos={end_pos}", True)
+        ]
+        assert content_of(log) == before
+    else:  # no header proves that it belongs there
+        assert blank == []
+        assert log.faulty_at(end_pos)
+
+
 def test_a_stale_entry_in_the_place_of_another_is_found(log: LogStore) -> None:
     """Sound in itself and behind the right one, of an earlier term: what comes behind does not follow from it."""
     data = bytearray(log.read(log.pos_at(Index(30)), log.end_pos_at(Index(30)) - log.pos_at(Index(30))))

@@ -80,6 +80,12 @@ class Disk(Protocol):
         """With its parents, each new name synced into its parent; an existing one is fine."""
         ...
 
+    def sync_parents(self, path: str) -> None:
+        """Afterwards the names of `path` and of all above it are durable: a process that made one of them may have been
+        ended before it synced it, and make_directory() takes what is there for made.
+        """
+        ...
+
     def rename(self, old: str, new: str) -> None:
         """Replaces `new` if it exists."""
         ...

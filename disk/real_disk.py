@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from disk.disk import Buffer, DiskError, NoSpaceError
 
@@ -167,6 +168,17 @@ class RealDisk:
                 if not self.is_directory(path):
                     raise
         self.sync_directory(parent)
+
+    def sync_parents(self, path: str) -> None:
+        child = Path(path).absolute()
+        while not child.is_mount():
+            child = child.parent
+            try:
+                self.sync_directory(str(child))
+            except DiskError as error:
+                if error.errno in (errno.EACCES, errno.EPERM):
+                    return  # nothing in there was made by this process
+                raise
 
     def rename(self, old: str, new: str) -> None:
         with _disk_errors(old):

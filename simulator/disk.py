@@ -142,6 +142,13 @@ class SimDisk:
         self._relink(parent, ((name, DirectoryNode()),))
         self.sync(parent, parent_path)
 
+    def sync_parents(self, path: str) -> None:
+        while path:
+            path = path.rpartition("/")[0]
+            node = self._find(path) if path else self._root
+            assert node is not None, "what is above it is there"
+            self.sync(node, path)
+
     def rename(self, old: str, new: str) -> None:
         old_parent, old_name = self._parent(old)
         new_parent, new_name = self._parent(new)

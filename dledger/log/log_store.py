@@ -92,6 +92,7 @@ class LogStore(ScrubbedLog):
         """
         for directory in (config.data_directory, config.index_directory, config.own_directory):
             disk.make_directory(directory)
+        disk.sync_directory(config.directory)  # an earlier start may have been ended before it came to that
         descriptors = DescriptorCache(disk)
         data = cls.data_files(descriptors, config.data_directory, config.data_file_size, config.allocate_step)
         index = IndexFiles(descriptors, config.index_directory, config.index_file_size)

@@ -77,6 +77,7 @@ class QuorumState:
         """
         own_directory = f"{directory}/pydledger"
         disk.make_directory(own_directory)
+        disk.sync_parents(own_directory)
         path = f"{own_directory}/{QUORUM_STATE_FILE_NAME}"
         lost: str | None = None
         try:

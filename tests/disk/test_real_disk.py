@@ -132,6 +132,27 @@ def test_directories_are_made_with_their_parents_and_listed_in_order(disk: Disk,
     assert 0 <= free <= total
 
 
+def test_every_name_above_is_synced_up_to_the_mount_or_to_what_may_not_be_read(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a" / "b"
+    disk.make_directory(str(path))
+    synced: list[str] = []
+    monkeypatch.setattr(real_disk.RealDisk, "sync_directory", lambda self, parent: synced.append(parent))
+    disk.sync_parents(f"{path}/")
+    above = [str(parent) for parent in path.parents]
+    assert synced == above[: len(synced)]
+    assert Path(synced[-1]).is_mount()
+
+    def refuse(self: Disk, parent: str) -> None:
+        raise DiskError(errno.EACCES if parent == str(tmp_path) else errno.EIO, "refused", parent)
+
+    monkeypatch.setattr(real_disk.RealDisk, "sync_directory", refuse)
+    disk.sync_parents(str(tmp_path / "a"))
+    with pytest.raises(DiskError):
+        disk.sync_parents(str(path))
+
+
 def test_a_file_in_the_way_of_a_directory_is_an_error(disk: Disk, tmp_path: Path) -> None:
     disk.open(f"{tmp_path}/a", create=True).close()
     with pytest.raises(DiskError):

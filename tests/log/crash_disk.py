@@ -168,6 +168,9 @@ class CrashDisk:
     def make_directory(self, path: str) -> None:
         self.directories.add(path)
 
+    def sync_parents(self, path: str) -> None:
+        """Here the names of directories are durable at once."""
+
     def rename(self, old: str, new: str) -> None:
         self.check("rename", new)
         self._names[new] = self._names.pop(old)

@@ -32,6 +32,8 @@ FAILED_ONCE = {
     "damaged_behind_a_range": 60651,
     # The scrub passed over the blank of a file behind a damaged entry.
     "blank_behind_damage": 60134,
+    # A first start was ended between a directory and its sync: the next one took the name for durable.
+    "directory_never_synced": 100232,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }

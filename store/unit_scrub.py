@@ -131,17 +131,19 @@ class UnitScrub:
         if self._is_in_old:
             if self._place.end_pos < old.begin_pos:  # retention has been here
                 self._place = Place(Index(-1), Term(-1), Pos(old.begin_pos), None)
+                self._lose_keys()
             size_max = min(size_max, old.end_pos - self._place.end_pos)
             return self._dispatch_again(old.read_behind, 0, size_max)
-        if self._place.index < ledger.ledger_begin_index - 1:
+        if self._is_before_log(self._place):
             self._place = ledger.begin_place()
+            self._lose_keys()
         # What lies behind is not dispatched yet, or being written.
         size_max = min(size_max, self._reput.confirm_offset - self._place.end_pos)
         return self._dispatch_again(ledger.read_behind, ledger.head_size, size_max)
 
     def settle(self, job: UnitScrubJob) -> list[Finding]:
         if isinstance(job, DispatchAgainJob):
-            if job.place is self._place:
+            if job.place is self._place and not self._is_before_log(job.place):
                 self._dispatched(job)
             return []
         if isinstance(job, CompareKeysJob):
@@ -161,6 +163,10 @@ class UnitScrub:
         return findings
 
     # -- along the log -------------------------------------------------------------------------------------------
+
+    def _is_before_log(self, place: Place) -> bool:
+        """The log begins behind it since: no index leads on from there, and what was read there counts no more."""
+        return not self._is_in_old and place.index < self._ledger.ledger_begin_index - 1
 
     def _dispatch_again(self, read_range: ReadRange, head_size: int, size_max: int) -> DispatchAgainJob:
         return DispatchAgainJob(
@@ -203,7 +209,7 @@ class UnitScrub:
             if self._place.end_pos >= self._old.begin_pos:
                 self.has_passed_over = True
                 self._leave_old()
-        elif self._place.index >= self._ledger.ledger_begin_index - 1:
+        else:
             self.has_passed_over = True
             self._last_index = self._place.index
 

@@ -6,22 +6,24 @@ from pathlib import Path
 import pytest
 from store_group import START_MS, StoreGroup, StoreMember, message, scrub
 
+from dledger.entry import Index
 from message.decoder import decode_message
 from store.delayed_message import delayed
 from store.dispatch_request import DispatchRequest
 from store.errors import StoreDamagedError, UnitDamagedError
 from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
+from store.unit_scrub_jobs import DispatchAgainJob
 
 K256 = 256 * 1024
 COUNT = 120
 DAMAGED = 20
 
 
-def filled(group: StoreGroup) -> StoreMember:
+def filled(group: StoreGroup, count: int = COUNT) -> StoreMember:
     """A member with messages of two queues whose units are in files, and not in memory."""
     group.start()
     leader = group.lead()
-    for number in range(COUNT):
+    for number in range(count):
         leader.put(message(body=b"%d" % number * 3, tags="AB"[number % 2]), message("U", 1, tags="C"))
     group.settle()
     leader.stop()
@@ -235,3 +237,29 @@ def test_a_damaged_unit_has_no_messages_taken_for_deleted(group: StoreGroup) -> 
     assert scrub(member).mended == 1
     queue.correct_min_offset(first[0])
     assert queue.min_offset == 10
+
+
+def test_the_log_begins_behind_damage_while_the_scrub_reads_it(
+    group: StoreGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = filled(group, count=4 * COUNT)
+    log = member.replica.log
+    flip(min((group.root() / "dledger-n0" / "data").iterdir()), log.pos_at(Index(COUNT)) + log.head_size, 1)
+    path = units_path(group, 8)
+    sound = path.read_bytes()
+    write(path, 0, bytes(3 * CQ_UNIT_SIZE))
+    run_as_ever = DispatchAgainJob.run
+    begins: list[Index] = []
+
+    def run(job: DispatchAgainJob) -> None:
+        run_as_ever(job)
+        if job.read is not None and job.read.fault is not None:
+            assert member.replica.delete_first_file(group.now_ms)
+            assert log.ledger_begin_index > job.place.index + 1
+            begins.append(log.ledger_begin_index)
+
+    monkeypatch.setattr(DispatchAgainJob, "run", run)
+    result = scrub(member)
+    assert len(begins) == 1
+    assert path.read_bytes() == sound, "it goes on where the log begins"
+    assert (result.faults, result.mended) == (2, 1), "the entry and the units, and nothing of the key index"

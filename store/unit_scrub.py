@@ -131,12 +131,12 @@ class UnitScrub:
         if self._is_in_old:
             if self._place.end_pos < old.begin_pos:  # retention has been here
                 self._place = Place(Index(-1), Term(-1), Pos(old.begin_pos), None)
-                self._lose_keys()
+                self._lose_count()
             size_max = min(size_max, old.end_pos - self._place.end_pos)
             return self._dispatch_again(old.read_behind, 0, size_max)
         if self._is_before_log(self._place):
             self._place = ledger.begin_place()
-            self._lose_keys()
+            self._lose_count()
         # What lies behind is not dispatched yet, or being written.
         size_max = min(size_max, self._reput.confirm_offset - self._place.end_pos)
         return self._dispatch_again(ledger.read_behind, ledger.head_size, size_max)
@@ -181,7 +181,7 @@ class UnitScrub:
 
     def _dispatched(self, job: DispatchAgainJob) -> None:
         if job.missing is not None:
-            self._lose_keys()
+            self._lose_count()
             self._missed()
             return
         read = job.read
@@ -189,7 +189,7 @@ class UnitScrub:
         if read.fault is not None:
             # The entries have a scrub of their own, and those who repair them.
             self.has_passed_over = True
-            self._lose_keys()
+            self._lose_count()
             self._pass_over()
             return
         self._place = read.behind
@@ -275,6 +275,11 @@ class UnitScrub:
             return queue.number_of(base), False
         self._next_numbers[queue] = number + count
         return number, True
+
+    def _lose_count(self) -> None:
+        """Records were passed over, and what they gave is not known."""
+        self._next_numbers.clear()
+        self._lose_keys()
 
     def _lose_keys(self) -> None:
         self._key_runs = []

@@ -377,6 +377,19 @@ def test_a_flip_in_any_byte_of_a_unit_is_found_by_the_scrub_and_mended(tmp_path:
     assert read_all(member) == numbered(count)
 
 
+def test_the_scrub_does_not_write_a_unit_in_the_place_of_that_of_a_damaged_record(tmp_path: Path) -> None:
+    member, path, _ = filled_and_restarted(tmp_path)
+    sound = path.read_bytes()
+    phy_offset = BATCH_UNIT.unpack_from(sound, 46 * 37)[0]
+    flip(min((tmp_path / "n0" / "dledger-n0" / "data").iterdir()), phy_offset + 90, 0x01)
+    result = scrub(member)
+    assert (result.faults, result.mended) == (1, 0), "the record's entry alone"
+    assert path.read_bytes() == sound
+    flip(path, 46 * 50, 0x01)
+    assert scrub(member).mended == 1, "numbers are known again behind a sound unit"
+    assert path.read_bytes() == sound
+
+
 @pytest.mark.parametrize("bit", [0x01, 0x40])
 @pytest.mark.parametrize("number", [0, 37, 74])
 def test_a_pull_gives_no_wrong_batch_and_passes_over_none_whatever_flips(

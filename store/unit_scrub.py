@@ -218,8 +218,6 @@ class UnitScrub:
         if self._is_in_old:
             self._leave_old()
             return
-        if self._place.index < self._ledger.ledger_begin_index - 1:
-            return  # it is gone meanwhile, and the next job begins with what is there
         first_index = Index(self._place.index + 1)
         for index in range(first_index, min(first_index + _PASSED_MAX, self._last_index)):
             try:

@@ -17,7 +17,6 @@ from store.retention import FORCE_RATIO, MANUAL_CHECKS, LogRetention, has_expire
 from store.state.state_record import CommitOffset, PutTopicConfig
 from store.state.table_configs import TopicConfig
 from store.store_config import StoreConfig
-from store.unit_scrub_jobs import DispatchAgainJob
 
 HOUR_MS = 3_600_000
 NOON_MS = START_MS - START_MS % (24 * HOUR_MS) + 12 * HOUR_MS
@@ -318,37 +317,6 @@ def test_times_are_found_while_units_still_point_into_a_file_that_is_gone(tmp_pa
     assert store.store_timestamp("T", 0, first) == store.earliest_store_timestamp()
     group.run_for(50)
     assert store.min_offset("T", 0) == first
-
-
-def test_the_scrub_goes_on_at_the_begin_where_the_damage_that_it_met_is_deleted_meanwhile(
-    tmp_path: Path,
-) -> None:
-    group = StoreGroup(tmp_path)
-    group.start()
-    fill(group, group.lead(), DATA_FILE_SIZE // 3000 + 5)
-    group.lead().stop()
-    group.start()
-    leader = group.lead()
-    walk = leader.store._derived._unit_scrub
-    walk.begin_round()
-    with (group.root() / f"dledger-{leader.id}" / "data" / f"{0:020d}").open("r+b") as file:
-        file.seek(5_000)
-        file.write(b"damage")
-
-    def has_met_damage() -> bool:
-        return isinstance(job, DispatchAgainJob) and job.read is not None and job.read.fault is not None
-
-    job = walk.next_job(1 << 20)
-    while not has_met_damage():  # the sound entries in front of it come before
-        job.run()
-        if not has_met_damage():
-            walk.settle(job)
-            job = walk.next_job(1 << 20)
-    assert leader.replica.delete_first_file(group.now_ms)
-    assert walk.settle(job) == []
-    goes_on = walk.next_job(1 << 20)
-    assert isinstance(goes_on, DispatchAgainJob)
-    assert goes_on.place == leader.replica.log.begin_place()
 
 
 @pytest.mark.slow

@@ -2,24 +2,27 @@
 
 Each is noted before it begins and after it has ended, and in between, once there is something to show that it
 happened. What goes wrong with one is told and keeps none from the others. One that finds nothing to act on, as another
-has it, is no trouble: it stays unverified.
+has it, is no trouble: it stays unverified, and is made up for behind the schedule.
 """
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from nemeses.nemesis import Group, Nemesis, NemesisError
 from workload.noting import Notes
 
 from faults.history import FaultBegun, FaultEnded, FaultVerified
 from faults.nemesis import LEADER, Firing
-from faults.schedule import Schedule
+from faults.schedule import Schedule, firings_wanted
 
 LOOK_S = 0.1
 AGAIN_S = 1.0
 END_WITHIN_S = 30.0  # longer than any fault that others wait for
 LEADER_WITHIN_S = 5.0
+MAKE_UP_TRIES = 3  # for each time that is missing
 EVIDENCE_WITHIN_S = 5.0  # of what is over: a process may have to come up for it
 
 
@@ -45,6 +48,7 @@ class Firings:
         self._ending = threading.Event()
         self._left = threading.Event()
         self._begun_s = 0.0
+        self._shown: list[str] = []  # the nemesis of each firing that was shown to have happened
 
     def run(self) -> None:
         """Returns when the time of the schedule is over and all faults have ended, or soon after stop()."""
@@ -67,6 +71,25 @@ class Firings:
         self._ending.wait(max(0.0, self._until(self._schedule.run_ms)))
         for _, thread in begun:
             thread.join()
+        self._make_up()
+
+    def _make_up(self) -> None:
+        """What was not shown to happen as often as is wanted is fired again, one after the other behind the schedule: a
+        fault that met a member which was down, say, did nothing.
+        """
+        wanted, numbers = firings_wanted(self._schedule.run_ms), itertools.count(len(self._schedule.firings))
+        of_nemesis: dict[str, list[Firing]] = {}
+        for firing in self._schedule.firings:
+            of_nemesis.setdefault(firing.spec.name, []).append(firing)
+        for name, firings in of_nemesis.items():
+            tries = MAKE_UP_TRIES * max(0, wanted - self._shown.count(name))
+            for firing in itertools.islice(itertools.cycle(firings), tries):
+                self._ending.wait(firing.spec.recovery_ms / 1000)
+                if self._ending.is_set() or self._shown.count(name) >= wanted:
+                    break
+                begin_ms = -round(self._until(0) * 1000)
+                lasts_ms = firing.end_ms - firing.begin_ms
+                self._try(next(numbers), replace(firing, begin_ms=begin_ms, end_ms=begin_ms + lasts_ms))
 
     def stop(self) -> None:
         """Ends the faults that are on, and begins no more."""
@@ -117,6 +140,8 @@ class Firings:
             evidence = self._look_at_what_is_over(number, nemesis, evidence)
         except Exception as error:  # noqa: BLE001, told: there is no evidence then
             troubles.append(f"looking for what shows it {type(error).__name__}: {error}")
+        if evidence is not None:
+            self._shown.append(firing.spec.name)
         told = [evidence or "NOTHING SHOWS THAT IT HAPPENED", *troubles]
         of_whom = "" if target == firing.target else f" ({target})"
         self._tell(f"{firing.describe()}{of_whom}: {'; '.join(told)}")
@@ -163,7 +188,7 @@ class Firings:
                 return self._verified(number, evidence)
             if before is not None or time.monotonic() >= until:
                 return before
-            self._pause.wait(LOOK_S)
+            self._left.wait(LOOK_S)
 
     def _verified(self, number: int, evidence: str | None) -> str | None:
         if evidence is not None:

@@ -3,19 +3,35 @@
 import threading
 from pathlib import Path
 
+import fault_firing
 import pytest
-from fault_firing import Firings
+from fault_firing import MAKE_UP_TRIES, Firings
 from leader_watch import LeaderWatch
 from links import Impairment
 from local_cluster import wait_for
 from nemeses.nemesis import NemesisError
 from workload.noting import Notes
 
-from faults.history import FaultEnded, FaultVerified, HistoryWriter, LeaderSeen, Record, read_history
+from faults.history import (
+    FaultBegun,
+    FaultEnded,
+    FaultVerified,
+    HistoryWriter,
+    LeaderSeen,
+    Record,
+    read_history,
+)
 from faults.nemesis import LEADER, Firing, NemesisSpec, TargetKind
 from faults.schedule import Schedule
 
-SPEC = NemesisSpec(name="made_up", targets=(TargetKind.MEMBER, TargetKind.LEADER), duration_ms=(50, 50))
+SPEC = NemesisSpec(
+    name="made_up", targets=(TargetKind.MEMBER, TargetKind.LEADER), duration_ms=(50, 50), recovery_ms=0
+)
+
+
+@pytest.fixture(autouse=True)
+def no_wait_for_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fault_firing, "EVIDENCE_WITHIN_S", 0.0)
 
 
 class NoGroup:
@@ -81,6 +97,30 @@ def fired(path: Path, nemesis: MadeUp, group: NoGroup, target: str = "n0") -> tu
     return trouble, list(read_history([path]))
 
 
+def test_a_fault_that_nothing_shows_is_made_up_for_and_not_for_ever(tmp_path: Path) -> None:
+    class ShowsLate(MadeUp):
+        def __init__(self, unseen: int) -> None:
+            super().__init__()
+            self.begun = 0
+            self._unseen = unseen
+
+        def begin(self, target: str) -> None:
+            self.begun += 1
+            if self.begun <= self._unseen:
+                raise NemesisError(f"{target} does not run")
+
+        def evidence(self) -> str | None:
+            return None if self.begun <= self._unseen else "seen"
+
+    for unseen, begun in ((0, 1), (2, 3), (99, 1 + MAKE_UP_TRIES)):
+        nemesis = ShowsLate(unseen)
+        trouble, records = fired(tmp_path / f"h{unseen}", nemesis, NoGroup())
+        assert not trouble
+        assert nemesis.begun == begun
+        assert sum(isinstance(record, FaultVerified) for record in records) == (unseen < begun)
+        assert [record.fault for record in records if isinstance(record, FaultEnded)] == list(range(begun))
+
+
 def test_an_end_that_fails_is_tried_again(tmp_path: Path) -> None:
     trouble, records = fired(tmp_path / "h", MadeUp(failing_ends=1), NoGroup())
     assert not trouble
@@ -94,15 +134,16 @@ def test_a_begin_that_fails_is_trouble_unless_there_was_nothing_to_act_on(
     tmp_path: Path, error: Exception, is_trouble: bool
 ) -> None:
     trouble, records = fired(tmp_path / "h", MadeUp(begin_error=error), NoGroup())
-    assert [str(error) in told for told in trouble] == ([True] if is_trouble else [])
-    assert [type(record) for record in records[1:]] == [FaultEnded]
+    assert [str(error) in told for told in trouble] == [True] * (1 + MAKE_UP_TRIES if is_trouble else 0)
+    assert {type(record) for record in records} == {FaultBegun, FaultEnded}
 
 
 def test_a_thread_that_dies_is_trouble(tmp_path: Path) -> None:
     group = NoGroup()
     group.leader_error = ValueError("no figure")
-    (told,) = fired(tmp_path / "h", MadeUp(), group, LEADER)[0]
-    assert "ValueError: no figure" in told
+    trouble, _ = fired(tmp_path / "h", MadeUp(), group, LEADER)
+    assert all("ValueError: no figure" in told for told in trouble)
+    assert len(trouble) == 1 + MAKE_UP_TRIES
 
 
 def test_a_member_that_cannot_be_watched_is_trouble_and_the_others_are_watched(tmp_path: Path) -> None:

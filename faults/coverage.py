@@ -23,8 +23,8 @@ from faults.history import (
     Send,
     SendBegun,
 )
+from faults.schedule import firings_wanted
 
-FIRINGS_PER_HOUR_MIN: Final = 20
 PAIRS_MIN: Final = 3
 
 _COUNTED: Final = (
@@ -132,13 +132,13 @@ class Coverage:
             )
         if self.run is not None and len(self.faults) < self.run.faults:
             told.append(f"{len(self.faults)} of the {self.run.faults} faults of its schedule were begun")
-        wanted = int(FIRINGS_PER_HOUR_MIN * self.run.minutes / 60) if self.run is not None else 0
+        wanted = firings_wanted(round(self.run.minutes * 60_000)) if self.run is not None else 1
         nemeses = self.nemeses()
         for name, firings in nemeses.items():
             verified = sum(fault.evidence is not None for fault in firings)
-            if verified < max(wanted, 1):
+            if verified < wanted:
                 told.append(
-                    f"{name} is known to have happened {verified} times, wanted are {max(wanted, 1)} "
+                    f"{name} is known to have happened {verified} times, wanted are {wanted} "
                     f"(begun {len(firings)} times)"
                 )
         possible = len(nemeses) * (len(nemeses) - 1) // 2

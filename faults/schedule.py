@@ -50,6 +50,11 @@ class Schedule:
         return "\n".join([head, *(firing.describe() for firing in self.firings)])
 
 
+def firings_wanted(run_ms: int) -> int:
+    """How often each nemesis is to be shown to have happened."""
+    return max(1, FIRINGS_PER_HOUR_MIN * run_ms // 3_600_000)
+
+
 def make_schedule(
     specs: Sequence[NemesisSpec], members: Sequence[str], *, seed: int, minutes: float
 ) -> Schedule:
@@ -79,7 +84,7 @@ class _Scheduler:
                 self._excluded[spec.name].add(name.name)
 
     def make(self) -> Schedule:
-        wanted = max(1, FIRINGS_PER_HOUR_MIN * self._run_ms // 3_600_000)  # what coverage.py asks for
+        wanted = firings_wanted(self._run_ms)
         # What is hardest to place comes first: long, and not beside others.
         for spec in sorted(self._specs, key=_room_wanted, reverse=True):
             self._spread(spec, wanted)

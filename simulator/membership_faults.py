@@ -78,9 +78,12 @@ class MembershipFaults:
         )
 
     def _maybe_replaced(self, absent: SimMember, process: Process) -> SimMember:
-        """Only who is out by a committed entry may be gone: else the log may say later on that it has a vote."""
+        """Only who is out by a committed entry may be gone: else the log may say later on that it has a vote. A leader
+        that
+        has just taken its own vote still leads, and is the one that is asked.
+        """
         raft = process.replica.member
-        is_out = 0 <= raft.membership_index <= raft.committed_index
+        is_out = 0 <= raft.membership_index <= raft.committed_index and absent is not process.host
         if not is_out or self._newcomer_random.random() >= self._options.newcomers:
             return absent
         newcomer = self._replace_host(absent)

@@ -34,6 +34,8 @@ FAILED_ONCE = {
     "blank_behind_damage": 60134,
     # A first start was ended between a directory and its sync: the next one took the name for durable.
     "directory_never_synced": 100232,
+    # The simulator took away the host of a leader that had just taken its own vote, in the middle of its step.
+    "leader_replaced_by_itself": 200039,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }

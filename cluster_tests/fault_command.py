@@ -35,19 +35,31 @@ and faults that overlap, drawn from a seed. At the end all is healed and every q
 read back; what clients saw is held against what was promised, and the replicas
 against each other and against every acknowledgement.
 
-Ctrl-C ends the faults early: all is healed, and what there is is judged."""
+Ctrl-C ends the faults early: all is healed, and what there is is judged. A second
+one breaks that off."""
 
 EXIT_STATUS = """\
 exit status:  0  nothing acknowledged was lost, and no promise is broken
              10  a promise is broken
              11  nothing is broken, yet the run proves too little
-              1  the run could not be made, or something of it went wrong"""
+              1  the run could not be made, or something of it went wrong
+            130  broken off by a second Ctrl-C"""
+
+EXIT_INTERRUPTED = 130  # as a shell has it
 
 # What it is made of: a new directory and a base port, see port_block().
 TARGETS: dict[str, Callable[[Path, int], FaultTarget]] = {"ours": OurGroup, "java": RocketMqGroup}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:
+        print("\nfaults: broken off, and nothing is judged", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(
         prog="scripts/faults",
         description=ABOUT,
@@ -122,6 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(
             f"to run it again: scripts/faults --seed {seed} --minutes {options.minutes:g}"
             + (f" --target {options.target}" if options.target != "ours" else "")
+            + (f" --rate {options.rate:g}" if options.rate != Load().rate else "")
             + _only(options.only)
         )
     return status

@@ -1,10 +1,10 @@
 """What nemeses have in common that break a member's disk by the preloaded library of disk_faults.py."""
 
-import time
 from abc import ABC, abstractmethod
 from typing import ClassVar, Final
 
 from disk_faults import DiskFaults
+from local_cluster import wait_for
 from nemeses.nemesis import NemesisError
 from our_group import OurGroup
 
@@ -85,10 +85,8 @@ class FatalDiskNemesis(DiskNemesis):
         return self._process is not None and self._group.pid(member) == self._process
 
     def _wait_ended(self, member: str) -> None:
-        deadline = time.monotonic() + END_TIMEOUT_S
-        while self._lives(member):
-            if time.monotonic() > deadline:
-                raise NemesisError(
-                    f"{member} (process {self._process}) lives {END_TIMEOUT_S:.0f} s after its disk failed it"
-                )
-            time.sleep(0.02)
+        what = f"the end of {member} (process {self._process}), whose disk failed it"
+        try:
+            wait_for(lambda: not self._lives(member), END_TIMEOUT_S, what)
+        except AssertionError as error:
+            raise NemesisError(str(error)) from error

@@ -5,6 +5,8 @@ from dledger.replica import Replica
 # A wake-up of an idle process costs more than what is done in it. No timer of a group at rest is due on the tick: they
 # are for periods and silences of 150 ms and more.
 QUIET_TICKS = 5
+# An election that a majority takes part in is over by then. One that asks in vain may ask a tick later.
+LEADERLESS_TICKS = 100
 
 
 class TickPace:
@@ -13,6 +15,7 @@ class TickPace:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
         self._progress: tuple[object, ...] = ()
+        self._still_ticks = 0  # in a row, in which nothing has changed
 
     def delay_ms(self) -> int:
         """Until the tick after this one."""
@@ -20,14 +23,14 @@ class TickPace:
         return QUIET_TICKS * tick_interval_ms if self._rests() else tick_interval_ms
 
     def _rests(self) -> bool:
-        """Nothing has changed since the last tick, and nothing waits: a leader is known, its log is committed."""
+        """Nothing has changed since the last tick, and nothing waits: a leader is known and its log is committed, or no
+        leader has been found for a while.
+        """
         member, end_index = self._replica.member, self._replica.log.ledger_end_index
         progress = member.curr_term, member.role, member.leader_id, end_index, member.committed_index
-        stood_still = progress == self._progress
+        self._still_ticks = self._still_ticks + 1 if progress == self._progress else 0
         self._progress = progress
-        is_settled = (
-            member.leader_id is not None
-            and member.committed_index == end_index
-            and member.transfer_target is None
-        )
-        return stood_still and is_settled and self._replica.idle
+        if member.leader_id is None:
+            return self._still_ticks >= LEADERLESS_TICKS and self._replica.idle
+        is_settled = member.committed_index == end_index and member.transfer_target is None
+        return self._still_ticks > 0 and is_settled and self._replica.idle

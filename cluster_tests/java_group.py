@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import java_client
-from java_servers import BROKER_NAME, JavaGroup
+from java_servers import BROKER_NAME, JavaBroker, JavaGroup, JavaNameServer
 from local_cluster import wait_for
 
 from mqclient import Admin, AdminError
@@ -57,7 +57,7 @@ class RocketMqGroup:
         """Returns once all processes listen and somebody leads. Raises AssertionError."""
         for server in (self._java.name_server, *self._java.brokers.values()):
             server.start()
-        self._await_listening(self.namesrv)
+        self._await_listening(self._java.name_server)
         for member in self.members:
             self.start(member)
         wait_for(self.leader, START_S, "a leader of RocketMQ's group")
@@ -134,7 +134,7 @@ class RocketMqGroup:
         with self._one_at_a_time[member]:
             if broker.pid is None:
                 broker.start()
-            self._await_listening(broker.address)
+            self._await_listening(broker)
 
     def store_dir(self, member: str) -> Path:
         return self._java.stores[member]
@@ -153,8 +153,10 @@ class RocketMqGroup:
         except AdminError:
             return None
 
-    def _await_listening(self, address: str) -> None:
-        wait_for(lambda: _listens(address), START_S, f"RocketMQ at {address}")
+    def _await_listening(self, server: JavaNameServer | JavaBroker) -> None:
+        address = server.address
+        wait_for(lambda: server.pid is None or _listens(address), START_S, f"RocketMQ at {address}")
+        assert server.pid is not None, f"RocketMQ at {address} ended while it started, see {server.log_file}"
 
 
 def _listens(address: str) -> bool:

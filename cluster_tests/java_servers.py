@@ -36,6 +36,10 @@ class _JavaServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def log_file(self) -> Path:
+        return self._work / f"{self._name}.log"
+
+    @property
     def pid(self) -> int | None:
         """None when it does not run."""
         if self._process is None or self._process.poll() is not None:
@@ -52,7 +56,7 @@ class _JavaServer:
         logging = f"-Drmq.logback.configurationFile=rmq.{self._name}.logback.xml"
         jars = class_path(VERSION, server=True)
         command = ["java", *_OPEN, *_EXPORT, *options, f"-Drocketmq.home.dir={home}", logging, "-cp", jars]
-        with (self._work / f"{self._name}.log").open("ab") as log:
+        with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, self._main_class, "-c", str(self._conf)],
                 stdout=log,

@@ -180,6 +180,8 @@ def test_a_group_serves_with_an_impaired_link_and_is_whole_again_without(
         verified(nemesis)
         wait_for(felt, PATIENCE_S, f"{sender} and {receiver} that feel {nemesis.spec.name}")
         load.goes_on()
+        if is_felt in (stays_level, keeps_connections):  # which was so before it could have had an effect
+            wait_for(felt, PATIENCE_S, f"{sender} and {receiver} that do not mind {nemesis.spec.name}")
         nemesis.end()
         load.goes_on()
     assert nemesis.evidence() is not None, "what was seen is still told"

@@ -133,7 +133,8 @@ def read_settings(
 ) -> tuple[dict[str, Any], list[str]]:
     """Values by field name, and warnings. Of a key given twice the last one counts, as in Java.
 
-    Raises ConfigError for the first value that is not allowed.
+    Raises ConfigError for the first value that is not allowed, and for keys of which none is known: they are another
+    file's, and every setting would be left at its default.
     """
     values: dict[str, Any] = {}
     warnings: list[str] = []
@@ -153,6 +154,12 @@ def read_settings(
             unused.append(item)
         else:
             warnings.append(_unknown(item, settings))
+    if len(given) > 1 and not values and not unused:
+        first = next(iter(given.values()))
+        raise ConfigError(
+            f"{first.source}: none of its {len(given)} keys is known, the first is {first.key} in line {first.line}: "
+            "name a conf file, a text of lines key=value"
+        )
     if unused:
         names = ", ".join(item.key for item in unused)
         warnings.append(f"{unused[0].source}: RocketMQ's keys without effect here: {names}")

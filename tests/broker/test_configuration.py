@@ -83,6 +83,14 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_known_one() -> None:
     assert warnings == ["b.conf:7: unknown key flushDiskTyp; did you mean flushDiskType?"]
 
 
+def test_a_text_of_which_no_key_is_known_is_no_conf_file() -> None:
+    text = "# Notes\nremember the milk\nand the bread\n"
+    with pytest.raises(
+        ConfigError, match=r"^notes\.txt: none of its 2 keys is known, the first is remember in line 2"
+    ):
+        read_settings(parse_properties(text, "notes.txt"), SETTINGS)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [

@@ -25,8 +25,12 @@ from pyspark_dledger.runner import LocalRunner
 from pyspark_dledger.text_report import Verdict, verdict
 from pyspark_dledger.validation import validate
 
-# The least that a broker takes: a NameServer that was lost hears of a new leader within it.
-CONF = {"registerNameServerPeriod": "10000"}
+CONF = {
+    # The least that a broker takes: a NameServer that was lost hears of a new leader within it.
+    "registerNameServerPeriod": "10000",
+    # Damage has to be met while it is being looked for, also in the log of an hour.
+    "pyDLedgerScrubBytesPerSecond": str(64 << 20),
+}
 
 
 class OurGroup:

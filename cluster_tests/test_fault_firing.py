@@ -6,8 +6,8 @@ from pathlib import Path
 import fault_firing
 import pytest
 from fault_firing import MAKE_UP_TRIES, Firings
+from impaired_proxies import Impairment
 from leader_watch import LeaderWatch
-from links import Impairment
 from local_cluster import wait_for
 from nemeses.nemesis import NemesisError
 from workload.noting import Notes

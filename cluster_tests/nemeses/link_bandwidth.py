@@ -1,6 +1,6 @@
 """Less can be said from one member to another than there is to say: a follower falls behind, or its answers do."""
 
-from links import Impairment
+from impaired_proxies import Impairment
 from nemeses.link_nemesis import LinkNemesis, Stream
 
 from faults.nemesis import NemesisSpec, TargetKind

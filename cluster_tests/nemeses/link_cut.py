@@ -1,6 +1,6 @@
 """Nothing of what one member says reaches another, without a connection closing: a partition in one direction."""
 
-from links import Impairment
+from impaired_proxies import Impairment
 from nemeses.link_nemesis import LinkNemesis, Stream
 
 from faults.nemesis import NemesisSpec, TargetKind

@@ -1,6 +1,6 @@
 """The connections that one member dials to another close, and it gets no new ones; it still answers the other."""
 
-from links import Impairment
+from impaired_proxies import Impairment
 from nemeses.link_nemesis import LinkNemesis, Stream
 
 from faults.nemesis import NemesisSpec, TargetKind

@@ -1,6 +1,6 @@
 """What one member says to another comes late, now more, now less."""
 
-from links import Impairment
+from impaired_proxies import Impairment
 from member_probe import PASSES_UP
 from nemeses.link_nemesis import LinkNemesis, Stream
 

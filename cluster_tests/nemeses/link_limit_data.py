@@ -1,6 +1,6 @@
 """Connections live for so many bytes of what one member says to another, then they close."""
 
-from links import Impairment
+from impaired_proxies import Impairment
 from nemeses.link_nemesis import LinkNemesis, Stream
 
 from faults.nemesis import NemesisSpec, TargetKind

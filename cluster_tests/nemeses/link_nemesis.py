@@ -16,7 +16,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import ClassVar
 
-from links import Impairment, Links
+from impaired_proxies import Impairment
+from links import Links
 from member_probe import ask, hang_up
 from nemeses.nemesis import NemesisError
 from requests import RequestException

@@ -1,6 +1,6 @@
 """Connections that carry what one member says to another are reset as soon as it says anything."""
 
-from links import Impairment
+from impaired_proxies import Impairment
 from nemeses.link_nemesis import LinkNemesis, Stream
 
 from faults.nemesis import NemesisSpec, TargetKind

@@ -1,6 +1,6 @@
 """What one member says to another comes in scraps, with pauses between them: frames are cut anywhere."""
 
-from links import Impairment
+from impaired_proxies import Impairment
 from nemeses.link_nemesis import LinkNemesis, Stream
 
 from faults.nemesis import NemesisSpec, TargetKind

@@ -1,6 +1,6 @@
 """That a connection is closed is heard late on one side: of a member that dies, its peers hear late."""
 
-from links import Impairment
+from impaired_proxies import Impairment
 from nemeses.link_nemesis import LinkNemesis, Stream
 
 from faults.nemesis import NemesisSpec, TargetKind

@@ -46,15 +46,18 @@ class Load:
     producers: int = 32  # in each process, each with one message under way
     body_size: int = 300
 
-    def clients(self, namesrv: str, directory: Path) -> Iterator[ClientProcess]:
+    def clients(self, group: FaultTarget, directory: Path) -> Iterator[ClientProcess]:
         """Each of them started; consumers first."""
+        namesrv = group.namesrv
+        dials = [f"--dial={address}={proxy}" for address, proxy in group.client_dials.items()]
         for module in ("pull_consumers", "push_consumers"):
-            yield ClientProcess(module, namesrv, directory / f"{module}.jsonl")
+            yield ClientProcess(module, namesrv, directory / f"{module}.jsonl", *dials)
         for number in range(self.producer_processes):
             yield ClientProcess(
                 PRODUCERS,
                 namesrv,
                 directory / f"p{number}.jsonl",
+                *dials,
                 *("--producers", str(self.producers)),
                 *("--rate", str(self.rate / self.producer_processes)),
                 *("--body-size", str(self.body_size)),
@@ -129,7 +132,7 @@ class FaultRun:
 
     def _under_load(self, directory: Path, notes: Notes) -> None:
         try:
-            for client in self.load.clients(self.group.namesrv, directory):
+            for client in self.load.clients(self.group, directory):
                 self._clients.append(client)
             wait_for(self._are_at_work, SERVES_WITHIN_S, "messages acknowledged and delivered")
             self._stop.wait(CALM_S)

@@ -1,5 +1,6 @@
 """What a fault run asks of the group it is about, beside what nemeses ask."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -10,6 +11,10 @@ from pyspark_dledger.text_report import Verdict
 
 class FaultTarget(Group, Protocol):
     name: str  # whose brokers these are: "ours" or "java"
+
+    @property
+    def client_dials(self) -> Mapping[str, str]:
+        """What clients of the run are to dial instead of what, host:port each."""
 
     def up(self) -> None:
         """Returns once all processes listen."""

@@ -13,7 +13,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import java_client
 from java_servers import BROKER_NAME, JavaBroker, JavaGroup, JavaNameServer
@@ -41,6 +41,7 @@ class RocketMqGroup:
 
     name = "java"
     members = ("n0", "n1", "n2")
+    client_dials: ClassVar[dict[str, str]] = {}
 
     def __init__(self, directory: Path, base_port: int) -> None:
         """`directory` is made; `base_port`: see port_block(). Raises JavaMissingError."""

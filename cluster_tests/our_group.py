@@ -9,6 +9,7 @@ from typing import Any
 
 import clock
 import disk_faults
+from client_links import ClientLinks
 from clock import ShiftedClocks, shifted_clocks
 from disk_faults import DiskFaults, faulty_disks
 from links import SERVER_PORT, Links
@@ -16,6 +17,7 @@ from local_cluster import LocalCluster
 from power_loss import durable_stores
 from power_loss.durable_stores import DurableStores
 from preload import built
+from toxiproxy import Toxiproxy
 from toxiproxy_server import running_server
 
 from mq.cluster import Cluster, ClusterError
@@ -36,8 +38,8 @@ CONF = {
 class OurGroup:
     """A Group. Names of processes are those of the members, and "namesrv".
 
-    What nemeses need around the processes, they ask for before up(): links(), disks(), clocks(), durable_stores(),
-    `conf`, `environment`.
+    What nemeses need around the processes, they ask for before up(): links(), client_links(), disks(), clocks(),
+    durable_stores(), `conf`, `environment`.
     """
 
     name = "ours"
@@ -50,7 +52,9 @@ class OurGroup:
         self.conf = dict(CONF)
         self.environment = self.cluster.environment  # of all processes of the cluster
         self._around = ExitStack()
+        self._server: Toxiproxy | None = None
         self._links: Links | None = None
+        self._client_links: ClientLinks | None = None
         self._disks: dict[str, DiskFaults] | None = None
         self._clocks: ShiftedClocks | None = None
         self._stores: DurableStores | None = None
@@ -64,11 +68,24 @@ class OurGroup:
     def links(self) -> Links:
         """Between the members, each direction through toxiproxy. Skips as a test does where there is none."""
         if self._links is None:
-            log = self.cluster.directory / "toxiproxy.log"
-            port = self.cluster.base_port + SERVER_PORT
-            server = self._around.enter_context(running_server(log, port))
-            self._links = self._around.enter_context(Links(server, self.cluster))
+            self._links = self._around.enter_context(Links(self._toxiproxy(), self.cluster))
         return self._links
+
+    def client_links(self) -> ClientLinks:
+        """From clients to members, each through toxiproxy. Skips as a test does where there is none."""
+        if self._client_links is None:
+            self._client_links = ClientLinks(self._toxiproxy(), self.cluster)
+        return self._client_links
+
+    def _toxiproxy(self) -> Toxiproxy:
+        if self._server is None:
+            log, port = self.cluster.directory / "toxiproxy.log", self.cluster.base_port + SERVER_PORT
+            self._server = self._around.enter_context(running_server(log, port))
+        return self._server
+
+    @property
+    def client_dials(self) -> dict[str, str]:
+        return {} if self._client_links is None else self._client_links.dials
 
     def disks(self) -> dict[str, DiskFaults]:
         """By member. Skips as a test does where there is no C compiler."""
@@ -109,8 +126,9 @@ class OurGroup:
 
     def revive(self) -> None:
         with ExitStack() as links:
-            if self._links is not None:
-                links.callback(self._links.heal)
+            for made in (self._links, self._client_links):
+                if made is not None:
+                    links.callback(made.heal)
             for name in (NAMESRV, *self.members):
                 pid = self.pid(name)
                 if pid is None:

@@ -32,7 +32,9 @@ def main(arguments: list[str]) -> int:
         if options.html is not None:
             options.html.write_text(fault_report(judgement, timeline), encoding="utf-8")
     except (HistoryError, OSError) as error:
-        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        told = (
+            f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        )
         print(f"faults: {told}", file=sys.stderr)
         return EXIT_NO_HISTORY
     print("\n".join(told_lines(judgement)))

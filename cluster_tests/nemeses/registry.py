@@ -4,8 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 import pytest
+from client_links import ClientLinks
 from links import Links
 from nemeses.bridge import Bridge
+from nemeses.client_answers_cut import ClientAnswersCut
+from nemeses.client_link_cut import ClientLinkCut
+from nemeses.client_link_down import ClientLinkDown
+from nemeses.client_link_latency import ClientLinkLatency
+from nemeses.client_link_reset import ClientLinkReset
 from nemeses.clock_jump import ClockJump
 from nemeses.damaged_file import DamagedFile
 from nemeses.doubled_messages import DoubledMessages
@@ -72,6 +78,13 @@ OF_LINKS: Sequence[Callable[[Links], Nemesis]] = (
     OneWayRing,
     OvertakenMessages,
 )
+OF_CLIENT_LINKS: Sequence[Callable[[ClientLinks], Nemesis]] = (
+    ClientAnswersCut,
+    ClientLinkCut,
+    ClientLinkDown,
+    ClientLinkLatency,
+    ClientLinkReset,
+)
 # Those that draw what they do.
 OF_CHANCE: Sequence[Callable[..., Nemesis]] = (
     ClockJump,
@@ -95,12 +108,13 @@ def nemeses_of(group: Group, seed: int) -> Iterator[Nemesis | str]:
             yield f"{getattr(make, '__name__', make)}: {error}"
     if isinstance(group, OurGroup):
         try:
-            links = group.links()
+            links, client_links = group.links(), group.client_links()
         except pytest.skip.Exception as error:
             yield f"all nemeses on links: {error}"
         else:
             yield from (_made(make, links, seed) for make in OF_LINKS)
+            yield from (_made(make, client_links, seed) for make in OF_CLIENT_LINKS)
 
 
-def _made(make: Callable[..., Nemesis], on: Group | Links, seed: int) -> Nemesis:
+def _made(make: Callable[..., Nemesis], on: Group | Links | ClientLinks, seed: int) -> Nemesis:
     return make(on, Random(f"{seed}/{make.__name__}")) if make in OF_CHANCE else make(on)

@@ -1,0 +1,56 @@
+"""The links from the clients of a fault run to the members, each member with a proxy of its own.
+
+Routes name the members' own addresses, and it is the clients' processes that dial the proxies instead: `dials` is what
+they are given (workload/client_process.py). Any client of these processes goes that way, whatever it is.
+"""
+
+from impaired_proxies import ImpairedProxies, Impairment
+from local_cluster import LocalCluster
+from toxiproxy import Toxiproxy
+
+from mq.cluster_layout import HOST, ClusterLayout
+
+# Within the cluster's block of ports, behind those of links.py.
+FIRST_PORT = 76
+
+
+class ClientLinks:
+    """Several threads may call at once. The server is not its own."""
+
+    def __init__(self, server: Toxiproxy, cluster: LocalCluster, members_count: int = 3) -> None:
+        layout = ClusterLayout(
+            dir=str(cluster.directory), base_port=cluster.base_port, nodes_per_group=members_count
+        )
+        self.straight = {node.id: node.listen for node in layout.nodes}  # past the proxies
+        self.members = tuple(self.straight)
+        self._proxies = ImpairedProxies(
+            {
+                member: server.create(
+                    name=f"clients-{member}",
+                    listen=f"{HOST}:{cluster.base_port + FIRST_PORT + number}",
+                    upstream=address,
+                )
+                for number, (member, address) in enumerate(self.straight.items())
+            }
+        )
+
+    @property
+    def dials(self) -> dict[str, str]:
+        """What clients are to dial instead of what, host:port each."""
+        return {self.straight[member]: address for member, address in self._proxies.addresses.items()}
+
+    def address(self, member: str) -> str:
+        """host:port of its proxy."""
+        return self._proxies.address(member)
+
+    def impair(self, member: str, stream: str, kind: str, **attributes: int) -> Impairment:
+        """`stream`: "upstream" is what clients say, "downstream" what they hear."""
+        return self._proxies.impair({member: stream}, kind, **attributes)
+
+    def take_down(self, member: str) -> Impairment:
+        """Connections to it close, and no client gets a new one."""
+        return self._proxies.take_down(member)
+
+    def heal(self) -> None:
+        """All of them."""
+        self._proxies.heal()

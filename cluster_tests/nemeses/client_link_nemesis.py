@@ -1,0 +1,39 @@
+"""What nemeses on the links from clients share: they are as those on links between members, with a client's question.
+
+No member is impaired by one. The member that clients cannot reach leads on, though, so that nobody may be able to send.
+"""
+
+from __future__ import annotations
+
+from client_links import ClientLinks
+from client_probe import ask_as_client
+from nemeses.link_nemesis import LinkNemesis, Stream
+
+CLIENTS = "clients"
+
+
+class ClientLinkNemesis(LinkNemesis):
+    """On the link of all clients to the member that is its target."""
+
+    links: ClientLinks  # type: ignore[assignment]
+
+    def __init__(self, links: ClientLinks) -> None:
+        super().__init__(links)  # type: ignore[arg-type]
+
+    def directed_links(self, target: str) -> list[tuple[str, str]]:
+        if target not in self.links.members:
+            raise ValueError("no member")
+        return [(CLIENTS, target)]
+
+    def streams(self, sender: str, receiver: str) -> list[Stream]:
+        return [Stream(sender, receiver, is_up=True)]
+
+    def _through(self, stream: Stream) -> str:
+        return self.links.address(stream.peer)
+
+    def _ask(
+        self, address: str, member: str, seconds_max: float, *, bytes_up: int = 0, bytes_down: int = 0
+    ) -> float:
+        assert not bytes_up, "a client's question is small"
+        assert not bytes_down, "and so is what it is told"
+        return ask_as_client(address, seconds_max)

@@ -37,7 +37,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seeds", metavar="A..B", type=_seed_range, help="these seeds, both ends included")
-    which.add_argument("--seed", metavar="S", type=int, help="one seed; its trace is shown when it fails")
+    which.add_argument("--seed", metavar="S", type=_seed, help="one seed; its trace is shown when it fails")
     which.add_argument(
         "--hours",
         metavar="H",
@@ -50,7 +50,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--summary", metavar="FILE", type=Path, help="of --hours: where it goes on, and what it has counted"
     )
-    parser.add_argument("--first-seed", metavar="S", type=int, help="of --hours: where it begins; default 1")
+    parser.add_argument("--first-seed", metavar="S", type=_seed, help="of --hours: where it begins; default 1")
     parser.add_argument("--calm", action="store_true", help="faults far apart, most of an hour of each seed")
     parser.add_argument(
         "--minutes", metavar="M", type=_positive, help="stop after so long, and say how far it came"
@@ -73,6 +73,12 @@ def _seed_range(text: str) -> range:
     if not separator or not first.isdecimal() or not last.isdecimal() or int(last) < int(first):
         raise argparse.ArgumentTypeError(f"{text!r} is no range: A..B with A <= B, like 1..2000")
     return range(int(first), int(last) + 1)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no seed: a whole number, 0 or above")
+    return int(text)
 
 
 def _positive(text: str) -> float:

@@ -57,6 +57,8 @@ def test_a_violation_of_safety_decides_the_exit_status():
     [
         ["--seeds", "5"],
         ["--seeds", "9..2"],
+        ["--seed", "-1"],
+        ["--hours", "1", "--first-seed", "x"],
         ["--mutant", "none", "--seed", "1"],
         [],
         ["--seeds", "1..2", "--minutes", "-1"],

@@ -4,11 +4,13 @@ Routes name the members' own addresses, and it is the clients' processes that di
 they are given (workload/client_process.py). Any client of these processes goes that way, whatever it is.
 """
 
+from collections.abc import Mapping
+
+import client_probe
 from impaired_proxies import ImpairedProxies, Impairment
-from local_cluster import LocalCluster
 from toxiproxy import Toxiproxy
 
-from mq.cluster_layout import HOST, ClusterLayout
+from mq.cluster_layout import HOST
 
 # Within the cluster's block of ports, behind those of links.py.
 FIRST_PORT = 76
@@ -17,20 +19,20 @@ FIRST_PORT = 76
 class ClientLinks:
     """Several threads may call at once. The server is not its own."""
 
-    def __init__(self, server: Toxiproxy, cluster: LocalCluster, members_count: int = 3) -> None:
-        layout = ClusterLayout(
-            dir=str(cluster.directory), base_port=cluster.base_port, nodes_per_group=members_count
-        )
-        self.straight = {node.id: node.listen for node in layout.nodes}  # past the proxies
-        self.members = tuple(self.straight)
+    ask = staticmethod(client_probe.ask)
+
+    def __init__(self, server: Toxiproxy, straight: Mapping[str, str], base_port: int) -> None:
+        """`straight`: members, and where each hears clients. `base_port`: of the group's block."""
+        self.members = tuple(straight)
+        self.straight = dict(straight)  # past the proxies
         self._proxies = ImpairedProxies(
             {
                 member: server.create(
                     name=f"clients-{member}",
-                    listen=f"{HOST}:{cluster.base_port + FIRST_PORT + number}",
+                    listen=f"{HOST}:{base_port + FIRST_PORT + number}",
                     upstream=address,
                 )
-                for number, (member, address) in enumerate(self.straight.items())
+                for number, (member, address) in enumerate(straight.items())
             }
         )
 

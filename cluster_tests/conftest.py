@@ -53,7 +53,7 @@ def our_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OurGr
 def links(cluster: LocalCluster, tmp_path: Path) -> Iterator[Links]:
     """Of a cluster of three, through proxies: the test calls up() with their options."""
     log, port = tmp_path / "toxiproxy.log", cluster.base_port + SERVER_PORT
-    with running_server(log, port) as server, Links(server, cluster) as made:
+    with running_server(log, port) as server, Links.of_cluster(server, cluster) as made:
         yield made
 
 

@@ -12,13 +12,20 @@ import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
+import client_probe
 import java_client
+from client_links import ClientLinks
 from java_servers import BROKER_NAME, JavaBroker, JavaGroup, JavaNameServer
+from links import SERVER_PORT, Links
 from local_cluster import wait_for
+from toxiproxy import Toxiproxy
+from toxiproxy_server import running_server
 
+from mq.cluster_layout import NAMESRV
 from mqclient import Admin, AdminError
 from pyspark_dledger.runner import LocalRunner
 from pyspark_dledger.text_report import Verdict, verdict
@@ -37,47 +44,85 @@ class JavaMissingError(Exception):
 
 
 class RocketMqGroup:
-    """A FaultTarget."""
+    """A FaultTarget. Names of processes are those of the members, and "namesrv".
+
+    What nemeses need around the processes, they ask for before up(): links(), client_links().
+    """
 
     name = "java"
     members = ("n0", "n1", "n2")
-    client_dials: ClassVar[dict[str, str]] = {}
 
     def __init__(self, directory: Path, base_port: int) -> None:
         """`directory` is made; `base_port`: see port_block(). Raises JavaMissingError."""
         missing = java_client.why_not()
         if missing:
             raise JavaMissingError(f"RocketMQ's own group needs a JDK and Maven: {missing}")
-        stores = {member: directory / member / "store" for member in self.members}
-        self._java = JavaGroup(directory, stores, base_port, _CONF)
+        self._directory = directory
+        self._base_port = base_port
+        self._stores = {member: directory / member / "store" for member in self.members}
+        self._around = ExitStack()
+        self._server: Toxiproxy | None = None
+        self._links: Links | None = None
+        self._client_links: ClientLinks | None = None
+        self._java = JavaGroup(directory, self._stores, base_port, _CONF)
         self._ids = {broker.address: member for member, broker in self._java.brokers.items()}
-        self._one_at_a_time = {member: threading.Lock() for member in self.members}
+        self._one_at_a_time = {name: threading.Lock() for name in (NAMESRV, *self.members)}
         self.namesrv = self._java.namesrv
+
+    # -- before up() -------------------------------------------------------------------------------------------
+
+    def links(self) -> Links:
+        """Between the members, each direction through toxiproxy. Skips as a test does where there is none."""
+        if self._links is None:
+            self._links = Links(self._toxiproxy(), self._java.peers, self._base_port, client_probe.ask)
+            self._java = JavaGroup(self._directory, self._stores, self._base_port, _CONF, self._links.dials)
+        return self._links
+
+    def client_links(self) -> ClientLinks:
+        """From clients to members, each through toxiproxy. Skips as a test does where there is none."""
+        if self._client_links is None:
+            straight = {member: broker.address for member, broker in self._java.brokers.items()}
+            self._client_links = ClientLinks(self._toxiproxy(), straight, self._base_port)
+        return self._client_links
+
+    def _toxiproxy(self) -> Toxiproxy:
+        if self._server is None:
+            log, port = self._directory / "toxiproxy.log", self._base_port + SERVER_PORT
+            self._server = self._around.enter_context(running_server(log, port))
+        return self._server
+
+    @property
+    def client_dials(self) -> dict[str, str]:
+        return {} if self._client_links is None else self._client_links.dials
+
+    # -- the run -----------------------------------------------------------------------------------------------
 
     def up(self) -> None:
         """Returns once all processes listen and somebody leads. Raises AssertionError."""
-        for server in (self._java.name_server, *self._java.brokers.values()):
+        for server in self._servers.values():
             server.start()
-        self._await_listening(self._java.name_server)
-        for member in self.members:
-            self.start(member)
+        for name in (NAMESRV, *self.members):
+            self.start(name)
         wait_for(self.leader, START_S, "a leader of RocketMQ's group")
 
     def down(self) -> None:
         """Also of a group that was never started. Killed: an orderly end takes up to 20 s."""
-        for server in (self._java.name_server, *self._java.brokers.values()):
-            server.stop()
+        with self._around:
+            for server in self._servers.values():
+                server.stop()
 
     def revive(self) -> None:
         """Starts what does not run and lets go on what stands still."""
-        if self._java.name_server.pid is None:
-            self._java.name_server.start()
-        for server in (self._java.name_server, *self._java.brokers.values()):
-            if server.pid is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(server.pid, signal.SIGCONT)
-        for member in self.members:
-            self.start(member)
+        with ExitStack() as links:
+            for made in (self._links, self._client_links):
+                if made is not None:
+                    links.callback(made.heal)
+            for server in self._servers.values():
+                if server.pid is not None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(server.pid, signal.SIGCONT)
+            for name in (NAMESRV, *self.members):
+                self.start(name)
 
     def level(self, seconds: float) -> None:
         """Waits until all members have committed the same, and dispatched it. AssertionError."""
@@ -122,20 +167,24 @@ class RocketMqGroup:
         addresses = self._asked(leaders)
         return self._ids[addresses[0]] if addresses else None
 
+    @property
+    def _servers(self) -> dict[str, JavaNameServer | JavaBroker]:
+        return {NAMESRV: self._java.name_server, **self._java.brokers}
+
     def pid(self, member: str) -> int | None:
-        return self._java.brokers[member].pid
+        return self._servers[member].pid
 
     def kill(self, member: str) -> None:
         with self._one_at_a_time[member]:
-            self._java.brokers[member].stop()
+            self._servers[member].stop()
 
     def start(self, member: str) -> None:
         """Raises AssertionError."""
-        broker = self._java.brokers[member]
+        server = self._servers[member]
         with self._one_at_a_time[member]:
-            if broker.pid is None:
-                broker.start()
-            self._await_listening(broker)
+            if server.pid is None:
+                server.start()
+            self._await_listening(server)
 
     def store_dir(self, member: str) -> Path:
         return self._java.stores[member]

@@ -139,10 +139,16 @@ class JavaGroup:
     """A NameServer and a DLedger group of Java's brokers on `stores`, by member id."""
 
     def __init__(
-        self, work: Path, stores: Mapping[str, Path], base_port: int, conf: Mapping[str, str]
+        self,
+        work: Path,
+        stores: Mapping[str, Path],
+        base_port: int,
+        conf: Mapping[str, str],
+        dials: Mapping[tuple[str, str], str] | None = None,
     ) -> None:
+        """`dials`: (dialler, peer), and what it is to dial instead of the peer."""
         ports = {member_id: base_port + 10 * number for number, member_id in enumerate(stores, 1)}
-        peers = ";".join(f"{member_id}-127.0.0.1:{port + 5}" for member_id, port in ports.items())
+        self.peers = {member_id: f"127.0.0.1:{port + 5}" for member_id, port in ports.items()}
         self.stores = stores
         self.name_server = JavaNameServer(work / "namesrv", base_port)
         self.namesrv = self.name_server.address
@@ -153,10 +159,20 @@ class JavaGroup:
                 self.namesrv,
                 base_port,
                 member_id,
-                {**conf, "listenPort": str(port), "haListenPort": str(port + 1), "dLegerPeers": peers},
+                {
+                    **conf,
+                    "listenPort": str(port),
+                    "haListenPort": str(port + 1),
+                    "dLegerPeers": self._peers_of(member_id, dials or {}),
+                },
             )
             for member_id, port in ports.items()
         }
+
+    def _peers_of(self, member_id: str, dials: Mapping[tuple[str, str], str]) -> str:
+        return ";".join(
+            f"{peer}-{dials.get((member_id, peer), address)}" for peer, address in self.peers.items()
+        )
 
     def term(self) -> int:
         return max((term for _, term, _ in self._votes()), default=0)

@@ -11,12 +11,16 @@ other. So what n0 says to n1 goes up the connections that n0 dialled and down th
 is to impair both. Kinds and their attributes are toxiproxy's: latency, bandwidth, slicer, reset_peer, timeout,
 limit_data, slow_close. What is laid on one link adds up, and each is lifted by itself.
 
-With frames() each member dials a proxy of our own first, which leads to toxiproxy's: messages are lost, doubled or
-overtaken there (frame_proxy.py), streams are impaired behind it.
+With frames() each member dials a proxy of our own first, which leads to toxiproxy's: messages of our protocol are
+lost, doubled or overtaken there (frame_proxy.py), streams are impaired behind it.
 """
 
 import itertools
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Self
 
+import member_probe
 from frame_proxy import FrameProxies
 from impaired_proxies import ImpairedProxies, Impairment
 from local_cluster import LocalCluster
@@ -28,28 +32,38 @@ from mq.cluster_layout import HOST, ClusterLayout
 FIRST_PORT = 70
 SERVER_PORT = 91
 
+# As member_probe.ask: (address, member, *, seconds_max, bytes_up, bytes_down) -> seconds.
+Ask = Callable[..., float]
+
 
 class Links:
     """Several threads may call at once. To be closed; the server is not its own."""
 
-    def __init__(self, server: Toxiproxy, cluster: LocalCluster, members_count: int = 3) -> None:
-        layout = ClusterLayout(
-            dir=str(cluster.directory), base_port=cluster.base_port, nodes_per_group=members_count
-        )
-        self.members = tuple(node.id for node in layout.nodes)
-        self.raft_group = layout.nodes[0].group
-        self.straight = {node.id: node.raft for node in layout.nodes}  # past all proxies
+    def __init__(self, server: Toxiproxy, straight: Mapping[str, str], base_port: int, ask: Ask) -> None:
+        """`straight`: members, and where each hears its peers. `base_port`: of the group's block. `ask`: what a member
+        answers there.
+        """
+        self.members = tuple(straight)
+        self.straight = dict(straight)  # past all proxies
+        self.ask = ask
         self._frames: FrameProxies | None = None
         self._proxies = ImpairedProxies(
             {
-                (dialler.id, peer.id): server.create(
-                    name=f"{dialler.id}-{peer.id}",
-                    listen=f"{HOST}:{cluster.base_port + FIRST_PORT + number}",
-                    upstream=peer.raft,
+                (dialler, peer): server.create(
+                    name=f"{dialler}-{peer}",
+                    listen=f"{HOST}:{base_port + FIRST_PORT + number}",
+                    upstream=straight[peer],
                 )
-                for number, (dialler, peer) in enumerate(itertools.permutations(layout.nodes, 2))
+                for number, (dialler, peer) in enumerate(itertools.permutations(straight, 2))
             }
         )
+
+    @classmethod
+    def of_cluster(cls, server: Toxiproxy, cluster: LocalCluster) -> Self:
+        """Of the first group of a cluster of ours."""
+        nodes = ClusterLayout(dir=str(cluster.directory), base_port=cluster.base_port).nodes
+        straight = {node.id: node.raft for node in nodes}
+        return cls(server, straight, cluster.base_port, partial(member_probe.ask, group=nodes[0].group))
 
     def __enter__(self) -> "Links":
         return self
@@ -64,12 +78,16 @@ class Links:
             self._frames = FrameProxies(self._proxies.addresses)
         return self._frames
 
+    @property
+    def dials(self) -> Mapping[tuple[str, str], str]:
+        """(dialler, peer): host:port that it is to dial."""
+        return self._proxies.addresses if self._frames is None else self._frames.addresses
+
     def options(self) -> list[str]:
         """Of `scripts/cluster up`."""
-        addresses = self._proxies.addresses if self._frames is None else self._frames.addresses
         return [
             option
-            for (dialler, peer), address in addresses.items()
+            for (dialler, peer), address in self.dials.items()
             for option in ("--peer-dial", f"{dialler}:{peer}={address}")
         ]
 

@@ -68,13 +68,14 @@ class OurGroup:
     def links(self) -> Links:
         """Between the members, each direction through toxiproxy. Skips as a test does where there is none."""
         if self._links is None:
-            self._links = self._around.enter_context(Links(self._toxiproxy(), self.cluster))
+            self._links = self._around.enter_context(Links.of_cluster(self._toxiproxy(), self.cluster))
         return self._links
 
     def client_links(self) -> ClientLinks:
         """From clients to members, each through toxiproxy. Skips as a test does where there is none."""
         if self._client_links is None:
-            self._client_links = ClientLinks(self._toxiproxy(), self.cluster)
+            straight = {node.id: node.listen for node in self._layout().nodes}
+            self._client_links = ClientLinks(self._toxiproxy(), straight, self.cluster.base_port)
         return self._client_links
 
     def _toxiproxy(self) -> Toxiproxy:

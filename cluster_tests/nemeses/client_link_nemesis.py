@@ -6,7 +6,6 @@ No member is impaired by one. The member that clients cannot reach leads on, tho
 from __future__ import annotations
 
 from client_links import ClientLinks
-from client_probe import ask_as_client
 from nemeses.link_nemesis import LinkNemesis, Stream
 
 CLIENTS = "clients"
@@ -30,10 +29,3 @@ class ClientLinkNemesis(LinkNemesis):
 
     def _through(self, stream: Stream) -> str:
         return self.links.address(stream.peer)
-
-    def _ask(
-        self, address: str, member: str, seconds_max: float, *, bytes_up: int = 0, bytes_down: int = 0
-    ) -> float:
-        assert not bytes_up, "a client's question is small"
-        assert not bytes_down, "and so is what it is told"
-        return ask_as_client(address, seconds_max)

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from impaired_proxies import Impairment
 from links import Links
-from member_probe import ask, hang_up
+from member_probe import hang_up
 from nemeses.nemesis import NemesisError
 from requests import RequestException
 
@@ -157,13 +157,8 @@ class LinkNemesis(ABC):
     def _ask(
         self, address: str, member: str, seconds_max: float, *, bytes_up: int = 0, bytes_down: int = 0
     ) -> float:
-        return ask(
-            address,
-            member,
-            group=self.links.raft_group,
-            seconds_max=seconds_max,
-            bytes_up=bytes_up,
-            bytes_down=bytes_down,
+        return self.links.ask(
+            address, member, seconds_max=seconds_max, bytes_up=bytes_up, bytes_down=bytes_down
         )
 
     def _through(self, stream: Stream) -> str:

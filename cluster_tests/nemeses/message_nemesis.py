@@ -17,7 +17,6 @@ from typing import ClassVar
 from frame_proxy import FrameProxies, Meddling
 from frame_stream import Fate
 from links import Links
-from member_probe import ask
 from nemeses.nemesis import NemesisError
 
 from faults.nemesis import NemesisSpec
@@ -51,7 +50,7 @@ class MessageNemesis:
     def __init__(self, links: Links, dice: Random | None = None) -> None:
         """`links`: before their options() are asked for."""
         self._members = links.members
-        self._raft_group = links.raft_group
+        self._ask = links.ask
         self._link = "", ""
         self._proxies: FrameProxies = links.frames()
         self._dice = dice or Random(0)
@@ -76,10 +75,9 @@ class MessageNemesis:
         if self._is_on and not self.counts:
             with contextlib.suppress(OSError):  # what is lost has no answer
                 address = self._proxies.addresses[self._link]
-                ask(
+                self._ask(
                     address,
                     self._link[1],
-                    group=self._raft_group,
                     seconds_max=_ASK_S_MAX,
                     bytes_down=_ANSWERS,
                 )

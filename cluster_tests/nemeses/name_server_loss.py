@@ -1,6 +1,6 @@
 """The NameServer is killed. Clients go by the routes they have, and hear of no new leader until it is back."""
 
-from our_group import OurGroup
+from nemeses.nemesis import Group
 
 from faults.nemesis import NemesisSpec, TargetKind
 from mq.cluster_layout import NAMESRV
@@ -16,7 +16,7 @@ class NameServerLoss:
         outage_ms=None,  # of a leader that changes meanwhile nobody hears
     )
 
-    def __init__(self, group: OurGroup) -> None:
+    def __init__(self, group: Group) -> None:
         self._group = group
         self._former: int | None = None
         self._next: int | None = None

@@ -7,9 +7,13 @@ a target, something other than the command that began it says that it happened, 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from faults.nemesis import NemesisSpec
+
+if TYPE_CHECKING:
+    from client_links import ClientLinks
+    from links import Links
 
 
 class NemesisError(Exception):
@@ -22,11 +26,17 @@ class Group(Protocol):
     members: tuple[str, ...]
     namesrv: str  # where clients ask
 
+    def links(self) -> Links:
+        """Between the members; to be asked for before they are started. Skips as a test does where there are none."""
+
+    def client_links(self) -> ClientLinks:
+        """From clients to members; likewise."""
+
     def leader(self) -> str | None:
         """Who serves now; None while nobody does."""
 
     def pid(self, member: str) -> int | None:
-        """None when it does not run."""
+        """None when it does not run. Here and below "namesrv" is the NameServer."""
 
     def kill(self, member: str) -> None:
         """-9. Returns when it is gone; nothing if it does not run."""

@@ -46,10 +46,10 @@ from our_group import OurGroup
 OF_ANY_GROUP: Sequence[Callable[[Group], Nemesis]] = (
     Kill,
     KillAll,
+    NameServerLoss,
     Pause,
 )
 OF_OUR_GROUP: Sequence[Callable[[OurGroup], Nemesis]] = (
-    NameServerLoss,
     ClockJump,
     FailedSyncs,
     FailedWrites,
@@ -64,7 +64,6 @@ OF_OUR_GROUP: Sequence[Callable[[OurGroup], Nemesis]] = (
 )
 OF_LINKS: Sequence[Callable[[Links], Nemesis]] = (
     Bridge,
-    DoubledMessages,
     IsolatedMember,
     LinkBandwidth,
     LinkCut,
@@ -74,8 +73,12 @@ OF_LINKS: Sequence[Callable[[Links], Nemesis]] = (
     LinkReset,
     LinkSlicer,
     LinkSlowClose,
-    LostMessages,
     OneWayRing,
+)
+# They know our peer protocol.
+OF_MESSAGES: Sequence[Callable[[Links], Nemesis]] = (
+    DoubledMessages,
+    LostMessages,
     OvertakenMessages,
 )
 OF_CLIENT_LINKS: Sequence[Callable[[ClientLinks], Nemesis]] = (
@@ -106,14 +109,14 @@ def nemeses_of(group: Group, seed: int) -> Iterator[Nemesis | str]:
             yield _made(make, group, seed)
         except (NemesisError, pytest.skip.Exception) as error:
             yield f"{getattr(make, '__name__', make)}: {error}"
-    if isinstance(group, OurGroup):
-        try:
-            links, client_links = group.links(), group.client_links()
-        except pytest.skip.Exception as error:
-            yield f"all nemeses on links: {error}"
-        else:
-            yield from (_made(make, links, seed) for make in OF_LINKS)
-            yield from (_made(make, client_links, seed) for make in OF_CLIENT_LINKS)
+    try:
+        links, client_links = group.links(), group.client_links()
+    except pytest.skip.Exception as error:
+        yield f"all nemeses on links: {error}"
+        return
+    of_messages = OF_MESSAGES if isinstance(group, OurGroup) else ()
+    yield from (_made(make, links, seed) for make in (*OF_LINKS, *of_messages))
+    yield from (_made(make, client_links, seed) for make in OF_CLIENT_LINKS)
 
 
 def _made(make: Callable[..., Nemesis], on: Group | Links | ClientLinks, seed: int) -> Nemesis:

@@ -48,7 +48,7 @@ def linked_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
     with (
         port_block() as base_port,
         running_server(directory / "toxiproxy.log", base_port + SERVER_PORT) as server,
-        Links(server, cluster := LocalCluster(directory / "cluster", base_port)) as links,
+        Links.of_cluster(server, cluster := LocalCluster(directory / "cluster", base_port)) as links,
         pytest.MonkeyPatch.context() as patch,
     ):
         links.frames()

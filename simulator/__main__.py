@@ -50,7 +50,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--summary", metavar="FILE", type=Path, help="of --hours: where it goes on, and what it has counted"
     )
-    parser.add_argument("--first-seed", metavar="S", type=_seed, help="of --hours: where it begins; default 1")
+    parser.add_argument(
+        "--first-seed", metavar="S", type=_seed, help="of --hours: where it begins; default 1"
+    )
     parser.add_argument("--calm", action="store_true", help="faults far apart, most of an hour of each seed")
     parser.add_argument(
         "--minutes", metavar="M", type=_positive, help="stop after so long, and say how far it came"

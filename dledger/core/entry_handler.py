@@ -183,7 +183,8 @@ class EntryHandler:
             self._durable.begins_behind(self._begins_behind)
             self._begins_behind = None
         request, self._waiting = self._waiting, None
-        if request is not None:
+        # A leader that is not known any more asks again: its late request for the vote was granted meanwhile, say.
+        if request is not None and request.leader_id == self._state.leader_id:
             self.on_push(request, now_ms)
 
     def set_no_space(self, has_no_space: bool) -> None:

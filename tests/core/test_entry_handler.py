@@ -15,6 +15,7 @@ from dledger.core.messages import (
     PushResponse,
     PushResult,
     PushType,
+    VoteRequest,
 )
 from dledger.core.output import NOTHING, BeginAnew, Cut, Envelope, HardState, Output, PushedEntries
 from dledger.entry import Index, Pos, Term
@@ -182,6 +183,16 @@ def test_pushes_during_a_cut_wait_and_the_newest_is_answered():
     follower.push(PushType.APPEND, 0)
     assert follower.push(PushType.COMPARE, 0) == NOTHING
     assert follower.member.cut_done(12) == follower.answer(PushType.COMPARE, durable=0)
+
+
+def test_a_push_that_waited_for_a_cut_is_forgotten_when_its_leader_is_not_known_any_more():
+    """Its request for the vote came late, and who gives one knows of no leader until the next heartbeat."""
+    follower = Follower([1, 2], [1, 4, 4])
+    follower.push(PushType.APPEND, 0)
+    follower.push(PushType.COMPARE, 0)
+    follower.member.step(VoteRequest(TERM, "n0", TERM, Index(2), pre_vote=False), 11)
+    assert follower.member.leader_id is None
+    assert follower.member.cut_done(12) == NOTHING
 
 
 def test_a_push_of_an_earlier_term_that_waited_for_a_cut_is_forgotten():

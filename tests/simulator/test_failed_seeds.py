@@ -36,6 +36,8 @@ FAILED_ONCE = {
     "directory_never_synced": 100232,
     # The simulator took away the host of a leader that had just taken its own vote, in the middle of its step.
     "leader_replaced_by_itself": 200039,
+    # A push had waited for a cut, and its leader got the vote of its term before that was done: the member ended.
+    "voted_for_its_leader_during_a_cut": 400983,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }

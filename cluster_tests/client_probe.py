@@ -9,6 +9,7 @@ import time
 from remoting.command import RemotingCommand
 
 NO_CODE = 29_999  # that no server knows: it says so at once
+PASSES_UP = 1
 _REQUEST_SIZE = 8 << 10
 _ANSWER_SIZE = 80  # somewhat less than any is
 _SIZE_FIELD = 4

@@ -74,7 +74,9 @@ class RocketMqGroup:
     def links(self) -> Links:
         """Between the members, each direction through toxiproxy. Skips as a test does where there is none."""
         if self._links is None:
-            self._links = Links(self._toxiproxy(), self._java.peers, self._base_port, client_probe.ask)
+            self._links = Links(
+                self._toxiproxy(), self._java.peers, self._base_port, client_probe.ask, client_probe.PASSES_UP
+            )
             self._java = JavaGroup(self._directory, self._stores, self._base_port, _CONF, self._links.dials)
         return self._links
 

@@ -39,13 +39,16 @@ Ask = Callable[..., float]
 class Links:
     """Several threads may call at once. To be closed; the server is not its own."""
 
-    def __init__(self, server: Toxiproxy, straight: Mapping[str, str], base_port: int, ask: Ask) -> None:
+    def __init__(
+        self, server: Toxiproxy, straight: Mapping[str, str], base_port: int, ask: Ask, passes_up: int
+    ) -> None:
         """`straight`: members, and where each hears its peers. `base_port`: of the group's block. `ask`: what a member
-        answers there.
+        answers there, after so many `passes_up`.
         """
         self.members = tuple(straight)
         self.straight = dict(straight)  # past all proxies
         self.ask = ask
+        self.passes_up = passes_up
         self._frames: FrameProxies | None = None
         self._proxies = ImpairedProxies(
             {
@@ -63,7 +66,8 @@ class Links:
         """Of the first group of a cluster of ours."""
         nodes = ClusterLayout(dir=str(cluster.directory), base_port=cluster.base_port).nodes
         straight = {node.id: node.raft for node in nodes}
-        return cls(server, straight, cluster.base_port, partial(member_probe.ask, group=nodes[0].group))
+        ask = partial(member_probe.ask, group=nodes[0].group)
+        return cls(server, straight, cluster.base_port, ask, member_probe.PASSES_UP)
 
     def __enter__(self) -> "Links":
         return self

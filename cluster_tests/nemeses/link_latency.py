@@ -1,7 +1,6 @@
 """What one member says to another comes late, now more, now less."""
 
 from impaired_proxies import Impairment
-from member_probe import PASSES_UP
 from nemeses.link_nemesis import LinkNemesis, Stream
 
 from faults.nemesis import NemesisSpec, TargetKind
@@ -17,4 +16,4 @@ class LinkLatency(LinkNemesis):
 
     def symptom(self, stream: Stream) -> str | None:
         # As many answers come down as questions go up.
-        return self.answers_late(stream, PASSES_UP * (LATENCY_MS - JITTER_MS) / 1000)
+        return self.answers_late(stream, self.links.passes_up * (LATENCY_MS - JITTER_MS) / 1000)

@@ -14,7 +14,16 @@ from typing import Any
 
 from broker.broker_config import BrokerConfig, DLedgerGroupConfig, FlushDiskType, MessageStoreConfig
 from broker.broker_settings import BROKER_SETTINGS, DLEDGER_SETTINGS, STORE_SETTINGS
-from remoting.configuration import ConfigError, Property, parse_properties, read_settings, split_address
+from remoting.configuration import (
+    ConfigError,
+    Property,
+    Setting,
+    parse_conf_file,
+    read_settings,
+    split_address,
+)
+
+_SETTINGS: Mapping[str, Setting] = {**BROKER_SETTINGS, **DLEDGER_SETTINGS, **STORE_SETTINGS}
 
 
 def load_broker_config(
@@ -26,7 +35,9 @@ def load_broker_config(
     """
     properties = []
     if path is not None:
-        properties = parse_properties(Path(path).read_text(encoding="utf-8", errors="replace"), path)
+        properties = parse_conf_file(
+            Path(path).read_text(encoding="utf-8", errors="replace"), path, _SETTINGS
+        )
     for key, value in (overrides or {}).items():
         properties.append(Property(key, value, 0, "command line"))
     return read_broker_config(properties, path or "no conf file given (-c FILE)")
@@ -34,7 +45,7 @@ def load_broker_config(
 
 def read_broker_config(properties: list[Property], source: str) -> tuple[BrokerConfig, list[str]]:
     """As load_broker_config, of pairs that are already read; `source` is where a missing one should have been."""
-    values, warnings = read_settings(properties, {**BROKER_SETTINGS, **DLEDGER_SETTINGS, **STORE_SETTINGS})
+    values, warnings = read_settings(properties, _SETTINGS)
     root = values.setdefault("store_path_root_dir", str(Path.home() / "store"))
     values.setdefault("store_path_commit_log", f"{root}/commitlog")
     is_group = values.pop("enable_dleger_commit_log", False)

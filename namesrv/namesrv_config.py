@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from remoting.configuration import Property, Setting, parse_properties, read_settings, whole_number, words
+from remoting.configuration import Property, Setting, parse_conf_file, read_settings, whole_number, words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +38,9 @@ def load_namesrv_config(
     """
     properties = []
     if path is not None:
-        properties = parse_properties(Path(path).read_text(encoding="utf-8", errors="replace"), path)
+        properties = parse_conf_file(
+            Path(path).read_text(encoding="utf-8", errors="replace"), path, NAMESRV_SETTINGS
+        )
     properties += [Property(key, value, 0, "command line") for key, value in (overrides or {}).items()]
     values, warnings = read_settings(properties, NAMESRV_SETTINGS)
     return NamesrvConfig(**values), warnings

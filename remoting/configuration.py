@@ -75,6 +75,23 @@ def parse_properties(text: str, source: str) -> list[Property]:
     return properties
 
 
+def parse_conf_file(text: str, path: str, settings: Mapping[str, Setting]) -> list[Property]:
+    """The pairs of a server's conf file, which reads `settings`.
+
+    Raises ConfigError as parse_properties() does, and for keys of which none is known: they are another file's, and
+    every setting would be left at its default.
+    """
+    properties = parse_properties(text, path)
+    keys = {item.key for item in properties}
+    if len(keys) > 1 and not any(key in settings or key in known_keys() for key in keys):
+        first = properties[0]
+        raise ConfigError(
+            f"{path}: none of its {len(keys)} keys is known, the first is {first.key} in line {first.line}: "
+            "name a conf file, a text of lines key=value"
+        )
+    return properties
+
+
 def format_properties(pairs: Iterable[tuple[str, str]]) -> str:
     """Pairs as properties text, one to a line, sorted by key as RocketMQ answers 26 and 319."""
     return "".join(f"{key}={value}\n" for key, value in sorted(pairs))
@@ -133,8 +150,7 @@ def read_settings(
 ) -> tuple[dict[str, Any], list[str]]:
     """Values by field name, and warnings. Of a key given twice the last one counts, as in Java.
 
-    Raises ConfigError for the first value that is not allowed, and for keys of which none is known: they are another
-    file's, and every setting would be left at its default.
+    Raises ConfigError for the first value that is not allowed.
     """
     values: dict[str, Any] = {}
     warnings: list[str] = []
@@ -154,12 +170,6 @@ def read_settings(
             unused.append(item)
         else:
             warnings.append(_unknown(item, settings))
-    if len(given) > 1 and not values and not unused:
-        first = next(iter(given.values()))
-        raise ConfigError(
-            f"{first.source}: none of its {len(given)} keys is known, the first is {first.key} in line {first.line}: "
-            "name a conf file, a text of lines key=value"
-        )
     if unused:
         names = ", ".join(item.key for item in unused)
         warnings.append(f"{unused[0].source}: RocketMQ's keys without effect here: {names}")

@@ -1,9 +1,14 @@
 """The properties format, and what its reader says about settings that are wrong."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.config_file import load_broker_config
+from namesrv.namesrv_config import load_namesrv_config
 from remoting.configuration import (
     ConfigError,
     Property,
@@ -11,6 +16,7 @@ from remoting.configuration import (
     boolean,
     format_properties,
     known_keys,
+    parse_conf_file,
     parse_properties,
     read_settings,
     whole_number,
@@ -88,7 +94,19 @@ def test_a_text_of_which_no_key_is_known_is_no_conf_file() -> None:
     with pytest.raises(
         ConfigError, match=r"^notes\.txt: none of its 2 keys is known, the first is remember in line 2"
     ):
-        read_settings(parse_properties(text, "notes.txt"), SETTINGS)
+        parse_conf_file(text, "notes.txt", SETTINGS)
+    assert parse_conf_file(f"{text}listenPort=30911\n", "a.conf", SETTINGS)[-1].value == "30911"
+    assert parse_conf_file("listenprot=30911", "a.conf", SETTINGS), "a slip of the pen is a warning"
+
+
+@pytest.mark.parametrize("load", [load_broker_config, load_namesrv_config])
+def test_what_the_command_line_says_makes_no_conf_file_of_another_text(
+    load: Callable[[str, dict[str, str]], object], tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("remember the milk\nand the bread\n")
+    with pytest.raises(ConfigError, match="none of its 2 keys is known"):
+        load(str(notes), {"listenPort": "30911"})
 
 
 @pytest.mark.parametrize(

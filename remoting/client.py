@@ -193,10 +193,12 @@ class RemotingClient:
 
     async def _connected(self, address: str) -> _Connection:
         task = self._connecting.get(address)
-        if task is None:
+        # One that is done has still to be taken out, and its connection may have been lost since. To wait for it is to
+        # go on at once: whoever did so again and again would keep the loop from ever taking it out.
+        if task is None or task.done():
             task = asyncio.get_running_loop().create_task(self._open(address))
             self._connecting[address] = task
-            task.add_done_callback(lambda done: self._connecting.pop(address, None))
+            task.add_done_callback(lambda done: self._opened(address, done))
         # Whoever gives up waiting must not take the connection from the others.
         try:
             return await asyncio.shield(task)
@@ -204,6 +206,12 @@ class RemotingClient:
             if task.cancelled() and self._is_closed:
                 raise RemotingConnectError(f"{address}: the client is closed") from None
             raise
+
+    def _opened(self, address: str, task: asyncio.Task[_Connection]) -> None:
+        if self._connecting.get(address) is task:
+            del self._connecting[address]
+        if not task.cancelled():
+            task.exception()  # looked at here, as every waiter may have gone
 
     async def _open(self, address: str) -> _Connection:
         host, _, port = address.rpartition(":")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+from typing import Any
 
 import pytest
 import uvloop
@@ -346,6 +348,44 @@ def test_many_requests_time_out_together_and_fail_together_without_a_connection(
         await client.close()
 
     asyncio.run(main())
+
+
+def test_who_asks_in_the_turn_in_which_a_connection_was_made_and_lost_gets_another_one() -> None:
+    """As behind a proxy that takes connections for a broker that is down. Taking the lost one again, the caller would
+    have gone round without ever letting the loop turn, and with it all that the process does.
+    """
+
+    def stuck(*_: object) -> None:
+        raise AssertionError("the loop does not turn")
+
+    async def main() -> None:
+        network = MemoryNetwork()
+
+        async def connect(*arguments: Any) -> tuple[Any, Any]:
+            transport, protocol = await network.connect(*arguments)
+            if len(network.transports) == 1:
+                protocol.connection_lost(ConnectionResetError())
+            return transport, protocol
+
+        client = RemotingClient(connect=connect)
+        calls = []
+        for _ in range(5):
+            calls.append(asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S)))
+            await asyncio.sleep(0)
+        opaques = [command.opaque for command in await network.sent(5, at=1)]
+        assert len(network.transports) == 2
+        for opaque in opaques:
+            network.transports[1].protocol.data_received(encode_response(opaque, 0, 0, None, b""))
+        await asyncio.gather(*calls)
+        await client.close()
+
+    before = signal.signal(signal.SIGALRM, stuck)
+    signal.alarm(30)
+    try:
+        asyncio.run(main())
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_aborting_a_connection_ends_the_waits_on_it() -> None:

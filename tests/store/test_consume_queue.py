@@ -159,6 +159,25 @@ def test_a_file_left_by_an_earlier_life_of_a_queue_is_wiped(tmp_path: Path) -> N
     assert (directory / f"{0:020d}").read_bytes()[40:] == bytes(20 * FILE_UNITS - 40)
 
 
+@pytest.mark.parametrize("begin", [12, 20, 28, 30, 45])
+def test_a_queue_of_which_none_was_left_begins_anew_wherever_its_last_file_lies(
+    tmp_path: Path, begin: int
+) -> None:
+    """What lay between that file and the begin was never flushed, and is gone from the log."""
+    store = open_store(tmp_path)
+    store.put([request(0, 15)])
+    flush(store)
+    store.close()
+    again = open_store(tmp_path)
+    assert again.restore([(b"T", 0, begin, begin)]) is None
+    again.put([request(begin, 7)])
+    flush(again)
+    assert all_units(again) == [unit(number) for number in range(begin, begin + 7)]
+    rows = again.rows()
+    again.close()
+    assert open_store(tmp_path).restore(rows) is None
+
+
 def test_restoring_removes_files_of_queues_that_the_checkpoint_does_not_know(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.put([request(0, 2), request(0, 3, b"U")])

@@ -170,7 +170,7 @@ class RealDisk:
         self.sync_directory(parent)
 
     def sync_parents(self, path: str) -> None:
-        child = Path(path).absolute()
+        child = Path(path).resolve()  # of a symbolic link that is in the path, the parents of what it names
         while not child.is_mount():
             child = child.parent
             try:

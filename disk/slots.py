@@ -115,8 +115,14 @@ class Slots:
 
     def _make_durable(self) -> None:
         if self._file is not None and not self._durable:
+            # Whoever made the file may have been ended between the rename and this: its name is not durable by the
+            # record being so.
+            self._sync_directory()
             self._put(self._next_slot)
             self._durable = True
+
+    def _sync_directory(self) -> None:
+        self._disk.sync_directory(self.path.rpartition("/")[0] or ".")
 
     def _put(self, slot: int) -> None:
         assert self._file is not None
@@ -139,7 +145,7 @@ class Slots:
         finally:
             file.close()
         self._disk.rename(temporary, self.path)
-        self._disk.sync_directory(self.path.rpartition("/")[0] or ".")
+        self._sync_directory()
         self._file = self._disk.open(self.path)
 
     def _read(self, file: File) -> None:

@@ -74,9 +74,7 @@ class KeyIndexMarkFile:
 
     def make_durable(self) -> None:
         """After a crash: what was read may never have reached the disk, nor may the file's name. Raises DiskError."""
-        if self._slots.payload is not None:
-            self._slots.make_durable()
-            self._disk.sync_directory(self._directory)
+        self._slots.make_durable()
 
     def delete(self) -> None:
         """Raises DiskError."""

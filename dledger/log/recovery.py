@@ -373,9 +373,10 @@ class Recovery:
                 self._touch([left])
         junk_end, torn = self._junk_behind(reader)
         self._cut_index(reader.index + 1)
+        # The newest file may have been made just before a crash, and neither its length nor names be on disk yet.
+        self._touch(self._data.queue.mapped_files[-1:])
         for mapped_file in self._touched:
             mapped_file.file().fdatasync()
-        # Files may have been made just before a crash, and their names not be on disk yet.
         self._disk.sync_directory(self._config.data_directory)
         self._disk.sync_directory(self._config.index_directory)
         # Java keeps none.

@@ -11,7 +11,8 @@ from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from simulator.disk import CrashPointReached, SimDisk
 
-HARD_STATE = HardState(sequence=1, curr_term=Term(3), curr_vote_for="n1", doubted=False)
+FIRST_HARD_STATE = HardState(sequence=1, curr_term=Term(2), curr_vote_for="n2", doubted=False)
+HARD_STATE = HardState(sequence=2, curr_term=Term(3), curr_vote_for="n1", doubted=False)
 
 
 def open_all(disk: SimDisk) -> tuple[QuorumState, LogStore]:
@@ -20,10 +21,17 @@ def open_all(disk: SimDisk) -> tuple[QuorumState, LogStore]:
     return QuorumState.load(disk, settings.directory), LogStore.open(disk, settings)
 
 
+def first_start(disk: SimDisk) -> None:
+    """Up to the first vote, and the first entry."""
+    quorum_state, log = open_all(disk)
+    quorum_state.store_job(FIRST_HARD_STATE).run()
+    fill(log, 1)
+
+
 def operations_of_a_first_start() -> int:
     disk = SimDisk(Random(0), lambda: 0, lambda: 0)
     disk.crash_after = before = 10_000
-    open_all(disk)
+    first_start(disk)
     return before - disk.crash_after
 
 
@@ -33,7 +41,7 @@ def test_what_is_synced_after_a_first_start_was_ended_anywhere_outlives_the_powe
         disk = SimDisk(Random(chance), lambda: 0, lambda: 0)
         disk.crash_after = crash_after
         with pytest.raises(CrashPointReached):
-            open_all(disk)
+            first_start(disk)
         disk.process_crash()
         quorum_state, log = open_all(disk)
         quorum_state.store_job(HARD_STATE).run()
@@ -43,3 +51,19 @@ def test_what_is_synced_after_a_first_start_was_ended_anywhere_outlives_the_powe
         quorum_state, again = open_all(disk)
         assert quorum_state.hard_state == HARD_STATE
         assert again.ledger_end_index == log.ledger_end_index
+
+
+@pytest.mark.parametrize("crash_after", range(operations_of_a_first_start()))
+def test_what_is_written_after_a_first_start_was_ended_anywhere_may_go_with_the_power_and_keeps_no_start(
+    crash_after: int,
+) -> None:
+    for chance in range(12):
+        disk = SimDisk(Random(chance), lambda: 0, lambda: 0)
+        disk.crash_after = crash_after
+        with pytest.raises(CrashPointReached):
+            first_start(disk)
+        disk.process_crash()
+        _, log = open_all(disk)
+        fill(log, 5)
+        disk.power_loss()
+        open_all(disk)

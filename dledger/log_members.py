@@ -9,7 +9,7 @@ import msgspec
 
 from dledger.config import PeerAddress
 from dledger.core.membership import Membership, Seat, pack_membership, unpack_membership
-from dledger.core.messages import PeerId
+from dledger.core.messages import MembershipBefore, PeerId
 from dledger.entry import Index
 from dledger.formation import GroupIdentity
 from dledger.log.errors import LedgerDamagedError
@@ -43,14 +43,20 @@ class LogMembers:
 
     def membership(self) -> Membership:
         """Raises LedgerDamagedError, DiskError."""
-        body = self._log.membership_body()
-        if body is None:
+        return self._said_by(self._log.membership_up_to(self._log.ledger_end_index))
+
+    def membership_before(self) -> Membership:
+        """Raises FaultyEntryError, LedgerDamagedError, DiskError."""
+        return self._said_by(self._log.membership_up_to(Index(self._log.membership_index - 1)))
+
+    def _said_by(self, entry: MembershipBefore | None) -> Membership:
+        if entry is None:
             return self._formed
         try:
-            return unpack_membership(self._payload_of(body))
+            return unpack_membership(self._payload_of(entry.body))
         except (ValueError, msgspec.DecodeError) as error:
             raise LedgerDamagedError(
-                f"entry {self._log.membership_index} does not say who the members are: {error}"
+                f"entry {entry.index} does not say who the members are: {error}"
             ) from error
 
 

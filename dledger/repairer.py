@@ -6,7 +6,8 @@ peer that has not got the entries, or has them damaged as well, is not asked aga
 left, the range waits, the member says so, and nothing is cut.
 
 What nobody can give any more, because it went by the others' retention, would be waited for for ever: then this log is
-to begin behind it, where one of theirs does.
+to begin behind it, where one of theirs does. And what the group never committed nobody has to give: where the leader's
+history does not lead to the entry behind the damage, the log is to be cut there.
 """
 
 import logging
@@ -18,10 +19,17 @@ from typing import Final
 from disk.mapped_file_queue import file_name
 from dledger.config import DLedgerConfig
 from dledger.core.messages import LedgerBegin, PeerId
+from dledger.entry import Index, Term
 from dledger.errors import FaultyEntryError
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.jobs import DiskJob
-from dledger.log.log_repair import NotLinkedError, RangeRepair, RepairJob, RepairRefusedError
+from dledger.log.log_repair import (
+    NotContinuedError,
+    NotLinkedError,
+    RangeRepair,
+    RepairJob,
+    RepairRefusedError,
+)
 from dledger.log.log_store import LogStore
 from dledger.rpc.requests import RepairRequest, RepairResponse
 from dledger.rpc.response_code import ResponseCode
@@ -35,10 +43,16 @@ _REASONS: Final = {
 }
 
 
+LedBy = tuple[Term, PeerId | None]
+
+
 @dataclass(frozen=True, slots=True)
 class _Refusal:
     reason: str
     cannot_give: bool = False  # as the peer itself says; else it may in another round
+    # Under which term and leader, if that peer itself led when it said that its history is another than this log's: it
+    # ends before the damage does, or does not lead into it or on behind it.
+    parted: LedBy | None = None
     begin: LedgerBegin | None = None  # of a peer that has deleted what it was asked for
 
 
@@ -85,9 +99,12 @@ class Repairer:
         send: Callable[[PeerId, RepairRequest], None],
         submit: Callable[[DiskJob], None],
         begin_at: Callable[[LedgerBegin, Set[PeerId]], bool],
+        cut_at: Callable[[Index, int], None],
+        led_by: Callable[[], LedBy],
     ) -> None:
         """`begin_at`: whether the log begins there from now on, since none of these peers has what is damaged in front.
-        It is asked again in each round.
+        `cut_at`: to be cut from this entry on, for the leader's history is another there; with the time. Both are asked
+        again in each round. `led_by`: the term, and who leads in it as far as is known here.
         """
         self.repaired_count = 0  # ranges, since the start
         self.begun_behind_count = 0  # ranges that nobody had any more, since the start
@@ -99,12 +116,15 @@ class Repairer:
         self._send = send
         self._submit = submit
         self._begin_at = begin_at
+        self._cut_at = cut_at
+        self._led_by = led_by
         self._peers: list[PeerId] = []  # connected ones that know repairs
         self._repair: RangeRepair | None = None
         self._refusals: dict[PeerId, _Refusal] = {}  # in this round of the present range
         self._asked: tuple[PeerId, RepairRequest, int] | None = None  # and until when
         self._job: RepairJob | None = None
         self._written_size = 0  # of the present range
+        self._has_written = False  # some of a range, which may have grown since, and not yet all of it
         self._request_id = 0
         self._next_ms = 0
         self._retry_ms = 0
@@ -180,6 +200,7 @@ class Repairer:
         )
 
     def _ask(self, now_ms: int) -> None:
+        """Raises DiskError."""
         repair = self._current()
         if repair is None:
             return
@@ -217,6 +238,8 @@ class Repairer:
         return self._repair
 
     def _give_up(self, faulty: FaultyRange, now_ms: int) -> None:
+        if self._has_written and self._shrink(faulty):
+            return
         why = ", ".join(f"{peer}: {refusal.reason}" for peer, refusal in self._refusals.items())
         begin = self._begin_behind(faulty)
         without = {peer for peer, refusal in self._refusals.items() if refusal.cannot_give}
@@ -225,14 +248,32 @@ class Repairer:
             log.warning("[%s] log begins behind damage %s; %s", self._config.self_id, faulty, why)
             self._repair = None
             return
+        if self._led_by() in {refusal.parted for refusal in self._refusals.values()}:
+            self._cut_at(faulty.first_index, now_ms)
+            if faulty not in self._log.faulty.ranges:
+                self._repair = None
+                return
         self.waits[faulty] = _told(self._refusals)
         self._repair, self._retry_ms = None, now_ms + self._config.repair_retry_ms
         log.error(
-            "[%s] damage stays, nothing is cut: %s; %s",
+            "[%s] damage stays: %s; %s",
             self._config.self_id,
             faulty,
             why or "no peer is connected that could repair it",
         )
+
+    def _shrink(self, faulty: FaultyRange) -> bool:
+        """Whether less of it is damaged than was: pieces were written before their peers went or it grew, and may have
+        been all that was wrong. No peer need have the rest of it, if that is sound here.
+        """
+        self._has_written = False
+        self._log.repaired_in_part(faulty)
+        if faulty in self._log.faulty.ranges:
+            return False
+        self._repair = None
+        if self._log.faulty.first_within(faulty.first_index, faulty.last_index) is None:
+            self._count_repaired(faulty)
+        return True
 
     def _begin_behind(self, faulty: FaultyRange) -> LedgerBegin | None:
         """Where the log may begin because no peer that can be reached can give the range: the first begin of theirs."""
@@ -256,7 +297,8 @@ class Repairer:
         if response.code is not ResponseCode.SUCCESS:
             reason = _REASONS.get(response.code)
             cannot_give = reason is not None
-            self._refused(peer, _Refusal(reason or response.code.name, cannot_give, response.begin))
+            parted = self._parted_from(peer) if response.code is ResponseCode.INDEX_OUT_OF_RANGE else None
+            self._refused(peer, _Refusal(reason or response.code.name, cannot_give, parted, response.begin))
             return
         self._asked = None
         self._next_ms = now_ms + len(entries) * 1000 // self._config.repair_bytes_per_second
@@ -266,18 +308,25 @@ class Repairer:
         try:
             job = repair.take(response.first_pos, entries)
         except RepairRefusedError as error:
-            if isinstance(error, NotLinkedError) and self._grew_behind(repair.faulty):
+            if isinstance(error, NotLinkedError) and self._grow_behind(repair.faulty):
                 return  # the peer's bytes may be right; the longer range asks for them again
             log.error("[%s] repair refused peer=%s %s: %s", self._config.self_id, peer, repair.faulty, error)
             self._repair = None
-            self._refused(peer, _Refusal(f"other bytes: {error}"))
+            is_other = isinstance(error, NotLinkedError | NotContinuedError)
+            parted = self._parted_from(peer) if is_other else None
+            self._refused(peer, _Refusal(f"other bytes: {error}", parted=parted))
             self._repair = self._restarted(repair)
             return
         if job is not None:
             self._job = job
             self._submit(job)
 
-    def _grew_behind(self, faulty: FaultyRange) -> bool:
+    def _parted_from(self, peer: PeerId) -> LedBy | None:
+        """Who leads, if that is the one who has just told of another history."""
+        led_by = self._led_by()
+        return led_by if led_by[1] == peer else None
+
+    def _grow_behind(self, faulty: FaultyRange) -> bool:
         """Whether the entry behind is damaged by now, so that it proves nobody's bytes: the range goes on over it."""
         self._log.fault_found(faulty.last_index, faulty.last_index + 1)
         return faulty not in self._log.faulty.ranges
@@ -302,14 +351,17 @@ class Repairer:
             mapped_file.release()
         self.repaired_size += job.size
         self._written_size += job.entries_size
+        self._has_written = True
         if repair.is_done:
             self._repair = None
+            self._has_written = False
             if repair.faulty in self._log.faulty.ranges:
                 self._log.repaired(repair.faulty)
-                self.repaired_count += 1
-                log.warning(
-                    "[%s] repaired %s size=%d", self._config.self_id, repair.faulty, repair.faulty.size
-                )
+                self._count_repaired(repair.faulty)
+
+    def _count_repaired(self, faulty: FaultyRange) -> None:
+        self.repaired_count += 1
+        log.warning("[%s] repaired %s size=%d", self._config.self_id, faulty, faulty.size)
 
 
 def _told(refusals: Mapping[PeerId, _Refusal]) -> dict[PeerId, str]:

@@ -80,6 +80,8 @@ class Replica:
             lambda peer, request: runtime.send(peer, request, ()),
             runtime.submit,
             self._begin_at,
+            self._cut_at,
+            lambda: (self.member.curr_term, self.member.leader_id),
         )
         self.journal = MemberJournal(config.self_id, quorum_state.hard_state)
         disk_uuid = random.randbytes(DISK_UUID_SIZE)
@@ -363,6 +365,12 @@ class Replica:
             self._driver.later.append(partial(self._embedder.log_began_anew, before_index))
             self._driver.later.append(partial(self._embedder.committed, committed_index))
         return True
+
+    def _cut_at(self, from_index: Index, now_ms: int) -> None:
+        """Damage begins there, and the leader's history is another in it, or behind it."""
+        leader_id = self.member.leader_id
+        if leader_id is not None and from_index > self.applied_index:
+            self._driver.call(now_ms, self.member.cut_damaged, from_index, leader_id)
 
     def set_low_space(self, reason: str | None) -> None:
         """Why the embedder takes no more messages for want of space; None when it does. Refuses nothing here."""

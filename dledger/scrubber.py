@@ -85,6 +85,11 @@ class Scrubber:
         self._walks.append(walk)
 
     @property
+    def due_ms(self) -> int | None:
+        """When the next step may begin; None where it waits to be told."""
+        return None if self._round is None and self._pause_ms is None else self._next_ms
+
+    @property
     def idle(self) -> bool:
         return self._job is None
 

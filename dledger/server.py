@@ -191,8 +191,11 @@ class DLedgerServer:
         await asyncio.gather(*(link.lost.wait() for link in links))
 
     def _tick(self) -> None:
-        self._tick_in(self._pace.delay_ms())
-        self.replica.tick(self.now_ms())
+        now_ms = self.now_ms()
+        try:
+            self.replica.tick(now_ms)
+        finally:
+            self._tick_in(self._pace.delay_ms(now_ms))
         if self._hand_over_settled is not None and (self._another_leads() or not self._outgoing):
             self._hand_over_settled.set()
         dialled_for = self.replica.formation.group is not None, self.replica.member.membership_index

@@ -31,6 +31,7 @@ def calm(options: Options, seed: int) -> Options:
         stand_still_interval_ms=random.choice((0, 60_000)),
         # The accidents of a storm come with each election; here elections are few.
         leader_falls=min(options.leader_falls, 0.3),
+        delivery_falls=min(options.delivery_falls, 0.02),
         # Old files go all the time, and the power seldom does.
         begin_accidents=min(options.begin_accidents, BEGIN_ACCIDENTS_MAX),
         file_reserved_time_ms=random.choice((3_000, 60_000, 300_000)) if retains else 1 << 40,

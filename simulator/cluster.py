@@ -6,11 +6,14 @@ from random import Random
 
 from dledger.core.messages import Message, PeerId
 from dledger.core.output import Role
+from dledger.entry import Index
 from dledger.errors import FaultyEntryError
+from dledger.log.faulty_ranges import FaultyRange
 from dledger.rpc.requests import RepairMessage
 from simulator.clock_faults import ClockFaults
 from simulator.convergence import Convergence
 from simulator.damage_faults import DamageFaults
+from simulator.delivery_accidents import DeliveryAccidents
 from simulator.disk_faults import DiskFaults
 from simulator.disk_trial import DiskTrial
 from simulator.election_accidents import ElectionAccidents
@@ -102,6 +105,8 @@ class _Looked:
     begin_pos: int
     scrub_rounds: int = 0
     transfer_target: PeerId | None = None
+    delivery_index: Index | None = None
+    faulty: tuple[FaultyRange, ...] = ()
 
 
 class Cluster:
@@ -187,7 +192,7 @@ class Cluster:
             CommitByVoters(),
             MembersByLog(),
             ReadIsFresh(),
-            DamagedWait(self.members[0].config.member_config.damaged_patience_ms),
+            DamagedWait(self.members[0].config.member_config.last_resort_patience_ms),
             RepairedIsAsItWas(),
             ScrubFindsDamage(),
         ]
@@ -204,6 +209,9 @@ class Cluster:
             self.loop, self.members, self.network, options, Random(f"{seed}/leader-cuts"), self.faults
         )
         self.recovery_crashes = RecoveryCrashes(options, Random(f"{seed}/recoveries"), self.faults)
+        self.delivery_accidents = DeliveryAccidents(
+            self.loop, self.network, options, Random(f"{seed}/delivery-accidents"), self.faults
+        )
         self.hand_overs = HandOvers(self.members, options, Random(f"{seed}/hand-overs"), self.faults)
         self.counts = Counts()
         self._looked: dict[PeerId, _Looked] = {}
@@ -350,11 +358,18 @@ class Cluster:
             self.hand_overs.begins(raft.curr_term, raft.transfer_target)
             self.trace.add(self.loop.now_us, "{} hands over to {}", member.member_id, raft.transfer_target)
         looked.transfer_target = raft.transfer_target
+        if process.store.delivery_index not in (None, looked.delivery_index):
+            self.delivery_accidents.delivers(member)
+        looked.delivery_index = process.store.delivery_index
         has_cut = log.log_generation != looked.log_generation
         if has_cut:
             looked.log_generation = log.log_generation
             self.counts.truncations += 1
             self.trace.add(self.loop.now_us, "{} cut to {}", member.member_id, log.ledger_end_index)
+            if any(faulty.first_index == log.ledger_end_index + 1 for faulty in looked.faulty):
+                member.has_lost = True  # and it is doubted: nobody can tell what of it was acknowledged
+                self.faults.happened["damage_cut"] += 1
+        looked.faulty = log.faulty.ranges
         if log.ledger_begin_pos != looked.begin_pos:
             moved_files = (log.ledger_begin_pos - looked.begin_pos) // self.options.data_file_size
             looked.begin_pos = log.ledger_begin_pos

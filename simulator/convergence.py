@@ -180,7 +180,10 @@ def _is_undamaged(process: Process) -> bool:
     if host.is_damaged and not log.has_faults:
         log.fault_found(log.ledger_begin_index, log.ledger_end_index)
     begin = log.ledger_begin_index, log.ledger_begin_pos
-    remains = host.is_damaged and not all(damage.is_before(*begin) for damage in host.damages)
+    # What shows no more and may come back by a power loss is found then: the blank of a file, whose sync has failed.
+    remains = host.is_damaged and any(
+        damage.shows and not damage.is_before(*begin) for damage in host.damages
+    )
     return not remains and not log.has_faults
 
 

@@ -16,10 +16,14 @@ class Damage:
     done_us: int
 
     @property
+    def shows(self) -> bool:
+        """The file is there, and what is read of it is not as it was."""
+        return self._is_in(self.disk.content(self.path))
+
+    @property
     def lasts(self) -> bool:
-        """The file is there, and is not as it was."""
-        content = self.disk.content(self.path)
-        return content is not None and self._part(content) != self.original
+        """It shows, or a power loss would bring it back: what a repair has written is not on the medium yet."""
+        return self.shows or self._is_in(self.disk.durable(self.path))
 
     @property
     def is_of_index(self) -> bool:
@@ -45,6 +49,9 @@ class Damage:
         yield from (
             self._start + at for at, byte in enumerate(self.original) if part[at : at + 1] != bytes((byte,))
         )
+
+    def _is_in(self, content: bytes | None) -> bool:
+        return content is not None and self._part(content) != self.original
 
     def _part(self, content: bytes) -> bytes:
         return content[self.offset : self.offset + len(self.original)]

@@ -97,6 +97,10 @@ class LifeView:
         return self.replica.log.has_faults
 
     @property
+    def doubted(self) -> bool:
+        return self.replica.member.doubted
+
+    @property
     def faulty_ranges(self) -> tuple[FaultyRange, ...]:
         return self.replica.log.faulty.ranges
 
@@ -178,7 +182,7 @@ class LifeView:
 
     def stored_entry(self, index: Index, damaged_since_us: int) -> bytes | None:
         damages = self._process.host.damages
-        return self._stored_entry(index, [damage for damage in damages if damage.done_us >= damaged_since_us])
+        return self._stored_entry(index, [damage for damage in damages if damage.done_us > damaged_since_us])
 
     def _stored_entry(self, index: Index, without: Sequence[Damage]) -> bytes | None:
         options = self._process.host.options

@@ -150,6 +150,9 @@ class SimMember:
             queue.files.directory: queue.first_unit * queue.unit_size for queue in process.store.queues
         }
         for damage in self.unit_damages:
+            # What is mended goes to the medium with the queue's next flush; damage that comes back is found again.
+            if not damage.shows:
+                continue
             directory, _, name = damage.path.rpartition("/")
             content = as_it_was(self.disk.read_file(damage.path), self.disk, damage.path, [damage])
             start = damage.offset - damage.offset % CQ_UNIT_SIZE

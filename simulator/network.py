@@ -65,6 +65,9 @@ class Path:
 
     is_blocked: bool = False
     free_us: int = 0  # when the last message arrives: the next comes behind it unless the network reorders
+    # Of what was sent up to then, what would arrive from the other time on is lost.
+    cut_us: int = -1
+    lost_from_us: int = 0
 
 
 class SimNetwork:
@@ -134,7 +137,33 @@ class SimNetwork:
             at_us += self._random.randint(*_STRAGGLER_US)
         elif not self._options.reorders or self.is_healed:
             at_us = path.free_us = max(path.free_us, at_us)
-        self._loop.call_at(at_us, self.members[to].received, sender, message, payload)
+        self._loop.call_at(
+            at_us, self._arrive, path, self._loop.now_us, self.members[to], sender, message, payload
+        )
+
+    def _arrive(
+        self,
+        path: Path,
+        sent_us: int,
+        receiver: Endpoint,
+        sender: PeerId,
+        message: Message | RepairMessage,
+        payload: bytes,
+    ) -> None:
+        if sent_us <= path.cut_us and self._loop.now_us >= path.lost_from_us:
+            self.lost += 1
+        else:
+            receiver.received(sender, message, payload)
+
+    def cut_short(self, sender: PeerId, random: Random) -> None:
+        """Of what it has on its way to each other, the first part arrives and the rest does not: as a reset takes what
+        was not read yet.
+        """
+        now_us = self._loop.now_us
+        for (from_member, _), path in self.paths.items():
+            if from_member == sender:
+                path.cut_us = now_us
+                path.lost_from_us = now_us + random.randint(0, self._options.delay_us_max)
 
     def _keep(self, sender: PeerId, to: PeerId, answer: PushResponse) -> None:
         kept = self._acknowledged[to]

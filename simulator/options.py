@@ -99,6 +99,9 @@ class Options:
     is_calm: bool = False  # an hour or so with faults far apart (calm.py)
     read_interval_us: int = 0  # between reads that must not be stale; 0: there are none
     leader_cut_interval_ms: int = 0  # between leaders that are cut off without knowing; 0: none is
+    delivery_falls: float = (
+        0.0  # how many deliveries of delayed messages are cut short by their leader's fall
+    )
     paces_ticks: bool = False  # members at rest tick seldom, as servers do
 
     def describe(self) -> str:
@@ -163,6 +166,7 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         body_size_max=random.choice((60, 300, 2_000)),
         queue_count=random.randint(1, 6),
         delayed=Random(f"{seed}/delayed").choice((0.0, 0.0, 0.3)),
+        delivery_falls=Random(f"{seed}/delivery-falls").choice((0.0, 0.5)),
         has_keys=Random(f"{seed}/indexed").choice((False, False, True)),
         fault_interval_ms=2_000 if is_stormy else random.choice((300, 800, 2_000)),
         fault_duration_ms_max=random.choice((200, 1_000) if is_stormy else (200, 1_000, 4_000)),

@@ -107,10 +107,11 @@ class Process:
         host = self.host
         if number == self._tick_number and not self.is_stopping:
             now_ms = host.now_ms()
-            delay_ms = self._pace.delay_ms() if host.options.paces_ticks else host.options.tick_interval_ms
             self.replica.tick(now_ms)
             self.store.tick(now_ms)
-            self._tick_in(delay_ms)
+            self._tick_in(
+                self._pace.delay_ms(now_ms) if host.options.paces_ticks else host.options.tick_interval_ms
+            )
 
     def _tick_in(self, delay_ms: int) -> None:
         self._tick_number += 1

@@ -43,6 +43,7 @@ FAULT_FLOORS = dict.fromkeys(FAULT_KINDS, _FAULT_FLOOR) | {
     "long_absence": 0.2,
     "answers_repeated": 0.5,
     "begin_fell": 0.01,
+    "delivery_fell": 0.1,
     "recovery_crash": 0.1,
     "clock_jump": 1.0,
     "stand_still": 0.05,

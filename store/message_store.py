@@ -332,6 +332,11 @@ class MessageStore(StoreReads):
         return self._replica.transfer_leadership(target, "an operator asked for it", now_ms)
 
     @property
+    def delivery_index(self) -> Index | None:
+        """Of the last entry of the delayed messages that are on their way to their topics."""
+        return self._schedule.last_index
+
+    @property
     def committed_index(self) -> Index:
         return self._reput.committed_index
 

@@ -47,7 +47,6 @@ class EntryDispatcher:
         "_previous_term",
         "_progress_ms",
         "_resend_at_ms",
-        "_sequence",
         "_state",
         "_told_committed_index",
         "_write_index",
@@ -69,8 +68,6 @@ class EntryDispatcher:
     def _reset(self) -> None:
         self.push_type = PushType.COMPARE
         self.match_index = Index(-1)
-        # Goes on where another dispatcher of this peer ended, or answers to that one would count for this one.
-        self._sequence = self._state.push_sequences.get(self._peer_id, 0)
         self._base_sequence = self._sequence + 1  # nothing is awaited yet
         self._compare_index = Index(-1)
         self._write_index = Index(0)
@@ -81,6 +78,13 @@ class EntryDispatcher:
         self._resend_at_ms = 0
         self._in_flight.clear()
         self._in_flight_size = 0
+
+    @property
+    def _sequence(self) -> int:
+        """Of the newest push. Another dispatcher of this peer goes on from there, or answers to this one's would count
+        for it.
+        """
+        return self._state.push_sequences.get(self._peer_id, 0)
 
     @property
     def write_index(self) -> Index:
@@ -180,8 +184,7 @@ class EntryDispatcher:
         begin_membership: MembershipBefore | None = None,
     ) -> None:
         state = self._state
-        self._sequence += 1
-        state.push_sequences[self._peer_id] = self._sequence
+        sequence = state.push_sequences[self._peer_id] = self._sequence + 1
         self._told_committed_index = state.committed_index
         self._outbox.send(
             self._peer_id,
@@ -193,7 +196,7 @@ class EntryDispatcher:
                 previous_term,
                 previous_chain,
                 state.committed_index,
-                self._sequence,
+                sequence,
                 entries,
                 None,
                 next_term,

@@ -44,6 +44,7 @@ class EntryHandler:
         self._waiting: PushRequest | None = None  # the newest push that came during a cut
         # See hold_all_acknowledged().
         self._compared_sequence: int | None = None
+        self._awaits_compare = False  # else it would never be compared, and the doubt of a damaged cut stay
         self._committed_after_compare = Index(-1)
 
     @property
@@ -61,6 +62,9 @@ class EntryHandler:
         if request.push_type is PushType.COMMIT:
             self.learn_commit(self._leader_committed_index)
             return  # no answer: the next heartbeat says it again
+        if self._awaits_compare and request.push_type not in _COMPARING:
+            self._refuse(request)
+            return
         if not self._holds_previous(request):
             if request.begin_pos is not None:
                 self._begin_anew(request, request.begin_pos)
@@ -77,6 +81,7 @@ class EntryHandler:
             case _:
                 if request.push_type in _COMPARING and self._compared_sequence is None:
                     self._compared_sequence = request.sequence
+                    self._awaits_compare = False
                 self._answer(request.push_type, request.sequence, PushResult.SUCCESS)
 
     def _holds_previous(self, request: PushRequest) -> bool:
@@ -137,6 +142,27 @@ class EntryHandler:
         self._waiting = request
         self._durable.cut(from_index)
         self._outbox.cut(Cut(from_index))
+
+    def cut_damaged(self, from_index: Index) -> None:
+        """Entries from there on are damaged up to one that the leader's history does not lead to. That one the group
+        has never committed; of those in front of it nobody can tell, and the leader has what counts. All are cut, so
+        that the leader can go on behind them, and this member is doubted before: it may have acknowledged some.
+
+        To be asked for again until it is done. Nothing happens to what is known to be committed, or is the leader's.
+        """
+        state = self._state
+        if self.is_cutting or not self._may_cut(from_index) or from_index > self._log.ledger_end_index:
+            return
+        if not state.doubted:
+            state.begin_doubt()
+        elif state.saved_sequence >= state.doubt_sequence:
+            self.is_cutting = True
+            # What the leader says before it has compared anew does not cover what this member is about to lose.
+            self._compared_sequence = None
+            self._committed_after_compare = Index(-1)
+            self._awaits_compare = True
+            self._durable.cut(from_index)
+            self._outbox.cut(Cut(from_index))
 
     def _may_cut(self, from_index: Index) -> bool:
         return from_index > self._state.committed_index and from_index > self._matched_index

@@ -42,8 +42,11 @@ def tally(
     the candidate holds all that a majority ever acknowledged. Undoubted grants of a majority do. So does hearing every
     voter, when none holds more than the candidate and none has given its vote elsewhere (a wiped disk forgets a vote
     as well): then there is nothing to be found anywhere that the candidate lacks.
+
+    A candidate that its own log takes out is no voter, and its own grant counts for nothing.
     """
     quorum = len(voters) // 2 + 1
+    answers = {voter: answers[voter] for voter in voters if voter in answers}
     grants = [answer for answer in answers.values() if answer.vote_result is VoteResult.ACCEPT]
     if sum(not answer.doubted for answer in grants) >= quorum:
         return RoundOutcome.WON
@@ -254,7 +257,9 @@ class LeaderElector:
 
     def _lose_round(self, now_ms: int) -> None:
         self._lost, self._campaign = self._campaign, None
-        self._campaign_at_ms = now_ms + self._draw_repeat()
+        # One that the others may have taken out long ago asks them seldom.
+        pause_ms = self._draw_repeat() if self._members.is_voter else self._draw_timeout()
+        self._campaign_at_ms = now_ms + pause_ms
 
     def _start_round(
         self, *, pre_vote: bool, term: Term, until_ms: int, now_ms: int, leadership_transfer: bool = False

@@ -216,7 +216,12 @@ class Member:
         if self._log.has_faults and self._state.leader_id is None and self._members.others:
             return (
                 self._elector.obstacle()
-                or f"entries are damaged here, so others go first for {self._config.damaged_patience_ms} ms"
+                or f"entries are damaged here, so others go first for {self._config.last_resort_patience_ms} ms"
+            )
+        if not self._members.is_voter and self._members.index > self._state.committed_index:
+            return self._elector.obstacle() or (
+                f"entry {self._members.index} takes its vote, so others go first for "
+                f"{self._config.last_resort_patience_ms} ms"
             )
         return self._elector.obstacle()
 
@@ -518,6 +523,16 @@ class Member:
         self._state.stopped = True
         return self._take(now_ms)
 
+    def cut_damaged(self, from_index: Index, leader_id: PeerId, now_ms: int) -> Output:
+        """See EntryHandler.cut_damaged(). `leader_id`: with whose history the log parts there; if another leads by now,
+        nothing happens.
+        """
+        state = self._state
+        if state.stopped or state.role is not Role.FOLLOWER or state.leader_id != leader_id:
+            return NOTHING
+        self._handler.cut_damaged(from_index)
+        return self._take(now_ms)
+
     # --- after each call
 
     def _take(self, now_ms: int) -> Output:
@@ -566,7 +581,7 @@ class Member:
         """Entries that are damaged here a leader can give to nobody: others go first."""
         if not self._log.has_faults or not self._members.others:
             return True
-        return self._elector.leaderless_ms(now_ms) >= self._config.damaged_patience_ms
+        return self._elector.leaderless_ms(now_ms) >= self._config.last_resort_patience_ms
 
     def _leads(self) -> bool:
         return self._state.role is Role.LEADER
@@ -574,13 +589,25 @@ class Member:
     def _may_campaign(self, now_ms: int) -> bool:
         return (
             self._may_vote()
-            and self._members.is_voter
+            and (self._members.is_voter or self._is_needed_to_leave(now_ms))
             and not self._handler.is_cutting
             and not self._handler.has_no_space
             and not self._transfer.is_leaving
             and not self._fitness.is_stalled
             and self._is_fit_to_lead(now_ms)
         )
+
+    def _is_needed_to_leave(self, now_ms: int) -> bool:
+        """The entry that takes this member out, and what it holds beside, may be on no other disk: as long as it may
+        not be committed this member leads if no other can (Ongaro's thesis, 4.2.2).
+        """
+        if self._members.index <= self._state.committed_index:
+            return False
+        if self._elector.leaderless_ms(now_ms) < self._config.last_resort_patience_ms:
+            return False
+        with suppress(FaultyEntryError):
+            return self._members.was_voter()
+        return False
 
     def _may_vote(self) -> bool:
         return self._state.can_vote and self._durable.value >= min(

@@ -40,9 +40,10 @@ class MemberConfig:
     # No sync completed for so long while work waits: the disk hangs, and a leader that cannot count itself goes.
     stalled_sync_ms: int = 5000
 
-    # A member with damaged entries leaves it to the others to lead, until nobody has led for so long: its repair needs
-    # no leader and takes seconds, and what it cannot give to others is no reason to have no leader at all.
-    damaged_patience_ms: int = 10_000
+    # A member with damaged entries, or one that its log takes out, leaves it to the others to lead, until nobody has
+    # led for so long: a repair needs no leader and takes seconds, and what this member cannot give to others, or will
+    # not be, is no reason to have no leader at all.
+    last_resort_patience_ms: int = 10_000
 
     push_size_max: int = 1 << 20  # entries in one APPEND
     push_window_size: int = 8 << 20  # entries on their way to one follower, not acknowledged

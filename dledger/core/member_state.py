@@ -41,6 +41,7 @@ class MemberState:
         "committed_index",
         "curr_term",
         "curr_vote_for",
+        "doubt_sequence",
         "doubted",
         "leader_id",
         "push_sequences",
@@ -72,6 +73,7 @@ class MemberState:
         # What a message presumes is on disk once saved_sequence has reached these.
         self.term_sequence = hard_state.sequence
         self.vote_sequence = hard_state.sequence
+        self.doubt_sequence = hard_state.sequence
         self._sequence = hard_state.sequence
         self._writing = False
 
@@ -110,6 +112,12 @@ class MemberState:
         self._change_role(Role.LEADER)
         self.leader_id = self.self_id
         self.reason = reason
+
+    def begin_doubt(self) -> None:
+        """It is about to lose what it may have acknowledged."""
+        self.doubted = True
+        self._sequence += 1
+        self.doubt_sequence = self._sequence
 
     def end_doubt(self) -> None:
         self.doubted = False

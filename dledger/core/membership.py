@@ -92,6 +92,10 @@ class MembershipLog(Protocol):
         """What that entry says."""
         ...
 
+    def membership_before(self) -> Membership:
+        """What counted up to that entry. Raises FaultyEntryError."""
+        ...
+
 
 class FormedMembership:
     """Of a group whose members never change."""
@@ -102,6 +106,9 @@ class FormedMembership:
         self._membership = membership
 
     def membership(self) -> Membership:
+        return self._membership
+
+    def membership_before(self) -> Membership:
         return self._membership
 
 
@@ -150,6 +157,11 @@ class CurrentMembers:
     def is_voter(self) -> bool:
         """Whether this member itself has a seat, with the disk that it has."""
         seat = self.value.voters.get(self.self_id)
+        return seat is not None and seat.disk == self._own_disk
+
+    def was_voter(self) -> bool:
+        """Likewise, up to the last membership entry. Raises FaultyEntryError."""
+        seat = self._log.membership_before().voters.get(self.self_id)
         return seat is not None and seat.disk == self._own_disk
 
     def counts(self, peer: PeerId) -> bool:

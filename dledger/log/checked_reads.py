@@ -75,24 +75,7 @@ class CheckedReads(LogReader):
         what is damaged: that is returned. Units that contradict sound entries are right when this returns. Blocks for
         as long as it takes to read the entries. Raises DiskError.
         """
-        first_index, last_index = (
-            max(first_index, self.ledger_begin_index),
-            min(last_index, self.ledger_end_index),
-        )
-        begin = Anchor(
-            Index(self.ledger_begin_index - 1),
-            self._before_begin_term,
-            self.ledger_begin_pos,
-            self._before_begin_chain,
-        )
-        end = Anchor(self.ledger_end_index, self.ledger_end_term, self.ledger_end_pos, self.ledger_end_chain)
-        finder = FaultFinder(self._data, self._index, begin, end)
-        found = finder.examine(first_index, last_index)
-        for mapped_file in finder.repaired:
-            dirty = self._dirty_index if mapped_file in self._index.queue.mapped_files else self._dirty_data
-            if mapped_file not in dirty:
-                mapped_file.hold()
-                dirty.append(mapped_file)
+        found = self._examine(first_index, last_index)
         for faulty in found:
             if self.faulty.first_within(faulty.first_index, faulty.last_index) is None:
                 self.faults_found += 1
@@ -101,6 +84,45 @@ class CheckedReads(LogReader):
                 )
             self.faulty.add(faulty)
         return found
+
+    def repaired_in_part(self, faulty: FaultyRange) -> None:
+        """Some of the range has been written and is durable: what of it is still damaged takes its place. Blocks as
+        fault_found() does. Raises DiskError.
+        """
+        if faulty.last_index == self.ledger_end_index and not self._ends_as_remembered():
+            return  # nothing behind it proves that entries which are sound in themselves are those of this log
+        rest = self._examine(faulty.first_index, faulty.last_index + 1)
+        self.faulty.remove(faulty)
+        for still_faulty in rest:
+            self.faulty.add(still_faulty)
+
+    def _examine(self, first_index: int, last_index: int) -> list[FaultyRange]:
+        """Damage among these entries. Units and blanks that are not right are written."""
+        begin = Anchor(
+            Index(self.ledger_begin_index - 1),
+            self._before_begin_term,
+            self.ledger_begin_pos,
+            self._before_begin_chain,
+        )
+        end = Anchor(self.ledger_end_index, self.ledger_end_term, self.ledger_end_pos, self.ledger_end_chain)
+        finder = FaultFinder(self._data, self._index, begin, end)
+        found = finder.examine(
+            max(first_index, self.ledger_begin_index), min(last_index, self.ledger_end_index)
+        )
+        for mapped_file in finder.repaired:
+            dirty = self._dirty_index if mapped_file in self._index.queue.mapped_files else self._dirty_data
+            if mapped_file not in dirty:
+                mapped_file.hold()
+                dirty.append(mapped_file)
+        return found
+
+    def _ends_as_remembered(self) -> bool:
+        try:
+            pos = self._index.unit(self.ledger_end_index).pos
+        except LedgerDamagedError:
+            return False
+        header = self._data.read(pos, ENTRY_HEADER_SIZE)
+        return len(header) == ENTRY_HEADER_SIZE and chain_crc_at(header, 0) == self.ledger_end_chain
 
     def fault_found_at(self, pos: int) -> list[FaultyRange]:
         """As fault_found(), where all that is known is a position."""

@@ -58,7 +58,7 @@ class IndexFiles:
             unit = IndexUnit(*INDEX_UNIT.unpack(data))
             if unit.magic == ENTRY_MAGIC and unit.index == index:
                 return unit
-        raise self._damaged(index)
+        raise self.damaged(index)
 
     def units(self, first_index: int, last_index: int) -> list[IndexUnit]:
         """Units of both ends and all between. Raises LedgerDamagedError at the first that is not sound."""
@@ -67,9 +67,9 @@ class IndexFiles:
         units = [IndexUnit(*values) for values in INDEX_UNIT.iter_unpack(data[: len(data) // 32 * 32])]
         for index, unit in enumerate(units, first_index):
             if unit.magic != ENTRY_MAGIC or unit.index != index:
-                raise self._damaged(index)
+                raise self.damaged(index)
         if len(data) < size:
-            raise self._damaged(first_index + len(units))
+            raise self.damaged(first_index + len(units))
         return units
 
     def first_index_of_term(self, term: int, low: int, high: int) -> Index:
@@ -102,7 +102,8 @@ class IndexFiles:
             mapped_file = self.queue.find_mapped_file_by_offset(offset)
         return mapped_file
 
-    def _damaged(self, index: int) -> LedgerDamagedError:
+    def damaged(self, index: int) -> LedgerDamagedError:
+        """To be raised where the unit of an entry is not sound."""
         offset = index * INDEX_UNIT_SIZE
         path = self.queue.path_of(offset - offset % self.queue.mapped_file_size)
         return LedgerDamagedError(

@@ -155,10 +155,11 @@ class LogBegin(CheckedReads):
         """Of the last membership entry, also of one before the begin; -1 if there never was one."""
         return self._memberships.last_index
 
-    def membership_body(self) -> bytes | None:
-        """Of that entry. Raises LedgerDamagedError, DiskError."""
-        last = self._memberships.up_to(self.ledger_end_index, self.body_at)
-        return last.body if last is not None else None
+    def membership_up_to(self, index: Index) -> MembershipBefore | None:
+        """The last membership entry that is not behind `index`, or the first one that is known; None: there is none.
+        Raises FaultyEntryError, LedgerDamagedError, DiskError.
+        """
+        return self._memberships.up_to(index, self.body_at)
 
     @property
     def membership_before_begin(self) -> MembershipBefore | None:

@@ -220,11 +220,22 @@ class LogReader:
         return EntryRange(first_index, last.index, first.pos, size, last.term, self._cold_chain(last.index))
 
     def _range_units(self, first_index: int, last_index: int, size_max: int) -> list[IndexUnit]:
-        """The first one and those behind it, up to `last_index` and `size_max` bytes, all of one data file."""
+        """The first one and those behind it, up to `last_index` and `size_max` bytes, all of one data file. Raises
+        LedgerDamagedError where a unit is not sound, or the first one tells of an entry that no file could hold.
+        """
         units = self._index.units(first_index, min(last_index, first_index + _units_within(size_max) - 1))
-        pos = units[0].pos
-        limit = min(pos + units[0].size + size_max, self._data.file_end(pos))
-        return [unit for unit in units if unit.pos + unit.size <= limit]
+        first = units[0]
+        file_end = self._data.file_end(first.pos)
+        if first.pos + first.size > file_end:
+            raise self._index.damaged(first_index)
+        limit = min(first.pos + first.size + size_max, file_end)
+        count, pos = 0, int(first.pos)
+        for unit in units:
+            # One that is not where the one in front ends may be damaged, and not be behind it at all.
+            if unit.pos != pos or unit.pos + unit.size > limit:
+                break
+            count, pos = count + 1, pos + unit.size
+        return units[:count]
 
 
 def _units_within(size_max: int) -> int:

@@ -14,6 +14,7 @@ from disk.readable import write_over
 from dledger.entry import (
     INDEX_UNIT_SIZE,
     EntryCorruptError,
+    EntryFault,
     Index,
     Pos,
     Term,
@@ -36,6 +37,10 @@ class RepairRefusedError(Exception):
 
 class NotLinkedError(RepairRefusedError):
     """What lies behind does not continue a peer's bytes: they are others, or it has been damaged since."""
+
+
+class NotContinuedError(RepairRefusedError):
+    """A peer's entries do not follow from the entry in front of the damage: its history has parted from ours before."""
 
 
 class RepairJob:
@@ -119,11 +124,14 @@ class RangeRepair:
         self.is_done = is_last
         return job
 
+    @property
+    def _is_at_begin(self) -> bool:
+        return self.next_index == self.faulty.first_index
+
     def _verify(self, first_pos: int, entries: bytes) -> VerifiedRange:
         if first_pos not in (self._end_pos, self._data.file_end(self._end_pos - 1)):
-            raise RepairRefusedError(
-                f"entry {self.next_index} lies at {first_pos}, not behind {self._end_pos}"
-            )
+            text = f"entry {self.next_index} lies at {first_pos}, not behind {self._end_pos}"
+            raise NotContinuedError(text) if self._is_at_begin else RepairRefusedError(text)
         try:
             verified = verify_entries(
                 entries,
@@ -133,6 +141,12 @@ class RangeRepair:
                 prev_term=self._term,
             )
         except EntryCorruptError as error:
+            if (
+                self._is_at_begin
+                and error.kind in (EntryFault.CHAIN, EntryFault.TERM)
+                and error.index == self.next_index
+            ):
+                raise NotContinuedError(str(error)) from error
             raise RepairRefusedError(str(error)) from error
         if not verified.count or verified.last_index > self.faulty.last_index:
             raise RepairRefusedError(

@@ -75,7 +75,6 @@ class LogStore(ScrubbedLog):
         self.doubted = mark.doubted  # as found at the start: entries above the mark may be lost
         self._descriptors = descriptors
         self._mark_moved_ms: int | None = None
-        self._mark_outdated = False  # the one on disk remembers a doubt that it need not
         self._syncs: list[SyncJob] = []
         self._preparing: PrepareFileJob | None = None
         self._made: list[
@@ -276,7 +275,7 @@ class LogStore(ScrubbedLog):
     def mark_job(self, now_ms: int) -> MarkJob | None:
         """A job that moves the synced mark to the durable index, when it is time: each second or 64 MiB."""
         mark = self._mark
-        if self._marking or self._moving or self._cutting or not self._mark_is_behind():
+        if self._marking or self._moving or self._cutting or self.durable_index <= mark.index:
             return None
         if self._mark_moved_ms is None:
             self._mark_moved_ms = now_ms  # the first entries since the start
@@ -295,7 +294,6 @@ class LogStore(ScrubbedLog):
         self._release(job.held)
         if not job.cancelled:
             self._mark = job.mark
-            self._mark_outdated = False
 
     def _new_mark_job(self) -> MarkJob:
         chain = self.chain_at(self.durable_index)
@@ -313,13 +311,12 @@ class LogStore(ScrubbedLog):
         return self._marking
 
     def doubt_saved(self) -> None:
-        """The quorum state has the doubt durably, so that the next mark need not remember it."""
+        """The quorum state has the doubt durably. Blocks on a sync, if the mark has it too: a start would else find it
+        there again, when the doubt has long ended. Before any job is made. Raises DiskError.
+        """
         if self._mark.doubted:
             self._mark = replace(self._mark, doubted=False)
-            self._mark_outdated = True
-
-    def _mark_is_behind(self) -> bool:
-        return self.durable_index > self._mark.index or self._mark_outdated
+            self._mark_file.write(self._mark)
 
     def _release(self, held: list[MappedFile]) -> None:
         for mapped_file in held:
@@ -537,7 +534,7 @@ class LogStore(ScrubbedLog):
             self.sync_done(sync)
         if self.faulty.ranges != self._faulty_file.ranges:
             self._faulty_file.write(self.faulty.ranges)
-        if self._mark_is_behind():
+        if self.durable_index > self._mark.index:
             mark = self._new_mark_job()
             mark.run()
             self.mark_done(mark)

@@ -1,6 +1,11 @@
-"""What a disk held durably, and its member knew to be committed, is in the log of every later life on that disk."""
+"""What a disk held durably, and its member knew to be committed, is in the log of every later life on that disk.
+
+Unless it was damaged, and the group's history does not lead to what lies behind it: then the member lets go of it, and
+is doubted.
+"""
 
 from dledger.entry import Index
+from dledger.log.faulty_ranges import FaultyRange
 from simulator.invariants.invariant import MemberView
 from simulator.oracle import Oracle
 
@@ -10,10 +15,16 @@ class DurableIsKept:
 
     def __init__(self) -> None:
         self._held: dict[bytes, Index] = {}  # by disk uuid
+        self._faulty: dict[bytes, tuple[FaultyRange, ...]] = {}  # likewise, at the last look
 
     def check(self, member: MemberView, oracle: Oracle) -> str | None:
         held = self._held.get(member.disk_uuid, Index(-1))
+        faulty = self._faulty.get(member.disk_uuid, ())
+        self._faulty[member.disk_uuid] = member.faulty_ranges
         if member.ledger_end_index < held:
+            if member.doubted and any(one.first_index == member.ledger_end_index + 1 for one in faulty):
+                self._held[member.disk_uuid] = member.ledger_end_index
+                return None
             return f"{member.member_id} held entry {held} durably, and its log ends with {member.ledger_end_index}"
         if not member.is_cutting:
             self._held[member.disk_uuid] = max(held, min(member.durable_index, member.committed_index))

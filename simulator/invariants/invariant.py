@@ -68,6 +68,11 @@ class MemberView(Protocol):
         ...
 
     @property
+    def doubted(self) -> bool:
+        """Whether it may have lost what it acknowledged, so that its vote alone makes no majority."""
+        ...
+
+    @property
     def faulty_ranges(self) -> tuple[FaultyRange, ...]:
         """The entries that it knows to be damaged."""
         ...

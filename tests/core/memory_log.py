@@ -58,6 +58,9 @@ class MemoryLog:
     def membership(self) -> Membership:
         return unpack_membership(self._memberships[-1][1]) if self._memberships else self.formed
 
+    def membership_before(self) -> Membership:
+        return unpack_membership(self._memberships[-2][1]) if self._memberships[1:] else self.formed
+
     @property
     def membership_before_begin(self) -> MembershipBefore | None:
         before = [known for known in self._memberships if known[0] < self.ledger_begin_index]

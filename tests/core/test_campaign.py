@@ -6,6 +6,7 @@ from memory_log import MemoryLog
 
 from dledger.core.member import Member
 from dledger.core.member_config import MemberConfig
+from dledger.core.membership import CurrentMembers, Membership, Seat, pack_membership
 from dledger.core.messages import (
     HeartBeatRequest,
     PushRequest,
@@ -15,7 +16,7 @@ from dledger.core.messages import (
     VoteResult,
 )
 from dledger.core.output import NOTHING, Envelope, HardState, Output, Role, RoleChange
-from dledger.entry import Index, Term
+from dledger.entry import EntryKind, Index, Term
 
 CONFIG = MemberConfig(self_id="n0", peers=("n0", "n1", "n2"))
 
@@ -233,3 +234,40 @@ def test_a_member_says_what_its_lost_campaign_lacked_until_it_has_a_leader():
     )
     member.step(HeartBeatRequest(Term(2), "n1", Index(-1), 1), 50)
     assert member.election_obstacle is None
+
+
+def _taken_out_by(disk: bytes = b""):
+    """The only one that has the entry of term 1 that takes its vote; `disk`: by which it had one."""
+    log = MemoryLog([1])
+    seats = {peer: Seat() for peer in CONFIG.peers}
+    log.formed = Membership({**seats, "n0": Seat(disk)})
+    log.append([pack_membership(log.formed.without("n0"))], Term(1), EntryKind.MEMBERSHIP)
+    return Member(
+        CONFIG, log, HardState(3, Term(1), None, False), Random(0), 0, durable_index=Index(1),
+        members=CurrentMembers("n0", b"", log),
+    )  # fmt: skip
+
+
+def test_who_is_taken_out_by_an_entry_that_may_not_be_committed_leads_if_nobody_else_does():
+    """The entry may be on no other disk, and what comes behind it neither."""
+    member = _taken_out_by()
+    patience_ms = CONFIG.last_resort_patience_ms
+    assert member.tick(patience_ms - 100) == member.tick(patience_ms - 1) == NOTHING
+    request = VoteRequest(Term(2), "n0", Term(1), Index(1), True)
+    assert member.tick(patience_ms).messages == (Envelope("n1", request), Envelope("n2", request))
+    member.step(_grant("n1", pre_vote=True), patience_ms + 1)
+    assert member.role is Role.CANDIDATE
+    assert member.curr_term == Term(1), (
+        "of two voters one is no majority, and its own grant counts for nothing"
+    )
+    member.step(_grant("n2", pre_vote=True), patience_ms + 2)
+    member.hard_state_saved(4, patience_ms + 3)
+    for voter in ("n1", "n2"):
+        assert member.role is Role.CANDIDATE
+        member.step(_grant(voter, pre_vote=False), patience_ms + 4)
+    assert member.role is Role.LEADER
+
+
+def test_who_never_was_a_voter_with_its_disk_does_not_campaign():
+    member, patience_ms = _taken_out_by(disk=b"another"), CONFIG.last_resort_patience_ms
+    assert member.tick(patience_ms) == member.tick(patience_ms + 100) == NOTHING

@@ -376,3 +376,37 @@ def test_without_entries_it_begins_where_entry_0_of_the_leader_lies():
     assert output.appends == (PushedEntries(request.payload, 0),), "without being asked again"
     follower.log.append_range(request.payload, 0)
     assert follower.sync() == follower.answer(PushType.APPEND, durable=1)
+
+
+def test_damage_in_front_of_what_is_not_the_leaders_is_cut_once_the_doubt_is_saved():
+    """Nobody can tell which of the damaged entries are the leader's, so this member may lose what it acknowledged."""
+    member = Follower([1, 1, 2, 2], [1, 1, 3]).member
+    assert member.cut_damaged(Index(1), "n0", 2) == Output(hard_state=HardState(2, TERM, None, True))
+    assert member.cut_damaged(Index(1), "n0", 3) == NOTHING
+    member.hard_state_saved(2, 4)
+    assert member.cut_damaged(Index(1), "n0", 5) == Output(cut=Cut(Index(1)))
+    assert member.doubted
+
+
+def test_after_a_damaged_cut_the_leader_has_to_compare_anew_or_the_doubt_would_stay():
+    follower = Follower([1, 1, 2, 2], [1, 1, 4, 4])
+    member, log = follower.member, follower.log
+    member.cut_damaged(Index(2), "n0", 2)
+    member.hard_state_saved(2, 3)
+    log.carry_out(member.cut_damaged(Index(2), "n0", 4).cut)
+    assert follower.push(PushType.APPEND, 1) == NOTHING, "it waits for the cut"
+    (refused,) = member.cut_done(5).messages
+    assert refused.message.push_result is PushResult.INCONSISTENT_STATE
+    follower.push(PushType.COMPARE, 1)
+    assert follower.push(PushType.APPEND, 1).appends
+    follower.sync()
+    follower.push(PushType.COMMIT, 3, committed_index=3)
+    assert not member.doubted
+
+
+def test_nothing_damaged_is_cut_that_is_committed_or_for_another_leader():
+    follower = Follower([1, 1, 2, 2], [1, 1, 2, 2])
+    assert follower.member.cut_damaged(Index(1), "n2", 2) == NOTHING
+    follower.push(PushType.COMPARE, 1, committed_index=1)
+    assert follower.member.cut_damaged(Index(1), "n0", 3) == NOTHING
+    assert not follower.member.doubted

@@ -173,15 +173,33 @@ def test_an_index_unit_that_contradicts_a_sound_entry_is_right_after_the_first_r
     assert bytes(disk.content(name)) == image
 
 
+@pytest.mark.parametrize("first", [3, 5])  # in front of the unit that is damaged, and that one
+@pytest.mark.parametrize("bit", [0x08, 0x80])
 @pytest.mark.parametrize("field", range(32))
-def test_entries_of_a_cold_batch_begin_where_they_are_and_not_where_a_damaged_unit_says(field: int) -> None:
+def test_entries_of_a_cold_batch_begin_where_they_are_and_not_where_a_damaged_unit_says(
+    field: int, bit: int, first: int
+) -> None:
     disk, log = closed_log()
     name = next(name for name in disk.paths() if name.startswith(INDEX))
-    disk.content(name)[5 * 32 + field] ^= 0x80
+    disk.content(name)[5 * 32 + field] ^= bit
     again = open_cold(disk)
-    for batch in again.batches_from(Index(3), Index(12), 2000):
+    for batch in again.batches_from(Index(first), Index(12), 2000):
         for index in range(batch.first_index, batch.last_index + 1):
             assert batch.pos + batch.offset_of(index) == log.pos_at(Index(index))
+
+
+@pytest.mark.parametrize("bit", range(256))
+def test_a_range_ends_with_its_data_file_whatever_a_damaged_unit_says(bit: int) -> None:
+    disk, log = closed_log()
+    second = next(Index(i) for i in range(200) if log.pos_at(Index(i)) >= FILE_SIZE)
+    index_files = [disk.content(name) for name in sorted(disk.paths()) if name.startswith(INDEX)]
+    number, offset = divmod((second + 2) * 32, len(index_files[0]))
+    index_files[number][offset + bit // 8] ^= 1 << bit % 8
+    again = open_cold(disk)
+    entries = again.range_from(Index(3), 1 << 20)
+    assert entries is not None
+    assert entries.last_index == second - 1
+    again.read_range(entries)
 
 
 def test_damage_found_by_a_read_is_noted_by_a_job() -> None:

@@ -23,7 +23,8 @@ def say(log: LogStore, body: bytes, term: int = 1) -> Index:
 
 
 def said(log: LogStore) -> tuple[int, bytes | None]:
-    return log.membership_index, log.membership_body()
+    last = log.membership_up_to(log.ledger_end_index)
+    return log.membership_index, last.body if last is not None else None
 
 
 def with_two(disk: CrashDisk) -> tuple[LogStore, Index, Index]:

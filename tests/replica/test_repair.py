@@ -111,6 +111,50 @@ def test_a_range_whose_neighbour_behind_is_damaged_later_goes_on_over_it(group: 
     group.run_until(lambda: is_level(group))
 
 
+@pytest.mark.parametrize(
+    ("own", "others", "damaged"),
+    [
+        (3, 3, [0, 1]),
+        (4, 6, [1, 2]),
+        (10, 4, [5, 6, 7, 8]),
+        (10, 2, [1, 2, 3, 4, 5]),
+    ],
+    ids=[
+        "across where they part",
+        "from there on",
+        "behind, and the others end in it",
+        "the others end in it",
+    ],
+)
+def test_damage_across_the_entry_where_the_groups_history_went_on_without_is_cut(
+    tmp_path: Path, own: int, others: int, damaged: list[int]
+) -> None:
+    """Of what the group never committed nobody has the bytes, and what lies in front of it nobody can prove. `damaged`
+    counts from the last entry that all have.
+    """
+    group = VirtualGroup(tmp_path)
+    group.start()
+    leader = group.elect()
+    group.append(leader, [b"of all"] * 3)
+    group.run_until(group.converged)
+    last = leader.replica.log.ledger_end_index
+    group.loses = lambda message: getattr(message, "leader_id", None) == leader.id
+    group.append(leader, [b"of one"] * own)
+    group.run_until(lambda: leader.replica.log.durable_index == last + own)
+    positions = [leader.replica.log.pos_at(Index(last + number)) for number in damaged]
+    group.stop(leader.id)
+    group.loses = lambda message: False
+    group.append(group.elect(), [b"of the others"] * others)
+    group.run_until(group.converged)
+    for pos in positions:
+        flip(group, leader.id, pos)
+    group.start(leader.id)
+    member = group.members[leader.id]
+    group.run_until(lambda: is_level(group))
+    assert not faulty(member)
+    group.run_until(lambda: not member.replica.member.doubted)
+
+
 def test_without_a_sound_copy_the_member_says_so_and_nothing_is_cut(group: VirtualGroup) -> None:
     before = group.data_files("n2")
     for peer in group.peers:
@@ -342,11 +386,12 @@ def test_the_status_of_a_repair_says_what_is_damaged_where_and_whose_answer_is_w
     assert repaired.repaired_size >= status.faulty.size
 
 
-def test_the_status_counts_bytes_as_they_are_written(group: VirtualGroup) -> None:
+def in_pieces_of_which_one_comes(group: VirtualGroup) -> tuple[VirtualMember, list[RepairRequest]]:
+    """A member with a range over several files of which peers give one piece to write and no more, and what it asked
+    for to write."""
     group.start()
     member, log = group.members["n0"], group.members["n0"].replica.log
     group.run_until(group.leader)
-    # Of several files, so that it comes in several pieces.
     log.note_damage(FaultyRange(Index(3), Index(150), log.pos_at(Index(3)), log.end_pos_at(Index(150))))
     asked: list[RepairRequest] = []
 
@@ -354,13 +399,30 @@ def test_the_status_counts_bytes_as_they_are_written(group: VirtualGroup) -> Non
         is_request = isinstance(message, RepairRequest) and told(member).stage is RepairStage.WRITING
         if is_request:
             asked.append(message)
-        return is_request and len(asked) > 1
+        return bool(asked[1:]) and isinstance(message, RepairRequest)
 
     group.loses = lose_all_but_the_first_to_write
+    return member, asked
+
+
+def test_the_status_counts_bytes_as_they_are_written(group: VirtualGroup) -> None:
+    member, asked = in_pieces_of_which_one_comes(group)
     group.run_until(lambda: len(asked) > 1)
     status = told(member)
     assert status.stage is RepairStage.WRITING
     assert 0 < status.written_size < status.faulty.size
+
+
+def test_of_a_range_that_is_written_in_part_what_is_sound_need_not_come_from_a_peer(
+    group: VirtualGroup,
+) -> None:
+    """Entries behind the damage were in the range for want of proof, and nobody else may have them any more."""
+    flip(group, "n0", 5000)
+    member, asked = in_pieces_of_which_one_comes(group)
+    group.run_until(lambda: not faulty(member))
+    assert len(asked) > 1
+    assert member.replica.repairer.repaired_count == 1
+    group.run_until(lambda: is_level(group))
 
 
 def test_a_range_that_grows_is_known_for_as_long_as_its_oldest_part(group: VirtualGroup) -> None:

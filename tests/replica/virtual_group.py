@@ -12,6 +12,7 @@ from random import Random
 from disk.disk import Disk
 from disk.real_disk import RealDisk
 from dledger.config import DLedgerConfig, FlushMode, PeerAddress
+from dledger.core.member_config import MemberConfig
 from dledger.core.messages import Message, PeerId
 from dledger.core.output import Batch, Role, RoleChange
 from dledger.entry import EntryKind, Index, Pos, Term
@@ -24,6 +25,7 @@ from dledger.replica_status import replica_status
 from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
 from dledger.runtime import OnDone
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND
+from dledger.tick_pace import TickPace
 
 DATA_FILE_SIZE = 64 * 1024
 MESSAGE_DELAY_MS = 1
@@ -109,6 +111,7 @@ class VirtualMember:
             group.now_ms,
             boot_id=group.boot_ids.get(peer_id, ""),
         )
+        self.pace = TickPace(self.replica)
 
     def send(self, to: PeerId, message: Message | RepairMessage, buffers: Sequence[bytes]) -> None:
         self.sent += 1
@@ -148,11 +151,16 @@ class VirtualGroup:
         flush_mode: FlushMode = FlushMode.SYNC_FLUSH,
         disk_of: Callable[[PeerId], Disk] = lambda peer: RealDisk(),
         scrub_bytes_per_second: int = DEFAULT_BYTES_PER_SECOND,
+        heart_beat_interval_ms: int = 150,
+        paces_ticks: bool = False,
     ) -> None:
+        """`paces_ticks`: members at rest tick seldom, as servers do; else each 10 ms."""
         self.directory = directory
         self.random = Random(seed)
         self.flush_mode = flush_mode
         self.scrub_bytes_per_second = scrub_bytes_per_second
+        self.heart_beat_interval_ms = heart_beat_interval_ms
+        self.paces_ticks = paces_ticks
         self.data_file_size = DATA_FILE_SIZE
         self.peers = {f"n{number}": PeerAddress("127.0.0.1", 1 + number) for number in range(size)}
         self.late: frozenset[PeerId] = frozenset()  # not in the conf of the others
@@ -166,14 +174,16 @@ class VirtualGroup:
         self._sequence = 0
 
     def config(self, peer_id: PeerId) -> DLedgerConfig:
+        peers = {
+            peer: address for peer, address in self.peers.items() if peer == peer_id or peer not in self.late
+        }
         return DLedgerConfig(
             group="g",
             self_id=peer_id,
-            peers={
-                peer: address
-                for peer, address in self.peers.items()
-                if peer == peer_id or peer not in self.late
-            },
+            peers=peers,
+            member=MemberConfig(
+                self_id=peer_id, peers=tuple(peers), heart_beat_interval_ms=self.heart_beat_interval_ms
+            ),
             directory=str(self.directory / f"dledger-{peer_id}"),
             data_file_size=self.data_file_size,
             index_file_size=32 * 512,
@@ -233,7 +243,10 @@ class VirtualGroup:
 
     def _tick(self, member: VirtualMember) -> None:
         member.replica.tick(self.now_ms)
-        member.later(10, lambda: self._tick(member))
+        delay_ms = (
+            member.pace.delay_ms(self.now_ms) if self.paces_ticks else member.replica.config.tick_interval_ms
+        )
+        member.later(delay_ms, lambda: self._tick(member))
 
     # -- time and messages
 

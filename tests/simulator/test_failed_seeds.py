@@ -38,6 +38,22 @@ FAILED_ONCE = {
     "leader_replaced_by_itself": 200039,
     # A push had waited for a cut, and its leader got the vote of its term before that was done: the member ended.
     "voted_for_its_leader_during_a_cut": 400983,
+    # An index unit told of an entry longer than its file: a read of it ended the member.
+    "unit_of_an_entry_beyond_its_file": 401909,
+    # One piece of a range was repaired, the peer of the next one went, and then nobody else had what was sound here.
+    "sound_but_not_proved_behind_a_repair": 401285,
+    # The simulator took damage for repaired that a power loss brought back: the repair had been written, not synced.
+    "damage_back_by_a_power_loss": 401490,
+    # A start took the length of a file for durable that one before it had made and not synced.
+    "length_never_synced": 500113,
+    # A damaged index unit said that a far entry lay in the file at hand: a range went over the file's end.
+    "range_beyond_its_file": 540733,
+    # A leader that was taking itself out restarted: it alone held that entry, and would not lead without a vote.
+    "needed_to_leave": 540844,
+    # Damage held entries that the group had never committed, and was waited for for ever.
+    "damage_that_nobody_need_give": 541446,
+    # A doubt that had ended was in the synced mark for as long as nothing moved that: a kill brought it back.
+    "doubt_back_by_a_kill": 560097,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }
@@ -46,6 +62,10 @@ FAILED_ONCE = {
 FAILED_ONCE_CALM = {
     # The log began behind damage while the scrub of ConsumeQueues read it, which then asked for entries before the log.
     "began_behind_what_the_scrub_reads": 60384,
+    # A ConsumeQueue of which all messages had expired began anew far behind the file that it still had.
+    "queue_begins_behind_a_gap": 540864,
+    # A group at rest ticked too seldom for its scrub.
+    "scrub_behind_its_rate": 560448,
 }
 
 

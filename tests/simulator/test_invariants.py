@@ -1,6 +1,6 @@
 """Each invariant is silent on a sound state and fires on a made-up bad one: one that never fires proves nothing."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dledger.core.membership import Membership, Seat
 from dledger.core.output import Role
@@ -54,6 +54,7 @@ class View:
     durable_pos: int = 300
     unwritten_pos: int | None = None
     has_faults: bool = False
+    doubted: bool = False
     faulty_ranges: tuple[FaultyRange, ...] = ()
     log_generation: int = 0
     is_cutting: bool = False
@@ -402,6 +403,21 @@ def test_durable_is_kept_says_nothing_of_what_was_not_durable_or_not_committed()
     assert invariant.check(View(durable_index=2, committed_index=0), _oracle()) is None
     assert invariant.check(View(durable_index=2, is_cutting=True), _oracle()) is None
     assert invariant.check(View(life=2, log=[(1, 10)], durable_index=0), _oracle()) is None
+
+
+def test_durable_is_kept_lets_a_doubted_member_let_go_of_what_was_damaged_and_of_nothing_else():
+    cut = View(log=[(1, 10)], durable_index=0, doubted=True)
+    for faulty, doubted, is_allowed in (
+        ((FAULTY,), True, True),
+        ((FAULTY,), False, False),
+        ((), True, False),
+    ):
+        invariant = DurableIsKept()
+        assert invariant.check(View(durable_index=2, faulty_ranges=faulty), _oracle()) is None
+        told = invariant.check(replace(cut, doubted=doubted), _oracle())
+        assert (told is None) is is_allowed
+        if is_allowed:
+            assert invariant.check(cut, _oracle()) is None, "nor does it hold it afterwards"
 
 
 def _entries() -> dict[int, bytes]:

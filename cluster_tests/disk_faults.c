@@ -38,8 +38,14 @@ struct unreadable { /* whole pages of one file, which is named from the disk's d
     off_t begin, end;
 };
 
+struct failing { /* calls on files whose name, from the disk's directory on, begins so */
+    int is_on;
+    char under[NAME_MAX_HERE];
+};
+
 struct faults { /* as the file says it now */
-    int hang_syncs, fail_syncs, hang_writes, fail_writes, no_space;
+    int hang_syncs, hang_writes, no_space;
+    struct failing syncs, writes;
     long delay_syncs_ms;
     uint64_t space_id; /* which no_space it is: bytes are counted anew for each */
     int64_t space;
@@ -99,15 +105,28 @@ __attribute__((constructor)) static void start(void) {
 /* System calls by number: another preloaded library must not take these for the broker's. */
 static int open_raw(const char *path, int flags) { return (int)syscall(SYS_openat, AT_FDCWD, path, flags, 0644); }
 
+/* Whether the line is about such calls. */
+static int read_failing(struct failing *failing, const char *word, const char *line) {
+    size_t length = strlen(word);
+    if (strncmp(line, word, length) || (line[length] && line[length] != ' ')) return 0;
+    failing->is_on = 1;
+    snprintf(failing->under, sizeof failing->under, "%s", line[length] ? line + length + 1 : "");
+    return 1;
+}
+
+static int fails(const struct disk *disk, const struct failing *failing) {
+    return failing->is_on && !strncmp(disk->name, failing->under, strlen(failing->under));
+}
+
 static void read_line(struct faults *faults, const char *line) {
     struct unreadable one;
     long long begin, end;
     unsigned long long id;
     long long space;
     if (!strcmp(line, "hang_syncs")) faults->hang_syncs = 1;
-    else if (!strcmp(line, "fail_syncs")) faults->fail_syncs = 1;
     else if (!strcmp(line, "hang_writes")) faults->hang_writes = 1;
-    else if (!strcmp(line, "fail_writes")) faults->fail_writes = 1;
+    else if (read_failing(&faults->syncs, "fail_syncs", line)) return;
+    else if (read_failing(&faults->writes, "fail_writes", line)) return;
     else if (sscanf(line, "delay_syncs %ld", &faults->delay_syncs_ms) == 1) return;
     else if (sscanf(line, "no_space %llu %lld", &id, &space) == 2) {
         faults->no_space = 1;
@@ -320,7 +339,7 @@ static ssize_t wrote(const struct disk *disk, int fd, off_t offset, ssize_t size
 /* How much of it may be written; -1: nothing, errno says why. */
 static off_t admitted(struct disk *disk, int fd, off_t offset, off_t size) {
     hang(disk, &disk->faults.hang_writes, "write_hung");
-    if (disk->faults.fail_writes || has_unreadable_edge(disk, fd, offset, offset + size))
+    if (fails(disk, &disk->faults.writes) || has_unreadable_edge(disk, fd, offset, offset + size))
         return refuse(disk, "write_failed", EIO);
     off_t taken = room(disk, fd, offset, size);
     return size && !taken ? refuse(disk, "no_space", ENOSPC) : taken;
@@ -387,7 +406,7 @@ static int synced(int fd, int (*real)(int)) {
         wait_ms(disk.faults.delay_syncs_ms);
     }
     hang(&disk, &disk.faults.hang_syncs, "sync_hung");
-    return disk.faults.fail_syncs ? refuse(&disk, "sync_failed", EIO) : real(fd);
+    return fails(&disk, &disk.faults.syncs) ? refuse(&disk, "sync_failed", EIO) : real(fd);
 }
 int fsync(int fd) { return synced(fd, real_fsync); }
 int fdatasync(int fd) { return synced(fd, real_fdatasync); }

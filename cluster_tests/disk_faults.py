@@ -46,13 +46,13 @@ class DiskFaults:
     def delay_syncs(self, ms: int) -> None:
         self._add(f"delay_syncs {ms}")
 
-    def fail_syncs(self) -> None:
-        """EIO."""
-        self._add("fail_syncs")
+    def fail_syncs(self, under: Path | None = None) -> None:
+        """EIO; with `under` where files lie in that directory."""
+        self._add(self._under("fail_syncs", under))
 
-    def fail_writes(self) -> None:
-        """EIO."""
-        self._add("fail_writes")
+    def fail_writes(self, under: Path | None = None) -> None:
+        """EIO, likewise."""
+        self._add(self._under("fail_writes", under))
 
     def no_space(self, after_bytes: int = 0) -> None:
         """ENOSPC for whatever needs a new block, once the process has got `after_bytes` of them; what has its blocks
@@ -64,6 +64,9 @@ class DiskFaults:
         A page that is written as a whole can be read from then on, until the process ends."""
         end = offset + (size if size is not None else file.stat().st_size)
         self._add(f"fail_reads {offset} {end} {file.relative_to(self._directory)}")
+
+    def _under(self, fault: str, directory: Path | None) -> str:
+        return fault if directory is None else f"{fault} {directory.relative_to(self._directory)}/"
 
     def lift(self) -> None:
         self._faults = []

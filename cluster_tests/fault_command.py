@@ -119,7 +119,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         try:
             with _stopping_at_signals(run):
                 run.run()
-        except (AssertionError, ClusterError, MQClientError, OSError) as error:  # TimeoutError is an OSError
+        except (AssertionError, ClusterError, MQClientError, OSError) as error:
             told = [*run.trouble, str(error) or type(error).__name__]
             print("\n".join(f"faults: {visible(line)}" for line in told), file=sys.stderr)
             return EXIT_NO_HISTORY

@@ -23,6 +23,7 @@ AGAIN_S = 1.0
 END_WITHIN_S = 30.0  # longer than any fault that others wait for
 LEADER_WITHIN_S = 5.0
 MAKE_UP_TRIES = 3  # for each time that is missing
+MAKE_UP_SHARE_MAX = 0.5  # of the schedule's time
 EVIDENCE_WITHIN_S = 5.0  # of what is over: a process may have to come up for it
 
 
@@ -77,19 +78,27 @@ class Firings:
         """What was not shown to happen as often as is wanted is fired again, one after the other behind the schedule: a
         fault that met a member which was down, say, did nothing.
         """
-        wanted, numbers = firings_wanted(self._schedule.run_ms), itertools.count(len(self._schedule.firings))
+        run_ms = self._schedule.run_ms
+        wanted, numbers = firings_wanted(run_ms), itertools.count(len(self._schedule.firings))
         of_nemesis: dict[str, list[Firing]] = {}
         for firing in self._schedule.firings:
             of_nemesis.setdefault(firing.spec.name, []).append(firing)
+        clear_ms = self._run_ms() + max(
+            (specs[0].spec.recovery_ms for specs in of_nemesis.values()), default=0
+        )
         for name, firings in of_nemesis.items():
             tries = MAKE_UP_TRIES * max(0, wanted - self._shown.count(name))
             for firing in itertools.islice(itertools.cycle(firings), tries):
-                self._ending.wait(firing.spec.recovery_ms / 1000)
+                # As in the schedule, the group has got over the fault before.
+                self._ending.wait(max(0.0, self._until(clear_ms)))
+                begin_ms = self._run_ms()
+                if begin_ms >= run_ms * (1 + MAKE_UP_SHARE_MAX):
+                    return
                 if self._ending.is_set() or self._shown.count(name) >= wanted:
                     break
-                begin_ms = -round(self._until(0) * 1000)
                 lasts_ms = firing.end_ms - firing.begin_ms
                 self._try(next(numbers), replace(firing, begin_ms=begin_ms, end_ms=begin_ms + lasts_ms))
+                clear_ms = self._run_ms() + firing.spec.recovery_ms
 
     def stop(self) -> None:
         """Ends the faults that are on, and begins no more."""
@@ -104,7 +113,12 @@ class Firings:
             thread.join()
         self._begun_s += time.monotonic() - waits_since
 
-    def _until(self, run_ms: int) -> float:
+    def _run_ms(self) -> int:
+        """Since the run began."""
+        return -round(self._until(0) * 1000)
+
+    def _until(self, run_ms: float) -> float:
+        """Seconds."""
         return self._begun_s + run_ms / 1000 - time.monotonic()
 
     def _try(self, number: int, firing: Firing) -> None:

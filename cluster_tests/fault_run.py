@@ -32,7 +32,7 @@ from mqclient import MQClientError
 from pyspark_dledger.text_report import Verdict
 
 SERVES_WITHIN_S = 60.0
-LEVEL_WITHIN_S = 120.0
+LEVEL_WITHIN_S = 300.0  # also of a log of gigabytes, which is scrubbed then
 CLIENTS_END_WITHIN_S = 60.0
 CALM_S = 3.0  # of clients at work before the first fault, and after the last one
 
@@ -107,7 +107,7 @@ class FaultRun:
 
     def run(self) -> None:
         """From the start of the group to the end of all of its processes. Raises what keeps it from starting: of the
-        group ClusterError and the like, TimeoutError where it does not serve, AssertionError where no client gets on.
+        group ClusterError and the like, AssertionError where it does not serve or no client gets on.
         """
         directory = self.directory / "history"
         directory.mkdir(parents=True)

@@ -54,7 +54,7 @@ class ImpairedProxies(Generic[Key]):
             for key, stream in ways.items():
                 with self._lock:
                     self._toxics.add((key, name))
-                self._proxies[key].add_toxic(type=kind, name=name, stream=stream, attributes=attributes)
+                    self._proxies[key].add_toxic(type=kind, name=name, stream=stream, attributes=attributes)
             failing.pop_all()
         return impairment
 
@@ -82,11 +82,10 @@ class ImpairedProxies(Generic[Key]):
         with self._lock:
             if (key, name) not in self._toxics:
                 return
-        proxy = self._proxies[key]
-        # It is not there if it could not be added.
-        if name in proxy.toxics():
-            proxy.destroy_toxic(name)
-        with self._lock:
+            proxy = self._proxies[key]
+            # It is not there if it could not be added.
+            if name in proxy.toxics():
+                proxy.destroy_toxic(name)
             self._toxics.discard((key, name))
 
     def _raise(self, key: Key, number: int) -> None:

@@ -19,11 +19,10 @@ from typing import TypeVar
 import client_probe
 import java_client
 from client_links import ClientLinks
+from group_proxies import GroupProxies
 from java_servers import BROKER_NAME, JavaBroker, JavaGroup, JavaNameServer
-from links import SERVER_PORT, Links
+from links import Links
 from local_cluster import wait_for
-from toxiproxy import Toxiproxy
-from toxiproxy_server import running_server
 
 from mq.cluster_layout import NAMESRV
 from mqclient import Admin, AdminError
@@ -60,11 +59,15 @@ class RocketMqGroup:
         self._directory = directory
         self._base_port = base_port
         self._stores = {member: directory / member / "store" for member in self.members}
-        self._around = ExitStack()
-        self._server: Toxiproxy | None = None
-        self._links: Links | None = None
-        self._client_links: ClientLinks | None = None
         self._java = JavaGroup(directory, self._stores, base_port, _CONF)
+        self._proxies = GroupProxies(
+            directory / "toxiproxy.log",
+            base_port,
+            lambda server: Links(
+                server, self._java.peers, base_port, client_probe.ask, client_probe.PASSES_UP
+            ),
+            {member: broker.address for member, broker in self._java.brokers.items()},
+        )
         self._ids = {broker.address: member for member, broker in self._java.brokers.items()}
         self._one_at_a_time = {name: threading.Lock() for name in (NAMESRV, *self.members)}
         self.namesrv = self._java.namesrv
@@ -73,29 +76,17 @@ class RocketMqGroup:
 
     def links(self) -> Links:
         """Between the members, each direction through toxiproxy. Skips as a test does where there is none."""
-        if self._links is None:
-            self._links = Links(
-                self._toxiproxy(), self._java.peers, self._base_port, client_probe.ask, client_probe.PASSES_UP
-            )
-            self._java = JavaGroup(self._directory, self._stores, self._base_port, _CONF, self._links.dials)
-        return self._links
+        links = self._proxies.links()
+        self._java = JavaGroup(self._directory, self._stores, self._base_port, _CONF, links.dials)
+        return links
 
     def client_links(self) -> ClientLinks:
         """From clients to members, each through toxiproxy. Skips as a test does where there is none."""
-        if self._client_links is None:
-            straight = {member: broker.address for member, broker in self._java.brokers.items()}
-            self._client_links = ClientLinks(self._toxiproxy(), straight, self._base_port)
-        return self._client_links
-
-    def _toxiproxy(self) -> Toxiproxy:
-        if self._server is None:
-            log, port = self._directory / "toxiproxy.log", self._base_port + SERVER_PORT
-            self._server = self._around.enter_context(running_server(log, port))
-        return self._server
+        return self._proxies.client_links()
 
     @property
     def client_dials(self) -> dict[str, str]:
-        return {} if self._client_links is None else self._client_links.dials
+        return self._proxies.client_dials
 
     # -- the run -----------------------------------------------------------------------------------------------
 
@@ -109,16 +100,14 @@ class RocketMqGroup:
 
     def down(self) -> None:
         """Also of a group that was never started. Killed: an orderly end takes up to 20 s."""
-        with self._around:
+        with self._proxies:
             for server in self._servers.values():
                 server.stop()
 
     def revive(self) -> None:
         """Starts what does not run and lets go on what stands still."""
         with ExitStack() as links:
-            for made in (self._links, self._client_links):
-                if made is not None:
-                    links.callback(made.heal)
+            links.callback(self._proxies.heal)
             for server in self._servers.values():
                 if server.pid is not None:
                     with contextlib.suppress(ProcessLookupError):

@@ -1,5 +1,6 @@
 """Three brokers of ours and their NameServer under a fault run: what nemeses act on, and what the run asks of them."""
 
+import asyncio
 import os
 import signal
 import threading
@@ -12,16 +13,17 @@ import disk_faults
 from client_links import ClientLinks
 from clock import ShiftedClocks, shifted_clocks
 from disk_faults import DiskFaults, faulty_disks
-from links import SERVER_PORT, Links
-from local_cluster import LocalCluster
+from group_proxies import GroupProxies
+from links import Links
+from local_cluster import LocalCluster, wait_for
+from nemeses.nemesis import NemesisError
+from nemeses.scrub import scrub
 from power_loss import durable_stores
 from power_loss.durable_stores import DurableStores
 from preload import built
-from toxiproxy import Toxiproxy
-from toxiproxy_server import running_server
 
 from mq.cluster import Cluster, ClusterError
-from mq.cluster_layout import NAMESRV, ClusterLayout, parse_peer_dial
+from mq.cluster_layout import NAMESRV, ClusterLayout
 from mq.cluster_status import node_status
 from pyspark_dledger.runner import LocalRunner
 from pyspark_dledger.text_report import Verdict, verdict
@@ -51,42 +53,34 @@ class OurGroup:
         self.namesrv = self.cluster.namesrv
         self.conf = dict(CONF)
         self.environment = self.cluster.environment  # of all processes of the cluster
-        self._around = ExitStack()
-        self._server: Toxiproxy | None = None
-        self._links: Links | None = None
-        self._client_links: ClientLinks | None = None
         self._disks: dict[str, DiskFaults] | None = None
         self._clocks: ShiftedClocks | None = None
         self._stores: DurableStores | None = None
         self._cluster: Cluster | None = None
         self._is_down = False
-        self.members = tuple(node.id for node in self._layout().nodes)
+        nodes = ClusterLayout(dir=str(self.cluster.directory), base_port=base_port).nodes
+        self._proxies = GroupProxies(
+            self.cluster.directory / "toxiproxy.log",
+            base_port,
+            lambda server: Links.of_cluster(server, self.cluster),
+            {node.id: node.listen for node in nodes},
+        )
+        self.members = tuple(node.id for node in nodes)
         self._one_at_a_time = {name: threading.Lock() for name in (NAMESRV, *self.members)}
 
     # -- before up() -------------------------------------------------------------------------------------------
 
     def links(self) -> Links:
         """Between the members, each direction through toxiproxy. Skips as a test does where there is none."""
-        if self._links is None:
-            self._links = self._around.enter_context(Links.of_cluster(self._toxiproxy(), self.cluster))
-        return self._links
+        return self._proxies.links()
 
     def client_links(self) -> ClientLinks:
         """From clients to members, each through toxiproxy. Skips as a test does where there is none."""
-        if self._client_links is None:
-            straight = {node.id: node.listen for node in self._layout().nodes}
-            self._client_links = ClientLinks(self._toxiproxy(), straight, self.cluster.base_port)
-        return self._client_links
-
-    def _toxiproxy(self) -> Toxiproxy:
-        if self._server is None:
-            log, port = self.cluster.directory / "toxiproxy.log", self.cluster.base_port + SERVER_PORT
-            self._server = self._around.enter_context(running_server(log, port))
-        return self._server
+        return self._proxies.client_links()
 
     @property
     def client_dials(self) -> dict[str, str]:
-        return {} if self._client_links is None else self._client_links.dials
+        return self._proxies.client_dials
 
     def disks(self) -> dict[str, DiskFaults]:
         """By member. Skips as a test does where there is no C compiler."""
@@ -120,16 +114,14 @@ class OurGroup:
     def down(self) -> None:
         """Also of a group that was never started."""
         self._is_down = True
-        with self._around, ExitStack() as under_way:
+        with self._proxies, ExitStack() as under_way:
             for lock in self._one_at_a_time.values():
                 under_way.enter_context(lock)
             self.cluster.down()  # by its file: up() may have been broken off
 
     def revive(self) -> None:
         with ExitStack() as links:
-            for made in (self._links, self._client_links):
-                if made is not None:
-                    links.callback(made.heal)
+            links.callback(self._proxies.heal)
             for name in (NAMESRV, *self.members):
                 pid = self.pid(name)
                 if pid is None:
@@ -139,8 +131,33 @@ class OurGroup:
                         os.kill(pid, signal.SIGCONT)
 
     def level(self, seconds: float) -> None:
-        """Waits until all members have committed, applied and dispatched the same last entry. AssertionError."""
+        """Waits until all members have committed, applied and dispatched the same last entry; then, as long again,
+        until each has read all that it has and nothing of it is damaged. AssertionError.
+        """
         self.cluster.level(seconds)
+        rounds_before: dict[str, int] = {}
+
+        def has_each_begun() -> bool:
+            """A round that began before may have passed what was damaged then."""
+            for node in self._layout().nodes:
+                told = self._status(node.id)["scrub"]
+                if node.id not in rounds_before and told is not None and told["round"] is None:
+                    with suppress(NemesisError):  # asked again
+                        asyncio.run(scrub(self.namesrv, node.listen))
+                        rounds_before[node.id] = told["rounds"]
+            return len(rounds_before) == len(self.members)
+
+        def is_each_sound() -> bool:
+            statuses = {member: self._status(member) for member in self.members}
+            return all(
+                told["scrub"] is not None
+                and told["scrub"]["rounds"] > rounds_before[member]
+                and not told["faulty_ranges"]
+                for member, told in statuses.items()
+            )
+
+        wait_for(has_each_begun, seconds, "a scrub of each member")
+        wait_for(is_each_sound, seconds, "each member scrubbed and without damage")
 
     def led_by(self, member: str) -> tuple[str, int, str] | None:
         """(Raft group, term, leader), as the member says; None if it says nothing, or knows no leader."""
@@ -196,7 +213,7 @@ class OurGroup:
         return self._cluster
 
     def _layout(self) -> ClusterLayout:
-        dials = {} if self._links is None else dict(map(parse_peer_dial, self._links.options()[1::2]))
+        dials = {f"{dialler}:{peer}": address for (dialler, peer), address in self._proxies.dials.items()}
         return ClusterLayout(
             dir=str(self.cluster.directory),
             base_port=self.cluster.base_port,

@@ -1,6 +1,8 @@
 """What goes wrong with a fault spoils the run, unless it merely found nothing to act on; on a group of no processes."""
 
+import math
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import fault_firing
@@ -30,8 +32,11 @@ SPEC = NemesisSpec(
 
 
 @pytest.fixture(autouse=True)
-def no_wait_for_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_firing, "EVIDENCE_WITHIN_S", 0.0)
+    monkeypatch.setattr(
+        fault_firing, "MAKE_UP_SHARE_MAX", math.inf
+    )  # of 60 ms nothing is left on a busy machine
 
 
 class NoGroup:
@@ -67,9 +72,10 @@ class NoGroup:
 class MadeUp:
     """Fails at its begin with `begin_error`, and at the first `failing_ends` ends."""
 
-    spec = SPEC
-
-    def __init__(self, begin_error: Exception | None = None, failing_ends: int = 0) -> None:
+    def __init__(
+        self, begin_error: Exception | None = None, failing_ends: int = 0, spec: NemesisSpec = SPEC
+    ) -> None:
+        self.spec = spec
         self._begin_error = begin_error
         self._failing_ends = failing_ends
 
@@ -89,11 +95,11 @@ class MadeUp:
 def fired(path: Path, nemesis: MadeUp, group: NoGroup, target: str = "n0") -> tuple[list[str], list[Record]]:
     """Trouble, and what was noted."""
     kind = TargetKind.LEADER if target == LEADER else TargetKind.MEMBER
-    schedule = Schedule(0, 60, group.members, ((0, 60),), (Firing(SPEC, kind, target, 0, 50),))
+    schedule = Schedule(0, 60, group.members, ((0, 60),), (Firing(nemesis.spec, kind, target, 0, 50),))
     trouble: list[str] = []
     with HistoryWriter(path) as writer:
         notes = Notes(writer)
-        Firings(schedule, {SPEC.name: nemesis}, group, notes, lambda _: None, trouble.append).run()
+        Firings(schedule, {nemesis.spec.name: nemesis}, group, notes, lambda _: None, trouble.append).run()
     return trouble, list(read_history([path]))
 
 
@@ -119,6 +125,23 @@ def test_a_fault_that_nothing_shows_is_made_up_for_and_not_for_ever(tmp_path: Pa
         assert nemesis.begun == begun
         assert sum(isinstance(record, FaultVerified) for record in records) == (unseen < begun)
         assert [record.fault for record in records if isinstance(record, FaultEnded)] == list(range(begun))
+
+
+def test_what_is_made_up_begins_when_the_group_has_got_over_the_fault_before(tmp_path: Path) -> None:
+    nemesis = MadeUp(NemesisError("n0 does not run"), spec=replace(SPEC, recovery_ms=40))
+    _, records = fired(tmp_path / "h", nemesis, NoGroup())
+    begun = [record.at_ns for record in records if isinstance(record, FaultBegun)]
+    ended = [record.at_ns for record in records if isinstance(record, FaultEnded)]
+    assert len(begun) == 1 + MAKE_UP_TRIES
+    assert all(begin - end >= 39_000_000 for end, begin in zip(ended, begun[1:], strict=False))
+
+
+def test_what_is_made_up_takes_a_share_of_the_schedule_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fault_firing, "MAKE_UP_SHARE_MAX", 0)
+    _, records = fired(tmp_path / "h", MadeUp(NemesisError("n0 does not run")), NoGroup())
+    assert [record.fault for record in records if isinstance(record, FaultBegun)] == [0]
 
 
 def test_an_end_that_fails_is_tried_again(tmp_path: Path) -> None:

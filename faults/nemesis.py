@@ -8,6 +8,7 @@ from typing import Final
 
 WHOLE_GROUP: Final = "group"
 LEADER: Final = "leader"
+OUTAGE_MS: Final = 5_000  # until another leads and serves
 
 
 class TargetKind(StrEnum):
@@ -34,7 +35,7 @@ class NemesisSpec:
     impairs: bool = True
     spares_majority: bool = True
     recovery_ms: int = 2_000
-    outage_ms: int | None = 5_000
+    outage_ms: int | None = OUTAGE_MS
 
     def __post_init__(self) -> None:
         least, most = self.duration_ms

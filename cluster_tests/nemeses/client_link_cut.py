@@ -1,23 +1,16 @@
 """What clients say does not reach a member, and no connection closes: they wait until their time is over."""
 
 from impaired_proxies import Impairment
-from nemeses.client_link_nemesis import ClientLinkNemesis
+from nemeses.client_link_nemesis import ClientLinkNemesis, client_link_spec
 from nemeses.link_nemesis import Stream
-
-from faults.nemesis import NemesisSpec, TargetKind
 
 
 class ClientLinkCut(ClientLinkNemesis):
-    spec = NemesisSpec(
-        name="client_link_cut",
-        targets=(TargetKind.MEMBER, TargetKind.LEADER),
-        duration_ms=(2_000, 6_000),
-        impairs=False,
-        outage_ms=None,  # it may be the leader that they cannot reach, and it leads on
-    )
+    spec = client_link_spec("client_link_cut", (2_000, 6_000))
+    way = "upstream"
 
     def impair(self, sender: str, receiver: str) -> Impairment:
-        return self.links.impair(receiver, "upstream", "timeout", timeout=0)
+        return self.links.impair(receiver, self.way, "timeout", timeout=0)
 
     def symptom(self, stream: Stream) -> str | None:
         return self.is_silent(stream)

@@ -1,20 +1,12 @@
 """Connections of clients to a member close, and they get no new ones."""
 
 from impaired_proxies import Impairment
-from nemeses.client_link_nemesis import ClientLinkNemesis
+from nemeses.client_link_nemesis import ClientLinkNemesis, client_link_spec
 from nemeses.link_nemesis import Stream
-
-from faults.nemesis import NemesisSpec, TargetKind
 
 
 class ClientLinkDown(ClientLinkNemesis):
-    spec = NemesisSpec(
-        name="client_link_down",
-        targets=(TargetKind.MEMBER, TargetKind.LEADER),
-        duration_ms=(1_000, 6_000),
-        impairs=False,
-        outage_ms=None,  # it may be the leader that they cannot reach, and it leads on
-    )
+    spec = client_link_spec("client_link_down", (1_000, 6_000))
 
     def impair(self, sender: str, receiver: str) -> Impairment:
         return self.links.take_down(receiver)

@@ -8,7 +8,24 @@ from __future__ import annotations
 from client_links import ClientLinks
 from nemeses.link_nemesis import LinkNemesis, Stream
 
+from faults.nemesis import OUTAGE_MS, NemesisSpec, TargetKind
+
 CLIENTS = "clients"
+
+
+def client_link_spec(
+    name: str, duration_ms: tuple[int, int], *, keeps_clients_away: bool = True
+) -> NemesisSpec:
+    """`keeps_clients_away`: none gets an answer of the member, as long as it lasts. That may be the leader's, who leads
+    on.
+    """
+    return NemesisSpec(
+        name=name,
+        targets=(TargetKind.MEMBER, TargetKind.LEADER),
+        duration_ms=duration_ms,
+        impairs=False,
+        outage_ms=None if keeps_clients_away else OUTAGE_MS,
+    )
 
 
 class ClientLinkNemesis(LinkNemesis):

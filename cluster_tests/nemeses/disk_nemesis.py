@@ -1,6 +1,7 @@
 """What nemeses have in common that break a member's disk by the preloaded library of disk_faults.py."""
 
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import ClassVar, Final
 
 from disk_faults import DiskFaults
@@ -60,7 +61,16 @@ class DiskNemesis(ABC):
 
 
 class FatalDiskNemesis(DiskNemesis):
-    """What a member does not outlive: it ends by itself, and is started again when its disk is whole."""
+    """What a member does not outlive: it ends by itself, and is started again when its disk is whole.
+
+    Of the log alone: what is derived from it, and exports, may fail and be done again.
+    """
+
+    def log_directory(self, member: str) -> Path:
+        """Raises NemesisError."""
+        for directory in self._group.store_dir(member).glob("dledger-*"):
+            return directory
+        raise NemesisError(f"{member} has no log yet")
 
     def begin(self, target: str) -> None:
         self._process = self._group.pid(target)

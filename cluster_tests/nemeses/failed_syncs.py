@@ -1,4 +1,4 @@
-"""A member's syncs fail: the kernel may have dropped what they were for, so the member ends."""
+"""Syncs of a member's log fail: the kernel may have dropped what they were for, so the member ends."""
 
 from typing import ClassVar
 
@@ -19,4 +19,4 @@ class FailedSyncs(FatalDiskNemesis):
     felt_as = "sync_failed"
 
     def _impair(self, member: str, disk: DiskFaults) -> None:
-        disk.fail_syncs()
+        disk.fail_syncs(self.log_directory(member))

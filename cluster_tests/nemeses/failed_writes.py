@@ -1,4 +1,4 @@
-"""A member's writes fail with EIO: it ends."""
+"""Writes of a member's log fail with EIO: it ends."""
 
 from typing import ClassVar
 
@@ -19,4 +19,4 @@ class FailedWrites(FatalDiskNemesis):
     felt_as = "write_failed"
 
     def _impair(self, member: str, disk: DiskFaults) -> None:
-        disk.fail_writes()
+        disk.fail_writes(self.log_directory(member))

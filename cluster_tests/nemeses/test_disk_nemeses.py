@@ -50,7 +50,7 @@ def group(shared_group: OurGroup) -> OurGroup:
         disk.lift()
     shared_group.revive()  # an earlier test may have failed
     shared_group.cluster.leader(PATIENCE_S)
-    shared_group.level(PATIENCE_S)
+    shared_group.cluster.level(PATIENCE_S)
     return shared_group
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from local_cluster import wait_for
 from workload.client_process import QUEUES, TOPIC
 
 from mqclient.client_api import ClientApi
@@ -9,26 +10,16 @@ from mqclient.errors import MQClientError
 from mqclient.topic_route import MASTER_ID
 from remoting.client import RemotingClient
 
-PAUSE_S = 0.1
-
 
 def make_topic(namesrv: str, seconds: float) -> None:
-    """Returns when the NameServer tells of it. Raises TimeoutError."""
-    asyncio.run(_make_topic(namesrv, seconds))
+    """Returns when the NameServer tells of it. AssertionError."""
+    wait_for(lambda: asyncio.run(_is_made(namesrv)), seconds, f"the topic {TOPIC} at {namesrv}")
 
 
-async def _make_topic(namesrv: str, seconds: float) -> None:
+async def _is_made(namesrv: str) -> bool:
+    """Has it made where it is not yet."""
     remoting = RemotingClient(on_request=None)
     api = ClientApi(remoting)
-    try:
-        async with asyncio.timeout(seconds):
-            while not await _is_made(api, namesrv):  # noqa: ASYNC110, another process decides
-                await asyncio.sleep(PAUSE_S)
-    finally:
-        await remoting.close()
-
-
-async def _is_made(api: ClientApi, namesrv: str) -> bool:
     try:
         route = await api.topic_route(namesrv, TOPIC)
         if route is not None and route.publish_queues:
@@ -39,4 +30,6 @@ async def _is_made(api: ClientApi, namesrv: str) -> bool:
             await api.create_topic(master, TOPIC, read_queues=QUEUES, write_queues=QUEUES)
     except MQClientError:
         pass  # no leader yet
+    finally:
+        await remoting.close()
     return False

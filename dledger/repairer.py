@@ -42,7 +42,6 @@ _REASONS: Final = {
     ResponseCode.INDEX_OUT_OF_RANGE: "not there yet",
 }
 
-
 LedBy = tuple[Term, PeerId | None]
 
 

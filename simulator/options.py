@@ -99,9 +99,7 @@ class Options:
     is_calm: bool = False  # an hour or so with faults far apart (calm.py)
     read_interval_us: int = 0  # between reads that must not be stale; 0: there are none
     leader_cut_interval_ms: int = 0  # between leaders that are cut off without knowing; 0: none is
-    delivery_falls: float = (
-        0.0  # how many deliveries of delayed messages are cut short by their leader's fall
-    )
+    delivery_falls: float = 0.0  # how many deliveries of delayed messages their leader's fall cuts short
     paces_ticks: bool = False  # members at rest tick seldom, as servers do
 
     def describe(self) -> str:

@@ -114,9 +114,8 @@ class ConsumeQueue(UnitQueue):
         """The first message of a queue whose earlier ones are gone: fillers lead up to it from its file's start."""
         first = queue_offset - queue_offset % self.units_per_file
         if self.files.mapped_files and self.files.end_offset != first * CQ_UNIT_SIZE:
-            self.files.delete_from(
-                0
-            )  # nothing in them counts any more, and the new one would not lie behind them
+            # Nothing in them counts any more, and the new one would not lie behind them.
+            self.files.delete_from(0)
         self._tail_from = self.flushed_unit = first
         self._tail += FILLER * (queue_offset - first)
         self.first_unit = self.end_unit = queue_offset

@@ -144,9 +144,10 @@ class EntryHandler:
         self._outbox.cut(Cut(from_index))
 
     def cut_damaged(self, from_index: Index) -> None:
-        """Entries from there on are damaged up to one that the leader's history does not lead to. That one the group
-        has never committed; of those in front of it nobody can tell, and the leader has what counts. All are cut, so
-        that the leader can go on behind them, and this member is doubted before: it may have acknowledged some.
+        """Entries from there on are damaged, and the leader's history parts from this log's in front of the damage, in
+        it, or right behind it. From there on the group has never committed any; of damaged ones in front of that nobody
+        can tell here, and the leader has what counts. All are cut, so that the leader can go on behind them, and this
+        member is doubted before: it may have acknowledged some.
 
         To be asked for again until it is done. Nothing happens to what is known to be committed, or is the leader's.
         """

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, assert_never
 
 from dledger.core.append_guard import AppendGuard
+from dledger.core.candidacy import Candidacy
 from dledger.core.disk_fitness import DiskFitness
 from dledger.core.durable_index import DurableIndex
 from dledger.core.entry_dispatcher import EntryDispatcher
@@ -100,6 +101,17 @@ class Member:
             self._fitness,
             self._dispatchers,
         )
+        self._candidacy = Candidacy(
+            config,
+            members,
+            state,
+            log,
+            self._durable,
+            self._elector,
+            self._handler,
+            self._fitness,
+            self._transfer,
+        )
         self._reads = ReadIndex(
             config, members, state, outbox, self._rounds, self._fitness, self._transfer, random
         )
@@ -118,8 +130,6 @@ class Member:
         )
         self._leading_term: Term | None = None
         self._handled_term = state.curr_term
-        # Rule 5: what was read back at start may be in the page cache alone: no voting or leading on it until synced.
-        self._tail_to_sync = log.ledger_end_index
         if log.ledger_end_term > state.curr_term:
             # The crash came between writing entries of a term and saving the term; no vote in it can have left.
             state.take_term(log.ledger_end_term, None, "term of the last entry")
@@ -213,17 +223,7 @@ class Member:
     @property
     def election_obstacle(self) -> str | None:
         """What a running campaign still lacks, or why there is none, for status pages."""
-        if self._log.has_faults and self._state.leader_id is None and self._members.others:
-            return (
-                self._elector.obstacle()
-                or f"entries are damaged here, so others go first for {self._config.last_resort_patience_ms} ms"
-            )
-        if not self._members.is_voter and self._members.index > self._state.committed_index:
-            return self._elector.obstacle() or (
-                f"entry {self._members.index} takes its vote, so others go first for "
-                f"{self._config.last_resort_patience_ms} ms"
-            )
-        return self._elector.obstacle()
+        return self._candidacy.obstacle
 
     # --- messages and time
 
@@ -248,7 +248,7 @@ class Member:
                     self._fitness.hear(message, now_ms)
                     self._reads.advance(now_ms)
             case VoteRequest():
-                self._elector.on_vote_request(message, now_ms, self._may_vote())
+                self._elector.on_vote_request(message, now_ms, self._candidacy.may_vote())
             case VoteResponse():
                 self._elector.on_vote_response(message, now_ms)
             case TimeoutNow():
@@ -282,7 +282,7 @@ class Member:
                 self._transfer.tick(now_ms)
                 self._change_members(now_ms)
         self._reads.tick(now_ms)
-        self._elector.tick(now_ms, self._may_campaign(now_ms))
+        self._elector.tick(now_ms, self._candidacy.may_campaign(now_ms))
         return self._take(now_ms)
 
     def peer_connected(self, peer: PeerId, now_ms: int) -> Output:
@@ -337,7 +337,7 @@ class Member:
             message.term == self._state.curr_term
             and self._is_led_by(message.leader_id, now_ms)
             and message.ledger_end_index == self._log.ledger_end_index
-            and self._may_campaign(now_ms)
+            and self._candidacy.may_campaign(now_ms)
         ):
             self._elector.take_over(now_ms)
 
@@ -577,39 +577,5 @@ class Member:
         except FaultyEntryError:
             return False
 
-    def _is_fit_to_lead(self, now_ms: int) -> bool:
-        """Entries that are damaged here a leader can give to nobody: others go first."""
-        if not self._log.has_faults or not self._members.others:
-            return True
-        return self._elector.leaderless_ms(now_ms) >= self._config.last_resort_patience_ms
-
     def _leads(self) -> bool:
         return self._state.role is Role.LEADER
-
-    def _may_campaign(self, now_ms: int) -> bool:
-        return (
-            self._may_vote()
-            and (self._members.is_voter or self._is_needed_to_leave(now_ms))
-            and not self._handler.is_cutting
-            and not self._handler.has_no_space
-            and not self._transfer.is_leaving
-            and not self._fitness.is_stalled
-            and self._is_fit_to_lead(now_ms)
-        )
-
-    def _is_needed_to_leave(self, now_ms: int) -> bool:
-        """The entry that takes this member out, and what it holds beside, may be on no other disk: as long as it may
-        not be committed this member leads if no other can (Ongaro's thesis, 4.2.2).
-        """
-        if self._members.index <= self._state.committed_index:
-            return False
-        if self._elector.leaderless_ms(now_ms) < self._config.last_resort_patience_ms:
-            return False
-        with suppress(FaultyEntryError):
-            return self._members.was_voter()
-        return False
-
-    def _may_vote(self) -> bool:
-        return self._state.can_vote and self._durable.value >= min(
-            self._tail_to_sync, self._log.ledger_end_index
-        )

@@ -156,12 +156,15 @@ class CurrentMembers:
     @property
     def is_voter(self) -> bool:
         """Whether this member itself has a seat, with the disk that it has."""
-        seat = self.value.voters.get(self.self_id)
-        return seat is not None and seat.disk == self._own_disk
+        return self._has_seat(self.value)
 
+    @property
     def was_voter(self) -> bool:
         """Likewise, up to the last membership entry. Raises FaultyEntryError."""
-        seat = self._log.membership_before().voters.get(self.self_id)
+        return self._has_seat(self._log.membership_before())
+
+    def _has_seat(self, membership: Membership) -> bool:
+        seat = membership.voters.get(self.self_id)
         return seat is not None and seat.disk == self._own_disk
 
     def counts(self, peer: PeerId) -> bool:

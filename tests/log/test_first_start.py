@@ -35,14 +35,20 @@ def operations_of_a_first_start() -> int:
     return before - disk.crash_after
 
 
+def after_an_ended_start(crash_after: int, chance: int) -> SimDisk:
+    """`chance`: of how a power loss treats what was not synced."""
+    disk = SimDisk(Random(chance), lambda: 0, lambda: 0)
+    disk.crash_after = crash_after
+    with pytest.raises(CrashPointReached):
+        first_start(disk)
+    disk.process_crash()
+    return disk
+
+
 @pytest.mark.parametrize("crash_after", range(operations_of_a_first_start()))
 def test_what_is_synced_after_a_first_start_was_ended_anywhere_outlives_the_power(crash_after: int) -> None:
-    for chance in range(6):  # by how a power loss treats what was not synced
-        disk = SimDisk(Random(chance), lambda: 0, lambda: 0)
-        disk.crash_after = crash_after
-        with pytest.raises(CrashPointReached):
-            first_start(disk)
-        disk.process_crash()
+    for chance in range(6):
+        disk = after_an_ended_start(crash_after, chance)
         quorum_state, log = open_all(disk)
         quorum_state.store_job(HARD_STATE).run()
         fill(log, 5)
@@ -58,11 +64,7 @@ def test_what_is_written_after_a_first_start_was_ended_anywhere_may_go_with_the_
     crash_after: int,
 ) -> None:
     for chance in range(12):
-        disk = SimDisk(Random(chance), lambda: 0, lambda: 0)
-        disk.crash_after = crash_after
-        with pytest.raises(CrashPointReached):
-            first_start(disk)
-        disk.process_crash()
+        disk = after_an_ended_start(crash_after, chance)
         _, log = open_all(disk)
         fill(log, 5)
         disk.power_loss()

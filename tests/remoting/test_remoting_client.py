@@ -360,20 +360,21 @@ def test_who_asks_in_the_turn_in_which_a_connection_was_made_and_lost_gets_anoth
 
     async def main() -> None:
         network = MemoryNetwork()
+        calls: list[asyncio.Task[RemotingCommand]] = []
+
+        def ask() -> None:
+            calls.append(asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S)))
 
         async def connect(*arguments: Any) -> tuple[Any, Any]:
             transport, protocol = await network.connect(*arguments)
             if len(network.transports) == 1:
                 protocol.connection_lost(ConnectionResetError())
+                ask()  # its turn comes when the dial is done and nobody has been told of that
             return transport, protocol
 
         client = RemotingClient(connect=connect)
-        calls = []
-        for _ in range(5):
-            calls.append(asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S)))
-            await asyncio.sleep(0)
-        opaques = [command.opaque for command in await network.sent(5, at=1)]
-        assert len(network.transports) == 2
+        ask()
+        opaques = [command.opaque for command in await network.sent(2, at=1)]
         for opaque in opaques:
             network.transports[1].protocol.data_received(encode_response(opaque, 0, 0, None, b""))
         await asyncio.gather(*calls)

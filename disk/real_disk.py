@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 from disk.disk import Buffer, DiskError, NoSpaceError
 
@@ -48,11 +49,13 @@ def _disk_error(error: OSError, path: str) -> DiskError:
 class RealFile:
     """One descriptor. Calls from several threads may overlap; close() may not overlap any of them."""
 
-    __slots__ = ("_descriptor", "path")
+    __slots__ = ("_descriptor", "_failed_sync", "_syncing", "path")
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
+        self._syncing = Lock()
+        self._failed_sync: OSError | None = None
 
     def pread(self, size: int, offset: int) -> bytes:
         try:
@@ -115,8 +118,16 @@ class RealFile:
             return os.fstat(self._descriptor).st_size
 
     def fdatasync(self) -> None:
-        with _disk_errors(self.path):
-            os.fdatasync(self._descriptor)
+        # One at a time, and none after one that failed: the kernel reports a lost write once for each descriptor, to
+        # whoever asks first, and the next one would be told that all is well.
+        with self._syncing, _disk_errors(self.path):
+            if self._failed_sync is not None:
+                raise OSError(self._failed_sync.errno, self._failed_sync.strerror)
+            try:
+                os.fdatasync(self._descriptor)
+            except OSError as error:
+                self._failed_sync = error
+                raise
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

@@ -29,12 +29,13 @@ class CrashPointReached(BaseException):
 class SimFile:
     """An open file. Reads see what was written, synced or not."""
 
-    __slots__ = ("_disk", "_node", "path")
+    __slots__ = ("_disk", "_has_failed_sync", "_node", "path")
 
     def __init__(self, disk: "SimDisk", path: str, node: FileNode) -> None:
         self.path = path
         self._disk = disk
         self._node = node
+        self._has_failed_sync = False
 
     def pread(self, size: int, offset: int) -> bytes:
         return bytes(self._node.content[offset : offset + size])
@@ -72,7 +73,13 @@ class SimFile:
         return len(self._node.content)
 
     def fdatasync(self) -> None:
-        self._disk.sync(self._node, self.path)
+        if self._has_failed_sync:
+            raise DiskError(errno.EIO, "input/output error", self.path)
+        try:
+            self._disk.sync(self._node, self.path)
+        except DiskError:
+            self._has_failed_sync = True
+            raise
 
     def close(self) -> None:
         pass  # a closed file keeps nothing, and MappedFile's own tests see to it that nobody uses one
@@ -326,7 +333,10 @@ class SimDisk:
         if self.crash_after is not None:
             self._count_down()
         if isinstance(node, FileNode) and node.pending and self._fails(path):
-            node.fail_sync()
+            # It begins when those under way have ended, and what they cover is not dirty any more by then.
+            node.fail_sync(
+                max((number for run in self._runs for at, number in run.syncs if at is node), default=0)
+            )
             self._has_failed_sync = True
             raise DiskError(errno.EIO, "input/output error", path)
         number = self._number + 1

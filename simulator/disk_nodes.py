@@ -131,10 +131,14 @@ class FileNode:
                 kept.append(write)
         self.pending = kept
 
-    def fail_sync(self) -> None:
-        """The pages count as clean from now on. A length is the journal's, which does not forget it."""
-        self.unwritten += [write for write in self.pending if write.data is not None]
-        self.pending = [write for write in self.pending if write.data is None]
+    def fail_sync(self, from_number: int) -> None:
+        """The pages of changes from `from_number` on count as clean from now on. A length is the journal's, which does
+        not forget it.
+        """
+        kept: list[Write] = []
+        for write in self.pending:
+            (kept if write.number < from_number or write.data is None else self.unwritten).append(write)
+        self.pending = kept
 
     def unwritten_offsets(self) -> Iterator[int]:
         """Where a failed sync has left other bytes on the medium than are read."""

@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -112,6 +113,45 @@ def test_a_failed_sync_is_no_lack_of_space(
     with pytest.raises(DiskError) as failure:
         file.fdatasync()
     assert not isinstance(failure.value, NoSpaceError)
+
+
+def test_a_sync_that_has_failed_is_told_to_whoever_syncs_the_file_after_it(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Linux does: what could not be written counts as clean, and the next one would be told that all is well."""
+    answers = [OSError(errno.EIO, os.strerror(errno.EIO))]
+
+    def told_once(_: int) -> None:
+        while answers:
+            raise answers.pop()
+
+    file = disk.open(f"{tmp_path}/f", create=True)
+    monkeypatch.setattr(real_disk.os, "fdatasync", told_once)
+    for _ in range(3):
+        with pytest.raises(DiskError, match=r"\[Errno 5\]"):
+            file.fdatasync()
+    assert not answers
+    disk.open(f"{tmp_path}/f").fdatasync()
+
+
+def test_syncs_of_one_file_take_turns(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at once, and the kernel might tell the wrong one that a write was lost."""
+    file = disk.open(f"{tmp_path}/f", create=True)
+    has_entered, other = threading.Event(), threading.Thread(target=lambda: file.fdatasync())
+    entries_meanwhile = []
+
+    def entered(_: int) -> None:
+        if threading.current_thread() is other:
+            has_entered.set()
+            return
+        other.start()
+        entries_meanwhile.append(has_entered.wait(0.05))
+
+    monkeypatch.setattr(real_disk.os, "fdatasync", entered)
+    file.fdatasync()
+    other.join()
+    assert has_entered.is_set()
+    assert entries_meanwhile == [False]
 
 
 def test_directories_are_made_with_their_parents_and_listed_in_order(disk: Disk, tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ FAILED_ONCE = {
     "damage_that_nobody_need_give": 541446,
     # A doubt that had ended was in the synced mark for as long as nothing moved that: a kill brought it back.
     "doubt_back_by_a_kill": 560097,
+    # A cut's sync failed, and the one before it, still under way, was told that all is well.
+    "sync_fails_beside_another": 610371,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }

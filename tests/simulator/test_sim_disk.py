@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from disk.disk import DiskError
 from simulator.disk import SimDisk
 from simulator.disk_nodes import DeferredRun
 
@@ -55,3 +56,22 @@ def test_a_file_is_gone_once_its_time_has_come_and_its_directory_is_synced() -> 
     disk.sync_directory("/data")
     disk.power_loss()
     assert not disk.exists("/data/old")
+
+
+def test_a_sync_that_fails_takes_nothing_from_those_that_began_before_it() -> None:
+    clock = Clock()
+    disk = SimDisk(Random(1), clock, lambda: SYNC_US)
+    disk.make_directory("/log")
+    file = disk.open("/log/0", create=True)
+    file.pwrite(b"first", 0)
+    first = disk.run_deferred(file.fdatasync)
+    file.pwrite(b"later", 8)
+    disk.failing_syncs = 1
+    later = disk.run_deferred(file.fdatasync)
+    disk.complete(first)
+    disk.complete(later)
+    assert first.error is None
+    assert later.error is not None
+    assert sorted(disk.unwritten_positions("/log")) == list(range(8, 13))
+    with pytest.raises(DiskError):
+        file.fdatasync()

@@ -113,9 +113,10 @@ class SimNetwork:
         if self.on_send is not None:
             self.on_send(sender, to, message)
         random, options = self._random, self._options
-        path = self.paths[sender, to]
+        path = self.paths.get((sender, to))
         if (
-            connection not in self.up
+            path is None  # that host went before the sender came
+            or connection not in self.up
             or path.is_blocked
             or (not self.is_healed and random.random() < options.packet_loss)
         ):

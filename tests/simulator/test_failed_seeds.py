@@ -56,6 +56,8 @@ FAILED_ONCE = {
     "doubt_back_by_a_kill": 560097,
     # A cut's sync failed, and the one before it, still under way, was told that all is well.
     "sync_fails_beside_another": 610371,
+    # The simulator knew no way from a leader to a learner whose host had gone before that leader's came.
+    "learner_gone_before_its_leader_came": 620114,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }

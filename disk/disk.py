@@ -5,9 +5,9 @@ it can lose them. Nothing above this room opens a file by any other way; the pow
 
 Durability contract (POSIX at its most literal): bytes are durable after `fdatasync` of their file that began after
 the write; a creation, rename or unlink is durable after `sync_directory` of the parent. `fdatasync` and
-`sync_directory` block, so shells call them in a thread. Where one `fdatasync` of an open file has failed, those that
-began before it and end after it fail as well, and so do all later ones: the kernel tells one caller alone, and takes
-what was lost for clean from then on.
+`sync_directory` block, so shells call them in a thread. Once an `fdatasync` of an open file has failed no other of it
+succeeds, neither one that waits nor a later one: the kernel tells one caller alone that something was not written, and
+takes it for clean from then on. Whoever can write all of it again opens the file anew.
 """
 
 from collections.abc import Sequence
@@ -57,6 +57,11 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def fdatasync(self) -> None: ...
+
+    @property
+    def sync_failed(self) -> bool:
+        """One did, so all do that come."""
+        ...
 
     def close(self) -> None: ...
 

@@ -96,8 +96,13 @@ class MappedFile:
     def release(self) -> None:
         assert self._holds > 0, f"{self.path} is not held"
         self._holds -= 1
-        if self._holds == 0 and self._retired:
+        # After a sync that failed the file is opened anew, for whoever writes again what may be lost. Nobody does for a
+        # log, whose jobs hold its files until the member has ended.
+        if self._holds == 0 and (self._retired or self._has_failed_sync()):
             self._close()
+
+    def _has_failed_sync(self) -> bool:
+        return self._file is not None and self._file.sync_failed
 
     def evict(self) -> bool:
         """For the cache: closes the file unless it is held or was used since the last call."""

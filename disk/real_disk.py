@@ -49,13 +49,13 @@ def _disk_error(error: OSError, path: str) -> DiskError:
 class RealFile:
     """One descriptor. Calls from several threads may overlap; close() may not overlap any of them."""
 
-    __slots__ = ("_descriptor", "_failed_sync", "_syncing", "path")
+    __slots__ = ("_descriptor", "_sync_error", "_syncing", "path")
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
         self._syncing = Lock()
-        self._failed_sync: OSError | None = None
+        self._sync_error: OSError | None = None
 
     def pread(self, size: int, offset: int) -> bytes:
         try:
@@ -118,16 +118,19 @@ class RealFile:
             return os.fstat(self._descriptor).st_size
 
     def fdatasync(self) -> None:
-        # One at a time, and none after one that failed: the kernel reports a lost write once for each descriptor, to
-        # whoever asks first, and the next one would be told that all is well.
+        # One at a time: of two the kernel might tell the wrong one, whose own writes have been written.
         with self._syncing, _disk_errors(self.path):
-            if self._failed_sync is not None:
-                raise OSError(self._failed_sync.errno, self._failed_sync.strerror)
+            if self._sync_error is not None:
+                raise OSError(self._sync_error.errno, self._sync_error.strerror)
             try:
                 os.fdatasync(self._descriptor)
             except OSError as error:
-                self._failed_sync = error
+                self._sync_error = error
                 raise
+
+    @property
+    def sync_failed(self) -> bool:
+        return self._sync_error is not None
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

@@ -128,7 +128,13 @@ class Slots:
         assert self._file is not None
         assert self.payload is not None
         self._file.pwrite(_pack(self._sequence, self.payload, copy=False), slot * SLOT_SIZE)
-        self._file.fdatasync()
+        try:
+            self._file.fdatasync()
+        except DiskError:
+            # The next write() writes all that counts again, in a file that can be synced.
+            self._file.close()
+            self._file = self._disk.open(self.path)
+            raise
         self._file.pwrite(_pack(self._sequence, self.payload, copy=True), (1 - slot) * SLOT_SIZE)
         self._next_slot = 1 - slot
 

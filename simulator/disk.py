@@ -29,13 +29,13 @@ class CrashPointReached(BaseException):
 class SimFile:
     """An open file. Reads see what was written, synced or not."""
 
-    __slots__ = ("_disk", "_has_failed_sync", "_node", "path")
+    __slots__ = ("_disk", "_node", "path", "sync_failed")
 
     def __init__(self, disk: "SimDisk", path: str, node: FileNode) -> None:
         self.path = path
         self._disk = disk
         self._node = node
-        self._has_failed_sync = False
+        self.sync_failed = False
 
     def pread(self, size: int, offset: int) -> bytes:
         return bytes(self._node.content[offset : offset + size])
@@ -73,12 +73,12 @@ class SimFile:
         return len(self._node.content)
 
     def fdatasync(self) -> None:
-        if self._has_failed_sync:
+        if self.sync_failed:
             raise DiskError(errno.EIO, "input/output error", self.path)
         try:
             self._disk.sync(self._node, self.path)
         except DiskError:
-            self._has_failed_sync = True
+            self.sync_failed = True
             raise
 
     def close(self) -> None:

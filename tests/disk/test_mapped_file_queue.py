@@ -1,9 +1,13 @@
 """Queues of files: names, gaps, lengths, bytes across files, few descriptors."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
+from disk import real_disk
+from disk.disk import DiskError
 from disk.mapped_file import DescriptorCache
 from disk.mapped_file_queue import MappedFileQueue, MappedFileQueueError, file_name
 from disk.real_disk import RealDisk
@@ -110,6 +114,31 @@ def test_a_held_file_keeps_its_descriptor(tmp_path: Path) -> None:
     held.release()
     assert not held.is_open
     assert descriptors.open_count == 0
+
+
+def test_a_file_whose_sync_failed_is_opened_anew_once_nobody_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    descriptors = DescriptorCache(RealDisk())
+    queue = MappedFileQueue(descriptors, str(tmp_path), 64)
+    queue.create_mapped_file(0)
+    (mapped_file,) = queue.mapped_files
+    file = mapped_file.hold()
+    mapped_file.hold()
+    with monkeypatch.context() as patched:
+        patched.setattr(real_disk.os, "fdatasync", fail)
+        with pytest.raises(DiskError):
+            file.fdatasync()
+    mapped_file.release()
+    with pytest.raises(DiskError):
+        mapped_file.file().fdatasync()
+    mapped_file.release()
+    mapped_file.file().fdatasync()
+    assert descriptors.open_count == 1
+    queue.close()
 
 
 def test_a_file_in_use_survives_the_ones_not_used_again(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """Two slots: whatever a crash leaves, the last record that was acknowledged is read, or a later one."""
 
+import errno
 import os
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from disk.disk import Disk, NoSpaceError
+from disk import real_disk
+from disk.disk import Disk, DiskError, NoSpaceError
 from disk.real_disk import RealDisk
 from disk.slots import PAYLOAD_SIZE_MAX, SLOT_SIZE, Slots, SlotsUnreadableError
 from simulator.disk import SimDisk
@@ -58,6 +60,23 @@ def test_the_newest_record_is_read_again(tmp_path: Path) -> None:
         assert payload_of(tmp_path / "s") == b"b%d" % number
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
     assert (tmp_path / "s").stat().st_size == 2 * SLOT_SIZE
+
+
+def test_a_record_is_written_after_a_sync_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    slots = Slots(RealDisk(), f"{tmp_path}/s")
+    slots.write(b"before")
+    with monkeypatch.context() as patched:
+        patched.setattr(real_disk.os, "fdatasync", fail)
+        with pytest.raises(DiskError):
+            slots.write(b"lost")
+    slots.write(b"after")
+    slots.close()
+    assert payload_of(tmp_path / "s") == b"after"
 
 
 def test_damage_to_either_slot_uncovers_the_same_record(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ class CrashFile:
         self._disk = disk
         self._node = node
         self._closed = False
+        self.sync_failed = False
 
     def pread(self, size: int, offset: int) -> bytes:
         self._check()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from dledger.core.member import Member
+from dledger.core.candidacy import Candidacy
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
     EntryCorruptError,
@@ -73,10 +73,10 @@ def repair_bytes_not_checked() -> Iterator[None]:
 def damaged_member_leads() -> Iterator[None]:
     """A member with damaged entries campaigns like any other."""
 
-    def is_fit_to_lead(self: Member, now_ms: int) -> bool:
+    def can_give_its_entries(self: Candidacy, now_ms: int) -> bool:
         return True
 
-    with patched(Member, "_is_fit_to_lead", is_fit_to_lead):
+    with patched(Candidacy, "_can_give_its_entries", can_give_its_entries):
         yield
 
 

@@ -405,6 +405,10 @@ class Recovery:
                 mapped_file.retire()
         elif new_mark != mark or self._mark_file.slots.was_damaged:
             self._mark_file.write(new_mark)
+        else:
+            # It may say that a cut is done, and the one on the disk that it is under way: what is appended from now on
+            # would be taken for what was to be cut.
+            self._mark_file.slots.make_durable()
         log.info(
             "recovered begin=%d end=%d/%d end_pos=%d above_mark=%d doubted=%s mark=%s stopped_by=%s",
             begin_index, reader.term, reader.index, reader.end_pos, reader.index - start_index, new_mark.doubted,

@@ -58,6 +58,9 @@ FAILED_ONCE = {
     "sync_fails_beside_another": 610371,
     # The simulator knew no way from a leader to a learner whose host had gone before that leader's came.
     "learner_gone_before_its_leader_came": 620114,
+    # A cut was done in the page cache alone when its member was killed: a power loss had the next start redo it, over
+    # what had been synced since.
+    "cut_redone_over_what_came_after_it": 634963,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }

@@ -1,7 +1,8 @@
-"""Pages of an old data file of a member cannot be read until they are written anew.
+"""Pages of a member's log cannot be read until they are written anew.
 
-Nobody may ever read there, so the scrub is asked to: it names the damage, and has it repaired from a peer. What a
-member has appended last lies in its memory, which the scrub leaves out: the older the file, the surer it is read.
+Nobody may ever read there but the scrub: it names the damage, and has it repaired from a peer. So they lie where it
+comes by next, which in a log of gigabytes is not its begin; nor near its end, for what a member has appended last lies
+in its memory, which the scrub leaves out.
 """
 
 import asyncio
@@ -19,6 +20,9 @@ from faults.nemesis import NemesisSpec, TargetKind
 
 PAGE = 4096
 PAGES = 8
+_AHEAD = (
+    8 << 20
+)  # of the scrub's round, and by up to as much again: a part of a second, at the rate of fault runs
 
 
 class UnreadablePages(DiskNemesis):
@@ -44,6 +48,11 @@ class UnreadablePages(DiskNemesis):
         files = sorted(self._group.store_dir(member).glob("dledger-*/data/*"))
         if not files:
             raise NemesisError(f"{member} has no data file")
-        first = files[0]
-        pages = first.stat().st_size // PAGE
-        disk.fail_reads(first, self._dice.randrange(max(1, pages - PAGES)) * PAGE, PAGES * PAGE)
+        read_size, round_size = self._group.scrub_progress(member)
+        begin = read_size + _AHEAD if read_size + 2 * _AHEAD < round_size * 3 // 4 else 0
+        file_size = files[0].stat().st_size
+        pages = min(_AHEAD, file_size) // PAGE
+        number, offset = divmod(begin + self._dice.randrange(max(1, pages - PAGES)) * PAGE, file_size)
+        if number >= len(files):
+            raise NemesisError(f"{member} has no data file where its scrub goes on")
+        disk.fail_reads(files[number], offset - offset % PAGE, PAGES * PAGE)

@@ -99,11 +99,13 @@ class Repairer:
         submit: Callable[[DiskJob], None],
         begin_at: Callable[[LedgerBegin, Set[PeerId]], bool],
         cut_at: Callable[[Index, int], None],
+        committed_index: Callable[[], Index],
         led_by: Callable[[], LedBy],
     ) -> None:
         """`begin_at`: whether the log begins there from now on, since none of these peers has what is damaged in front.
         `cut_at`: to be cut from this entry on, for the leader's history is another there; with the time. Both are asked
-        again in each round. `led_by`: the term, and who leads in it as far as is known here.
+        again in each round. `committed_index`: as far as is known here. `led_by`: the term, and who leads in it,
+        likewise.
         """
         self.repaired_count = 0  # ranges, since the start
         self.begun_behind_count = 0  # ranges that nobody had any more, since the start
@@ -116,6 +118,7 @@ class Repairer:
         self._submit = submit
         self._begin_at = begin_at
         self._cut_at = cut_at
+        self._committed_index = committed_index
         self._led_by = led_by
         self._peers: list[PeerId] = []  # connected ones that know repairs
         self._repair: RangeRepair | None = None
@@ -248,6 +251,9 @@ class Repairer:
             self._repair = None
             return
         if self._led_by() in {refusal.parted for refusal in self._refusals.values()}:
+            if faulty.first_index <= self._committed_index() < faulty.last_index:
+                self._repair_committed(faulty)
+                return
             self._cut_at(faulty.first_index, now_ms)
             if faulty not in self._log.faulty.ranges:
                 self._repair = None
@@ -260,6 +266,17 @@ class Repairer:
             faulty,
             why or "no peer is connected that could repair it",
         )
+
+    def _repair_committed(self, faulty: FaultyRange) -> None:
+        """The leader has what of the range is committed, although its history is another in the rest. DiskError."""
+        _, leader_id = self._led_by()
+        self._written_size = 0
+        try:
+            self._repair = self._log.range_repair(faulty, self._committed_index())
+        except FaultyEntryError:
+            self._repair = None
+            return
+        self._refusals = {peer: _Refusal("does not lead") for peer in self._peers if peer != leader_id}
 
     def _shrink(self, faulty: FaultyRange) -> bool:
         """Whether less of it is damaged than was: pieces were written before their peers went or it grew, and may have
@@ -312,7 +329,8 @@ class Repairer:
             log.error("[%s] repair refused peer=%s %s: %s", self._config.self_id, peer, repair.faulty, error)
             self._repair = None
             is_other = isinstance(error, NotLinkedError | NotContinuedError)
-            parted = self._parted_from(peer) if is_other else None
+            # Where that is about what is committed, nothing is to be cut by it.
+            parted = self._parted_from(peer) if is_other and repair.committed_index is None else None
             self._refused(peer, _Refusal(f"other bytes: {error}", parted=parted))
             self._repair = self._restarted(repair)
             return
@@ -354,9 +372,13 @@ class Repairer:
         if repair.is_done:
             self._repair = None
             self._has_written = False
-            if repair.faulty in self._log.faulty.ranges:
-                self._log.repaired(repair.faulty)
-                self._count_repaired(repair.faulty)
+            if repair.faulty not in self._log.faulty.ranges:
+                return
+            if repair.committed_index is not None:
+                self._log.repaired_up_to(repair.faulty, repair.committed_index, repair.next_pos)
+                return
+            self._log.repaired(repair.faulty)
+            self._count_repaired(repair.faulty)
 
     def _count_repaired(self, faulty: FaultyRange) -> None:
         self.repaired_count += 1

@@ -81,6 +81,7 @@ class Replica:
             runtime.submit,
             self._begin_at,
             self._cut_at,
+            lambda: max(self.member.committed_index, self.applied_index),
             lambda: (self.member.curr_term, self.member.leader_id),
         )
         self.journal = MemberJournal(config.self_id, quorum_state.hard_state)

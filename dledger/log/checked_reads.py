@@ -8,6 +8,7 @@ from then on refused without a look, until it is repaired.
 import logging
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from disk.disk import DiskError
@@ -21,6 +22,7 @@ from dledger.entry import (
     EntryFault,
     Index,
     IndexUnit,
+    Pos,
     chain_after,
     parse_header,
     verify_entries,
@@ -133,9 +135,14 @@ class CheckedReads(LogReader):
         """Whether a start would know of this damage: it may not believe in a repair that was only just written."""
         return self._noting is None and faulty in self._faulty_file.ranges
 
-    def range_repair(self, faulty: FaultyRange) -> RangeRepair:
-        """Raises FaultyEntryError if the entry in front of it is damaged, too; DiskError."""
-        return RangeRepair(self, self._data, self._index, faulty)
+    def range_repair(self, faulty: FaultyRange, committed_index: Index | None = None) -> RangeRepair:
+        """See RangeRepair. Raises FaultyEntryError if the entry in front of it is damaged, too; DiskError."""
+        return RangeRepair(self, self._data, self._index, faulty, committed_index)
+
+    def repaired_up_to(self, faulty: FaultyRange, last_index: Index, next_pos: Pos) -> None:
+        """Entries of the range up to there are written and durable, and end at `next_pos`."""
+        self.faulty.remove(faulty)
+        self.faulty.add(replace(faulty, first_index=Index(last_index + 1), pos=next_pos))
 
     def repaired(self, faulty: FaultyRange) -> None:
         """All of the range is written and durable."""

@@ -72,9 +72,22 @@ class RepairJob:
 class RangeRepair:
     """Invariant: entries faulty.first_index .. next_index - 1 are proved, or in the second round written."""
 
-    def __init__(self, log: LogReader, data: DataFiles, index: IndexFiles, faulty: FaultyRange) -> None:
-        """Raises FaultyEntryError, DiskError: the entry in front must be sound."""
+    def __init__(
+        self,
+        log: LogReader,
+        data: DataFiles,
+        index: IndexFiles,
+        faulty: FaultyRange,
+        committed_index: Index | None = None,
+    ) -> None:
+        """`committed_index`: only entries up to there, and those of the leader, which has all that is committed: then
+        they need not lead to what lies behind the damage.
+
+        Raises FaultyEntryError, DiskError: the entry in front must be sound.
+        """
         self.faulty = faulty
+        self.committed_index = committed_index
+        self._final_index = faulty.last_index if committed_index is None else committed_index
         self.is_done = False  # the last job has been given out
         self._log = log
         self._data = data
@@ -99,15 +112,15 @@ class RangeRepair:
     def last_index(self) -> Index:
         """Up to which entry to ask next; a piece may end before, in the first round."""
         if not self.is_proved:
-            return self.faulty.last_index
+            return self._final_index
         return min(index for index in self._borders if index >= self.next_index)
 
     def take(self, first_pos: int, entries: bytes) -> RepairJob | None:
         """Bytes of entries from next_index on. A job to write them, once all are proved. Raises RepairRefusedError."""
         verified = self._verify(first_pos, entries)
-        is_last = verified.last_index == self.faulty.last_index
+        is_last = verified.last_index == self._final_index
         if not self.is_proved:
-            if is_last:
+            if is_last and self.committed_index is None:
                 self._check_link(verified)
             self._borders[verified.last_index] = verified.chain
             if not is_last:
@@ -123,6 +136,11 @@ class RangeRepair:
         self._advance(verified)
         self.is_done = is_last
         return job
+
+    @property
+    def next_pos(self) -> Pos:
+        """Behind the last entry that was proved, or in the second round written."""
+        return self._end_pos
 
     @property
     def _is_at_begin(self) -> bool:
@@ -148,7 +166,7 @@ class RangeRepair:
             ):
                 raise NotContinuedError(str(error)) from error
             raise RepairRefusedError(str(error)) from error
-        if not verified.count or verified.last_index > self.faulty.last_index:
+        if not verified.count or verified.last_index > self._final_index:
             raise RepairRefusedError(
                 f"entries {verified.first_index}..{verified.last_index} were not asked for"
             )

@@ -155,6 +155,37 @@ def test_damage_across_the_entry_where_the_groups_history_went_on_without_is_cut
     group.run_until(lambda: not member.replica.member.doubted)
 
 
+@pytest.mark.parametrize("committed_count", [1, 3])
+@pytest.mark.parametrize("own_count", [1, 2, 3])
+def test_damage_of_what_is_committed_and_what_never_was_is_repaired_up_to_there_and_cut_behind(
+    tmp_path: Path, committed_count: int, own_count: int
+) -> None:
+    """Of a member that knows how far the group has committed: that is not cut, and the leader has it."""
+    group = VirtualGroup(tmp_path)
+    group.start()
+    leader = group.elect()
+    group.append(leader, [b"of all"] * 4)
+    group.run_until(group.converged)
+    log = leader.replica.log
+    last = log.ledger_end_index
+    group.run_until(lambda: leader.replica.member.committed_index == last)
+    group.loses = lambda message: getattr(message, "leader_id", None) == leader.id
+    group.append(leader, [b"of one"] * 3)
+    group.run_until(lambda: log.durable_index == last + 3)
+    first, end = Index(last + 1 - committed_count), Index(last + own_count)
+    for index in range(first, end + 1):
+        flip(group, leader.id, log.pos_at(Index(index)) + 50)
+    log.recent.cut_from(Index(0))  # no answer from memory
+    log.fault_found(first, end)
+    assert [(faulty.first_index, faulty.last_index) for faulty in log.faulty] == [(first, end)]
+    group.run_until(lambda: group.leader() not in (None, leader))
+    group.loses = lambda message: False
+    group.append(group.elect(), [b"of the others"] * 2)
+    group.run_until(lambda: is_level(group))
+    assert not faulty(leader)
+    group.run_until(lambda: not leader.replica.member.doubted)
+
+
 def test_without_a_sound_copy_the_member_says_so_and_nothing_is_cut(group: VirtualGroup) -> None:
     before = group.data_files("n2")
     for peer in group.peers:

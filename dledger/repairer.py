@@ -206,7 +206,7 @@ class Repairer:
         repair = self._current()
         if repair is None:
             return
-        peer = next((peer for peer in self._peers if peer not in self._refusals), None)
+        peer = self._next_peer(repair)
         if peer is None:
             self._give_up(repair.faulty, now_ms)
             return
@@ -220,6 +220,19 @@ class Repairer:
         )
         self._asked = peer, request, now_ms + self._config.repair_answer_ms_max
         self._send(peer, request)
+
+    def _next_peer(self, repair: RangeRepair) -> PeerId | None:
+        """To be asked. What nothing but its being committed proves comes from who leads, also after peers have come and
+        gone: others may have something else there.
+        """
+        _, leader_id = self._led_by()
+        for peer in self._peers:
+            if peer in self._refusals:
+                continue
+            if repair.committed_index is None or peer == leader_id:
+                return peer
+            self._refusals[peer] = _Refusal("does not lead")
+        return None
 
     def _current(self) -> RangeRepair | None:
         """The repair under way, or that of the next range."""
@@ -269,14 +282,11 @@ class Repairer:
 
     def _repair_committed(self, faulty: FaultyRange) -> None:
         """The leader has what of the range is committed, although its history is another in the rest. DiskError."""
-        _, leader_id = self._led_by()
-        self._written_size = 0
+        self._written_size, self._refusals = 0, {}
         try:
             self._repair = self._log.range_repair(faulty, self._committed_index())
         except FaultyEntryError:
             self._repair = None
-            return
-        self._refusals = {peer: _Refusal("does not lead") for peer in self._peers if peer != leader_id}
 
     def _shrink(self, faulty: FaultyRange) -> bool:
         """Whether less of it is damaged than was: pieces were written before their peers went or it grew, and may have

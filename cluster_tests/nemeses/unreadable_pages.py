@@ -20,9 +20,8 @@ from faults.nemesis import NemesisSpec, TargetKind
 
 PAGE = 4096
 PAGES = 8
-_AHEAD = (
-    8 << 20
-)  # of the scrub's round, and by up to as much again: a part of a second, at the rate of fault runs
+# Of the scrub's round, and by up to as much again: a part of a second, at the rate of fault runs.
+_AHEAD = 8 << 20
 
 
 class UnreadablePages(DiskNemesis):

@@ -180,8 +180,35 @@ def test_damage_of_what_is_committed_and_what_never_was_is_repaired_up_to_there_
     assert [(faulty.first_index, faulty.last_index) for faulty in log.faulty] == [(first, end)]
     group.run_until(lambda: group.leader() not in (None, leader))
     group.loses = lambda message: False
-    group.append(group.elect(), [b"of the others"] * 2)
+    other_leader = group.elect()
+    third = next(peer for peer in group.peers if peer not in (leader.id, other_leader.id))
+    repairer = leader.replica.repairer
+    repairer.peer_disconnected(third)
+    asked: list[tuple[PeerId, Index]] = []
+    send = repairer._send
+
+    def spied(peer: PeerId, request: RepairRequest) -> None:
+        if request.last_index == last:
+            # One that comes, and now stands in front of who leads.
+            repairer.peer_disconnected(third)
+            repairer._peers.insert(0, third)
+            asked.append((peer, request.first_index))
+        send(peer, request)
+
+    repairer._send = spied
+    group.append(other_leader, [b"of the others"] * 2)
+    lost: list[RepairResponse] = []
+
+    def loses_one(message: Message | RepairMessage) -> bool:
+        if not asked or lost or not isinstance(message, RepairResponse):
+            return False
+        lost.append(message)
+        return True
+
+    group.loses = loses_one  # so it is asked for again
     group.run_until(lambda: is_level(group))
+    assert {peer for peer, _ in asked} == {other_leader.id}
+    assert len(asked) > 1
     assert not faulty(leader)
     group.run_until(lambda: not leader.replica.member.doubted)
 

@@ -22,6 +22,8 @@ from remoting.errors import RemotingBodyError
 EXIT_FAILED = 1
 EXIT_WRONG_USE = 2
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 log = logging.getLogger("mq.server_entry")
 
 
@@ -123,6 +125,10 @@ def _run(program: str, server: Coroutine[Any, Any, None], path_key: str) -> None
 
 def _cause_and_cure(error: OSError, path_key: str) -> str:
     reason = error.strerror or str(error)
+    if error.filename is not None and error.errno in _NO_ROOM:
+        return f"{error.filename}: {reason}: make room there and start again, nothing is lost"
+    if error.filename is not None and error.errno == errno.EIO:
+        return f"{error.filename}: {reason}: have another disk there; a member of a group may start on an empty one"
     if error.filename is not None:
         return f"{error.filename}: {reason}: have {path_key} name a place that this user can write to"
     if error.errno == errno.EADDRINUSE:

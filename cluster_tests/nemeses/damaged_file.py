@@ -17,6 +17,7 @@ from nemeses.scrub import scrub
 from our_group import OurGroup
 
 from faults.nemesis import NemesisSpec, TargetKind
+from mq.cluster import ClusterError
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +58,28 @@ class DamagedFile:
         self._dice = dice or random.Random(1)
         self._to_come: list[str] = []
         self._hit: _Hit | None = None
+        self._is_scrubbed = False
 
     def begin(self, target: str) -> None:
         if self._hit is not None and self._hit.kind in OF_THE_LOG and self._hit.is_there:
             raise NemesisError(
                 f"{self._hit.member} still has the damage that it got last: {self._hit.kind}, {self._hit.place.path}"
             )
-        self._hit = None
+        self._hit, self._is_scrubbed = None, False
         self._group.kill(target)
         try:
             self._damage(target)
         finally:
-            self._group.start(target)
-        asyncio.run(scrub(self._group.namesrv, listen_address(self._group, target)))
+            self._start(target)
+
+    def _start(self, member: str) -> None:
+        try:
+            self._group.start(member)
+        except ClusterError as error:
+            # Where another fault has its disk full it has no room to build anew what is damaged.
+            raise NemesisError(f"to be started again at the end: {error}") from error
+        asyncio.run(scrub(self._group.namesrv, listen_address(self._group, member)))
+        self._is_scrubbed = True
 
     def _damage(self, member: str) -> None:
         kind, place = self._next_place(MemberFiles(self._group.store_dir(member)))
@@ -111,5 +121,9 @@ class DamagedFile:
         return self._hit is not None and not self._hit.is_there
 
     def end(self) -> None:
-        if self._hit is not None:
+        if self._hit is None:
+            return
+        if self._is_scrubbed:
             self._group.start(self._hit.member)
+        else:
+            self._start(self._hit.member)

@@ -6,8 +6,11 @@ import pytest
 from local_cluster import wait_for
 from nemeses.damaged_file import DamagedFile
 from nemeses.file_kinds import KINDS
+from nemeses.nemesis import NemesisError
 from our_group import OurGroup
 from proved_load import PATIENCE_S, Load, prove
+
+from mq.cluster import ClusterError
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -44,4 +47,31 @@ def test_each_kind_of_file_is_damaged_in_turn_and_repaired(our_group: OurGroup, 
     met = {kind for kind in KINDS if any(f": {kind}, " in one for one in told)}
     assert met >= KINDS.keys() - MAYBE_NOT_YET
     assert load.failed == []
+    prove(cluster, load)
+
+
+def test_a_member_that_does_not_start_with_its_damage_is_started_at_the_end(
+    our_group: OurGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For it has no room, where another fault has its disk full."""
+    our_group.conf |= CONF
+    our_group.up()
+    cluster = our_group.cluster
+    leader = cluster.leader(PATIENCE_S)
+    member = next(member for member in our_group.members if member != leader)
+    nemesis = DamagedFile(our_group)
+
+    def without_room(member: str) -> None:
+        raise ClusterError(f"{member} ended while starting: no space left")
+
+    with Load(cluster, tmp_path / "history.jsonl") as load:
+        load.goes_on(400)
+        with monkeypatch.context() as patched:
+            patched.setattr(our_group, "start", without_room)
+            with pytest.raises(NemesisError, match="no space left"):
+                nemesis.begin(member)
+        nemesis.end()
+        told = wait_for(nemesis.evidence, PATIENCE_S, "evidence")
+        wait_for(lambda: nemesis.is_repaired, PATIENCE_S, f"the repair: {told}")
+        load.goes_on(20)
     prove(cluster, load)

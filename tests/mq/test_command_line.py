@@ -1,5 +1,6 @@
 """The commands on a real cluster of one broker: what a user types and sees."""
 
+import errno
 import json
 import os
 import socket
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from mq import server_entry
 from mq.cluster import Cluster
 from mq.cluster_layout import ClusterLayout
 from mq.cluster_status import wait_serving
@@ -363,6 +365,23 @@ def test_a_server_that_cannot_start_says_what_to_do(tmp_path: Path) -> None:
             assert reason in done.stderr
             assert "Errno" not in done.stderr
             assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "No space left on device: make room there and start again"),
+        (errno.EDQUOT, "make room there and start again"),
+        (errno.EIO, "Input/output error: have another disk there"),
+        (errno.EACCES, "Permission denied: have storePathRootDir name a place that this user can write to"),
+    ],
+)
+def test_a_server_that_its_disk_lets_down_says_what_to_do(number: int, advice: str) -> None:
+    told = server_entry._cause_and_cure(
+        OSError(number, os.strerror(number), "/store/file"), "storePathRootDir"
+    )
+    assert told.startswith("/store/file: ")
+    assert advice in told
 
 
 @pytest.mark.slow

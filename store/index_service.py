@@ -27,7 +27,7 @@ from store.key_index_flush import Pause
 from store.key_index_mark import MARK_FILE_NAME
 from store.key_index_query import KeyIndexQuery
 from store.old_commit_log import OldCommitLog
-from store.replicated_log import Ledger, first_index_at
+from store.replicated_log import Ledger
 from store.reput import Reput
 from store.store_config import StoreConfig
 
@@ -84,7 +84,12 @@ class IndexService:
                 "key index is of another log, it is built anew covered_pos=%d", self._key_index.covered_pos
             )
             self._key_index.delete_all()
-        self._next_index = first_index_at(self._ledger, self._key_index.covered_pos)
+        covered_pos = self._key_index.covered_pos
+        self._next_index = self._ledger.first_index_at(covered_pos)
+        damage = self._ledger.faulty_at(covered_pos)
+        if damage is not None:
+            # Nobody knows which of its entries begins there. Keys that are in the index already are left alone.
+            self._next_index = damage.first_index
 
     def catch_up(self, now_ms: int) -> None:
         """As far as does not take seconds: should Java open this store, it adds nothing to the index of what is there.

@@ -10,6 +10,7 @@ from dledger.core.messages import PeerId
 from dledger.core.output import AppendStatus, Batch
 from dledger.core.refusal import Refusal
 from dledger.entry import EntryKind, Index, Pos, Term
+from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.range_read import RangeRead
 from dledger.log.recent_batches import RecentBatch
 from dledger.log.scrub_job import Place
@@ -58,7 +59,17 @@ class Ledger(Protocol):
         ...
 
     def likely_pos_at(self, index: Index) -> int:
-        """As pos_at(); of a damaged entry what the index says."""
+        """As pos_at(); of a damaged entry what the index says, within the damage."""
+        ...
+
+    def first_index_at(self, pos: int) -> Index:
+        """The first entry that begins at `pos` or behind; the one behind the last if none does. Where `pos` lies in
+        damage, one of the damaged entries or the one behind them.
+        """
+        ...
+
+    def faulty_at(self, pos: int) -> FaultyRange | None:
+        """The damage in which the byte at `pos` is known to lie."""
         ...
 
     def body_size_at(self, pos: int) -> int | None:
@@ -174,15 +185,3 @@ class ReplicatedLog(Protocol):
     def delete_first_file(self, now_ms: int) -> bool:
         """Deletes the oldest data file. Whether that has begun: one goes at a time."""
         ...
-
-
-def first_index_at(ledger: Ledger, pos: int) -> Index:
-    """The first entry that begins at `pos` or behind; the one behind the last if none does."""
-    low, high = ledger.ledger_begin_index, ledger.ledger_end_index + 1
-    while low < high:
-        middle = Index((low + high) // 2)
-        if ledger.likely_pos_at(middle) < pos:
-            low = Index(middle + 1)
-        else:
-            high = middle
-    return low

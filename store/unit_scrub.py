@@ -24,7 +24,7 @@ from store.layout.batch_unit import BATCH_UNIT
 from store.layout.consume_queue_unit import CQ_UNIT
 from store.message_reader import MessageReader
 from store.old_commit_log import OldCommitLog
-from store.replicated_log import Ledger, first_index_at
+from store.replicated_log import Ledger
 from store.reput import Reput
 from store.store_config import StoreConfig
 from store.unit_queue import UnitQueue
@@ -108,7 +108,7 @@ class UnitScrub:
         elif pos <= ledger.ledger_begin_pos:
             self._place = ledger.begin_place()
         else:
-            index = first_index_at(ledger, pos)
+            index = ledger.first_index_at(pos)
             self._place = Place(Index(index - 1), Term(-1), Pos(pos), None, is_proven=False)
 
     def end_round(self) -> None:

@@ -128,7 +128,7 @@ class CheckedReads(LogReader):
 
     def fault_found_at(self, pos: int) -> list[FaultyRange]:
         """As fault_found(), where all that is known is a position."""
-        index = self._index_from(pos)
+        index = self.first_index_at(pos)
         return self.fault_found(index - 1, index + 1)
 
     def is_noted(self, faulty: FaultyRange) -> bool:
@@ -160,13 +160,16 @@ class CheckedReads(LogReader):
         assert job is self._noting
         self._noting = None
 
-    def _index_from(self, pos: int) -> int:
-        """The first entry that lies at `pos` or behind, by the units."""
-        indexes = range(self.ledger_begin_index, self.ledger_end_index + 1)
-        return self.ledger_begin_index + bisect_left(indexes, pos, key=self._stored_pos)
+    def first_index_at(self, pos: int) -> Index:
+        """The first entry that begins at `pos` or behind; the one behind the last if none does. Where `pos` lies in
+        damage, one of the damaged entries or the one behind them.
+        """
+        begin = self.ledger_begin_index
+        indexes = range(begin, self.ledger_end_index + 1)
+        return Index(begin + bisect_left(indexes, pos, key=lambda index: self.likely_pos_at(Index(index))))
 
     def _has_unit_at(self, pos: int) -> bool:
-        index = self._index_from(pos)
+        index = self.first_index_at(pos)
         return index <= self.ledger_end_index and self._stored_pos(index) == pos
 
     def _stored_pos(self, index: int) -> int:
@@ -176,9 +179,9 @@ class CheckedReads(LogReader):
         except LedgerDamagedError:
             return 0
 
-    def faulty_at(self, pos: int) -> bool:
-        """Whether the byte at `pos` is known to lie in damage."""
-        return any(faulty.pos <= pos < faulty.next_pos for faulty in self.faulty)
+    def faulty_at(self, pos: int) -> FaultyRange | None:
+        """The damage in which the byte at `pos` is known to lie."""
+        return next((faulty for faulty in self.faulty if faulty.pos <= pos < faulty.next_pos), None)
 
     def refuse_faulty(self, first_index: int, last_index: int) -> None:
         """Raises FaultyEntryError if one of these entries is known to be damaged."""
@@ -189,20 +192,25 @@ class CheckedReads(LogReader):
             )
 
     def likely_pos_at(self, index: Index) -> int:
-        """As pos_at(); of a damaged entry what the index says."""
+        """As pos_at(); of a damaged entry what the index says, within the damage: its unit may be damaged as well."""
         try:
             return self.pos_at(index)
         except FaultyEntryError:
-            return self._stored_pos(index)
+            stored, faulty = self._stored_pos(index), self.faulty.first_within(index, index)
+        if faulty is None:
+            return stored
+        if index == faulty.first_index:
+            return faulty.pos
+        return min(max(stored, faulty.pos + 1), faulty.next_pos - 1)
 
     def body_size_at(self, pos: int) -> int | None:
         size = super().body_size_at(pos)
         if size is None and self.ledger_begin_pos <= pos < self.ledger_end_pos and self._has_unit_at(pos):
             self.fault_found_at(pos)
         if self.recent.find_by_pos(pos) is None:
-            for faulty in self.faulty:
-                if faulty.pos <= pos < faulty.next_pos:
-                    self.refuse_faulty(faulty.first_index, faulty.last_index)
+            faulty = self.faulty_at(pos)
+            if faulty is not None:
+                self.refuse_faulty(faulty.first_index, faulty.last_index)
         return size
 
     def read(self, pos: int, size: int) -> bytes:

@@ -7,11 +7,12 @@ from crash_disk import CrashDisk
 from test_log_recovery import INDEX, locate, mark
 from test_log_store import DATA, FILE_SIZE, append, config, cut, facts, fill, run, sync
 
-from dledger.entry import EntryKind, Index, Pos
+from dledger.entry import INDEX_UNIT_SIZE, EntryKind, Index, Pos
 from dledger.errors import FaultyEntryError
 from dledger.log.faulty_ranges import RANGES_MAX, FaultyRange, FaultyRanges, FaultyRangesFile
 from dledger.log.log_store import LogStore
 
+INDEX_FILE_SIZE = 640  # of config()
 FAULTY = "store/dledger-n0/pydledger/faulty-ranges"
 
 
@@ -275,6 +276,37 @@ def test_where_a_damaged_entry_lies_the_index_still_says() -> None:
     assert [again.likely_pos_at(Index(index)) for index in (6, 7, 8)] == [
         log.pos_at(Index(i)) for i in (6, 7, 8)
     ]
+
+
+@pytest.mark.parametrize("unit", [b"\0" * 32, b"\x7f" * 32], ids=["zeros", "far behind"])
+@pytest.mark.parametrize("beside", [(0,), (-1, 0, 1), (-3, 2)])
+def test_units_of_damaged_entries_mislead_nobody_who_looks_for_a_position(
+    beside: tuple[int, ...], unit: bytes
+) -> None:
+    """The way to an entry, by halves, leads over the one in the middle first."""
+    disk, log = closed_log()
+    middle = (log.ledger_end_index + 1) // 2
+    hits = {middle + distance for distance in beside}
+    for hit in hits:
+        path, offset = locate(log, hit)
+        disk.content(path)[offset : offset + 60] = bytes(60)
+        offset = hit * INDEX_UNIT_SIZE % INDEX_FILE_SIZE
+        units = disk.content(f"{INDEX}/{hit * INDEX_UNIT_SIZE - offset:020d}")
+        units[offset : offset + INDEX_UNIT_SIZE] = unit
+    again = open_cold(disk)
+    for index in range(log.ledger_end_index):
+        pos = log.pos_at(Index(index))
+        found = again.first_index_at(pos)
+        damage = again.faulty_at(pos)
+        if damage is not None:
+            # Nothing proves the entry behind one that is damaged in its header.
+            assert {index, index - 1} & hits
+            assert damage.first_index <= index <= damage.last_index
+        else:
+            assert index not in hits
+            assert found == index
+            assert index + 1 in hits or again.first_index_at(pos + 1) == index + 1
+    assert again.first_index_at(log.ledger_end_pos) == log.ledger_end_index + 1
 
 
 def test_a_log_that_grows_behind_damage_goes_on() -> None:

@@ -63,6 +63,7 @@ FAILED_ONCE = {
     "cut_redone_over_what_came_after_it": 634963,
     # Damage went over from what the group had committed to what it never did: waited for for ever.
     "damage_across_the_commit": 635341,
+    "damaged_units_on_the_way_to_a_position": 651161,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }

@@ -8,7 +8,7 @@ from store_group import StoreGroup
 from test_index_service import assert_all_found, found, keyed, put
 
 from disk.disk import DiskError
-from dledger.entry import Index
+from dledger.entry import INDEX_UNIT_SIZE, Index
 from store.key_index_flush import KeyIndexFlushJob
 from store.layout.index_file import IndexFileShape
 
@@ -122,3 +122,43 @@ def test_a_query_of_a_file_that_was_taken_away_ends_with_an_error(group: StoreGr
         path.unlink()
     with pytest.raises(DiskError, match="taken away"):
         found(group, leader, "k5")
+
+
+@pytest.mark.parametrize("unit", [b"\0" * INDEX_UNIT_SIZE, b"\x7f" * INDEX_UNIT_SIZE], ids=["0", "far"])
+def test_where_the_log_is_damaged_around_the_place_to_go_on_all_is_indexed_once_it_is_repaired(
+    tmp_path: Path, unit: bytes
+) -> None:
+    """The units of these entries do not tell any more which of them the place belongs to."""
+    group = StoreGroup(tmp_path, 3, index_file_shape=SHAPE, index_keys_per_flush=20)
+    group.start()
+    put(group, range(130))
+    put(group, range(130, 135))  # too few keys for a flush
+    leader = group.lead()
+    member = next(member for member in group.members.values() if member is not leader)
+    index = member.store.index
+    group.run_until(lambda: index.behind == 0 and not member.store.is_busy)
+    group.run_for(2000)  # so that the synced mark is behind what is damaged
+    log = member.replica.log
+    place = log.first_index_at(index._key_index.flushed_pos)
+    assert place < log.ledger_end_index - 2, "some of it is not flushed"
+    positions = [log.pos_at(Index(place + distance)) for distance in (-2, -1, 0, 1)]
+    data_file_size = log.config.data_file_size
+    member.crash()
+    directory = group.root(member.id) / f"dledger-{member.id}"
+    for distance, pos in zip((-2, -1, 0, 1), positions, strict=True):
+        overwrite(directory / "data", pos, bytes(40), data_file_size)
+        overwrite(directory / "index", (place + distance) * INDEX_UNIT_SIZE, unit, log.config.index_file_size)
+    group.start(member.id)
+    again = group.members[member.id]
+    assert again.replica.log.has_faults
+    group.run_until(lambda: not again.replica.log.has_faults)
+    group.settle()
+    assert_all_found(group, again, range(135))
+    for running in list(group.members.values()):
+        running.crash()
+
+
+def overwrite(directory: Path, pos: int, data: bytes, file_size: int) -> None:
+    with (directory / f"{pos - pos % file_size:020d}").open("r+b") as file:
+        file.seek(pos % file_size)
+        file.write(data)

@@ -243,7 +243,9 @@ class UnitQueue(ABC):
             return
         while offset < last.end_offset:
             size = min(len(_ZERO_CHUNK), last.end_offset - offset)
-            if self.files.read(offset, size).count(0) == size:
+            written = len(self.files.read(offset, size).rstrip(b"\0"))
+            if not written:
                 break  # what a torn flush left further behind is overwritten before the queue's end comes there
-            self.files.write(offset, memoryview(_ZERO_CHUNK)[:size])
+            # Zeros behind it would take space, of which a member that starts on a full disk has none.
+            self.files.write(offset, memoryview(_ZERO_CHUNK)[:written])
             offset += size

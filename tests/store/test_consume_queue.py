@@ -18,12 +18,12 @@ from store.store_config import StoreConfig
 FILE_UNITS = 10
 
 
-def open_store(directory: Path, cache_units: int = 0) -> ConsumeQueueStore:
+def open_store(directory: Path, cache_units: int = 0, file_units: int = FILE_UNITS) -> ConsumeQueueStore:
     config = StoreConfig(
         store_path_root_dir=str(directory),
         ledger_directory="",
         store_host=bytes(8),
-        mapped_file_size_consume_queue=20 * FILE_UNITS,
+        mapped_file_size_consume_queue=20 * file_units,
         consume_queue_cache_size=20 * cache_units,
     )
     return ConsumeQueueStore(DescriptorCache(RealDisk(), 4), config)
@@ -229,3 +229,15 @@ def test_more_queues_than_descriptors_or_one_job_take_are_all_flushed(tmp_path: 
     rows = store.rows()
     store.close()
     assert open_store(tmp_path).restore(rows) is None
+
+
+def test_what_lies_behind_the_end_is_taken_away_without_taking_space(tmp_path: Path) -> None:
+    """Of a start on a full disk."""
+    store = open_store(tmp_path, file_units=50_000)
+    store.put([request(0, 10)])
+    flush(store)
+    (path,) = (tmp_path / "consumequeue" / "T" / "0").iterdir()
+    space = path.stat().st_blocks
+    assert open_store(tmp_path, file_units=50_000).restore([(b"T", 0, 0, 4)]) is None
+    assert path.stat().st_blocks == space
+    assert not any(path.read_bytes()[4 * 20 :])

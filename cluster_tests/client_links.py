@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import client_probe
 from impaired_proxies import ImpairedProxies, Impairment
-from toxiproxy import Toxiproxy
+from toxiproxy_server import ToxiproxyServer
 
 from mq.cluster_layout import HOST
 
@@ -21,20 +21,14 @@ class ClientLinks:
 
     ask = staticmethod(client_probe.ask)
 
-    def __init__(self, server: Toxiproxy, straight: Mapping[str, str], base_port: int) -> None:
+    def __init__(self, server: ToxiproxyServer, straight: Mapping[str, str], base_port: int) -> None:
         """`straight`: members, and where each hears clients. `base_port`: of the group's block."""
         self.members = tuple(straight)
         self.straight = dict(straight)  # past the proxies
-        self._proxies = ImpairedProxies(
-            {
-                member: server.create(
-                    name=f"clients-{member}",
-                    listen=f"{HOST}:{base_port + FIRST_PORT + number}",
-                    upstream=address,
-                )
-                for number, (member, address) in enumerate(straight.items())
-            }
-        )
+        names = {member: f"clients-{member}" for member in straight}
+        for number, (member, name) in enumerate(names.items()):
+            server.create(name, f"{HOST}:{base_port + FIRST_PORT + number}", straight[member])
+        self._proxies = ImpairedProxies(server, names)
 
     @property
     def dials(self) -> dict[str, str]:

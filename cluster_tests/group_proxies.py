@@ -6,8 +6,7 @@ from pathlib import Path
 
 from client_links import ClientLinks
 from links import SERVER_PORT, Links
-from toxiproxy import Toxiproxy
-from toxiproxy_server import running_server
+from toxiproxy_server import ToxiproxyServer, running_server
 
 
 class GroupProxies:
@@ -17,7 +16,7 @@ class GroupProxies:
         self,
         log: Path,
         base_port: int,
-        make_links: Callable[[Toxiproxy], Links],
+        make_links: Callable[[ToxiproxyServer], Links],
         client_addresses: Mapping[str, str],
     ) -> None:
         """`log`: of the server. `base_port`: of the group's block. `client_addresses`: members, and where each hears
@@ -28,7 +27,7 @@ class GroupProxies:
         self._make_links = make_links
         self._client_addresses = client_addresses
         self._around = ExitStack()
-        self._server: Toxiproxy | None = None
+        self._server: ToxiproxyServer | None = None
         self._links: Links | None = None
         self._client_links: ClientLinks | None = None
 
@@ -67,7 +66,7 @@ class GroupProxies:
                 if made is not None:
                     each.callback(made.heal)
 
-    def _running_server(self) -> Toxiproxy:
+    def _running_server(self) -> ToxiproxyServer:
         if self._server is None:
             port = self._base_port + SERVER_PORT
             self._server = self._around.enter_context(running_server(self._log, port))

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Generic, TypeVar
 
-from toxiproxy import Proxy
+from toxiproxy_server import ToxiproxyServer
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -29,21 +29,22 @@ class Impairment:
 class ImpairedProxies(Generic[Key]):
     """Several threads may call at once. Raises what toxiproxy's client does, a RequestException."""
 
-    def __init__(self, proxies: Mapping[Key, Proxy]) -> None:
-        self._proxies = proxies
+    def __init__(self, server: ToxiproxyServer, names: Mapping[Key, str]) -> None:
+        """`names`: of the server's proxies."""
+        self._server = server
+        self._names = names
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._toxics: set[tuple[Key, str]] = set()
-        self._downs: dict[Key, set[int]] = {key: set() for key in proxies}
+        self._downs: dict[Key, set[int]] = {key: set() for key in names}
 
     def address(self, key: Key) -> str:
         """host:port that it listens on."""
-        listen: str = self._proxies[key].listen
-        return listen
+        return self._server.listen(self._names[key])
 
     @property
     def addresses(self) -> dict[Key, str]:
-        return {key: self.address(key) for key in self._proxies}
+        return {key: self.address(key) for key in self._names}
 
     def impair(self, ways: Mapping[Key, str], kind: str, **attributes: int) -> Impairment:
         """`ways`: "upstream" or "downstream" of each of these proxies; `kind` and its attributes are toxiproxy's."""
@@ -54,7 +55,9 @@ class ImpairedProxies(Generic[Key]):
             for key, stream in ways.items():
                 with self._lock:
                     self._toxics.add((key, name))
-                    self._proxies[key].add_toxic(type=kind, name=name, stream=stream, attributes=attributes)
+                    self._server.add_toxic(
+                        self._names[key], name, kind=kind, stream=stream, attributes=attributes
+                    )
             failing.pop_all()
         return impairment
 
@@ -66,7 +69,7 @@ class ImpairedProxies(Generic[Key]):
             failing.callback(impairment.lift)
             with self._lock:
                 self._downs[key].add(number)
-                self._proxies[key].disable()
+                self._server.set_enabled(self._names[key], enabled=False)
             failing.pop_all()
         return impairment
 
@@ -80,17 +83,13 @@ class ImpairedProxies(Generic[Key]):
 
     def _remove(self, key: Key, name: str) -> None:
         with self._lock:
-            if (key, name) not in self._toxics:
-                return
-            proxy = self._proxies[key]
-            # It is not there if it could not be added.
-            if name in proxy.toxics():
-                proxy.destroy_toxic(name)
-            self._toxics.discard((key, name))
+            if (key, name) in self._toxics:
+                self._server.remove_toxic(self._names[key], name)
+                self._toxics.discard((key, name))
 
     def _raise(self, key: Key, number: int) -> None:
         with self._lock:
             downs = self._downs[key]
             if downs == {number}:
-                self._proxies[key].enable()
+                self._server.set_enabled(self._names[key], enabled=True)
             downs.discard(number)

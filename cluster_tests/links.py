@@ -24,7 +24,7 @@ import member_probe
 from frame_proxy import FrameProxies
 from impaired_proxies import ImpairedProxies, Impairment
 from local_cluster import LocalCluster
-from toxiproxy import Toxiproxy
+from toxiproxy_server import ToxiproxyServer
 
 from mq.cluster_layout import HOST, ClusterLayout
 
@@ -40,7 +40,7 @@ class Links:
     """Several threads may call at once. To be closed; the server is not its own."""
 
     def __init__(
-        self, server: Toxiproxy, straight: Mapping[str, str], base_port: int, ask: Ask, passes_up: int
+        self, server: ToxiproxyServer, straight: Mapping[str, str], base_port: int, ask: Ask, passes_up: int
     ) -> None:
         """`straight`: members, and where each hears its peers. `base_port`: of the group's block. `ask`: what a member
         answers there, after so many `passes_up`.
@@ -50,19 +50,13 @@ class Links:
         self.ask = ask
         self.passes_up = passes_up
         self._frames: FrameProxies | None = None
-        self._proxies = ImpairedProxies(
-            {
-                (dialler, peer): server.create(
-                    name=f"{dialler}-{peer}",
-                    listen=f"{HOST}:{base_port + FIRST_PORT + number}",
-                    upstream=straight[peer],
-                )
-                for number, (dialler, peer) in enumerate(itertools.permutations(straight, 2))
-            }
-        )
+        names = {way: "-".join(way) for way in itertools.permutations(straight, 2)}
+        for number, ((_, peer), name) in enumerate(names.items()):
+            server.create(name, f"{HOST}:{base_port + FIRST_PORT + number}", straight[peer])
+        self._proxies = ImpairedProxies(server, names)
 
     @classmethod
-    def of_cluster(cls, server: Toxiproxy, cluster: LocalCluster) -> Self:
+    def of_cluster(cls, server: ToxiproxyServer, cluster: LocalCluster) -> Self:
         """Of the first group of a cluster of ours."""
         nodes = ClusterLayout(dir=str(cluster.directory), base_port=cluster.base_port).nodes
         straight = {node.id: node.raft for node in nodes}

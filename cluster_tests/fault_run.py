@@ -125,7 +125,7 @@ class FaultRun:
                 revision=revision(),
                 faults=len(self.schedule.firings),
             )
-            with LeaderWatch(self.group, notes, self.trouble.append):
+            with LeaderWatch(self.group, notes, self.trouble.append), self._machine_watched(directory):
                 self._under_load(directory, notes)
                 if self._has_healed(notes):
                     self._read_back(directory)
@@ -148,6 +148,15 @@ class FaultRun:
             ]
         finally:
             self._end_clients()
+
+    @contextlib.contextmanager
+    def _machine_watched(self, directory: Path) -> Iterator[None]:
+        watch = ClientProcess("machine_watch", self.group.namesrv, directory / "machine.jsonl")
+        try:
+            yield
+        finally:
+            if (told := watch.end(CLIENTS_END_WITHIN_S)) is not None:
+                self.trouble.append(told)
 
     def _are_at_work(self) -> bool:
         """Each process of clients: a fault that finds nobody at work shows nothing."""

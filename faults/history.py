@@ -167,13 +167,22 @@ class FaultEnded(Record, frozen=True, kw_only=True, gc=False, tag="fault_ended")
     fault: int
 
 
+class Standstill(Record, frozen=True, kw_only=True, gc=False, tag="standstill"):
+    """From `begun_ns` until now the machine itself did not do what it does in milliseconds: the disk did not sync a
+    sector, or no processor had a turn for a process that asks for next to nothing.
+    """
+
+    begun_ns: int
+    of: Literal["disk", "processor"]
+
+
 class Healed(Record, frozen=True, kw_only=True, gc=False, tag="healed"):
     """All faults have ended and all members are level; what follows is reading back."""
 
 
 AnyRecord = (
     Run | SendBegun | Send | Assigned | Poll | QueueEnd | CommitBegun | Commit | Committed
-    | LeaderSeen | FaultBegun | FaultVerified | FaultEnded | Healed
+    | LeaderSeen | FaultBegun | FaultVerified | FaultEnded | Standstill | Healed
 )  # fmt: skip
 
 _DECODER: Final = msgspec.json.Decoder(AnyRecord)

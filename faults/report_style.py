@@ -24,6 +24,7 @@ svg.run-chart { width: 100%; display: block; overflow: visible; }
 .run-ok { fill: var(--c0); } .run-slow { fill: var(--c1); }
 .run-unknown { fill: var(--c3); } .run-failed { fill: var(--bad); }
 .run-fault { fill: var(--soft); } .run-fault.unseen { fill: none; stroke: var(--bad); stroke-dasharray: 3 2; }
+.run-still { fill: var(--c4); }
 .run-gap { fill: var(--bad); fill-opacity: .13; } .run-gap.unexcused { fill-opacity: .42; }
 .run-violation { stroke: var(--bad); stroke-width: 1.5; }
 .run-flag { fill: var(--bad); } text.run-number { fill: var(--card); font-weight: 700; text-anchor: middle; }

@@ -1,4 +1,6 @@
-"""What a timeline shows of a history: sends by the second, who led when. It grows with the time, not with the sends."""
+"""What a timeline shows of a history: sends by the second, who led when, and when the machine stood still. It grows
+with the time, not with the sends.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from faults.checkers.checker import Violation
-from faults.history import LeaderSeen, Record, Run, Send
+from faults.history import LeaderSeen, Record, Run, Send, Standstill
 
 NS_PER_S: Final = 1_000_000_000
 NS_PER_MS: Final = 1_000_000
@@ -51,10 +53,11 @@ class Timeline:
     name: str = "timeline"
     begin_ns: int | None = None
     seconds: dict[int, Second] = field(default_factory=dict)
+    standstills: list[Standstill] = field(default_factory=list)
     _seen: dict[tuple[str, int], LeaderSeen] = field(default_factory=dict)
 
     def takes(self) -> Mapping[type[Record], Callable[[Any], Iterator[Violation]]]:
-        return {Run: self._began, Send: self._ended, LeaderSeen: self._led}
+        return {Run: self._began, Send: self._ended, LeaderSeen: self._led, Standstill: self._stood_still}
 
     def finish(self) -> Iterator[Violation]:
         return iter(())
@@ -77,6 +80,10 @@ class Timeline:
 
     def _led(self, seen: LeaderSeen) -> Iterator[Violation]:
         self._seen.setdefault((seen.broker, seen.term), seen)
+        return iter(())
+
+    def _stood_still(self, standstill: Standstill) -> Iterator[Violation]:
+        self.standstills.append(standstill)
         return iter(())
 
     def buckets(self, begin_ns: int, end_ns: int, count_max: int) -> list[Bucket]:

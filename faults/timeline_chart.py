@@ -15,6 +15,7 @@ from typing import Final
 from faults.checkers.availability import GAP_MS_MIN, Gap
 from faults.checkers.checker import Violation
 from faults.coverage import Fault
+from faults.history import Standstill
 from faults.judge import Judgement
 from faults.timeline import NS_PER_S, Bucket, Reign, Timeline
 from pyspark_dledger.text_report import visible
@@ -67,6 +68,7 @@ def chart(judgement: Judgement, timeline: Timeline, window: Window, numbers: dic
     lanes = [
         *_send_lanes(timeline.buckets(window.begin_ns, window.end_ns, BUCKETS)),
         *_leader_lanes(timeline.reigns(judgement.end_ns), window),
+        *_machine_lane(timeline.standstills, window),
         *(
             _nemesis_lane(name, faults, window, judgement.end_ns)
             for name, faults in judgement.coverage.nemeses().items()
@@ -177,6 +179,28 @@ def _reigns(of_group: Sequence[Reign], hues: dict[str, int], window: Window, top
                 f'<text class="{css}" x="{(left + right) / 2:.3f}%" y="{top + 16}">{reign.term}'
                 + (f'<tspan class="wide-only" dx="5">{escape(name)}</tspan>' if name else "")
                 + "</text>"
+            )
+
+
+def _machine_lane(standstills: Sequence[Standstill], window: Window) -> Iterator[Lane]:
+    if standstills:
+        seconds = max(one.at_ns - one.begun_ns for one in standstills) / NS_PER_S
+        note = f"{len(standstills):,}, up to {seconds:.1f} s"
+        yield Lane("standstills", note, 16, functools.partial(_standstills, standstills, window))
+
+
+def _standstills(standstills: Sequence[Standstill], window: Window, top: int) -> Iterator[str]:
+    for one in standstills:
+        if window.meets(one.begun_ns, one.at_ns):
+            left = window.share(one.begun_ns)
+            width = max(window.share(one.at_ns) - left, HAIR)
+            seconds = (one.at_ns - one.begun_ns) / NS_PER_S
+            told = (
+                f"the machine's {one.of} stood still for {seconds:.1f} s from {window.clock(one.begun_ns)} on"
+            )
+            yield (
+                f'<rect class="run-still" x="{left:.3f}%" y="{top + 1}" width="{width:.3f}%" height="14" rx="2">'
+                f"<title>{escape(told)}</title></rect>"
             )
 
 

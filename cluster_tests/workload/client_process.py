@@ -47,6 +47,10 @@ class ClientProcess:
             )
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def has_ended(self) -> bool:
         return self._process.poll() is not None
 

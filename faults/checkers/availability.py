@@ -1,7 +1,7 @@
 """For how long nothing was acknowledged though somebody sent, and whether a fault excuses that.
 
 A fault excuses an outage for its `outage_ms` after its begin and after its end, in which the group finds a leader and
-members come to level; one that says None does so for as long as it lasts, too.
+members come to level; one that says None does so for as long as it lasts, too. So does a standstill of the machine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from faults.checkers.checker import Violation
-from faults.history import FaultBegun, FaultEnded, Record, Send, SendBegun
+from faults.history import FaultBegun, FaultEnded, Record, Send, SendBegun, Standstill
 
 GAP_MS_MIN: Final = 1_000
 OUTAGE_AFTER_MS: Final = 10_000  # a group that had no majority serves again within this
@@ -21,7 +21,8 @@ _NS_PER_MS: Final = 1_000_000
 @dataclass(frozen=True, slots=True)
 class Gap:
     """From the first try after an acknowledgement to the next acknowledgement, or the last try. `faults`: those that
-    were on meanwhile, in the order of their begins. `unexcused_ms`: the longest part of it that no fault excuses.
+    were on meanwhile, in the order of their begins. `unexcused_ms`: the longest part of it that nothing excuses.
+    `standstill_ms`: for how long the machine stood still meanwhile.
     """
 
     begin_ns: int
@@ -30,6 +31,7 @@ class Gap:
     unknown: int
     faults: tuple[FaultBegun, ...]
     unexcused_ms: float
+    standstill_ms: float
 
     @property
     def duration_ms(self) -> float:
@@ -57,9 +59,16 @@ class Availability:
     _found: list[_Silence] = field(default_factory=list)
     _faults: dict[int, FaultBegun] = field(default_factory=dict)
     _ends_ns: dict[int, int] = field(default_factory=dict)
+    _standstills: list[tuple[int, int]] = field(default_factory=list)
 
     def takes(self) -> Mapping[type[Record], Callable[[Any], Iterator[Violation]]]:
-        return {SendBegun: self._begun, Send: self._ended, FaultBegun: self._fault, FaultEnded: self._healed}
+        return {
+            SendBegun: self._begun,
+            Send: self._ended,
+            FaultBegun: self._fault,
+            FaultEnded: self._healed,
+            Standstill: self._stood_still,
+        }
 
     def _begun(self, begun: SendBegun) -> Iterator[Violation]:
         self._try(begun.at_ns)
@@ -96,11 +105,15 @@ class Availability:
         self._ends_ns[ended.fault] = ended.at_ns
         return iter(())
 
+    def _stood_still(self, standstill: Standstill) -> Iterator[Violation]:
+        self._standstills.append((standstill.begun_ns, standstill.at_ns))
+        return iter(())
+
     def finish(self) -> Iterator[Violation]:
         self._close()
-        excused = sorted(
-            span for number, fault in self._faults.items() for span in self._excused(fault, number)
-        )
+        standstills = sorted(self._standstills)
+        of_faults = (span for number, fault in self._faults.items() for span in self._excused(fault, number))
+        excused = sorted([*of_faults, *standstills])
         for silence in self._found:
             assert silence.begin_ns is not None, "a silence that was found has a begin"
             gap = Gap(
@@ -110,6 +123,7 @@ class Availability:
                 silence.unknown,
                 tuple(self._on(silence.begin_ns, silence.last_ns)),
                 _longest_outside(silence.begin_ns, silence.last_ns, excused) / _NS_PER_MS,
+                _covered(silence.begin_ns, silence.last_ns, standstills) / _NS_PER_MS,
             )
             self.gaps.append(gap)
             if gap.unexcused_ms >= self.gap_ms_min:
@@ -118,7 +132,11 @@ class Availability:
                     self.name,
                     f"for {gap.duration_ms / 1000:.1f} s nothing was acknowledged ({gap.failed} failed, {gap.unknown} "
                     f"unknown), {gap.unexcused_ms / 1000:.1f} s of them without an excuse; "
-                    + (f"faults on: {on}" if on else "no fault was on"),
+                    + (f"faults on: {on}" if on else "no fault was on")
+                    + (
+                        f"; the machine stood still for {gap.standstill_ms / 1000:.1f} s"
+                        * (gap.standstill_ms > 0)
+                    ),
                     at_ns=gap.begin_ns,
                     records=gap.faults,
                 )
@@ -139,6 +157,16 @@ class Availability:
         yield fault.at_ns, fault.at_ns + outage_ns
         if end_ns is not None:
             yield end_ns, end_ns + outage_ns
+
+
+def _covered(begin_ns: int, end_ns: int, spans: list[tuple[int, int]]) -> int:
+    """How much of [begin, end] the spans cover; they are sorted."""
+    covered, at = 0, begin_ns
+    for first, last in spans:
+        first, last = max(first, at), min(last, end_ns)
+        covered += max(0, last - first)
+        at = max(at, last)
+    return covered
 
 
 def _longest_outside(begin_ns: int, end_ns: int, spans: list[tuple[int, int]]) -> int:

@@ -37,6 +37,7 @@ from faults.history import (
     QueueEnd,
     Send,
     SendBegun,
+    Standstill,
 )
 from faults.judge import all_checkers, judge
 
@@ -385,6 +386,22 @@ def test_a_fault_excuses_an_outage_after_its_begin_and_after_its_end_alone() -> 
 def test_a_fault_that_takes_the_majority_excuses_all_that_it_lasts() -> None:
     assert [round(ms) for ms in gap_of(None, lasts_ms=7_000)] == [8_000, 500]
     assert [round(ms) for ms in gap_of(None, lasts_ms=2_000, try_ms=20_000)] == [20_000, 7_500]
+
+
+def test_a_standstill_of_the_machine_excuses_as_long_as_it_lasted() -> None:
+    records: list[AnyRecord] = [
+        SendBegun(at_ns=1, producer="p", sequence=0, topic=TOPIC),
+        Standstill(at_ns=1_300 * MS, begun_ns=900 * MS, of="disk"),
+        Standstill(at_ns=1_500 * MS, begun_ns=1_200 * MS, of="processor"),
+        SendBegun(at_ns=2_400 * MS, producer="p", sequence=1, topic=TOPIC),
+    ]
+    assert found(records) == []
+    assert [violation.checker for violation in found([records[0], records[3]])] == ["availability"]
+    records[3] = SendBegun(at_ns=2_500 * MS, producer="p", sequence=1, topic=TOPIC)
+    judgement = judge(lambda: records)
+    (gap,) = judgement.availability.gaps
+    assert (round(gap.unexcused_ms), round(gap.standstill_ms)) == (1_000, 600)
+    assert "the machine stood still for 0.6 s" in judgement.violations[0].sentence
 
 
 def test_a_commit_under_way_explains_a_lower_answer() -> None:

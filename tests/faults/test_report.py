@@ -22,6 +22,7 @@ from faults.history import (
     Run,
     Send,
     SendBegun,
+    Standstill,
 )
 from faults.judge import Judgement, judge
 from faults.report import fault_report, verdict
@@ -84,6 +85,15 @@ def test_the_verdict_stands_on_top(sound: list[AnyRecord]) -> None:
     judgement, _ = judged(sound)
     assert verdict(judgement)[0] == "good"
     assert page_of(sound).index("Nothing acknowledged was lost") < page_of(sound).index("<svg")
+
+
+def test_standstills_of_the_machine_have_a_lane_where_there_are_some(sound: list[AnyRecord]) -> None:
+    assert "standstills" not in page_of(sound)
+    begun_ns = sound[-1].at_ns
+    page = page_of([*sound, Standstill(at_ns=begun_ns + 400 * MS, begun_ns=begun_ns, of="disk")])
+    Tags(page)
+    assert "<b>standstills</b><small>1, up to 0.4 s</small>" in page
+    assert "the machine&#x27;s disk stood still for 0.4 s" in page
 
 
 def test_a_run_that_proves_too_little_says_why() -> None:

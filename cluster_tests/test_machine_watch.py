@@ -1,0 +1,34 @@
+"""The process that notes when the machine stands still, which here is made to by a signal."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from local_cluster import wait_for
+from workload.client_process import ClientProcess
+from workload.machine_watch import NOTED_MS
+
+from faults.history import Standstill, read_records
+
+PATIENCE_S = 60
+
+
+def test_a_standstill_is_noted_with_its_begin(tmp_path: Path) -> None:
+    watch = ClientProcess("machine_watch", "127.0.0.1:1", tmp_path / "machine.jsonl")
+    try:
+        wait_for((tmp_path / "machine.sync").exists, PATIENCE_S, "the first sync")
+        begun_ns = time.monotonic_ns()
+        os.kill(watch.pid, signal.SIGSTOP)
+        long_ns = 3 * NOTED_MS * 1_000_000
+        wait_for(lambda: time.monotonic_ns() - begun_ns >= long_ns, PATIENCE_S, "a standstill of that length")
+        os.kill(watch.pid, signal.SIGCONT)
+        wait_for(lambda: watch.has_noted(b'"standstill"'), PATIENCE_S, "its note")
+    finally:
+        trouble = watch.end(PATIENCE_S)
+    assert trouble is None
+    noted = [one for one in read_records(tmp_path / "machine.jsonl") if isinstance(one, Standstill)]
+    longest = max(noted, key=lambda one: one.at_ns - one.begun_ns)
+    assert longest.at_ns - begun_ns >= long_ns
+    assert longest.at_ns - longest.begun_ns >= NOTED_MS * 1_000_000
+    assert not (tmp_path / "machine.sync").exists()

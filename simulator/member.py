@@ -198,12 +198,12 @@ class SimMember:
             return
         try:
             callback(*arguments)
+            if process is self.process:
+                # Where it is looked at and meets damage, it writes as well.
+                self._watcher.stepped(self)
         except CrashPointReached:
             self.end_process()
             self._watcher.crashed_at_point(self, in_recovery=False)
-            return
-        if process is self.process:
-            self._watcher.stepped(self)
 
     # -- Endpoint ----------------------------------------------------------------------------------------------
 

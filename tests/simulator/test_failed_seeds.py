@@ -64,6 +64,7 @@ FAILED_ONCE = {
     # Damage went over from what the group had committed to what it never did: waited for for ever.
     "damage_across_the_commit": 635341,
     "damaged_units_on_the_way_to_a_position": 651161,
+    "crash_point_while_looked_at": 661530,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }

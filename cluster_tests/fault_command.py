@@ -19,7 +19,7 @@ from fault_target import FaultTarget
 from java_group import JavaMissingError, RocketMqGroup
 from local_cluster import port_block
 from nemeses.nemesis import Nemesis
-from nemeses.registry import nemeses_of
+from nemeses.registry import LeftOut, nemeses_of
 from our_group import OurGroup
 
 from faults.__main__ import EXIT_BROKEN, EXIT_NO_HISTORY, EXIT_SHORT
@@ -143,15 +143,20 @@ def _main(arguments: Sequence[str] | None) -> int:
 def _chosen(group: FaultTarget, only: Sequence[str], seed: int) -> list[Nemesis]:
     """Says which ones are left out, and why. Raises ValueError for a name that is none, or if none is left."""
     found: dict[str, Nemesis] = {}
+    left_out: set[str] = set()
     for nemesis in nemeses_of(group, seed):
-        if isinstance(nemesis, str):
-            print(f"left out: {visible(nemesis)}")
-        else:
+        if not isinstance(nemesis, LeftOut):
             found[nemesis.spec.name] = nemesis
-    unknown = [name for name in only if name not in found]
+        elif names := [name for name in nemesis.names if not only or name in only]:
+            print(f"left out: {', '.join(names)}: {visible(nemesis.why)}")
+            left_out.update(names)
+    unknown = [name for name in only if name not in found and name not in left_out]
     if unknown:
         raise ValueError(f"--only {' '.join(unknown)}: there are {', '.join(sorted(found))}")
-    return [nemesis for name, nemesis in found.items() if not only or name in only]
+    chosen = [nemesis for name, nemesis in found.items() if not only or name in only]
+    if not chosen:
+        raise ValueError("no nemesis is left")
+    return chosen
 
 
 def teller() -> Callable[[str], None]:

@@ -1,7 +1,9 @@
 """All nemeses of fault runs, by whose group they can act on. A new one is a line here."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import pytest
 from client_links import ClientLinks
@@ -99,8 +101,16 @@ OF_CHANCE: Sequence[Callable[..., Nemesis]] = (
 )
 
 
-def nemeses_of(group: Group, seed: int) -> Iterator[Nemesis | str]:
-    """Those that can act on it, each with dice of its own of `seed`; of the others why not, in words."""
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Nemeses by their names, and what they would need."""
+
+    names: tuple[str, ...]
+    why: str
+
+
+def nemeses_of(group: Group, seed: int) -> Iterator[Nemesis | LeftOut]:
+    """Those that can act on it, each with dice of its own of `seed`; of the others why not."""
     makers: list[Callable[..., Nemesis]] = [*OF_ANY_GROUP]
     if isinstance(group, OurGroup):
         makers += OF_OUR_GROUP
@@ -108,15 +118,19 @@ def nemeses_of(group: Group, seed: int) -> Iterator[Nemesis | str]:
         try:
             yield _made(make, group, seed)
         except (NemesisError, pytest.skip.Exception) as error:
-            yield f"{getattr(make, '__name__', make)}: {error}"
+            yield LeftOut(_names([make]), str(error))
+    of_messages = OF_MESSAGES if isinstance(group, OurGroup) else ()
     try:
         links, client_links = group.links(), group.client_links()
     except pytest.skip.Exception as error:
-        yield f"all nemeses on links: {error}"
+        yield LeftOut(_names([*OF_LINKS, *of_messages, *OF_CLIENT_LINKS]), str(error))
         return
-    of_messages = OF_MESSAGES if isinstance(group, OurGroup) else ()
     yield from (_made(make, links, seed) for make in (*OF_LINKS, *of_messages))
     yield from (_made(make, client_links, seed) for make in OF_CLIENT_LINKS)
+
+
+def _names(makers: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(make.spec.name for make in makers)
 
 
 def _made(make: Callable[..., Nemesis], on: Group | Links | ClientLinks, seed: int) -> Nemesis:

@@ -312,8 +312,9 @@ class Cluster:
         state = view.state()
         if state != looked.state:
             looked.state = state
-            self._count(member, process, looked)
-            self._check(view)
+            with member.disk.looked_at():
+                self._count(member, process, looked)
+                self._check(view)
 
     def failed(self, member: SimMember, reason: str) -> None:
         if not member.may_fail:
@@ -328,13 +329,20 @@ class Cluster:
     def starts(self, member: SimMember) -> None:
         self.recovery_crashes.starts(member)
 
+    def falls(self, member: SimMember) -> None:
+        """What it has acknowledged in this step is committed, and it alone may know that. It is not to be checked: the
+        step is not over.
+        """
+        process, looked = member.process, self._looked.get(member.member_id)
+        if process is not None and looked is not None and looked.view.life == process.life:
+            with member.disk.looked_at():
+                self._learn(looked.view)
+
     def crashed_at_point(self, member: SimMember, *, in_recovery: bool) -> None:
         self.faults.crash_point_reached(member, in_recovery=in_recovery)
 
     def _check(self, view: LifeView) -> None:
-        fault = self.oracle.learn(view)
-        if fault is not None:
-            raise ViolationError("state_machine_safety", f"{view.member_id}: {fault}")
+        self._learn(view)
         for invariant in self.invariants:
             try:
                 fault = invariant.check(view, self.oracle)
@@ -342,6 +350,11 @@ class Cluster:
                 continue  # what it asks about is damaged there, and other members have it
             if fault is not None:
                 raise ViolationError(invariant.name, fault)
+
+    def _learn(self, view: LifeView) -> None:
+        fault = self.oracle.learn(view)
+        if fault is not None:
+            raise ViolationError("state_machine_safety", f"{view.member_id}: {fault}")
 
     def _count(self, member: SimMember, process: Process, looked: _Looked) -> None:
         raft, log = process.replica.member, process.replica.log

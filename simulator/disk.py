@@ -7,6 +7,7 @@ no virtual time; blocking jobs go through `run_deferred`, so that a crash can fa
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 
 from disk.disk import Buffer, DiskError, NoSpaceError
@@ -94,6 +95,7 @@ class SimDisk:
         """`sync_latency_us` draws how long one sync takes."""
         self.is_full = False
         self.crash_after: int | None = None  # so many operations from now the process is killed
+        self._is_looked_at = False
         self.failing_syncs = 0  # so many of the next ones fail
         self.failing_log_syncs = 0  # likewise, of data files of the log alone
         self.failing_writes = 0  # likewise
@@ -306,6 +308,17 @@ class SimDisk:
         node.content[offset:end] = data
         return True
 
+    @contextmanager
+    def looked_at(self) -> Iterator[None]:
+        """Who looks at a member writes where it meets damage, and has to see all that the last step has done: a crash
+        point that comes meanwhile is reached with the next operation of the member's own.
+        """
+        self._is_looked_at = True
+        try:
+            yield
+        finally:
+            self._is_looked_at = False
+
     # -- for SimFile -------------------------------------------------------------------------------------------
 
     def before_change(self, path: str, node: FileNode | None, end: int) -> None:
@@ -366,7 +379,7 @@ class SimDisk:
     def _count_down(self) -> None:
         assert self.crash_after is not None
         self.crash_after -= 1
-        if self.crash_after < 0:
+        if self.crash_after < 0 and not self._is_looked_at:
             raise CrashPointReached
 
     def _relink(self, directory: DirectoryNode, names: tuple[tuple[str, Node | None], ...]) -> None:

@@ -45,6 +45,10 @@ class Watcher(Protocol):
         """Its next life is about to begin."""
         ...
 
+    def falls(self, member: "SimMember") -> None:
+        """In the middle of a step, at a crash point."""
+        ...
+
     def crashed_at_point(self, member: "SimMember", *, in_recovery: bool) -> None: ...
 
 
@@ -198,12 +202,13 @@ class SimMember:
             return
         try:
             callback(*arguments)
-            if process is self.process:
-                # Where it is looked at and meets damage, it writes as well.
-                self._watcher.stepped(self)
         except CrashPointReached:
+            self._watcher.falls(self)
             self.end_process()
             self._watcher.crashed_at_point(self, in_recovery=False)
+            return
+        if process is self.process:
+            self._watcher.stepped(self)
 
     # -- Endpoint ----------------------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ FAILED_ONCE = {
     "damage_across_the_commit": 635341,
     "damaged_units_on_the_way_to_a_position": 651161,
     "crash_point_while_looked_at": 661530,
+    "crash_point_behind_an_acknowledgement": 662129,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }

@@ -195,7 +195,7 @@ class CheckedReads(LogReader):
         """As pos_at(); of a damaged entry what the index says, within the damage: its unit may be damaged as well."""
         try:
             return self.pos_at(index)
-        except FaultyEntryError:
+        except (FaultyEntryError, LedgerDamagedError):
             stored, faulty = self._stored_pos(index), self.faulty.first_within(index, index)
         if faulty is None:
             return stored

@@ -7,8 +7,9 @@ from crash_disk import CrashDisk
 from test_log_recovery import INDEX, locate, mark
 from test_log_store import DATA, FILE_SIZE, append, config, cut, facts, fill, run, sync
 
-from dledger.entry import INDEX_UNIT_SIZE, EntryKind, Index, Pos
+from dledger.entry import INDEX_UNIT_SIZE, EntryKind, Index, IndexUnit, Pos
 from dledger.errors import FaultyEntryError
+from dledger.log.errors import LedgerDamagedError
 from dledger.log.faulty_ranges import RANGES_MAX, FaultyRange, FaultyRanges, FaultyRangesFile
 from dledger.log.log_store import LogStore
 
@@ -365,3 +366,16 @@ def test_damage_in_a_run_of_terms_hides_only_where_it_begins() -> None:
     assert ranges_of(log) == [(before, before)]
     index = log.ledger_end_index
     assert log.first_index_of_term_at(index) <= index
+
+
+def test_an_index_that_has_no_unit_keeps_nobody_from_looking_for_a_position(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its file is gone, say. What is found then is a guess, which whoever reads there proves."""
+    log = open_cold(closed_log()[0])
+
+    def no_unit(index: int) -> IndexUnit:
+        raise LedgerDamagedError(f"no sound unit for entry {index}")
+
+    monkeypatch.setattr(log._index, "unit", no_unit)
+    assert log.first_index_at(log.ledger_end_pos // 2) <= log.ledger_end_index + 1

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -82,6 +83,8 @@ def test_a_signal_to_the_whole_process_group_ends_a_run_and_it_says_what_it_was_
         stderr=subprocess.PIPE,
         start_new_session=True,
         text=True,
+        # Where these tests run in the background of a shell, they and their children ignore SIGINT.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     ) as process:
         try:
             assert process.stdout is not None

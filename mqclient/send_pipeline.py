@@ -108,5 +108,8 @@ class SendPipeline:
 
     def _batch_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and self._error is None:
-            self._error = task.exception()
+        if task.cancelled():
+            return
+        error = task.exception()  # asked for in any case: else asyncio logs it
+        if self._error is None:
+            self._error = error

@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import zlib
 from collections.abc import Coroutine, Sequence
 from typing import Any
@@ -502,3 +503,21 @@ def test_a_pipeline_tells_of_an_illegal_message() -> None:
             assert group.records == 0
 
     run(story())
+
+
+def test_a_pipeline_of_many_illegal_batches_tells_of_the_first_and_logs_none() -> None:
+    logged: list[str] = []
+
+    async def story() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context["message"]))
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            pipeline = SendPipeline(producer, lambda *_: None, batch_size_max=1)
+            for _ in range(5):
+                await pipeline.put(Message("T", b""))
+            with pytest.raises(MessageIllegalError):
+                await pipeline.drain()
+            assert group.records == 0
+            gc.collect()  # asyncio tells of an error that nobody asked for when its task is let go
+
+    run(story())
+    assert logged == []

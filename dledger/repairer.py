@@ -7,7 +7,8 @@ left, the range waits, the member says so, and nothing is cut.
 
 What nobody can give any more, because it went by the others' retention, would be waited for for ever: then this log is
 to begin behind it, where one of theirs does. And what the group never committed nobody has to give: where the leader's
-history does not lead to the entry behind the damage, the log is to be cut there.
+history does not lead to the entry behind the damage, the log is to be cut there. A leader of which nobody has what it
+would have to give next is told so, and lets another lead.
 """
 
 import logging
@@ -49,6 +50,7 @@ LedBy = tuple[Term, PeerId | None]
 class _Refusal:
     reason: str
     cannot_give: bool = False  # as the peer itself says; else it may in another round
+    has_other: bool = False  # its bytes are not those that lay here
     # Under which term and leader, if that peer itself led when it said that its history is another than this log's: it
     # ends before the damage does, or does not lead into it or on behind it.
     parted: LedBy | None = None
@@ -99,13 +101,14 @@ class Repairer:
         submit: Callable[[DiskJob], None],
         begin_at: Callable[[LedgerBegin, Set[PeerId]], bool],
         cut_at: Callable[[Index, int], None],
+        nobody_has: Callable[[FaultyRange, int], None],
         committed_index: Callable[[], Index],
         led_by: Callable[[], LedBy],
     ) -> None:
         """`begin_at`: whether the log begins there from now on, since none of these peers has what is damaged in front.
-        `cut_at`: to be cut from this entry on, for the leader's history is another there; with the time. Both are asked
-        again in each round. `committed_index`: as far as is known here. `led_by`: the term, and who leads in it,
-        likewise.
+        `cut_at`: to be cut from this entry on, for the leader's history is another there; with the time. `nobody_has`:
+        no peer that is connected; with the time. All three are asked again in each round. `committed_index`: as far as
+        is known here. `led_by`: the term, and who leads in it, likewise.
         """
         self.repaired_count = 0  # ranges, since the start
         self.begun_behind_count = 0  # ranges that nobody had any more, since the start
@@ -118,6 +121,7 @@ class Repairer:
         self._submit = submit
         self._begin_at = begin_at
         self._cut_at = cut_at
+        self._nobody_has = nobody_has
         self._committed_index = committed_index
         self._led_by = led_by
         self._peers: list[PeerId] = []  # connected ones that know repairs
@@ -271,6 +275,8 @@ class Repairer:
             if faulty not in self._log.faulty.ranges:
                 self._repair = None
                 return
+        if self._refusals and all(one.cannot_give or one.has_other for one in self._refusals.values()):
+            self._nobody_has(faulty, now_ms)
         self.waits[faulty] = _told(self._refusals)
         self._repair, self._retry_ms = None, now_ms + self._config.repair_retry_ms
         log.error(
@@ -324,7 +330,8 @@ class Repairer:
             reason = _REASONS.get(response.code)
             cannot_give = reason is not None
             parted = self._parted_from(peer) if response.code is ResponseCode.INDEX_OUT_OF_RANGE else None
-            self._refused(peer, _Refusal(reason or response.code.name, cannot_give, parted, response.begin))
+            why = reason or response.code.name
+            self._refused(peer, _Refusal(why, cannot_give, parted=parted, begin=response.begin))
             return
         self._asked = None
         self._next_ms = now_ms + len(entries) * 1000 // self._config.repair_bytes_per_second
@@ -341,7 +348,7 @@ class Repairer:
             is_other = isinstance(error, NotLinkedError | NotContinuedError)
             # Where that is about what is committed, nothing is to be cut by it.
             parted = self._parted_from(peer) if is_other and repair.committed_index is None else None
-            self._refused(peer, _Refusal(f"other bytes: {error}", parted=parted))
+            self._refused(peer, _Refusal(f"other bytes: {error}", has_other=is_other, parted=parted))
             self._repair = self._restarted(repair)
             return
         if job is not None:

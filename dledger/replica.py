@@ -26,6 +26,7 @@ from dledger.entry import EntryKind, Index, Pos
 from dledger.formation import GroupIdentity
 from dledger.group_formation import GroupFormation
 from dledger.log.errors import LedgerError
+from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.java_files import curr_term_job
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
@@ -81,6 +82,7 @@ class Replica:
             runtime.submit,
             self._begin_at,
             self._cut_at,
+            self._nobody_has,
             lambda: max(self.member.committed_index, self.applied_index),
             lambda: (self.member.curr_term, self.member.leader_id),
         )
@@ -372,6 +374,10 @@ class Replica:
         leader_id = self.member.leader_id
         if leader_id is not None and from_index > self.applied_index:
             self._driver.call(now_ms, self.member.cut_damaged, from_index, leader_id)
+
+    def _nobody_has(self, faulty: FaultyRange, now_ms: int) -> None:
+        """No peer that is connected."""
+        self._driver.call(now_ms, self.member.nobody_has, faulty.first_index, faulty.last_index)
 
     def set_low_space(self, reason: str | None) -> None:
         """Why the embedder takes no more messages for want of space; None when it does. Refuses nothing here."""

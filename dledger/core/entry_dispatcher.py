@@ -100,6 +100,10 @@ class EntryDispatcher:
         """Both logs agree, and what the peer has not acknowledged is on its way: a push window at most."""
         return self.push_type is PushType.APPEND and self._write_index > self._log.ledger_end_index
 
+    def has_sent(self, index: Index) -> bool:
+        """It is on its way, or there: both logs agree up to it, if nothing was lost."""
+        return self.push_type is PushType.APPEND and self._write_index > index
+
     def start(self, now_ms: int) -> None:
         """A new leader supposes that the peer holds all of its log."""
         self._reset()

@@ -299,6 +299,7 @@ class EntryHandler:
     ) -> None:
         state, log = self._state, self._log
         self._acked_index = ackable_index = self._ackable_index()
+        state.acknowledged(ackable_index)
         to = leader_id if leader_id is not None else state.leader_id
         assert to is not None, "a push names its leader"
         self._outbox.send(

@@ -349,30 +349,29 @@ class LeaderElector:
         )
 
     def _judge(self, request: VoteRequest) -> VoteResult:
-        state, log = self._state, self._log
+        state = self._state
         if request.term == state.curr_term:
             if state.leader_id is not None and state.leader_id != request.candidate_id:
                 return VoteResult.REJECT_ALREADY_HAS_LEADER
             if state.curr_vote_for not in (None, request.candidate_id):
                 return VoteResult.REJECT_ALREADY_VOTED
-        if request.ledger_end_term < log.ledger_end_term:
+        end_term, end_index = self._counted_end()
+        if request.ledger_end_term < end_term:
             return VoteResult.REJECT_EXPIRED_LEDGER_TERM
-        if request.ledger_end_term == log.ledger_end_term and request.ledger_end_index < log.ledger_end_index:
+        if request.ledger_end_term == end_term and request.ledger_end_index < end_index:
             return VoteResult.REJECT_SMALL_LEDGER_END_INDEX
         return VoteResult.ACCEPT
 
     def _answer(self, request_term: Term, pre_vote: bool, result: VoteResult) -> VoteResponse:
-        state, log = self._state, self._log
+        state = self._state
+        end_term, end_index = self._counted_end()
         return VoteResponse(
-            state.curr_term,
-            request_term,
-            state.self_id,
-            pre_vote,
-            result,
-            log.ledger_end_term,
-            log.ledger_end_index,
-            state.doubted,
+            state.curr_term, request_term, state.self_id, pre_vote, result, end_term, end_index, state.doubted
         )
+
+    def _counted_end(self) -> tuple[Term, Index]:
+        """Of this log, as far as it counts in the votes for others."""
+        return self._state.let_go_behind or (self._log.ledger_end_term, self._log.ledger_end_index)
 
     # --- giving up a role
 

@@ -18,6 +18,7 @@ from dledger.core.outbox import Outbox
 from dledger.core.output import LogView, Role, TransferChange
 from dledger.core.quorum_ack_checker import QuorumAckChecker
 from dledger.core.refusal import HAS_STOPPED, Refusal, RefusalReason
+from dledger.entry import Index
 
 
 class LeadershipTransfer:
@@ -143,6 +144,24 @@ class LeadershipTransfer:
         """Who of those that can take over lacks the least; the first of them in the order of the members."""
         able = [peer for peer in self._dispatchers if self.check(peer) is None]
         return max(able, key=lambda peer: self._dispatchers[peer].match_index, default=None)
+
+    def can_let_go(self) -> bool:
+        """Whether somebody could lead who has all that is committed, though not all that is in this log; and nobody is
+        being sent the entry behind the commit, which is damaged here.
+        """
+        committed_index = self._state.committed_index
+        next_index = Index(committed_index + 1)
+        return (
+            self._checker.own_term_committed
+            and not any(dispatcher.has_sent(next_index) for dispatcher in self._dispatchers.values())
+            and any(
+                self._members.counts(peer)
+                and self._rounds.is_live(peer)
+                and self._fitness.is_said_fit(peer)
+                and dispatcher.match_index >= committed_index
+                for peer, dispatcher in self._dispatchers.items()
+            )
+        )
 
     def begin(self, target: PeerId, reason: str, now_ms: int) -> None:
         """After check(). No append may follow until `target` is None again."""

@@ -460,6 +460,20 @@ class Member:
         """
         self._transfer.damage_stays = True
 
+    def nobody_has(self, first_index: Index, last_index: Index, now_ms: int) -> Output:
+        """These entries are damaged here, and no peer that is connected has them. If the next one to be committed is
+        among them, this leader commits nothing any more. Nobody else has appended what lies behind its commit, so it
+        was never committed: the leader lets go of that, and of leading, and whoever leads next has it cut here.
+        """
+        state = self._state
+        next_index = state.committed_index + 1
+        if state.stopped or not self._leads() or not first_index <= next_index <= last_index:
+            return NOTHING
+        if self._transfer.can_let_go():
+            state.let_go_of_uncommitted()
+            self._elector.step_down(f"entry {next_index} is damaged here, and nobody else has it", now_ms)
+        return self._take(now_ms)
+
     def leave(self, now_ms: int) -> Output:
         """This member is about to stop: it hands over if it leads, and campaigns no more. It votes and acknowledges."""
         if self._state.stopped:

@@ -24,7 +24,10 @@ ROLE_TRANSITIONS: Mapping[Role, Mapping[Role, str]] = MappingProxyType(
             }
         ),
         Role.LEADER: MappingProxyType(
-            {Role.FOLLOWER: "a higher term was heard, the quorum was lost, or the member stops"}
+            {
+                Role.FOLLOWER: "a higher term was heard, the quorum was lost, what only it has is damaged, or "
+                "the member stops"
+            }
         ),
     }
 )
@@ -44,6 +47,7 @@ class MemberState:
         "doubt_sequence",
         "doubted",
         "leader_id",
+        "let_go_behind",
         "push_sequences",
         "reason",
         "role",
@@ -66,6 +70,9 @@ class MemberState:
         self.committed_index = committed_index
         self.can_vote = can_vote
         self.stopped = False
+        # Of a leader that let go of what only it had and cannot give: entries behind this one count no longer in votes,
+        # as if they had been cut, until one of them is acknowledged to a leader or this member leads again.
+        self.let_go_behind: tuple[Term, Index] | None = None
         # Of the newest push to each peer in this term, also to one that is no member at the moment and may come back.
         self.push_sequences: dict[PeerId, int] = {}
         self.reason = "started"  # of the last change of role, term or leader
@@ -111,7 +118,20 @@ class MemberState:
     def become_leader(self, reason: str) -> None:
         self._change_role(Role.LEADER)
         self.leader_id = self.self_id
+        self.let_go_behind = None
         self.reason = reason
+
+    def let_go_of_uncommitted(self) -> None:
+        """By a leader that has committed an entry of its own term: all behind its commit it appended itself, and nobody
+        but itself could have committed that. Not durable: after a restart all counts again, which is as safe.
+        """
+        assert self.role is Role.LEADER, "others do not know what is committed"
+        self.let_go_behind = self.curr_term, self.committed_index
+
+    def acknowledged(self, index: Index) -> None:
+        """To a leader, which may count it."""
+        if self.let_go_behind is not None and index > self.let_go_behind[1]:
+            self.let_go_behind = None
 
     def begin_doubt(self) -> None:
         """It is about to lose what it may have acknowledged."""

@@ -26,6 +26,7 @@ class Counts:
     begins_anew: int = 0
     reads: int = 0  # that were told how far to reach
     reads_refused: int = 0
+    let_go: int = 0  # leaders that let go of what they cannot give
 
 
 @dataclass
@@ -139,6 +140,8 @@ class Soup:
         self._read_random = Random(f"{seed}/reads")
         self._reads = self._read_random.choice((0.0, 0.05, 0.3))
         self._read_count = 0
+        self._damage_random = Random(f"{seed}/damage")
+        self._damages = self._damage_random.choice((0.0, 0.05, 0.3))
         for node_id in self.group.ids:
             self.group.start(node_id)
 
@@ -161,6 +164,8 @@ class Soup:
                 self._delete(self._deletion_random.choice(self.group.ids))
             if self._read_random.random() < self._reads:
                 self._read(self._read_random.choice(self.group.ids))
+            if self._damage_random.random() < self._damages:
+                self._lose_next(self._damage_random.choice(self.group.ids))
             # Where it hurts: a vote is out, and the voter forgets all that it did not save.
             if self._just_voted is not None and self.random.random() < self._vote_crashes:
                 self._crash(self._just_voted, closing=0.0)
@@ -243,6 +248,15 @@ class Soup:
             self._read_count += 1
             self.judge.open_reads.add(self._read_count)
             self.group.read(node_id, (self._read_count, len(self.judge.committed) - 1))
+
+    def _lose_next(self, node_id: PeerId) -> None:
+        """What is to be committed next is damaged there, and no peer that it can reach has it."""
+        node = self.group.nodes[node_id]
+        if node.member is not None and node.member.leader_ready:
+            term, next_index = node.member.curr_term, Index(node.member.committed_index + 1)
+            output = node.member.nobody_has(next_index, node.log.ledger_end_index, self.group.now_ms)
+            self.group.carry_out(node_id, output)
+            self.judge.counts.let_go += (node.member.role, node.member.curr_term) == (Role.FOLLOWER, term)
 
     def _append(self, node_id: PeerId) -> None:
         group, random = self.group, self.random

@@ -2,7 +2,15 @@
 
 from core_group import CoreGroup
 
-from dledger.core.messages import HeartBeatRequest, PushResponse, PushResult, PushType
+from dledger.core.messages import (
+    HeartBeatRequest,
+    PushRequest,
+    PushResponse,
+    PushResult,
+    PushType,
+    VoteRequest,
+    VoteResult,
+)
 from dledger.core.output import AppendStatus, Batch, Completion, Output, Role
 from dledger.core.refusal import Refusal, RefusalReason
 from dledger.entry import Index, Term
@@ -339,3 +347,95 @@ def test_a_group_of_one_leads_on_after_standing_still():
     group.now_ms += 60_000
     group.tick("n0")
     assert member.role is Role.LEADER
+
+
+def _with_one_of_its_own(full=()):
+    """A leader with entry 1, that nobody has and nobody is being sent."""
+    group, member = _leader()
+    for peer in full:
+        group.full.add(peer)
+        group.carry_out(peer, group.nodes[peer].up.write_failed_no_space(True, group.now_ms))
+    group.run(500)
+    for peer in ("n1", "n2"):
+        group.disconnect("n0", peer)
+    _quiet_append(group, "a")
+    return group, member
+
+
+def test_a_leader_that_cannot_read_what_only_it_has_lets_go_of_that_and_of_leading():
+    group, member = _with_one_of_its_own()
+    output = member.nobody_has(Index(0), Index(1), group.now_ms)
+    assert output.completions == (Completion("a", UNKNOWN),)
+    assert output.role_change is not None
+    assert output.role_change.reason == "entry 1 is damaged here, and nobody else has it"
+    group.carry_out("n0", output)
+    assert _vote_for_less(group, member) is VoteResult.ACCEPT
+
+
+def _vote_for_less(group, member):
+    """n0's answer to a candidate that has no more than entry 0."""
+    request = VoteRequest(Term(2), "n1", Term(1), Index(0), True)
+    (envelope,) = member.step(request, group.now_ms).messages
+    return envelope.message.vote_result
+
+
+def test_what_was_let_go_of_counts_again_once_it_is_acknowledged_to_another_leader():
+    group, member = _with_one_of_its_own()
+    group.carry_out("n0", member.nobody_has(Index(1), Index(1), group.now_ms))
+    log = group.nodes["n0"].log
+    push = PushRequest(
+        PushType.COMPARE, Term(2), "n2", Index(1), log.term_at(Index(1)), log.chain_at(Index(1)), Index(0), 1
+    )
+    group.carry_out("n0", member.step(push, group.now_ms))
+    assert member.durable_index == 0
+    group.sync("n0")
+    group.save("n0")
+    group.carry_out("n0", member.peer_disconnected("n2", group.now_ms))
+    assert _vote_for_less(group, member) is not VoteResult.ACCEPT
+
+
+def test_what_was_let_go_of_counts_again_for_who_leads_with_it():
+    group, member = _with_one_of_its_own()
+    group.carry_out("n0", member.nobody_has(Index(1), Index(1), group.now_ms))
+    group.sync("n0")
+    for peer in ("n1", "n2"):
+        group.connect("n0", peer)
+        group.nodes[peer].log.has_faults = True  # they wait before they campaign
+    group.run_until(lambda: group.leader() == "n0", 5000)
+    group.crash("n1")
+    group.run_until(lambda: group.committed()["n2"] >= 2, 5000)
+    assert _vote_for_less(group, member) is VoteResult.REJECT_ALREADY_HAS_LEADER
+    assert member._state.let_go_behind is None
+
+
+def test_a_leader_lets_go_of_nothing_that_may_yet_be_committed():
+    group, member = _with_one_of_its_own()
+    now_ms = group.now_ms
+    assert member.nobody_has(Index(0), Index(0), now_ms) == Output(), "the next one to be committed is sound"
+    assert member.nobody_has(Index(2), Index(5), now_ms) == Output(), "likewise"
+    group, member = _leader()
+    _quiet_append(group, "a")
+    assert member.nobody_has(Index(1), Index(1), group.now_ms) == Output(), "it is on its way"
+    group, member = _with_one_of_its_own(full=["n1", "n2"])
+    assert member.nobody_has(Index(1), Index(1), group.now_ms) == Output(), "nobody could lead"
+    group, member = _with_one_of_its_own(full=["n1"])
+    assert member.nobody_has(Index(1), Index(1), group.now_ms).role_change is not None
+
+
+def test_a_leader_that_has_committed_nothing_of_its_term_lets_go_of_nothing():
+    """What it has of other terms may be committed."""
+    group = CoreGroup(("n0", "n1", "n2"))
+    for node_id in group.ids:
+        group.start(node_id)
+    group.now_ms = 40
+    group.tick("n0")
+    member = group.nodes["n0"].up
+    while member.role is not Role.LEADER:
+        for pair, link in group.links.items():
+            if link:
+                group.deliver(*pair)
+        for node_id in group.ids:
+            group.save(node_id)
+    for peer in ("n1", "n2"):
+        group.disconnect("n0", peer)
+    assert member.nobody_has(Index(0), Index(9), group.now_ms).role_change is None

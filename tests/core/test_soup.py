@@ -42,6 +42,7 @@ def test_the_soup_has_in_it_what_it_is_meant_to_try():
     assert total["begins_anew"] > 20
     assert total["reads"] > 500
     assert total["reads_refused"] > 500
+    assert total["let_go"] > 20
 
 
 def test_the_same_seed_tells_the_same_story():

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from virtual_group import VirtualGroup, VirtualMember
 
-from dledger.core.messages import Message, PeerId, VoteRequest
+from dledger.core.messages import Message, PeerId, PushRequest, VoteRequest
 from dledger.core.output import Role
 from dledger.entry import Index
 from dledger.log.faulty_ranges import FaultyRange
@@ -211,6 +211,60 @@ def test_damage_of_what_is_committed_and_what_never_was_is_repaired_up_to_there_
     assert len(asked) > 1
     assert not faulty(leader)
     group.run_until(lambda: not leader.replica.member.doubted)
+
+
+@pytest.mark.parametrize("others", [2, 1])
+@pytest.mark.parametrize(
+    ("committed", "own"), [(0, 1), (0, 3), (2, 1)], ids=["the first", "all of them", "across the commit"]
+)
+def test_a_leader_lets_go_of_what_only_it_had_and_cannot_read_any_more(
+    tmp_path: Path, others: int, committed: int, own: int
+) -> None:
+    """Else the group would stand still: nothing behind the damage can be pushed, and no bit of it be repaired."""
+    group = VirtualGroup(tmp_path)
+    group.start()
+    leader = group.elect()
+    group.append(leader, [b"of all"] * 4)
+    group.run_until(group.converged)
+    if others == 1:
+        group.stop(next(peer for peer in group.peers if peer != leader.id))
+    log, member = leader.replica.log, leader.replica.member
+    last = log.ledger_end_index
+    group.loses = lambda message: isinstance(message, PushRequest)
+    group.append(leader, [b"of one"] * 3)
+    group.run_until(lambda: log.durable_index == last + 3)
+    first, end = Index(last + 1 - committed), Index(last + own)
+    for index in range(first, end + 1):
+        flip(group, leader.id, log.pos_at(Index(index)) + 50)
+    log.recent.cut_from(Index(0))  # no answer from memory
+    log.fault_found(first, end)
+    assert member.role is Role.LEADER
+    group.loses = lambda message: False
+    group.run_until(lambda: group.leader() not in (None, leader))
+    other_leader = group.elect()
+    group.append(other_leader, [b"of the others"] * 2)
+    if others == 1:
+        group.run_until(lambda: other_leader.replica.member.committed_index > last + 2)
+        group.start(next(peer for peer in group.peers if peer not in group.members))
+    group.run_until(lambda: is_level(group))
+    assert not faulty(leader)
+    group.run_until(lambda: not member.doubted)
+
+
+def test_a_leader_leads_on_while_what_it_cannot_read_is_on_its_way_from_memory(tmp_path: Path) -> None:
+    group = VirtualGroup(tmp_path)
+    group.start()
+    leader = group.elect()
+    group.append(leader, [b"of all"] * 4)
+    group.run_until(group.converged)
+    log = leader.replica.log
+    group.append(leader, [b"on its way"])
+    end = log.ledger_end_index
+    flip(group, leader.id, log.pos_at(end) + 50)
+    log.fault_found(end, end)
+    group.run_until(lambda: is_level(group))
+    assert group.leader() is leader
+    assert leader.replica.member.committed_index == end
 
 
 def test_without_a_sound_copy_the_member_says_so_and_nothing_is_cut(group: VirtualGroup) -> None:

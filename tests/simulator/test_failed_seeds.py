@@ -66,6 +66,8 @@ FAILED_ONCE = {
     "damaged_units_on_the_way_to_a_position": 651161,
     "crash_point_while_looked_at": 661530,
     "crash_point_behind_an_acknowledgement": 662129,
+    # A leader with damage in what nobody else had went on leading, and could commit nothing any more.
+    "leader_alone_had_what_it_cannot_read": 675887,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from dledger.core.candidacy import Candidacy
+from dledger.core.member import Member
+from dledger.core.output import NOTHING, Output
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
     EntryCorruptError,
@@ -77,6 +79,17 @@ def damaged_member_leads() -> Iterator[None]:
         return True
 
     with patched(Candidacy, "_can_give_its_entries", can_give_its_entries):
+        yield
+
+
+@contextmanager
+def leader_holds_on_to_damage() -> Iterator[None]:
+    """A leader goes on leading, although it has the next entry to be committed damaged and nobody else has it."""
+
+    def nobody_has(self: Member, first_index: Index, last_index: Index, now_ms: int) -> Output:
+        return NOTHING
+
+    with patched(Member, "nobody_has", nobody_has):
         yield
 
 

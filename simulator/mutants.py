@@ -30,6 +30,7 @@ from simulator import member
 from simulator.damage_mutants import (
     damaged_member_leads,
     fault_taken_for_the_end,
+    leader_holds_on_to_damage,
     repair_bytes_not_checked,
     scrub_skips_bodies,
 )
@@ -413,6 +414,7 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             fault_taken_for_the_end,
             repair_bytes_not_checked,
             damaged_member_leads,
+            leader_holds_on_to_damage,
             scrub_skips_bodies,
             read_index_without_a_round,
             read_index_before_own_term,

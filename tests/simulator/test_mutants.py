@@ -42,6 +42,7 @@ CAUGHT_BY = {
     "fault_taken_for_the_end": 9,
     "repair_bytes_not_checked": 9,
     "damaged_member_leads": 9,
+    "leader_holds_on_to_damage": 675887,
     "scrub_skips_bodies": 15,
     "read_index_without_a_round": 24,
     "read_index_before_own_term": 2,

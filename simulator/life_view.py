@@ -218,7 +218,8 @@ class LifeView:
                     log.faulty.first_within(index, index) if damage.is_of_index else log.faulty_at(offset)
                 )
                 if not is_known:
-                    yield damage.path, damage.offset
+                    # With its time: the same place may be damaged again after it was repaired.
+                    yield damage.path, damage.offset, damage.done_us
                     break
 
     def unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:

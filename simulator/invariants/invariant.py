@@ -134,7 +134,7 @@ class MemberView(Protocol):
         ...
 
     def unknown_damage(self) -> Iterable[Hashable]:
-        """Places in its log and index that are not as they were, and that it does not know of."""
+        """Damage in its log and index that shows, each of its own, and that it does not know of."""
         ...
 
     def unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:

@@ -68,6 +68,10 @@ FAILED_ONCE = {
     "crash_point_behind_an_acknowledgement": 662129,
     # A leader with damage in what nobody else had went on leading, and could commit nothing any more.
     "leader_alone_had_what_it_cannot_read": 675887,
+    # A look at entries that are still called damaged led, by a unit that was damaged as well, behind the file's end.
+    "damaged_unit_of_what_is_still_damaged": 688203,
+    # A place was damaged a second time, and the simulator took that for the damage of before, which had been repaired.
+    "same_place_damaged_twice": 689847,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }

@@ -191,6 +191,7 @@ class _Place:
     number: int
     entry: IndexEntry
     key: _Key | None = None
+    is_repeated: bool = False  # an entry before it has the key already, and the log has it once
 
 
 def check_key_index(unit: KeyIndexFile) -> Iterator[Finding]:
@@ -263,20 +264,25 @@ def _compared(unit: KeyIndexFile) -> Iterator[tuple[_Place | None, str]]:
     # Java 5.x began to index tags at some version, perhaps in the middle of this file.
     has_tags = keys.have_tag_in(entry for _, entry in first_entries)
     waiting: list[_Place] = []  # entries since the last one that fitted
+    fitted: set[tuple[int, int]] = set()  # of the last message with one that fits
     for number, entry in chain(first_entries, entries):
         place = _Place(number, entry)
         at = keys.find(entry)
         if at < 0:
+            place.is_repeated = (entry.phy_offset, entry.key_hash) in fitted
             waiting.append(place)
             # What cannot be judged need not wait for its neighbours, and may be half of an old file.
             if len(waiting) == _WINDOW or not _is_judged(unit, waiting[0].entry):
-                judged = sum(_is_judged(unit, other.entry) for other in waiting)
+                judged = sum(_takes_a_key(unit, other) for other in waiting)
                 yield from _settled(unit, waiting, keys.take(judged), has_tags)
                 waiting.clear()
             continue
         yield from _settled(unit, waiting, keys.take(at), has_tags)
         waiting.clear()
         [place.key] = keys.take(1)
+        if all(phy_offset != entry.phy_offset for phy_offset, _ in fitted):
+            fitted.clear()
+        fitted.add((entry.phy_offset, entry.key_hash))
         has_tags = has_tags or place.key.is_tag
         yield place, _time_fault(place)
     yield from _settled(unit, waiting, keys.take_all(), has_tags)
@@ -327,7 +333,7 @@ def _settled(
     unit: KeyIndexFile, waiting: Sequence[_Place], keys: Iterable[_Key], has_tags: bool
 ) -> Iterator[tuple[_Place | None, str]]:
     """Entries and keys between two places that fit: each entry that does not belong there takes one key's place."""
-    judged = sum(_is_judged(unit, place.entry) for place in waiting)
+    judged = sum(_takes_a_key(unit, place) for place in waiting)
     keys = iter(keys)
     near = list(islice(keys, 2 * _WINDOW))
     needed = [key for key in near if _is_needed(key, has_tags)]
@@ -339,6 +345,9 @@ def _settled(
             yield place, ""
             continue
         found = f"entry {place.number} has hash {place.entry.key_hash} and physical offset {place.entry.phy_offset}"
+        if place.is_repeated:
+            yield place, f"{found}, as an entry before it has, and the log has that key once"
+            continue
         place.key = next(replaced, None)
         if place.key is None:
             yield place, f"{found}, and the log has no such key there"
@@ -401,6 +410,11 @@ def _time_fault(place: _Place) -> str:
     if key is None or entry.time_diff == key.time_diff:
         return ""
     return f"entry {place.number} was stored {entry.time_diff} s after the file began, the message {key.time_diff} s"
+
+
+def _takes_a_key(unit: KeyIndexFile, place: _Place) -> bool:
+    """Of an entry that does not fit: whether it stands where one should that does."""
+    return not place.is_repeated and _is_judged(unit, place.entry)
 
 
 def _is_judged(unit: KeyIndexFile, entry: IndexEntry) -> bool:

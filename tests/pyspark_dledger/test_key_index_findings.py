@@ -262,6 +262,23 @@ def test_a_key_that_no_message_has_is_one_place(store: IndexedStore) -> None:
     )
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_message_that_was_indexed_twice_is_called_so(store: IndexedStore, count: int) -> None:
+    """As RocketMQ does it at a start after a kill, with the last one."""
+    keys = store.keys()
+    end = (
+        next(at for at in range(500, len(keys)) if keys[at - 1][1] != keys[at][1] == keys[at + 1][1]) + 2
+    )  # behind a message with two keys
+    keys[end:end] = keys[end - count : end]
+    store.content = made_file(keys, store.times())
+    key_hash, phy_offset = keys[end]
+    sentence = (
+        f"entry {end + 1} has hash {key_hash} and physical offset {phy_offset}, as an entry before it has, "
+        "and the log has that key once"
+    )
+    assert store.wrong() == (count, sentence if count == 1 else f"{count} places; the first: {sentence}")
+
+
 def test_a_message_s_keys_may_be_in_two_files(store: IndexedStore) -> None:
     keys, times = store.keys(), store.times()
     cut = next(at for at in range(500, len(keys)) if keys[at - 1][1] == keys[at][1])

@@ -20,12 +20,13 @@ from message.sys_flag import has_consume_queue_unit
 from pyspark_dledger.batch_queue_files import BatchQueueFiles, described, messages_of, units_of_one
 from pyspark_dledger.entry_scan import Run
 from pyspark_dledger.findings import Finding, Kind
+from pyspark_dledger.message_at import is_message_at
 from pyspark_dledger.queue_files import QueueFiles, queue_directory
 from pyspark_dledger.replica import Replica
 from pyspark_dledger.units_bound import units_bound
 from store.dispatch_request import DispatchRequest, QueueKey, dispatch_requests, unit_bytes
 from store.layout.batch_unit import BATCH_UNIT_SIZE
-from store.layout.consume_queue_unit import CQ_UNIT_SIZE
+from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
 from store.store_config import DELAY_LEVELS
 
 # Messages: their columns take some 10 MB, and a thousand queues are not read for each window.
@@ -259,9 +260,12 @@ class ConsumeQueueCheck:
             if request.topic == _SCHEDULE_TOPIC and _is_other_delay(unit, expected, store_timestamp):
                 continue
             index = batch.first_index + batch.numbers[row] if batch.first_index >= 0 else -1
+            kind = Kind.CONSUME_QUEUE_MISSING if is_missing else Kind.CONSUME_QUEUE_WRONG
+            if not is_missing and self._is_of_one_before(request, offset, unit, expected):
+                kind = Kind.QUEUE_OFFSET_TWICE
             self._stretch.add_fault(
                 QueueFault(
-                    kind=Kind.CONSUME_QUEUE_MISSING if is_missing else Kind.CONSUME_QUEUE_WRONG,
+                    kind=kind,
                     topic=request.topic,
                     queue_id=request.queue_id,
                     first_offset=offset,
@@ -273,6 +277,21 @@ class ConsumeQueueCheck:
                     found=unit,
                 )
             )
+
+    def _is_of_one_before(self, request: DispatchRequest, offset: int, unit: bytes, expected: bytes) -> bool:
+        """Whether a unit that leads elsewhere leads to a message that has the offset as well: what lies before this one
+        in the log is sound, or named by those who look at entries.
+        """
+        if request.is_batch:
+            return False
+        (phy_offset, size, _), (wanted_offset, _, _) = CQ_UNIT.unpack(unit), CQ_UNIT.unpack(expected)
+        if phy_offset >= wanted_offset:
+            return False
+        try:
+            return is_message_at(self._replica, phy_offset, size, request.topic, request.queue_id, offset)
+        except OSError as error:
+            self._unreadable[str(error.filename)] = error.strerror or str(error)
+            return False
 
 
 @dataclass(slots=True)
@@ -408,10 +427,13 @@ def _queue_finding(replica: Replica, fault: QueueFault) -> Finding:
     wanted = described(fault.expected)
     if fault.kind is Kind.CONSUME_QUEUE_MISSING:
         sentence = f"the log has the message ({wanted}), the queue has no unit for it"
+    elif fault.kind is Kind.QUEUE_OFFSET_TWICE:
+        sentence = f"no consumer finds the message ({wanted}): one before it has its offset ({described(fault.found)})"
     else:
         sentence = f"the unit says {described(fault.found)}; the log has {wanted}"
     if fault.count > 1:
-        sentence = f"{fault.count} units; of the first: {sentence}"
+        things = "messages" if fault.kind is Kind.QUEUE_OFFSET_TWICE else "units"
+        sentence = f"{fault.count} {things}; of the first: {sentence}"
     return Finding(
         kind=fault.kind,
         replica=replica.name,

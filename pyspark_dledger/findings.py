@@ -41,6 +41,7 @@ class Kind(StrEnum):
     CONSUME_QUEUE_WRONG = "consume queue unit wrong"
     CONSUME_QUEUE_MISSING = "consume queue unit missing"
     CONSUME_QUEUE_EXTRA = "consume queue unit extra"
+    QUEUE_OFFSET_TWICE = "queue offset given twice"
     KEY_INDEX_WRONG = "key index wrong"
     GROUP_OFFSET = "group offset outside its queue"
     CONFIG_UNREADABLE = "config export unreadable"

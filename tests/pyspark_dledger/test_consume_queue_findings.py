@@ -4,6 +4,7 @@ import errno
 import os
 import pickle
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -359,6 +360,39 @@ def test_a_record_that_says_it_is_elsewhere_is_named(stores: Stores) -> None:
     [finding] = stores.findings()
     assert (finding.kind, finding.first_index, finding.replica) == (Kind.WRONG_POS, header.index, "n1")
     assert f"physical offset 77, it is at {header.pos + 48}" in finding.sentence
+
+
+@pytest.mark.parametrize("unit_count", CUTS)
+def test_messages_with_an_offset_that_one_before_has_are_called_so(
+    stores: Stores, unit_count: int | None
+) -> None:
+    """As RocketMQ gives them, when a member leads that has left messages out of its ConsumeQueues."""
+    root = stores.roots[1]
+    headers = places(root, "Orders", 1)
+    last, first = len(headers) - 1, len(headers) - 2
+
+    def at(queue_offset: int) -> Callable[[bytearray], None]:
+        def patch(record: bytearray) -> None:
+            record[20:28] = queue_offset.to_bytes(8, "big")
+
+        return patch
+
+    for number in (first, last):
+        rewrite_entry(root, headers[number].index, at(number - 2))
+        write_units(root, "Orders", 1, number, ZERO)
+    hidden = headers[first].pos + 48
+    shown, size, code = read_unit(root, "Orders", 1, first - 2)
+    [finding] = stores.findings(unit_count)
+    indexes = headers[first].index, headers[last].index
+    assert place(finding) == (Kind.QUEUE_OFFSET_TWICE, "n1", "Orders", 1, (first - 2, last - 2), indexes, 2)
+    assert finding.sentence.startswith(
+        "2 messages; of the first: no consumer finds the message (physical offset "
+    )
+    assert f"(physical offset {hidden}, " in finding.sentence
+    assert (
+        f"one before it has its offset (physical offset {shown}, {size} bytes, tags code {code})"
+        in finding.sentence
+    )
 
 
 def test_a_file_that_cannot_be_read_is_one_finding(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,6 +214,8 @@ class LifeView:
                 continue
             for offset in damage.changed_offsets():
                 index = offset // INDEX_UNIT_SIZE
+                if index > log.ledger_end_index if damage.is_of_index else offset >= log.ledger_end_pos:
+                    break  # cut, and zeroed
                 is_known = (
                     log.faulty.first_within(index, index) if damage.is_of_index else log.faulty_at(offset)
                 )

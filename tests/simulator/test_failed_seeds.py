@@ -72,6 +72,8 @@ FAILED_ONCE = {
     "damaged_unit_of_what_is_still_damaged": 688203,
     # A place was damaged a second time, and the simulator took that for the damage of before, which had been repaired.
     "same_place_damaged_twice": 689847,
+    # What had been cut with damage in it, and zeroed, was still called damage by the simulator, while nobody led.
+    "cut_with_its_damage": 700111,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
 }

@@ -309,6 +309,26 @@ def test_data_files_in_the_place_of_which_older_copies_came_back_are_repaired(
     assert_all_is_there(cluster, sent)
 
 
+def test_data_files_that_are_gone_or_cut_short_come_back_byte_by_byte(
+    cluster: LocalCluster, sent: Sent
+) -> None:
+    cluster.up(conf=CONF)
+    sent.produce(1500)
+    cluster.level()
+    for name in cluster.nodes():
+        cluster.stop(name)
+        first, second, *_, last = files_of(cluster, name).data_files
+        first.unlink()
+        with second.open("r+b") as file:
+            file.truncate(10_000)
+        last.unlink()
+        told = started_and_sound(cluster, name)
+        assert_named(told, [f"for peers to repair path={path}" for path in (first, second, last)])
+        sent.produce(10)
+        assert_all_is_there(cluster, sent)
+    assert_all_is_received(cluster, sent)
+
+
 def test_a_damaged_tail_that_only_one_living_member_has_is_left_to_the_quorum(
     cluster: LocalCluster, sent: Sent, tmp_path: Path
 ) -> None:

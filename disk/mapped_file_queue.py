@@ -56,6 +56,18 @@ class MappedFileQueue:
             if file_from_offset + self.mapped_file_size <= offset:
                 self._disk.unlink(self.path_of(file_from_offset))
 
+    def length_of(self, file_from_offset: int) -> int:
+        """Before load(): bytes in a file that list_files() names."""
+        file = self._disk.open(self.path_of(file_from_offset), read_only=True)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def make_listed(self, file_from_offset: int) -> None:
+        """Before load(): a file of full length, durably, zeros behind what was there of it. Raises DiskError."""
+        make_file(self._descriptors, self.directory, file_from_offset, self.mapped_file_size, durable=True)
+
     def load(self, *, accept_short: bool = False) -> None:
         """Takes the files of the directory. Raises MappedFileQueueError at a gap, or at a file of another length.
 

@@ -38,13 +38,16 @@ def begin_run(
         and not identity.stopped_cleanly
     )
     hard_state = quorum_state.hard_state
-    if (log_store.doubted or lost_power) and not hard_state.doubted:
+    doubt = None
+    if log_store.doubted:
+        doubt = "entries above the synced mark may be lost, or the mark is"
+    elif lost_power:
+        doubt = "the host lost what was in its page cache: it has booted since, under ASYNC_FLUSH"
+    elif log_store.ends_in_damage and not identity.stopped_cleanly:
+        doubt = "the last entry is damaged, and what was acknowledged behind it may be lost with it"
+    if doubt is not None and not hard_state.doubted:
         log.warning(
-            "[%s] doubted from here on, its vote alone makes no majority reason=%s",
-            config.self_id,
-            "entries above the synced mark may be lost, or the mark is"
-            if log_store.doubted
-            else "the host lost what was in its page cache: it has booted since, under ASYNC_FLUSH",
+            "[%s] doubted from here on, its vote alone makes no majority reason=%s", config.self_id, doubt
         )
         quorum_state.store_job(replace(hard_state, sequence=hard_state.sequence + 1, doubted=True))
     identity = replace(identity, boot_id=boot_id, stopped_cleanly=False)

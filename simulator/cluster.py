@@ -47,6 +47,7 @@ from simulator.leader_cuts import LeaderCuts
 from simulator.life_view import LifeView
 from simulator.member import SimMember
 from simulator.membership_faults import MembershipFaults
+from simulator.missing_files import MissingFiles
 from simulator.network import SimNetwork
 from simulator.options import Options
 from simulator.oracle import Oracle
@@ -163,6 +164,9 @@ class Cluster:
         self.quorum_state_faults = QuorumStateFaults(
             self.loop, self.members, options, Random(f"{seed}/quorum-states"), self.faults
         )
+        self.missing_files = MissingFiles(
+            self.loop, self.members, options, Random(f"{seed}/missing-files"), self.oracle, self.faults
+        )
         self.accidents = ElectionAccidents(
             self.loop,
             self.members,
@@ -227,6 +231,7 @@ class Cluster:
         self.disk_faults.start()
         self.damage_faults.start()
         self.quorum_state_faults.start()
+        self.missing_files.start()
         self.membership_faults.start()
         self.hand_overs.start()
         self.leader_cuts.start()

@@ -22,8 +22,10 @@ class Damage:
 
     @property
     def lasts(self) -> bool:
-        """It shows, or a power loss would bring it back: what a repair has written is not on the medium yet."""
-        return self.shows or self._is_in(self.disk.durable(self.path))
+        """It shows, or a power loss would bring it back: what a repair has written is not on the medium yet. Or
+        the file is not there yet in which it will show.
+        """
+        return self.shows or self.disk.is_lost(self.path) or self._is_in(self.disk.durable(self.path))
 
     @property
     def is_of_index(self) -> bool:

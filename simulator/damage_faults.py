@@ -8,9 +8,8 @@ anew.
 
 from random import Random
 
-from disk.slots import newest_payload
 from dledger.entry import INDEX_UNIT_SIZE
-from dledger.log.synced_mark import MARK_FILE_NAME, unpack_mark
+from simulator.committed_mark import committed_mark
 from simulator.damage import Damage, as_it_was
 from simulator.disk_nodes import SECTOR_SIZE
 from simulator.event_loop import EventLoop
@@ -56,16 +55,10 @@ class DamageFaults:
 
     def _hit(self, member: SimMember, kind: str) -> bool:
         random, directory = self._random, member.config.directory
-        slots = member.disk.durable(f"{directory}/pydledger/{MARK_FILE_NAME}")
-        payload = newest_payload(slots) if slots is not None else None
-        if payload is None:
+        mark = committed_mark(member, self._oracle)
+        if mark is None:
             return False
-        mark = unpack_mark(payload)
         first_index = mark.before_begin_index + 1
-        if mark.cut is not None or not first_index <= mark.index <= self._oracle.end_index:
-            return False
-        if self._oracle.chains[mark.index] != mark.chain_crc:
-            return False  # others are committed there, so that these will be cut
         if kind == "index_damage":
             size, low, high = (
                 self._options.index_file_size,

@@ -21,6 +21,7 @@ from dledger.entry import (
     walk,
 )
 from dledger.log import scrub_job
+from dledger.log.checked_reads import CheckedReads
 from dledger.log.entry_reader import SequentialReader, entry_alone
 from dledger.log.log_repair import RangeRepair, RepairRefusedError
 from dledger.log.recovery import Recovery
@@ -79,6 +80,13 @@ def damaged_member_leads() -> Iterator[None]:
         return True
 
     with patched(Candidacy, "_can_give_its_entries", can_give_its_entries):
+        yield
+
+
+@contextmanager
+def lost_tail_not_doubted() -> Iterator[None]:
+    """Damage up to the last entry that is known is no reason to ask what may have been acknowledged behind it."""
+    with patched(CheckedReads, "ends_in_damage", property(lambda self: False)):
         yield
 
 

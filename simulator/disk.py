@@ -109,6 +109,7 @@ class SimDisk:
         self._root = DirectoryNode()
         self._number = 0
         self._runs: list[DeferredRun] = []  # under way
+        self._lost: set[str] = set()  # files that a fault took, until they are on the medium again
         self._deferred: DeferredRun | None = None  # whose code is running
 
     # -- Disk --------------------------------------------------------------------------------------------------
@@ -177,6 +178,7 @@ class SimDisk:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         self.before_change(path, None, 0)
         self._relink(parent, ((name, None),))
+        self._lost.discard(path)
 
     def sync_directory(self, path: str) -> None:
         node = self._find(path)
@@ -285,6 +287,24 @@ class SimDisk:
         parent.pending = [
             relink for relink in parent.pending if all(name != other for other, _ in relink.names)
         ]
+        self._lost.add(path)
+
+    def is_lost(self, path: str) -> bool:
+        """Since lose() nobody has made it anew on the medium, nor meant it to go."""
+        if path not in self._lost:
+            return False
+        parent, name = self._parent(path)
+        if name in parent.durable:
+            self._lost.discard(path)
+        return path in self._lost
+
+    def shorten(self, path: str, size: int) -> None:
+        """What lies behind `size` is gone from a file, from the medium and from the page cache. Nobody has it open."""
+        node = self._find(path)
+        assert isinstance(node, FileNode), "damage hits a file"
+        node.pending, node.unwritten = [], []
+        node.durable = node.durable[:size]
+        node.content = bytearray(node.durable)
 
     def zero(self, path: str) -> None:
         """A whole file comes back as zeros, what was still to be written to it included. Nobody has it open."""

@@ -24,13 +24,14 @@ from dledger.core.refusal import Refusal, RefusalReason
 from dledger.core_driver import CoreDriver
 from dledger.disk_work import DiskWork, Settled
 from dledger.entry import Index, VerifiedRange
-from dledger.log.jobs import DiskJob, MoveBeginJob
+from dledger.log.jobs import DiskJob
 from dledger.log.quorum_state import QuorumState
 from simulator import member
 from simulator.damage_mutants import (
     damaged_member_leads,
     fault_taken_for_the_end,
     leader_holds_on_to_damage,
+    lost_tail_not_doubted,
     repair_bytes_not_checked,
     scrub_skips_bodies,
 )
@@ -174,23 +175,6 @@ def delivery_counted_by_its_record() -> Iterator[None]:
         old(self, Index(1 << 62))
 
     with patched(DelayOffsetTable, "settle", settle):
-        yield
-
-
-@contextmanager
-def files_gone_before_the_mark() -> Iterator[None]:
-    """Old data files are unlinked first, and where the log begins now is written down afterwards."""
-    old = MoveBeginJob.run
-
-    def run(self: MoveBeginJob) -> None:
-        for path in self._unlinked:
-            if self._disk.exists(path):
-                self._disk.unlink(path)
-        for directory in self._directories:
-            self._disk.sync_directory(directory)
-        old(self)
-
-    with patched(MoveBeginJob, "run", run):
         yield
 
 
@@ -397,7 +381,6 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             reput_past_commit,
             cut_delivery_not_counted,
             delivery_counted_by_its_record,
-            files_gone_before_the_mark,
             any_full_state_taken,
             key_index_not_rolled_back,
             transfer_to_lagging,
@@ -415,6 +398,7 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             repair_bytes_not_checked,
             damaged_member_leads,
             leader_holds_on_to_damage,
+            lost_tail_not_doubted,
             scrub_skips_bodies,
             read_index_without_a_round,
             read_index_before_own_term,

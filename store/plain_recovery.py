@@ -37,6 +37,10 @@ _CHUNK_SIZE: Final = 4 << 20
 class PlainRecovery(Recovery):
     """One run over the files of a log that nobody else has open."""
 
+    def _make_missing_files_anew(self, mark: SyncedMark) -> SyncedMark:
+        """None is: there are no peers to repair it."""
+        return mark
+
     def _load_data(self) -> None:
         try:
             super()._load_data()

@@ -72,6 +72,11 @@ class CheckedReads(LogReader):
     def has_faults(self) -> bool:
         return len(self.faulty) > 0
 
+    @property
+    def ends_in_damage(self) -> bool:
+        """Where it ends nobody can tell: entries behind the last one that is known may have gone with it."""
+        return self.faulty.first_within(self.ledger_end_index, self.ledger_end_index) is not None
+
     def fault_found(self, first_index: int, last_index: int) -> list[FaultyRange]:
         """Somebody has read one of these entries and it was not sound. Looks at them and the index units, and notes
         what is damaged: that is returned. Units that contradict sound entries are right when this returns. Blocks for

@@ -38,6 +38,7 @@ from dledger.log.index_files import IndexFiles
 from dledger.log.java_files import JavaRun
 from dledger.log.jobs import CutJob, MoveBeginJob
 from dledger.log.membership_entries import MembershipEntries
+from dledger.log.missing_files import MissingFiles
 from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ class Recovery:
             )
         if mark is not None:
             self._finish_deletion(mark)
+            mark = self._make_missing_files_anew(mark)
         if mark is not None and mark.cut is not None:
             mark = self._redo_cut(mark, mark.cut)
         else:
@@ -145,6 +147,16 @@ class Recovery:
             unlinked=unlinked,
             directories=[self._config.data_directory, self._config.index_directory],
         ).run()
+
+    def _make_missing_files_anew(self, mark: SyncedMark) -> SyncedMark:
+        if self._java_run is not None:
+            return mark  # its retention tells our mark nothing
+        missing = MissingFiles(self._data.queue, mark)
+        if missing.hides_what_was_behind and not mark.doubted:
+            mark = replace(mark, doubted=True)
+            self._mark_file.write(mark)
+        missing.make_anew()
+        return mark
 
     def _redo_cut(self, mark: SyncedMark, cut: CutRecord) -> SyncedMark:
         log.warning("cut redone from_pos=%d old_end=%d", cut.from_pos, cut.old_end)

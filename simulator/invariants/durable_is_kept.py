@@ -1,7 +1,7 @@
 """What a disk held durably, and its member knew to be committed, is in the log of every later life on that disk.
 
 Unless it was damaged, and the group's history does not lead to what lies behind it: then the member lets go of it, and
-is doubted.
+is doubted. Or unless it has gone together with the last entry that the member remembers: then it is doubted as well.
 """
 
 from dledger.entry import Index
@@ -21,11 +21,14 @@ class DurableIsKept:
         held = self._held.get(member.disk_uuid, Index(-1))
         faulty = self._faulty.get(member.disk_uuid, ())
         self._faulty[member.disk_uuid] = member.faulty_ranges
-        if member.ledger_end_index < held:
-            if member.doubted and any(one.first_index == member.ledger_end_index + 1 for one in faulty):
-                self._held[member.disk_uuid] = member.ledger_end_index
+        end_index = member.ledger_end_index
+        if end_index < held:
+            let_go = any(one.first_index == end_index + 1 for one in faulty)
+            ends_in_damage = any(one.last_index == end_index for one in member.faulty_ranges)
+            if member.doubted and (let_go or ends_in_damage):
+                self._held[member.disk_uuid] = end_index
                 return None
-            return f"{member.member_id} held entry {held} durably, and its log ends with {member.ledger_end_index}"
+            return f"{member.member_id} held entry {held} durably, and its log ends with {end_index}"
         if not member.is_cutting:
             self._held[member.disk_uuid] = max(held, min(member.durable_index, member.committed_index))
         return None

@@ -19,7 +19,7 @@ from disk.real_disk import RealDisk
 from disk.slots import SLOT_SIZE
 from dledger.entry import Index
 from dledger.log.config import LogConfig
-from dledger.log.errors import LedgerConfigError, LedgerDamagedError
+from dledger.log.errors import LedgerConfigError
 from dledger.log.log_store import LogStore
 
 FAULTY = "store/dledger-n0/pydledger/faulty-ranges"
@@ -131,17 +131,6 @@ def test_doubt_is_found_again_until_it_is_saved_elsewhere() -> None:
     assert log.doubted, "the tail is cut now, the doubt is not forgotten"
     log.doubt_saved()
     assert not LogStore.open(disk, config()).doubted, "nor where the member is killed before its next mark"
-
-
-def test_a_missing_data_file_below_the_mark_stops_the_member() -> None:
-    for missing in range(3):
-        disk = CrashDisk()
-        log = LogStore.open(disk, config())
-        fill(log, 60)
-        log.close(clean=True)
-        disk.unlink(f"{DATA}/{missing * FILE_SIZE:020d}")
-        with pytest.raises(LedgerDamagedError):
-            LogStore.open(disk, config())
 
 
 @pytest.mark.parametrize("damage", ["first file", "last file", "all", "units", "zeros", "short"])

@@ -1,7 +1,6 @@
 """A group with damage on its disks: repaired from whoever has sound bytes, leader or not, and level in the end."""
 
 from pathlib import Path
-from random import Random
 
 import pytest
 from virtual_group import VirtualGroup, VirtualMember
@@ -12,22 +11,6 @@ from dledger.entry import Index
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.repairer import RangeStatus, RepairStage
 from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
-
-
-@pytest.fixture
-def group(tmp_path: Path) -> VirtualGroup:
-    """Of three that hold the same 200 entries, and are stopped."""
-    group = VirtualGroup(tmp_path)
-    group.start()
-    leader = group.elect()
-    random = Random(5)
-    for number in range(100):
-        group.append(leader, [b"%4d" % number + random.randbytes(random.randint(0, 2000)) for _ in range(2)])
-        group.run_for(2)
-    group.run_until(group.converged)
-    for peer in list(group.members):
-        group.stop(peer)
-    return group
 
 
 def flip(

@@ -420,6 +420,19 @@ def test_durable_is_kept_lets_a_doubted_member_let_go_of_what_was_damaged_and_of
             assert invariant.check(cut, _oracle()) is None, "nor does it hold it afterwards"
 
 
+def test_durable_is_kept_lets_a_doubted_member_lose_what_has_gone_with_the_last_entry_that_it_knows():
+    short = View(life=2, log=[(1, 10), (1, 11)], durable_index=1, doubted=True)
+    for faulty, doubted, is_allowed in (
+        (FaultyRange(Index(0), Index(1), Pos(0), Pos(102)), True, True),
+        (FaultyRange(Index(0), Index(1), Pos(0), Pos(102)), False, False),
+        (FaultyRange(Index(0), Index(0), Pos(0), Pos(51)), True, False),
+    ):
+        invariant = DurableIsKept()
+        assert invariant.check(View(durable_index=2), _oracle()) is None
+        told = invariant.check(replace(short, doubted=doubted, faulty_ranges=(faulty,)), _oracle())
+        assert (told is None) is is_allowed
+
+
 def _entries() -> dict[int, bytes]:
     bodies = [b"one", b"two", b"three"]
     positions = [0, 51, 102]

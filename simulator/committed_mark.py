@@ -1,0 +1,19 @@
+"""Up to where a fault may damage a member: others hold it, and the member knows that it was durable."""
+
+from disk.slots import newest_payload
+from dledger.log.synced_mark import MARK_FILE_NAME, SyncedMark, unpack_mark
+from simulator.member import SimMember
+from simulator.oracle import Oracle
+
+
+def committed_mark(member: SimMember, oracle: Oracle) -> SyncedMark | None:
+    """The synced mark on a member's medium, if all that it covers has been committed."""
+    slots = member.disk.durable(f"{member.config.directory}/pydledger/{MARK_FILE_NAME}")
+    payload = newest_payload(slots) if slots is not None else None
+    if payload is None:
+        return None
+    mark = unpack_mark(payload)
+    if mark.cut is not None or not mark.before_begin_index < mark.index <= oracle.end_index:
+        return None
+    # Where others are committed these will be cut.
+    return mark if oracle.chains[mark.index] == mark.chain_crc else None

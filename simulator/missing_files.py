@@ -1,0 +1,72 @@
+"""Data files that are taken away from members while they are down, or of which only a part is left."""
+
+from random import Random
+
+from dledger.log.synced_mark import SyncedMark
+from simulator.committed_mark import committed_mark
+from simulator.damage import Damage, as_it_was
+from simulator.event_loop import EventLoop
+from simulator.faults import Faults
+from simulator.member import SimMember
+from simulator.options import Options
+from simulator.oracle import Oracle
+
+MISSING_FILE_KINDS = ("data_file_lost", "data_file_short")
+
+
+class MissingFiles:
+    def __init__(
+        self,
+        loop: EventLoop,
+        members: list[SimMember],
+        options: Options,
+        random: Random,
+        oracle: Oracle,
+        faults: Faults,
+    ) -> None:
+        self._loop = loop
+        self._members = members
+        self._options = options
+        self._random = random
+        self._oracle = oracle
+        self._faults = faults
+
+    def start(self) -> None:
+        self._faults.recur(self._random, self._options.file_loss_interval_ms, self._one)
+
+    def _one(self) -> None:
+        faults, random = self._faults, self._random
+        member, kind = random.choice(self._members), random.choice(MISSING_FILE_KINDS)
+        mark = committed_mark(member, self._oracle)
+        # Where it is the only one the member does not start: somebody has emptied the directory.
+        if mark is None or len(self._files(mark)) < 2 or not faults.may_damage(member):
+            return
+        if member.process is not None:
+            faults.crash(member)
+        if self._take(member, kind, mark):
+            faults.happened[kind] += 1
+            member.trace.add(self._loop.now_us, "fault {} at {}", kind, member.member_id)
+
+    def _files(self, mark: SyncedMark) -> range:
+        """Begins of those that hold something that the mark covers."""
+        size = self._options.data_file_size
+        return range(mark.begin_pos - mark.begin_pos % size, mark.end_pos, size)
+
+    def _take(self, member: SimMember, kind: str, mark: SyncedMark) -> bool:
+        """`mark` is the one on the medium: what it covers, one in the page cache covers as well."""
+        random, disk, size = self._random, member.disk, self._options.data_file_size
+        start = random.choice(self._files(mark))
+        path = f"{member.config.directory}/data/{start:020d}"
+        content = disk.durable(path)
+        if content is None or len(content) < size:
+            return False
+        if start + size > mark.end_pos:
+            member.has_lost = True  # what was acknowledged behind the mark
+        low, high = max(mark.begin_pos - start, 0), min(size, mark.end_pos - start)
+        original = as_it_was(content, disk, path, member.damages)[low:high]
+        if kind == "data_file_lost":
+            disk.lose(path)
+        else:
+            disk.shorten(path, random.randrange(high))
+        member.damages.append(Damage(disk, path, low, original, self._loop.now_us))
+        return True

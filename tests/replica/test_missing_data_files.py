@@ -1,0 +1,59 @@
+"""Members of which somebody took a data file away while they were down."""
+
+from pathlib import Path
+
+import pytest
+from test_repair import faulty, is_level
+from virtual_group import VirtualGroup
+
+from dledger.core.messages import PeerId
+
+
+def data_files(group: VirtualGroup, peer: PeerId) -> list[Path]:
+    return sorted((group.directory / f"dledger-{peer}" / "data").iterdir())
+
+
+@pytest.mark.parametrize("file", [0, 1, -1])
+@pytest.mark.parametrize("peer", ["n0", "n1", "n2"])
+def test_a_missing_data_file_comes_back_byte_by_byte(
+    group: VirtualGroup,
+    peer: PeerId,
+    file: int,
+) -> None:
+    path = data_files(group, peer)[file]
+    before = path.read_bytes()
+    path.unlink()
+    group.start()
+    group.run_until(lambda: is_level(group) and not faulty(group.members[peer]))
+    assert group.members[peer].replica.repairer.repaired_count
+    assert len(before.rstrip(b"\0")) > 10
+    assert path.read_bytes().startswith(before.rstrip(b"\0"))
+
+
+def test_what_was_acknowledged_behind_the_mark_in_a_file_that_is_gone_raises_a_doubt(
+    group: VirtualGroup,
+) -> None:
+    """n2 lacks what n0 and n1 acknowledged. n0 must not make a majority with it, when it does not know that either."""
+    group.start("n0", "n1")
+    leader = group.elect()
+    group.append(leader, [b"acknowledged, and n2 does not have it"])
+    group.run_until(group.converged)
+    end_index = leader.replica.log.ledger_end_index
+    for peer in ("n0", "n1"):
+        group.crash(peer)
+    data_files(group, "n0")[-1].unlink()
+    group.start("n0", "n2")
+    assert group.members["n0"].replica.member.doubted
+    group.run_for(20_000)
+    assert group.leader() is None
+    group.start("n1")
+    group.run_until(lambda: is_level(group) and not faulty(group.members["n0"]))
+    assert group.elect().replica.log.ledger_end_index > end_index
+    group.run_until(lambda: not group.members["n0"].replica.member.doubted)
+
+
+def test_a_clean_stop_leaves_nothing_behind_the_mark_to_doubt(group: VirtualGroup) -> None:
+    data_files(group, "n0")[-1].unlink()
+    group.start("n0", "n1")
+    assert not group.members["n0"].replica.member.doubted
+    group.run_until(lambda: not faulty(group.members["n0"]))

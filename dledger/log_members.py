@@ -41,6 +41,10 @@ class LogMembers:
     def membership_index(self) -> Index:
         return self._log.membership_index
 
+    @property
+    def log_generation(self) -> int:
+        return self._log.log_generation
+
     def membership(self) -> Membership:
         """Raises LedgerDamagedError, DiskError."""
         return self._said_by(self._log.membership_up_to(self._log.ledger_end_index))

@@ -104,7 +104,7 @@ class MemberJournal:
         """Now, by the membership entry `index`, -1 for those with which the group was formed."""
         before, before_index = self._membership, self._membership_index
         is_formed = bool(membership.voters)
-        if not is_formed or (before is not None and index == before_index):
+        if not is_formed or (index == before_index and (membership is before or membership == before)):
             return
         self._membership, self._membership_index = membership, index
         peers = sorted({*membership.members, *(before.members if before is not None else ())})

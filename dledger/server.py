@@ -17,6 +17,7 @@ from typing import Any
 
 from disk.disk import Disk
 from dledger.config import DLedgerConfig, PeerAddress
+from dledger.core.membership import Membership
 from dledger.core.messages import (
     HeartBeatResponse,
     Message,
@@ -26,7 +27,6 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.core.output import Role
-from dledger.entry import Index
 from dledger.errors import HandshakeRefusedError
 from dledger.figures import Figures
 from dledger.formation import GroupIdentity
@@ -108,9 +108,7 @@ class DLedgerServer:
         self._links: set[PeerLink] = set()  # also readers and unfinished ones
         self._dial_now: dict[PeerId, asyncio.Event] = {}
         self._dials: dict[PeerId, asyncio.Task[None]] = {}
-        self._dialled_for: tuple[bool, Index] | None = (
-            None  # formed, and the membership entry: who is dialled
-        )
+        self._dialled_for: tuple[bool, Membership] | None = None  # formed, and the members: who is dialled
         # By kind of job (disk_work.py): none waits behind a disk that hangs in another.
         self._job_threads: dict[str, JobThread] = {}
         self._idle: asyncio.Event = asyncio.Event()
@@ -198,7 +196,7 @@ class DLedgerServer:
             self._tick_in(self._pace.delay_ms(now_ms))
         if self._hand_over_settled is not None and (self._another_leads() or not self._outgoing):
             self._hand_over_settled.set()
-        dialled_for = self.replica.formation.group is not None, self.replica.member.membership_index
+        dialled_for = self.replica.formation.group is not None, self.replica.member.membership
         if dialled_for != self._dialled_for:
             self._dialled_for = dialled_for
             self._follow_members()
@@ -303,6 +301,7 @@ class DLedgerServer:
             data_file_size=self.config.data_file_size,
             begin_pos=self.replica.formation.begin_pos,
             wire_version_max=WIRE_VERSION_MAX,
+            peers=tuple(self.config.peers) if group is None else (),
         )
         members = frozenset((*self.config.peers, *self.replica.member.membership.members))
         return PeerLink(self, self.config, own, members=members, dialled=dialled)
@@ -368,6 +367,7 @@ class DLedgerServer:
                 group,
                 self.now_ms(),
                 begin_pos=peer.begin_pos,
+                peers=peer.peers,
                 wire_version=link.wire_version,
             )
         except HandshakeRefusedError as error:

@@ -88,6 +88,11 @@ class MembershipLog(Protocol):
         """Of the last membership entry, also of one before the log's begin; -1 if there never was one."""
         ...
 
+    @property
+    def log_generation(self) -> int:
+        """Higher after each cut: another entry may lie where the last one lay."""
+        ...
+
     def membership(self) -> Membership:
         """What that entry says."""
         ...
@@ -101,6 +106,7 @@ class FormedMembership:
     """Of a group whose members never change."""
 
     membership_index = Index(-1)
+    log_generation = 0
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
@@ -121,6 +127,7 @@ class CurrentMembers:
     __slots__ = (
         "_disks",
         "_log",
+        "_log_generation",
         "_own_disk",
         "_wire_versions",
         "index",
@@ -140,18 +147,23 @@ class CurrentMembers:
         self._read()
 
     def _read(self) -> None:
-        self.index = self._log.membership_index
-        self.value = value = self._log.membership()
+        value = self._log.membership()
+        self.index, self._log_generation = self._log.membership_index, self._log.log_generation
+        self.value = value
         self.voters = tuple(sorted(value.voters))
         self.others = tuple(peer for peer in value.members if peer != self.self_id)
         self.quorum = value.quorum
 
     def refresh(self) -> bool:
-        """Whether the log has another last membership entry since."""
-        if self._log.membership_index == self.index:
+        """Whether the log has another last membership entry since. Its index alone does not tell: a log that was cut,
+        or began anew, may have another one there.
+        """
+        log = self._log
+        if (log.membership_index, log.log_generation) == (self.index, self._log_generation):
             return False
+        before = self.index, self.value
         self._read()
-        return True
+        return (self.index, self.value) != before
 
     @property
     def is_voter(self) -> bool:
@@ -164,8 +176,9 @@ class CurrentMembers:
         return self._has_seat(self._log.membership_before())
 
     def _has_seat(self, membership: Membership) -> bool:
+        """The only voter there is has its seat with any disk: nobody else could give it that, or take it."""
         seat = membership.voters.get(self.self_id)
-        return seat is not None and seat.disk == self._own_disk
+        return seat is not None and (seat.disk == self._own_disk or len(membership.voters) == 1)
 
     def counts(self, peer: PeerId) -> bool:
         """Whether votes and acknowledgements of a peer are those of a voter.

@@ -42,14 +42,10 @@ class EntryHandler:
         self._sequence = 0  # the newest push seen: acknowledgements carry it
         self._leader_committed_index = Index(-1)
         self._waiting: PushRequest | None = None  # the newest push that came during a cut
-        # See hold_all_acknowledged().
+        # See holds_all_acknowledged().
         self._compared_sequence: int | None = None
         self._awaits_compare = False  # else it would never be compared, and the doubt of a damaged cut stay
         self._committed_after_compare = Index(-1)
-
-    @property
-    def matched_index(self) -> Index:
-        return self._matched_index
 
     def on_push(self, request: PushRequest, now_ms: int) -> None:
         """A push by the leader of the current term."""
@@ -265,10 +261,6 @@ class EntryHandler:
             self._answer(PushType.APPEND, self._sequence, PushResult.SUCCESS, leader_id=leader_id)
 
     def _ackable_index(self) -> Index:
-        if not self._state.can_vote:
-            # A vote that it cannot remember may have gone to a leader of a higher term, which does not know of what
-            # would be acknowledged here.
-            return Index(-1)
         return min(self._durable.value, self._matched_index)
 
     def _refuse(self, request: PushRequest) -> None:

@@ -39,9 +39,10 @@ def tally(
     """How a round stands; `answers` include the candidate's own, `unreachable` voters are not waited for.
 
     A doubted voter may have lost entries that it acknowledged, so its grant does not prove what a grant proves: that
-    the candidate holds all that a majority ever acknowledged. Undoubted grants of a majority do. So does hearing every
-    voter, when none holds more than the candidate and none has given its vote elsewhere (a wiped disk forgets a vote
-    as well): then there is nothing to be found anywhere that the candidate lacks.
+    the candidate holds all that a majority ever acknowledged. Undoubted grants of a majority do. So do grants of all
+    voters, none of which holds more than the candidate: then there is nothing to be found anywhere that it lacks, and
+    none can have given its vote elsewhere (a wiped disk forgets a vote as well). One that cannot vote yet has promised
+    nothing: it may vote for another a moment later.
 
     A candidate that its own log takes out is no voter, and its own grant counts for nothing.
     """
@@ -52,7 +53,7 @@ def tally(
         return RoundOutcome.WON
     if len(answers) == len(voters):
         unanimous = all(
-            answer.vote_result in (VoteResult.ACCEPT, VoteResult.REJECT_CANNOT_VOTE)
+            answer.vote_result is VoteResult.ACCEPT
             and (answer.ledger_end_term, answer.ledger_end_index) <= ledger_end
             for answer in answers.values()
         )

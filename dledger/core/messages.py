@@ -31,7 +31,7 @@ class VoteResult(Enum):
     REJECT_EXPIRED_LEDGER_TERM = "REJECT_EXPIRED_LEDGER_TERM"
     REJECT_SMALL_LEDGER_END_INDEX = "REJECT_SMALL_LEDGER_END_INDEX"
     REJECT_UNKNOWN_LEADER = "REJECT_UNKNOWN_LEADER"
-    # The voter's quorum state could not be read: it never votes, and says so.
+    # Not now: what the voter has read back is not synced yet, or it knows of no group. It promises nothing by that.
     REJECT_CANNOT_VOTE = "REJECT_CANNOT_VOTE"
 
 

@@ -277,13 +277,6 @@ def test_two_leaders_of_one_term_stop_the_member_that_hears_both():
     assert output.fatal == "n2 and n0 both lead term 4"
 
 
-def test_a_member_that_cannot_remember_votes_acknowledges_nothing():
-    follower = Follower([1], [1, 4], can_vote=False)
-    follower.push(PushType.APPEND, 0)
-    assert follower.sync() == NOTHING
-    assert follower.push(PushType.COMPARE, 1) == follower.answer(PushType.COMPARE, durable=-1)
-
-
 def test_a_push_that_could_not_be_written_is_not_matched():
     follower = Follower([1], [1, 4])
     follower.member.step(follower.request(PushType.APPEND, 0), 10)  # and the caller finds no space

@@ -51,8 +51,7 @@ AHEAD = (Term(2), Index(6))
         (_answers(n0=DOUBTED, n1=DOUBTED), OPEN),
         (_answers(n0=GRANT, n1=DOUBTED, n2=DOUBTED), WON),
         (_answers(n0=DOUBTED, n1=GRANT, n2=GRANT), WON),
-        (_answers(n0=GRANT, n1=DOUBTED, n2=(MUTE, False, BEHIND)), WON),
-        (_answers(n0=GRANT, n1=DOUBTED, n2=(MUTE, False, AHEAD)), LOST),
+        (_answers(n0=GRANT, n1=DOUBTED, n2=(MUTE, False, BEHIND)), LOST),
         (_answers(n0=GRANT, n1=DOUBTED, n2=(VoteResult.REJECT_SMALL_LEDGER_END_INDEX, False, AHEAD)), LOST),
         # n2 has voted for another, perhaps together with what n1 was before it lost its disk.
         (_answers(n0=GRANT, n1=DOUBTED, n2=(REFUSE, False, BEHIND)), LOST),

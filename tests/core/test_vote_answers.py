@@ -54,7 +54,7 @@ def test_a_refusal_changes_nothing(request_, result):
 
 
 @pytest.mark.parametrize("pre_vote", [True, False])
-def test_a_member_whose_hard_state_is_unreadable_votes_for_nobody(pre_vote):
+def test_a_member_whose_group_is_not_formed_votes_for_nobody(pre_vote):
     request = _request(3, pre_vote=pre_vote)
     assert _member(can_vote=False).step(request, 5) == _only(request, VoteResult.REJECT_CANNOT_VOTE)
 

@@ -31,18 +31,17 @@ def begin_run(
             f"{config.directory} has data files of {identity.data_file_size} bytes, mapedFileSizeCommitLog says "
             f"{config.data_file_size}; the group keeps the size it was made with"
         )
-    # What was acknowledged from the page cache outlives the process, not the host's power.
+    # What was acknowledged from the page cache outlives the process, not the host's power. It is the mode of the last
+    # run that counts: what that one left unsynced and the host kept, the log has synced as it was opened.
     lost_power = (
-        config.flush_mode is FlushMode.ASYNC_FLUSH
-        and identity.boot_id not in ("", boot_id)
-        and not identity.stopped_cleanly
+        identity.from_page_cache and identity.boot_id not in ("", boot_id) and not identity.stopped_cleanly
     )
     hard_state = quorum_state.hard_state
     doubt = None
     if log_store.doubted:
         doubt = "entries above the synced mark may be lost, or the mark is"
     elif lost_power:
-        doubt = "the host lost what was in its page cache: it has booted since, under ASYNC_FLUSH"
+        doubt = "the host lost what was in its page cache: it has booted since it ran under ASYNC_FLUSH"
     elif log_store.ends_in_damage and not identity.stopped_cleanly:
         doubt = "the last entry is damaged, and what was acknowledged behind it may be lost with it"
     if doubt is not None and not hard_state.doubted:
@@ -50,7 +49,12 @@ def begin_run(
             "[%s] doubted from here on, its vote alone makes no majority reason=%s", config.self_id, doubt
         )
         quorum_state.store_job(replace(hard_state, sequence=hard_state.sequence + 1, doubted=True))
-    identity = replace(identity, boot_id=boot_id, stopped_cleanly=False)
+    identity = replace(
+        identity,
+        boot_id=boot_id,
+        stopped_cleanly=False,
+        from_page_cache=config.flush_mode is FlushMode.ASYNC_FLUSH,
+    )
     # Each job holds all changes before it: this one writes the doubt as well.
     quorum_state.store_identity_job(identity).run()
     log_store.doubt_saved()

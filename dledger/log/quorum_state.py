@@ -30,10 +30,11 @@ class MemberIdentity:
     data_file_size: int  # a group constant
     group_uuid: bytes | None = None  # None: the group is not formed yet, as far as this member knows
     pairs: tuple[tuple[PeerId, bytes], ...] = ()  # (member id, disk uuid) as the group was formed, sorted
-    # The host's boot at which the state was last written, and whether the member has stopped cleanly since: under
-    # ASYNC_FLUSH only a power loss takes what was acknowledged, and so differs from a crash of the process.
+    # Of the last run: the host's boot, whether it has stopped cleanly since, and whether it acknowledged from the page
+    # cache (ASYNC_FLUSH). Of that only a power loss takes anything, and so differs from a crash of the process.
     boot_id: str = ""
     stopped_cleanly: bool = False
+    from_page_cache: bool = True  # as runs may have of whom earlier releases have written nothing
 
 
 @dataclass(frozen=True, slots=True)

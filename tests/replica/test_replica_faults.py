@@ -310,6 +310,24 @@ def test_under_async_flush_a_member_that_lost_power_is_doubted_and_one_that_was_
     assert group.members[powerless.id].replica.member.doubted
 
 
+def test_a_power_loss_counts_as_what_the_run_before_it_acknowledged_from() -> None:
+    """Whatever the conf says by now, and the other way round as well."""
+    for before, now in (
+        (FlushMode.ASYNC_FLUSH, FlushMode.SYNC_FLUSH),
+        (FlushMode.SYNC_FLUSH, FlushMode.ASYNC_FLUSH),
+    ):
+        group = SimGroup(flush_mode=before)
+        group.start()
+        leader = group.elect()
+        group.run_for(2000)
+        powerless = group.followers(leader)[0].id
+        group.lose_power(powerless)
+        leader.replica.stop(group.now_ms)
+        group.flush_mode = now
+        group.start(powerless)
+        assert group.members[powerless].replica.member.doubted is (before is FlushMode.ASYNC_FLUSH)
+
+
 def test_the_doubt_of_a_power_loss_ends_once_its_leader_has_committed() -> None:
     group = SimGroup(flush_mode=FlushMode.ASYNC_FLUSH)
     group.start()

@@ -14,7 +14,7 @@ Pure. The caller makes the own disk uuid durable before it shows it to anybody, 
 votes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -71,10 +71,16 @@ class Formation:
         return self._form_if_all_seen()
 
     def peer_seen(
-        self, peer_id: PeerId, disk_uuid: bytes, group: GroupIdentity | None, *, begin_pos: int
+        self,
+        peer_id: PeerId,
+        disk_uuid: bytes,
+        group: GroupIdentity | None,
+        *,
+        begin_pos: int,
+        peers: Collection[PeerId] = (),
     ) -> Formed | None:
         """Identity of a peer that has proved the cluster secret, and where its log begins; `group` is None if it is
-        unformed too.
+        unformed too, and `peers` are then the members of its conf, if it says so.
 
         Raises HandshakeRefusedError when what it says contradicts itself.
         """
@@ -83,6 +89,7 @@ class Formation:
         if begin_pos >= 0:
             self._peers_with_entries.add(peer_id)
         if group is None:
+            self._check_conf(peer_id, peers)
             self._check_begin(peer_id, begin_pos)
             # The newest disk counts: a peer that lost its disk before the group was formed is simply a new one.
             self._unformed[peer_id] = disk_uuid
@@ -97,6 +104,17 @@ class Formation:
         """No connection to it any more: it may have been formed since it said that it was not."""
         self._unformed.pop(peer_id, None)
         self._peers_with_entries.discard(peer_id)
+
+    def _check_conf(self, peer_id: PeerId, peers: Collection[PeerId]) -> None:
+        """Two that are unformed and know of different members would form two groups, or one without the others: a
+        newcomer whose conf names itself and one more, and that one with an empty disk.
+        """
+        if peers and self._members != set(peers):
+            raise HandshakeRefusedError(
+                f"neither {self._self_id!r} nor {peer_id!r} is of a group yet, and they name different members: "
+                f"{', '.join(sorted(self._members))} here, {', '.join(sorted(peers))} there (dLegerPeers). All who "
+                "form a group name the same; one that joins, or has lost its disk, waits for one that is of it"
+            )
 
     def _check_begin(self, peer_id: PeerId, begin_pos: int) -> None:
         if min(begin_pos, self._begin_pos) < 0 or begin_pos == self._begin_pos:

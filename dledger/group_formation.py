@@ -4,6 +4,7 @@ What is to be concluded from what peers show is formation.py's.
 """
 
 import logging
+from collections.abc import Collection
 
 from dledger.config import DLedgerConfig
 from dledger.core.messages import PeerId
@@ -62,13 +63,20 @@ class GroupFormation:
         return self._log.ledger_begin_pos if self._log.ledger_end_index >= 0 else -1
 
     def peer_seen(
-        self, peer: PeerId, disk_uuid: bytes, group: GroupIdentity | None, *, begin_pos: int
+        self,
+        peer: PeerId,
+        disk_uuid: bytes,
+        group: GroupIdentity | None,
+        *,
+        begin_pos: int,
+        peers: Collection[PeerId] = (),
     ) -> bool:
         """Whether the group has been formed by it. Raises HandshakeRefusedError if what the peer says cannot be, and
         DiskError.
         """
         if self._formation is not None:
-            return self._form(self._formation.peer_seen(peer, disk_uuid, group, begin_pos=begin_pos))
+            seen = self._formation.peer_seen(peer, disk_uuid, group, begin_pos=begin_pos, peers=peers)
+            return self._form(seen)
         if group is not None and group != self.group:
             raise HandshakeRefusedError(f"{peer!r} was formed into another group meanwhile")
         return False

@@ -7,7 +7,7 @@ calls, same results.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import partial
 from random import Random
 
@@ -187,6 +187,7 @@ class Replica:
         now_ms: int,
         *,
         begin_pos: int,
+        peers: Collection[PeerId] = (),
         wire_version: int = WIRE_VERSION_MAX,
     ) -> bool:
         """What a peer proved to be, before peer_connected(), and the version that both speak.
@@ -198,7 +199,7 @@ class Replica:
         """
         was_formed = self.formation.is_formed
         try:
-            is_formed_now = self.formation.peer_seen(peer, disk_uuid, group, begin_pos=begin_pos)
+            is_formed_now = self.formation.peer_seen(peer, disk_uuid, group, begin_pos=begin_pos, peers=peers)
         except DiskError as error:
             self._driver.fail(f"the group's identity could not be stored: {error}", now_ms)
             self._driver.drain()

@@ -57,6 +57,8 @@ class Hello(msgspec.Struct, array_like=True, tag=100, frozen=True, kw_only=True)
     data_file_size: int = 0  # bytes; a constant of the group, for positions must agree
     begin_pos: int = -1  # of the first entry in the log; -1: there never was one
     wire_version_max: int = 1  # the highest it speaks; a member of version 1 says nothing of it
+    # Ids of the conf, until the group is formed: all who form it have the same. Earlier releases say nothing.
+    peers: Annotated[tuple[_Id, ...], msgspec.Meta(max_length=64)] = ()
 
 
 class _Proof(msgspec.Struct, array_like=True, tag=101):

@@ -109,3 +109,17 @@ def test_a_peer_that_went_away_may_be_formed_by_now_and_must_be_met_again() -> N
     assert member.peer_seen("n2", b"a new disk of n2", None, begin_pos=-1) is None
     assert member.missing == ["n1"]
     assert member.peer_seen("n1", DISKS["n1"], GROUP, begin_pos=-1) == Formed(GROUP, doubted=False)
+
+
+def test_two_that_are_unformed_and_name_different_members_form_nothing() -> None:
+    newcomer = Formation("n3", ["n0", "n3"], b"n3" * 8, begin_pos=-1)
+    with pytest.raises(HandshakeRefusedError, match="n0, n3 here, n0, n1, n2, n3 there"):
+        newcomer.peer_seen("n0", DISKS["n0"], None, begin_pos=-1, peers=(*MEMBERS, "n3"))
+    assert newcomer.missing == ["n0"]
+    assert newcomer.peer_seen("n0", DISKS["n0"], GROUP, begin_pos=-1) == Formed(GROUP, doubted=True)
+
+
+def test_the_same_members_in_another_order_form_a_group() -> None:
+    member = formation("n0")
+    member.peer_seen("n1", DISKS["n1"], None, begin_pos=-1, peers=("n2", "n1", "n0"))
+    assert member.peer_seen("n2", DISKS["n2"], None, begin_pos=-1, peers=MEMBERS) is not None

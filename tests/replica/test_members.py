@@ -1,12 +1,14 @@
 """Members come, go and come back with another disk, over real files."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import virtual_group
 from virtual_group import VirtualGroup, VirtualMember
 
+from dledger.config import DLedgerConfig
 from dledger.core.membership import Membership, pack_membership
 from dledger.core.output import AppendStatus, Role
 from dledger.core.refusal import RefusalReason
@@ -227,6 +229,95 @@ def test_who_has_lost_its_vote_and_holds_most_holds_the_others_up_until_it_start
     group.start(most.id)
     group.elect()
     group.run_until(group.converged)
+
+
+def test_a_group_that_shrank_to_one_goes_on_when_that_one_has_lost_its_vote(tmp_path: Path) -> None:
+    group, leader = started(tmp_path, 2)
+    other = next(member.id for member in group.running() if member is not leader)
+    ended: list[AppendStatus] = []
+    assert leader.replica.remove_member(other, ended.append, group.now_ms) is None
+    group.run_until(lambda: ended == [AppendStatus.SUCCESS])
+    group.crash(other)
+    group.run_for(2000)
+    group.crash(leader.id)
+    (tmp_path / f"dledger-{leader.id}" / "pydledger" / "quorum-state").unlink()
+    del group.peers[other]
+    group.start(leader.id)
+    again = group.elect()
+    ended.clear()
+    group.append(again, [b"goes on"], ended.append)
+    group.run_until(lambda: ended == [AppendStatus.SUCCESS])
+    assert group.leader() is again
+
+
+def test_members_of_a_log_that_began_anew_are_those_that_it_names(tmp_path: Path) -> None:
+    """Where its own last change of them lay, which it alone had, the leader's lies now."""
+    group, leader = started(tmp_path, 4)
+    if leader.id != "n3":
+        assert leader.replica.transfer_leadership("n3", "asked for", group.now_ms) is None
+    group.run_until(lambda: (now := group.leader()) is not None and now.id == "n3")
+    group.run_until(group.converged)
+    alone = group.members["n3"]
+    end_index = alone.replica.log.ledger_end_index
+    group.loses = lambda message: getattr(message, "leader_id", None) == "n3"
+    group.append(alone, [b"on its disk alone"])
+    assert alone.replica.remove_member("n1", lambda status: None, group.now_ms) is None
+    group.run_for(100)
+    assert alone.replica.log.membership_index == end_index + 2
+    group.crash("n3")
+    group.loses = lambda message: False
+    leader = group.elect()
+    assert leader.replica.log.ledger_end_index == end_index + 1
+    gone = "n0" if leader.id != "n0" else "n2"
+    ended: list[AppendStatus] = []
+    assert leader.replica.remove_member(gone, ended.append, group.now_ms) is None
+    group.run_until(lambda: ended == [AppendStatus.SUCCESS])
+    assert leader.replica.membership_index == end_index + 2
+    group.crash(gone)
+    rest = {"n0", "n1", "n2"} - {gone}
+    while group.members[leader.id].replica.log.ledger_begin_index <= end_index + 2:
+        group.append(leader, [bytes(1500)] * 20)
+        group.run_for(500)
+        for peer in rest:
+            group.members[peer].replica.delete_first_file(group.now_ms)
+        group.run_for(500)
+    group.start("n3")
+    alone = group.members["n3"]
+    group.run_until(
+        lambda: (
+            alone.replica.log.ledger_end_index == leader.replica.log.ledger_end_index
+            and seated(group, *rest, "n3")
+        )
+    )
+    assert alone.replica.membership == alone.replica.logged_membership()
+
+
+def test_a_wiped_member_and_a_newcomer_form_no_group_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, _ = started(tmp_path, 4, late="n3")
+    true_group = group.members["n1"].replica.formation.group
+    for member in list(group.running()):
+        group.crash(member.id)
+    shutil.rmtree(tmp_path / "dledger-n0")
+    group.late = frozenset()
+    config_of = VirtualGroup.config
+
+    def with_a_short_conf(self: VirtualGroup, peer: str) -> DLedgerConfig:
+        """That a newcomer may have: itself and one that is there."""
+        made = config_of(self, peer)
+        if peer != "n3":
+            return made
+        peers = {other: made.peers[other] for other in ("n0", "n3")}
+        return replace(made, peers=peers, member=replace(made.member, peers=tuple(peers)))
+
+    monkeypatch.setattr(VirtualGroup, "config", with_a_short_conf)
+    group.start("n0", "n3")
+    group.run_for(5000)
+    assert group.leader() is None
+    group.start("n1", "n2")
+    group.run_until(lambda: group.leader() is not None and group.members["n0"].replica.formation.is_formed)
+    assert group.members["n0"].replica.formation.group == true_group
 
 
 def test_a_group_of_one_that_lost_its_vote_goes_on(tmp_path: Path) -> None:

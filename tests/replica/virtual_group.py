@@ -16,6 +16,7 @@ from dledger.core.member_config import MemberConfig
 from dledger.core.messages import Message, PeerId
 from dledger.core.output import Batch, Role, RoleChange
 from dledger.entry import EntryKind, Index, Pos, Term
+from dledger.errors import HandshakeRefusedError
 from dledger.formation import GroupIdentity
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
@@ -234,9 +235,18 @@ class VirtualGroup:
     def _meet(self, member: VirtualMember, other: VirtualMember) -> None:
         identity = other.replica.formation.identity
         group: GroupIdentity | None = other.replica.formation.group
-        if member.replica.peer_seen(
-            other.id, identity.disk_uuid, group, self.now_ms, begin_pos=other.replica.formation.begin_pos
-        ):
+        try:
+            formed_now = member.replica.peer_seen(
+                other.id,
+                identity.disk_uuid,
+                group,
+                self.now_ms,
+                begin_pos=other.replica.formation.begin_pos,
+                peers=tuple(other.replica.config.peers) if group is None else (),
+            )
+        except HandshakeRefusedError:
+            return
+        if formed_now:
             member.later(0, lambda: self.meet_all(member))
             return
         member.replica.peer_connected(other.id, self.now_ms)

@@ -45,7 +45,7 @@ METRICS: Mapping[str, Metric] = {
     "has_leader": _gauge("1 while the member knows who leads"),
     "serving": _gauge("1 while the member leads and takes sends"),
     "failed": _gauge("1 once the member has stopped by itself"),
-    "can_vote": _gauge("0 while the group is not formed, or the member's votes could not be read"),
+    "can_vote": _gauge("0 while the group is not formed"),
     "doubted": _gauge(
         "1 while the member may have lost what it acknowledged: its vote alone makes no majority"
     ),

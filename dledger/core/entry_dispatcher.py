@@ -92,10 +92,6 @@ class EntryDispatcher:
         return self._write_index
 
     @property
-    def in_flight_size(self) -> int:
-        return self._in_flight_size
-
-    @property
     def has_sent_all(self) -> bool:
         """Both logs agree, and what the peer has not acknowledged is on its way: a push window at most."""
         return self.push_type is PushType.APPEND and self._write_index > self._log.ledger_end_index

@@ -145,6 +145,15 @@ class LeadershipTransfer:
         able = [peer for peer in self._dispatchers if self.check(peer) is None]
         return max(able, key=lambda peer: self._dispatchers[peer].match_index, default=None)
 
+    def _not_asked_yet(self) -> PeerId | None:
+        """As most_caught_up(), of those who have not declined; or who declined first, as they may take over by now."""
+        able = [peer for peer in self._dispatchers if self.check(peer) is None]
+        return min(
+            able,
+            key=lambda peer: (self._declined.get(peer, 0), -self._dispatchers[peer].match_index),
+            default=None,
+        )
+
     def can_let_go(self) -> bool:
         """Whether somebody could lead who has all that is committed, though not all that is in this log; and nobody is
         being sent the entry behind the commit, which is damaged here.
@@ -173,7 +182,7 @@ class LeadershipTransfer:
     def leave(self, now_ms: int) -> None:
         """From now on this member does not want to lead: it hands over, and tries that again until it stops."""
         self.is_leaving = True
-        target = self.most_caught_up()
+        target = self._not_asked_yet()
         if target is not None:
             self.begin(target, "this member is about to stop", now_ms)
 
@@ -195,7 +204,7 @@ class LeadershipTransfer:
                 self.begin(successor, obstacle, now_ms)
         elif now_ms >= self._prefer_at_ms:
             if self.damage_stays and self._log.has_faults:
-                better, reason = self.most_caught_up(), "entries are damaged here that no follower can give"
+                better, reason = self._not_asked_yet(), "entries are damaged here that no follower can give"
             else:
                 better, reason = self._preferred(), "it is preferred"
             if better is not None:

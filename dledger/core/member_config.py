@@ -11,7 +11,7 @@ class MemberConfig:
     """Sizes in bytes. Raises DLedgerConfigError for what cannot be."""
 
     self_id: PeerId
-    peers: tuple[PeerId, ...]  # all voters, this one among them; the order is that of every walk over them
+    peers: tuple[PeerId, ...]  # this one among them: the voters, until the log says who they are
 
     heart_beat_interval_ms: int = 150
     # Silence of the leader that makes a follower ask for pre-votes, drawn anew for each leader. The lower bound is
@@ -75,11 +75,3 @@ class MemberConfig:
             raise DLedgerConfigError(
                 f"pushes of {self.push_size_max} bytes, window {self.push_window_size}; allowed is 1 to the window"
             )
-
-    @property
-    def quorum(self) -> int:
-        return len(self.peers) // 2 + 1
-
-    @property
-    def others(self) -> tuple[PeerId, ...]:
-        return tuple(peer for peer in self.peers if peer != self.self_id)

@@ -204,7 +204,9 @@ class MembershipChanges:
                 return value.with_learner(peer, Seat(disk, seat.address))
         for peer in sorted(value.learners):
             disk = members.disk_of(peer)
-            if disk is not None and self._has_caught_up(peer, now_ms):
+            # What one that is gone held makes it no voter that could hold up the group with those that are left.
+            is_there = disk is not None and self._heart_beats.is_live(peer)
+            if disk is not None and is_there and self._has_caught_up(peer, now_ms):
                 return value.with_voter(peer, disk)
         return None
 

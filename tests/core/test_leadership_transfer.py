@@ -294,3 +294,23 @@ def test_others_that_are_damaged_as_well_are_asked_ever_more_rarely():
     assert (member.role, member.curr_term) == (Role.LEADER, 1)
     assert len(begun) == 3
     assert [later - earlier >= 10_000 for earlier, later in pairwise(begun)] == [True, True]
+
+
+def test_a_member_that_leaves_asks_another_where_the_first_does_not_take_over():
+    group, member = _led_by_n0()
+    group.nodes["n1"].log.has_faults = True
+    group.carry_out("n0", member.leave(group.now_ms))
+    group.run_until(lambda: group.leader() == "n2")
+
+
+def test_a_leader_with_damage_asks_another_where_the_first_does_not_take_over():
+    group, member = _led_by_n0()
+    for node_id in ("n0", "n1"):
+        group.nodes[node_id].log.has_faults = True
+
+    def told_that_it_stays():
+        if group.leader() == "n0":
+            member.damage_stays()
+        return group.leader() == "n2"
+
+    group.run_until(told_that_it_stays, 60_000)

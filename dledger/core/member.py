@@ -68,8 +68,8 @@ class Member:
     ) -> None:
         """`durable_index`: of the log as it was opened; the caller syncs the rest and calls synced().
 
-        `can_vote` False: its group is not formed yet, and nobody is to be given a vote. Without `members` they are those
-        of `config`, for good.
+        `can_vote` False: its group is not formed yet, and nobody is to be given a vote. Without `members` they are
+        those of `config`, for good.
         """
         self._config = config
         self._log = log

@@ -1,6 +1,7 @@
 """What a leader does to stay one: heartbeats in rounds, and the check that a majority still answers them."""
 
 from collections import deque
+from collections.abc import Mapping
 
 from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
@@ -38,16 +39,18 @@ class HeartBeatRounds:
     @property
     def quorum_round(self) -> int:
         """The newest one that a majority, this leader among it, has answered."""
+        return self._of_majority(self._round, self._answered, 0)
+
+    def _of_majority(self, own: int, heard: Mapping[PeerId, int], floor: int) -> int:
+        """The highest that a majority of the voters has reached: this one `own`, others what was `heard` of them. Where
+        another disk sits than the voter's its answers are nobody's.
+        """
         members, self_id = self._members, self._state.self_id
-        rounds = sorted(
-            self._round
-            if voter == self_id
-            else self._answered.get(voter, 0)
-            if members.counts(voter)
-            else 0  # another disk sits there, whose answers are nobody's
+        reached = sorted(
+            (own if voter == self_id else heard.get(voter, floor)) if members.counts(voter) else floor
             for voter in members.voters
         )
-        return rounds[-members.quorum]
+        return reached[-members.quorum]
 
     def start(self, now_ms: int) -> None:
         """A new leader: its votes were answers to round 0."""
@@ -98,15 +101,6 @@ class HeartBeatRounds:
 
     def quorum_silent_ms(self, now_ms: int) -> int:
         """Since when no majority, this leader among it, has answered."""
-        members, self_id = self._members, self._state.self_id
-        if members.quorum == 1 and members.is_voter:
+        if self._members.quorum == 1 and self._members.is_voter:
             return 0  # a group of one hears itself, however late its ticks come
-        heard_ms = sorted(
-            self._sent_ms[-1]
-            if voter == self_id
-            else self._heard_ms.get(voter, self._started_ms)
-            if members.counts(voter)
-            else self._started_ms  # as above
-            for voter in members.voters
-        )
-        return now_ms - heard_ms[-members.quorum]
+        return now_ms - self._of_majority(self._sent_ms[-1], self._heard_ms, self._started_ms)

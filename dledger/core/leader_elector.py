@@ -188,7 +188,7 @@ class LeaderElector:
             until_ms=now_ms + self._config.pre_vote_round_ms,
             now_ms=now_ms,
         )
-        campaign.answers[state.self_id] = self._own_grant(campaign)
+        self._count(campaign, self._own_grant(campaign))
         self._decide(now_ms)
 
     def take_over(self, now_ms: int) -> None:
@@ -219,7 +219,7 @@ class LeaderElector:
             and state.self_id not in campaign.answers
             and state.saved_sequence >= state.vote_sequence
         ):
-            campaign.answers[state.self_id] = self._own_grant(campaign)
+            self._count(campaign, self._own_grant(campaign))
             self._decide(now_ms)
 
     def on_vote_response(self, response: VoteResponse, now_ms: int) -> None:
@@ -228,11 +228,14 @@ class LeaderElector:
         campaign, voter_id = self._campaign, response.voter_id
         if campaign is None or self._is_stale(response, campaign) or voter_id not in self._members.voters:
             return
-        if not self._members.counts(voter_id):
+        self._count(campaign, response)
+        self._decide(now_ms)
+
+    def _count(self, campaign: Campaign, response: VoteResponse) -> None:
+        if not self._members.counts(response.voter_id):
             # Its disk is another than the voter's, which may have held more: a doubt that it cannot know of.
             response = replace(response, doubted=True)
-        campaign.answers[voter_id] = response
-        self._decide(now_ms)
+        campaign.answers[response.voter_id] = response
 
     @staticmethod
     def _is_stale(response: VoteResponse, campaign: Campaign) -> bool:

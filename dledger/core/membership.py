@@ -181,10 +181,12 @@ class CurrentMembers:
         return seat is not None and (seat.disk == self._own_disk or len(membership.voters) == 1)
 
     def counts(self, peer: PeerId) -> bool:
-        """Whether votes and acknowledgements of a peer are those of a voter.
+        """Whether votes and acknowledgements of a member are those of a voter, this one's as well.
 
         Nothing is heard of a peer but over a connection on which it has shown its disk.
         """
+        if peer == self.self_id:
+            return self.is_voter
         seat = self.value.voters.get(peer)
         return seat is not None and self._disks.get(peer, seat.disk) == seat.disk
 

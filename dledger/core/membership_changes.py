@@ -88,9 +88,9 @@ class MembershipChanges:
         return {voter: self._watermark(voter) for voter in self._members.voters}
 
     def _watermark(self, voter: PeerId) -> Index:
-        if voter == self._members.self_id:
-            return self._durable.value
-        return self._dispatchers[voter].match_index if self._members.counts(voter) else Index(-1)
+        if not self._members.counts(voter):
+            return Index(-1)
+        return self._durable.value if voter == self._members.self_id else self._dispatchers[voter].match_index
 
     def refusal(self) -> Refusal | None:
         """Why the members may not be changed now."""

@@ -7,8 +7,9 @@ left, the range waits, the member says so, and nothing is cut.
 
 What nobody can give any more, because it went by the others' retention, would be waited for for ever: then this log is
 to begin behind it, where one of theirs does. And what the group never committed nobody has to give: where the leader's
-history does not lead to the entry behind the damage, the log is to be cut there. A leader of which nobody has what it
-would have to give next is told so, and lets another lead.
+history does not lead to the entry behind the damage, the log is to be cut there. Where its committed entries do not
+follow from the one in front, that one is of an earlier history, and damage as well. A leader of which nobody has what
+it would have to give next is told so, and lets another lead.
 """
 
 import logging
@@ -54,6 +55,9 @@ class _Refusal:
     # Under which term and leader, if that peer itself led when it said that its history is another than this log's: it
     # ends before the damage does, or does not lead into it or on behind it.
     parted: LedBy | None = None
+    not_continued: LedBy | None = (
+        None  # likewise, if its bytes do not follow from the entry in front of the damage
+    )
     begin: LedgerBegin | None = None  # of a peer that has deleted what it was asked for
 
 
@@ -267,6 +271,10 @@ class Repairer:
             log.warning("[%s] log begins behind damage %s; %s", self._config.self_id, faulty, why)
             self._repair = None
             return
+        if self._is_other_in_front(faulty) and self._log.widen_before(faulty):
+            log.warning("[%s] what is in front is not the leader's %s; %s", self._config.self_id, faulty, why)
+            self._repair = None
+            return
         if self._led_by() in {refusal.parted for refusal in self._refusals.values()}:
             if faulty.first_index <= self._committed_index() < faulty.last_index:
                 self._repair_committed(faulty)
@@ -285,6 +293,13 @@ class Repairer:
             faulty,
             why or "no peer is connected that could repair it",
         )
+
+    def _is_other_in_front(self, faulty: FaultyRange) -> bool:
+        """Whether damage begins before the range: the leader has all that is committed, and what it has of the range
+        follows from another entry than the one in front here.
+        """
+        not_continued = {refusal.not_continued for refusal in self._refusals.values()}
+        return faulty.first_index <= self._committed_index() and self._led_by() in not_continued
 
     def _repair_committed(self, faulty: FaultyRange) -> None:
         """The leader has what of the range is committed, although its history is another in the rest. DiskError."""
@@ -346,9 +361,13 @@ class Repairer:
             log.error("[%s] repair refused peer=%s %s: %s", self._config.self_id, peer, repair.faulty, error)
             self._repair = None
             is_other = isinstance(error, NotLinkedError | NotContinuedError)
+            led_by = self._parted_from(peer)
             # Where that is about what is committed, nothing is to be cut by it.
-            parted = self._parted_from(peer) if is_other and repair.committed_index is None else None
-            self._refused(peer, _Refusal(f"other bytes: {error}", has_other=is_other, parted=parted))
+            parted = led_by if is_other and repair.committed_index is None else None
+            not_continued = led_by if isinstance(error, NotContinuedError) else None
+            text = f"other bytes: {error}"
+            refusal = _Refusal(text, has_other=is_other, parted=parted, not_continued=not_continued)
+            self._refused(peer, refusal)
             self._repair = self._restarted(repair)
             return
         if job is not None:

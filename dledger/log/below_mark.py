@@ -85,7 +85,6 @@ class BelowMark:
         for faulty in known:
             self._write_again(faulty)
             self.faulty += self._finder.examine(faulty.first_index, faulty.last_index)
-        self._check_mark()
         self.repaired += self._finder.repaired
 
     def _write_again(self, faulty: FaultyRange) -> None:
@@ -127,18 +126,3 @@ class BelowMark:
         unit, header = self._index.unit(index), header_at(self._data, pos)
         if (unit.index, unit.pos, unit.size, unit.term) != (header.index, pos, header.size, header.term):
             raise _DamagedError(f"the index points elsewhere for entry {index}")
-
-    def _check_mark(self) -> None:
-        """Raises LedgerDamagedError where the last entry is sound, and yet not the one that was remembered."""
-        end = self._end
-        if any(faulty.last_index >= end.index for faulty in self.faulty):
-            return
-        try:
-            last = entry_alone(self._data, self._index.unit(end.index).pos, None)
-            seen = Anchor(last.last_index, last.last_term, last.next_pos, last.chain)
-        except (EntryCorruptError, LedgerDamagedError) as error:
-            raise LedgerDamagedError(f"{self._data.queue.directory}: {error}, {self._what_to_do}") from error
-        if seen != end:
-            raise LedgerDamagedError(
-                f"{self._data.queue.directory}: the log ends with {seen}, remembered is {end}, {self._what_to_do}"
-            )

@@ -8,6 +8,7 @@ from then on refused without a look, until it is repaired.
 import logging
 from bisect import bisect_left
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -24,6 +25,7 @@ from dledger.entry import (
     IndexUnit,
     Pos,
     chain_after,
+    index_units_of,
     parse_header,
     verify_entries,
 )
@@ -144,6 +146,16 @@ class CheckedReads(LogReader):
         """See RangeRepair. Raises FaultyEntryError if the entry in front of it is damaged, too; DiskError."""
         return RangeRepair(self, self._data, self._index, faulty, committed_index)
 
+    def widen_before(self, faulty: FaultyRange) -> bool:
+        """Whether damage goes back over as many entries again: those in front are not what others have there."""
+        count = faulty.last_index - faulty.first_index + 1
+        first_index = Index(max(self.ledger_begin_index, faulty.first_index - count))
+        if first_index == faulty.first_index:
+            return False
+        pos = Pos(self.likely_pos_at(first_index))
+        self.faulty.add(replace(faulty, first_index=first_index, pos=pos))
+        return True
+
     def repaired_up_to(self, faulty: FaultyRange, last_index: Index, next_pos: Pos) -> None:
         """Entries of the range up to there are written and durable, and end at `next_pos`."""
         self.faulty.remove(faulty)
@@ -249,7 +261,8 @@ class CheckedReads(LogReader):
         entry = self._data.read(entry_pos, ENTRY_HEADER_SIZE + size)
         if len(entry) < ENTRY_HEADER_SIZE + size:
             return None
-        index = parse_header(entry).index
+        header = parse_header(entry)
+        index = header.index
         try:
             verify_entries(entry, first_index=index, first_pos=entry_pos, prev_chain=0)
         except EntryCorruptError as error:
@@ -257,7 +270,11 @@ class CheckedReads(LogReader):
             if error.kind is not EntryFault.CHAIN:
                 return None
         self.refuse_faulty(index, index)
-        return entry[ENTRY_HEADER_SIZE:]
+        with suppress(LedgerDamagedError):
+            unit = self._index.unit(index)
+            if (unit.pos, unit.term) == (entry_pos, header.term):
+                return entry[ENTRY_HEADER_SIZE:]
+        return None  # one of an earlier history, perhaps
 
     def first_index_of_term_at(self, index: Index) -> Index:
         """A hint where to compare next: it may lie too late where something is damaged, never before the run."""
@@ -279,10 +296,7 @@ class CheckedReads(LogReader):
 
         def read() -> RecentBatch:
             batch = super(CheckedReads, self)._cold_batch(first_index, last_index, size_max)
-            offsets = self._verify(batch.first_index, batch.last_index, batch.pos, batch.buffer)
-            if offsets is not None and offsets != batch.offsets:
-                text = "units say that other entries lie there"
-                raise EntryCorruptError(EntryFault.HEADER, batch.first_index, batch.pos, text)
+            self._verify(batch.first_index, batch.last_index, batch.pos, batch.buffer)
             return batch
 
         return self._checked(first_index, last_index, read)
@@ -360,25 +374,27 @@ class CheckedReads(LogReader):
         pos = self._index.unit(index - 1).pos
         return chain_crc_at(self._data.read(pos, ENTRY_HEADER_SIZE).ljust(ENTRY_HEADER_SIZE, b"\0"), 0)
 
-    def _verify(self, first_index: int, last_index: int, pos: int, entries: bytes) -> list[int] | None:
-        """Where in `entries` each of them begins, unless nothing tells. Raises EntryCorruptError."""
-        anchor_size = 0
+    def _verify(self, first_index: int, last_index: int, pos: int, entries: bytes) -> None:
+        """Whether these are the entries that lie there and that their units tell of: what an earlier history had in
+        their place is sound, too. Raises EntryCorruptError, LedgerDamagedError.
+        """
         prev_chain = self._prev_chain(first_index)
         if prev_chain is None:
             self._verify_anchor(first_index, pos, entries)
             if first_index == last_index:
-                return [0]
+                return
             anchor = parse_header(entries)
-            anchor_size, prev_chain = anchor.size, anchor.chain_crc
-            first_index, pos, entries = first_index + 1, pos + anchor_size, entries[anchor_size:]
+            prev_chain = anchor.chain_crc
+            first_index, pos, entries = first_index + 1, pos + anchor.size, entries[anchor.size :]
         verified = verify_entries(entries, first_index=first_index, first_pos=pos, prev_chain=prev_chain)
         if verified.last_index != last_index:
             raise EntryCorruptError(
                 EntryFault.SIZE, last_index, pos, f"entries end with {verified.last_index}"
             )
-        if not anchor_size:
-            return list(verified.offsets)
-        return [0, *(anchor_size + offset for offset in verified.offsets)]
+        units = index_units_of(verified)
+        if self._index.read(first_index, len(units)) != units:
+            text = "units say that other entries lie there"
+            raise EntryCorruptError(EntryFault.HEADER, first_index, pos, text)
 
     @staticmethod
     def _verify_anchor(index: int, pos: int, entries: bytes) -> None:

@@ -3,12 +3,16 @@
 The data files alone decide. A sound entry says where it lies and which one it is, so behind damage the next one is
 found without the index, which may be damaged too; and index units that contradict sound entries are written anew, as
 is the blank of a file whose entries are sound.
+
+What the data files do not tell is that entries of an earlier history are back, in the place of those that came after a
+cut: they are sound, and follow from those in front. Their units have a later term, and the entry behind does not follow
+from them, or the last one is not as it was remembered. Then they are the damage, and not the units.
 """
 
 import logging
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from disk.mapped_file import MappedFile
 from disk.readable import write_over
@@ -16,9 +20,11 @@ from dledger.entry import (
     ENTRY_HEADER_SIZE,
     ENTRY_MAGIC,
     GENESIS_CHAIN,
+    INDEX_UNIT,
     INDEX_UNIT_SIZE,
     EntryCorruptError,
     Index,
+    IndexUnit,
     Pos,
     Term,
     VerifiedRange,
@@ -75,7 +81,11 @@ class FaultFinder:
         anchor = self._anchor_before(max(first_index, self._begin.index + 1))
         while anchor.index < last_index and anchor.end_pos < until_pos:
             before = anchor
-            anchor = self._walk(anchor, last_index, until_pos)
+            anchor, stale_end = self._walk(anchor, last_index, until_pos)
+            if stale_end is not None:
+                stale, anchor = self._stale_behind(anchor, stale_end)
+                found.append(stale)
+                continue
             if anchor.index >= last_index or (anchor != before and anchor.end_pos >= until_pos):
                 break
             faulty, anchor = self._fault_behind(anchor)
@@ -102,16 +112,17 @@ class FaultFinder:
     def _proven_at(self, index: int) -> Anchor | None:
         """The entry, if it is sound and linked to the one in front of it."""
         try:
-            pos = self._index.unit(index).pos
+            unit = self._index.unit(index)
             if index - 1 == self._begin.index:
                 prev_chain = self._begin.chain
             else:
                 prev_chain = header_at(self._data, self._index.unit(index - 1).pos).chain_crc
         except LedgerDamagedError:
             return None
-        anchor = self._alone(pos)
-        is_sound = anchor is not None and anchor.index == index and self._is_linked(pos, prev_chain)
-        return anchor if is_sound else None
+        anchor = self._alone(unit.pos)
+        if anchor is None or (anchor.index, anchor.term) != (index, unit.term):
+            return None
+        return anchor if self._is_linked(unit.pos, prev_chain) else None
 
     def _alone(self, pos: int) -> Anchor | None:
         """The entry at `pos` by its own word, its chain as it stands."""
@@ -141,24 +152,68 @@ class FaultFinder:
         """The file behind the one in which an entry ends; itself where the log begins."""
         return self._data.file_end(end_pos - 1)
 
-    def _walk(self, anchor: Anchor, last_index: int, until_pos: int) -> Anchor:
-        """The last sound entry behind `anchor` without a gap, or one behind `last_index`."""
+    def _walk(self, anchor: Anchor, last_index: int, until_pos: int) -> tuple[Anchor, Anchor | None]:
+        """The last sound entry behind `anchor` without a gap, or one behind `last_index`; and if stale ones follow it,
+        the last of them.
+        """
         reader = EntryReader(self._data, anchor.index, anchor.term, anchor.end_pos, anchor.chain)
+        sound = last = anchor
+        # Units of entries behind `sound` in the place of which others are told.
+        suspects: list[tuple[int, bytes]] = []
         for verified in reader.ranges():
-            self._correct_units(verified)
-            if reader.index >= last_index or reader.end_pos >= until_pos:
-                break
-        if reader.index >= self._end.index:
-            return self._end
-        return Anchor(reader.index, reader.term, reader.end_pos, reader.chain)
+            before, last = last, Anchor(reader.index, reader.term, reader.end_pos, reader.chain)
+            count = min(verified.last_index, self._end.index) - verified.first_index + 1
+            units = index_units_of(verified)[: count * INDEX_UNIT_SIZE]
+            if not suspects:
+                undoubted = self._count_undoubted(verified, units)
+                sound = _anchor_at(verified, undoubted, before)
+                self._correct_units(verified.first_index, units[: undoubted * INDEX_UNIT_SIZE])
+                if undoubted < count:
+                    suspects = [(sound.index + 1, units[undoubted * INDEX_UNIT_SIZE :])]
+            else:
+                suspects.append((verified.first_index, units))
+            if reader.index >= self._end.index:
+                if _anchor_at(verified, count, before) != self._end:
+                    return (sound if suspects else _anchor_at(verified, count - 1, before)), last
+                sound = self._end
+            elif suspects and self._is_confirmed(last):
+                sound = last
+            if sound.index >= min(reader.index, self._end.index):
+                for first_index, right in suspects:
+                    self._correct_units(first_index, right)
+                suspects = []
+                if reader.index >= last_index or reader.end_pos >= until_pos:
+                    break
+        return sound, last if suspects else None
 
-    def _correct_units(self, verified: VerifiedRange) -> None:
-        count = min(verified.last_index, self._end.index) - verified.first_index + 1
-        units = index_units_of(verified)[: max(0, count) * INDEX_UNIT_SIZE]
-        if self._index.read(verified.first_index, len(units)) != units:
-            last_index = verified.first_index + count - 1
-            log.warning("index units rebuilt first=%d last=%d", verified.first_index, last_index)
-            self._touch(self._index.correct(verified.first_index, units))
+    def _count_undoubted(self, verified: VerifiedRange, units: bytes) -> int:
+        """How many of the entries with these units come before the first whose unit tells of a later one."""
+        count = len(units) // INDEX_UNIT_SIZE
+        found = self._index.read(verified.first_index, len(units))
+        if found == units:
+            return count
+        whole = found[: len(found) // INDEX_UNIT_SIZE * INDEX_UNIT_SIZE]
+        for number, values in enumerate(INDEX_UNIT.iter_unpack(whole)):
+            unit = IndexUnit(*values)
+            is_unit = (unit.magic, unit.index) == (ENTRY_MAGIC, verified.first_index + number)
+            if is_unit and verified.terms[number] < unit.term <= self._end.term:
+                return number
+        return count
+
+    def _is_confirmed(self, anchor: Anchor) -> bool:
+        """Whether what follows from an entry and its unit both say that it is the one that counts."""
+        try:
+            unit = self._index.unit(anchor.index)
+        except LedgerDamagedError:
+            return False
+        is_unit_right = (unit.term, unit.pos + unit.size) == (anchor.term, anchor.end_pos)
+        return is_unit_right and self._linked_pos(anchor) is not None
+
+    def _correct_units(self, first_index: int, units: bytes) -> None:
+        if self._index.read(first_index, len(units)) != units:
+            last_index = first_index + len(units) // INDEX_UNIT_SIZE - 1
+            log.warning("index units rebuilt first=%d last=%d", first_index, last_index)
+            self._touch(self._index.correct(first_index, units))
 
     def _touch(self, files: list[MappedFile]) -> None:
         self.repaired += [mapped_file for mapped_file in files if mapped_file not in self.repaired]
@@ -174,32 +229,46 @@ class FaultFinder:
             self._correct_blank(anchor.end_pos, pos)
         alone = self._alone(pos)
         if alone is not None:
-            return None, self._taken_up(pos)
+            return None, alone if pos == anchor.end_pos else replace(anchor, end_pos=pos)
         header = header_at(self._data, pos)  # proven: the damage is in the body
         end_pos = Pos(pos + header.size)
         return FaultyRange(index, index, pos, end_pos), Anchor(index, header.term, end_pos, header.chain_crc)
 
     def _unlinked_behind(self, anchor: Anchor) -> tuple[FaultyRange, Anchor]:
         first_index, pos = Index(anchor.index + 1), self._likely_pos(anchor.end_pos)
-        before_index, before_chain = first_index, header_at(self._data, pos).chain_crc
+        return self._up_to_sound(first_index, pos, first_index, pos)
+
+    def _stale_behind(self, anchor: Anchor, stale_end: Anchor) -> tuple[FaultyRange, Anchor]:
+        """Entries from the one behind `anchor` on are stale, up to `stale_end` at least."""
+        first_index, pos = Index(anchor.index + 1), self._likely_pos(anchor.end_pos)
+        if stale_end.index >= self._end.index:
+            pos = Pos(min(pos, self._end.end_pos - ENTRY_HEADER_SIZE))
+            return FaultyRange(first_index, self._end.index, pos, self._end.end_pos), self._end
+        behind = self._likely_pos(stale_end.end_pos)
+        return self._up_to_sound(first_index, pos, Index(stale_end.index + 1), behind)
+
+    def _up_to_sound(
+        self, first_index: Index, first_pos: Pos, before_index: Index, pos: Pos
+    ) -> tuple[FaultyRange, Anchor]:
+        """Damage from `first_pos` on, and what to go on from: the entry in front of the first sound one, which lies
+        behind `pos`, where the entry `before_index` would be.
+        """
+        before_chain = header_at(self._data, pos).chain_crc
         for candidate in self._candidates(pos):
             alone = self._alone(candidate)
             if alone is None or not first_index < alone.index <= self._end.index:
                 continue
-            # The chain of the one in front may be all that is right of it. Nothing follows the last one, which is
-            # remembered instead.
-            is_linked = alone.index == before_index + 1 and self._is_linked(candidate, before_chain)
-            if is_linked or alone == self._end:
-                last_index = Index(alone.index - 1)
-                return FaultyRange(first_index, last_index, pos, candidate), self._taken_up(candidate)
+            if alone == self._end:
+                # Nothing follows the last one, which is remembered instead.
+                last_one = entry_alone(self._data, candidate, None)
+                self._correct_units(alone.index, index_units_of(last_one))
+                return FaultyRange(first_index, Index(alone.index - 1), first_pos, candidate), alone
+            # The chain of the one in front may be all that is right of it.
+            if alone.index == before_index + 1 and self._is_linked(candidate, before_chain):
+                before = Anchor(before_index, alone.term, candidate, before_chain)
+                return FaultyRange(first_index, before_index, first_pos, candidate), before
             before_index, before_chain = alone.index, alone.chain
-        return FaultyRange(first_index, self._end.index, pos, self._end.end_pos), self._end
-
-    def _taken_up(self, pos: int) -> Anchor:
-        """The sound entry at `pos`, to go on from."""
-        entry = entry_alone(self._data, pos, None)
-        self._correct_units(entry)
-        return _anchor_of(entry)
+        return FaultyRange(first_index, self._end.index, first_pos, self._end.end_pos), self._end
 
     def _likely_pos(self, end_pos: int) -> Pos:
         """Where the entry lies that follows one that ends here, although it is not readable."""
@@ -229,6 +298,20 @@ class FaultFinder:
                     yield Pos(pos + offset)
                 offset = chunk.find(_MAGIC, offset + 1)
             pos += size
+
+
+def _anchor_at(verified: VerifiedRange, count: int, before: Anchor) -> Anchor:
+    """The last of the first `count` entries, or the one in front of them."""
+    if not count:
+        return before
+    number = count - 1
+    is_last = count == verified.count
+    return Anchor(
+        Index(verified.first_index + number),
+        Term(verified.terms[number]),
+        Pos(verified.next_pos if is_last else verified.first_pos + verified.offsets[count]),
+        chain_crc_at(verified.buffer, verified.offsets[number]),
+    )
 
 
 def _anchor_of(entry: VerifiedRange) -> Anchor:

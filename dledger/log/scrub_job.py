@@ -255,14 +255,21 @@ class LogScrubJob:
                     is_proven=False,
                     is_unit_right=unit is not None and unit.size == header.size,
                 )
-                is_proven = index == self._last_index and header.chain_crc == self._end_chain
-                if is_proven and not self.place.is_unit_right:
-                    self._add_fault(UnitsFault(index, index))
+                if index == self._last_index:
+                    self._check_last(header)
                 return
         pos = places[0] if places else Pos(-1)
         self._skip(
             index, pos, f"no entry {index} begins at pos {pos}" if places else "nothing says where it lies"
         )
+
+    def _check_last(self, header: EntryHeader) -> None:
+        """Nothing follows the last one, which is remembered instead."""
+        index, pos = header.index, header.pos
+        if header.chain_crc != self._end_chain:
+            self._add_fault(EntriesFault(index, index, pos, self._end_pos, "it is not the one remembered"))
+        elif not self.place.is_unit_right:
+            self._add_fault(UnitsFault(index, index))
 
     def _entry_alone(self, index: Index, pos: int) -> EntryHeader | None:
         """The header of a sound entry at `pos`; its chain may be any."""
@@ -292,12 +299,13 @@ class LogScrubJob:
     def _check_units(self, verified: VerifiedRange) -> None:
         right = index_units_of(verified)
         found = self._read_units(verified.first_index, verified.count)
-        if found == right:
+        is_end = verified.last_index == self._last_index
+        if found == right and (not is_end or verified.chain == self._end_chain):
             return
         wrong = [
             at for at in range(0, len(right), INDEX_UNIT_SIZE)
             if found[at : at + INDEX_UNIT_SIZE] != right[at : at + INDEX_UNIT_SIZE]
-        ]  # fmt: skip
+        ] or [len(right) - INDEX_UNIT_SIZE]  # fmt: skip
         start, end = wrong[0], wrong[-1] + INDEX_UNIT_SIZE
         first_index = Index(verified.first_index + start // INDEX_UNIT_SIZE)
         if self._leads_on(verified):
@@ -305,7 +313,7 @@ class LogScrubJob:
         else:
             # Stale entries go on from the same history as the right ones, which have later terms by their units.
             pos = Pos(verified.first_pos + verified.offsets[first_index - verified.first_index])
-            reason = f"its unit is of another entry, and entry {verified.last_index + 1} does not follow"
+            reason = "entries of an earlier history: what is behind the last one does not follow"
             self._add_fault(EntriesFault(first_index, verified.last_index, pos, verified.next_pos, reason))
 
     def _leads_on(self, verified: VerifiedRange) -> bool:

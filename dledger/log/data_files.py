@@ -12,7 +12,7 @@ from typing import ClassVar
 from disk.disk import DiskError
 from disk.mapped_file import DescriptorCache, MappedFile
 from disk.mapped_file_queue import MappedFileQueue
-from disk.readable import read_what_there_is
+from disk.readable import read_what_there_is, unreadable
 from dledger.entry import BLANK_HEADER, BLANK_HEADER_SIZE, BLANK_MAGIC, ENTRY_HEADER_SIZE, Pos
 from dledger.log.errors import EntryTooLargeError, PositionMismatchError
 from dledger.log.jobs import zero_range
@@ -141,13 +141,15 @@ class DataFiles:
         return mapped_file
 
     def read(self, pos: int, size: int) -> bytes:
-        """Bytes within one file, for whoever proves them: what the disk does not give is no entry. Fewer only if the
-        file is missing.
+        """Bytes within one file, for whoever proves them: what the disk does not give is no entry, nor what a file that
+        somebody has cut short lacks. Fewer only where the files end.
         """
         mapped_file = self.queue.find_mapped_file_by_offset(pos)
         if mapped_file is None:
             return b""
-        return read_what_there_is(mapped_file.file(), size, pos - mapped_file.file_from_offset)
+        offset = pos - mapped_file.file_from_offset
+        data = read_what_there_is(mapped_file.file(), size, offset)
+        return data + unreadable(min(size, self.file_size - offset) - len(data))
 
     def read_unproved(self, pos: int, size: int) -> bytes:
         """As read(), for those who take the bytes as they are. Raises DiskError."""

@@ -50,7 +50,7 @@ class RepairJob:
     when this is done, or what is written here would lie behind the end of the log.
     """
 
-    __slots__ = ("_writes", "entries_size", "held", "size")
+    __slots__ = ("_sizes", "_writes", "entries_size", "held", "size")
     kind = "cut"
 
     def __init__(self, writes: Sequence[tuple[MappedFile, int, bytes]], entries_size: int) -> None:
@@ -61,11 +61,16 @@ class RepairJob:
         self._writes: list[tuple[File, int, bytes]] = [
             (mapped_file.hold(), offset, data) for mapped_file, offset, data in writes
         ]
+        self._sizes = {mapped_file.path: mapped_file.file_size for mapped_file in self.held}
 
     def run(self) -> None:
+        files = {file.path: file for file, _, _ in self._writes}
+        for path, file in files.items():
+            if file.size() < self._sizes[path]:  # somebody has cut it short
+                file.truncate(self._sizes[path])
         for file, offset, data in self._writes:
             write_over(file, data, offset)
-        for file in {id(file): file for file, _, _ in self._writes}.values():
+        for file in files.values():
             file.fdatasync()
 
 

@@ -5,10 +5,11 @@ from itertools import product
 import pytest
 from crash_disk import CrashDisk
 from test_faulty_entries import closed_log, open_cold, ranges_of, read_all
-from test_log_recovery import INDEX, mark
-from test_log_store import DATA, FILE_SIZE, config, fill, sync
+from test_log_recovery import INDEX, locate, mark
+from test_log_store import DATA, FILE_SIZE, append, config, fill, sync
 
 from dledger.entry import Index
+from dledger.errors import FaultyEntryError
 from dledger.log.errors import LedgerDamagedError
 from dledger.log.log_store import LogStore
 
@@ -135,3 +136,33 @@ def test_a_file_that_was_cut_short_behind_the_mark_makes_the_member_doubted() ->
         again = LogStore.open(disk, config())
         assert again.ledger_end_index == marked
         assert again.doubted
+
+
+class ImpatientDisk(CrashDisk):
+    """Ends whoever reads the same again and again."""
+
+    reads_left = 10_000
+
+    def check(self, operation: str, path: str) -> None:
+        self.reads_left -= 1
+        assert self.reads_left, "it would go on for ever"
+        super().check(operation, path)
+
+
+@pytest.mark.parametrize("left_of_entry", [0, 30, 60, 100])
+def test_a_reader_of_a_file_that_was_cut_short_meanwhile_is_refused(left_of_entry: int) -> None:
+    disk = ImpatientDisk()
+    log = LogStore.open(disk, config(recent_bytes_max=0))
+    for number in range(60):
+        append(log, [b"%03d" % number * 50])
+    sync(log)
+    mark(log)
+    _, last_of_file = entries_in(log, 0)
+    path, offset = locate(log, 10)
+    del disk.content(path)[offset + left_of_entry :]
+    with pytest.raises(FaultyEntryError):
+        list(log.batches_from(Index(5), Index(15), 1 << 16))
+    read_all(log)
+    ((first, last),) = ranges_of(log)
+    assert first == 10
+    assert last in (last_of_file, last_of_file + 1)

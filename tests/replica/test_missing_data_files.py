@@ -1,5 +1,6 @@
 """Members of which somebody took a data file away while they were down."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,26 @@ def test_a_clean_stop_leaves_nothing_behind_the_mark_to_doubt(group: VirtualGrou
     group.start("n0", "n1")
     assert not group.members["n0"].replica.member.doubted
     group.run_until(lambda: not faulty(group.members["n0"]))
+
+
+@pytest.mark.parametrize("file", [0, 1, -1])
+@pytest.mark.parametrize("left", [0, 5000])
+def test_a_data_file_that_is_cut_short_while_the_member_runs_gets_all_of_its_length_back(
+    group: VirtualGroup, file: int, left: int
+) -> None:
+    group.start()
+    group.run_until(lambda: is_level(group))
+    member = group.members["n1"]
+    path = data_files(group, "n1")[file]
+    size = path.stat().st_size
+    os.truncate(path, left)
+    rounds = member.replica.scrubber.rounds
+    assert member.replica.scrubber.start_round(group.now_ms)
+    group.run_until(lambda: member.replica.scrubber.rounds > rounds and not faulty(member), limit_ms=120_000)
+    assert member.replica.failure is None
+    assert member.replica.repairer.repaired_count
+    assert path.stat().st_size == size
+    group.append(group.elect(), [b"more"])
+    group.run_until(group.converged)
+    files = [group.data_files(peer) for peer in group.peers]
+    assert files[0] == files[1] == files[2]

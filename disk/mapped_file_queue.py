@@ -7,6 +7,7 @@ because Java refuses files of another length.
 
 from disk.disk import Buffer
 from disk.mapped_file import DescriptorCache, MappedFile
+from disk.readable import read_what_there_is
 
 _NAME_DIGITS = 20
 
@@ -61,6 +62,14 @@ class MappedFileQueue:
         file = self._disk.open(self.path_of(file_from_offset), read_only=True)
         try:
             return file.size()
+        finally:
+            file.close()
+
+    def read_listed(self, file_from_offset: int, size: int) -> bytes:
+        """Before load(): the first bytes of a file that list_files() names, as far as the disk gives them."""
+        file = self._disk.open(self.path_of(file_from_offset), read_only=True)
+        try:
+            return read_what_there_is(file, size, 0)
         finally:
             file.close()
 

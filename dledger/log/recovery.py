@@ -177,7 +177,7 @@ class Recovery:
         offsets = queue.list_files()
         expected = offsets[0] if offsets else 0
         for offset in offsets:
-            if offset > expected and not any(self._head_of(queue.path_of(offset))):
+            if offset > expected and not any(queue.read_listed(offset, ENTRY_HEADER_SIZE)):
                 self._disk.unlink(queue.path_of(offset))
                 self._disk.sync_directory(self._config.data_directory)
             else:
@@ -193,13 +193,6 @@ class Recovery:
             raise LedgerDamagedError(
                 f"{error} Nothing was changed. {what_to_do(self._config.directory)}"
             ) from error
-
-    def _head_of(self, path: str) -> bytes:
-        file = self._disk.open(path, read_only=True)
-        try:
-            return file.pread(ENTRY_HEADER_SIZE, 0)
-        finally:
-            file.close()
 
     def _load_index(self, begin_index: Index) -> None:
         """Files that make no queue, or one that begins too late, are made anew: all in them follows from the data."""

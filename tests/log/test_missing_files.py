@@ -6,7 +6,7 @@ import pytest
 from crash_disk import CrashDisk
 from test_faulty_entries import closed_log, open_cold, ranges_of, read_all
 from test_log_recovery import INDEX, locate, mark
-from test_log_store import DATA, FILE_SIZE, append, config, fill, sync
+from test_log_store import DATA, FILE_SIZE, append, config, fill, run, sync
 
 from dledger.entry import Index
 from dledger.errors import FaultyEntryError
@@ -166,3 +166,44 @@ def test_a_reader_of_a_file_that_was_cut_short_meanwhile_is_refused(left_of_entr
     ((first, last),) = ranges_of(log)
     assert first == 10
     assert last in (last_of_file, last_of_file + 1)
+
+
+@pytest.mark.parametrize("left", [0, 60])
+def test_a_file_made_ahead_that_was_cut_short_is_made_whole(left: int) -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 20)
+    while log.ledger_end_pos % FILE_SIZE < FILE_SIZE * 3 // 4:
+        append(log, [bytes(200)])
+    sync(log)
+    mark(log)
+    run(log.prepare_job(), log.prepare_done)
+    number = log.ledger_end_pos // FILE_SIZE + 1
+    take_away(disk, number, left)
+    again = LogStore.open(disk, config())
+    assert len(disk.content(path_of(number))) == FILE_SIZE
+    assert again.ledger_end_index == log.ledger_end_index
+    assert not again.doubted
+
+
+@pytest.mark.parametrize("left", [20, 60, 1000])
+def test_a_short_file_that_begins_behind_the_mark_ends_the_log_and_raises_a_doubt(left: int) -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 5)
+    sync(log)
+    mark(log)
+    fill(log, 30, first=5)
+    sync(log)
+    number = log.ledger_end_pos // FILE_SIZE
+    assert number
+    first, last = entries_in(log, number)
+    whole = [
+        index for index in range(first, last) if log.end_pos_at(Index(index)) <= number * FILE_SIZE + left
+    ]
+    take_away(disk, number, left)
+    for _ in range(2):
+        again = LogStore.open(disk, config())
+        assert again.ledger_end_index == (whole[-1] if whole else first - 1)
+        assert again.doubted
+        assert not again.has_faults

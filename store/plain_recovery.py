@@ -41,9 +41,9 @@ class PlainRecovery(Recovery):
         """None is: there are no peers to repair it."""
         return mark
 
-    def _load_data(self) -> None:
+    def _load_data(self, mark: SyncedMark | None) -> None:
         try:
-            super()._load_data()
+            super()._load_data(mark)
         except LedgerDamagedError as error:
             raise LedgerConfigError(
                 f"{error.__cause__} Nothing was changed. Configure the size that the files have "

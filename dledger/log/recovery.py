@@ -99,7 +99,7 @@ class Recovery:
         if mark is not None and mark.cut is not None:
             mark = self._redo_cut(mark, mark.cut)
         else:
-            self._load_data()
+            self._load_data(mark)
         begin_pos = self._data.queue.min_offset
         if mark is not None and self._java_run is not None and begin_pos > mark.begin_pos:
             # Java's retention tells our mark nothing. What is left is proved anew, from the first entry on.
@@ -166,16 +166,18 @@ class Recovery:
             if offset > first:
                 self._disk.unlink(self._data.queue.path_of(offset))
         self._disk.sync_directory(self._config.data_directory)
-        self._load_data()
+        self._load_data(mark)
         mark_after = replace(mark, cut=None)
         self._cut(mark, mark_after, cut, unlinked=[])
         return mark_after
 
-    def _load_data(self) -> None:
+    def _load_data(self, mark: SyncedMark | None) -> None:
         """Also removes a file made ahead that a cut has left alone behind a gap: it took no entry yet."""
         queue = self._data.queue
         offsets = queue.list_files()
         expected = offsets[0] if offsets else 0
+        if mark is not None and mark.index <= mark.before_begin_index and self._java_run is None:
+            expected = mark.begin_pos  # of a log that is empty: the gap may be in front of all files
         for offset in offsets:
             if offset > expected and not any(queue.read_listed(offset, ENTRY_HEADER_SIZE)):
                 self._disk.unlink(queue.path_of(offset))

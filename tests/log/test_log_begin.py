@@ -286,3 +286,23 @@ def crash_after(disk: CrashDisk, count: int) -> None:
             raise KeyboardInterrupt
 
     disk.fail = fail
+
+
+def test_a_file_made_ahead_of_a_log_that_has_begun_anew_is_removed() -> None:
+    """Both were under way when the member ended: the file lies alone behind a gap, and no entry ever was in it."""
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    while log.ledger_end_pos < 2 * FILE_SIZE + FILE_SIZE * 3 // 4:
+        append(log, [bytes(300)])
+    sync(log)
+    mark(log)
+    prepare = log.prepare_job()
+    assert prepare is not None
+    log.begin_anew(Index(1000), Term(5), 1234, Pos(2 * FILE_SIZE)).run()
+    prepare.run()
+    assert data_files(disk) == [3 * FILE_SIZE]
+    again = LogStore.open(disk, config())
+    begin = (again.ledger_begin_index, again.ledger_begin_pos, again.ledger_end_pos)
+    assert begin == (1001, 2 * FILE_SIZE, 2 * FILE_SIZE)
+    fill(again, 20, first=1001, term=6)
+    assert facts(LogStore.open(disk, config())) == facts(again)

@@ -53,7 +53,7 @@ class IndexFiles:
 
     def unit(self, index: int) -> IndexUnit:
         """Raises LedgerDamagedError when there is no unit of this entry."""
-        data = self.queue.read(index * INDEX_UNIT_SIZE, INDEX_UNIT_SIZE)
+        data = self.read(index, INDEX_UNIT_SIZE)
         if len(data) == INDEX_UNIT_SIZE:
             unit = IndexUnit(*INDEX_UNIT.unpack(data))
             if unit.magic == ENTRY_MAGIC and unit.index == index:

@@ -8,7 +8,7 @@ synced. A `currterm` of ours has a key more, which Java drops with its first vot
 from dataclasses import dataclass
 from typing import Final
 
-from disk.disk import Disk
+from disk.disk import Disk, DiskError
 from dledger.entry import Index, Term
 
 _CURR_TERM: Final = "currterm"
@@ -37,11 +37,14 @@ def find_java_run(disk: Disk, directory: str) -> JavaRun | None:
 
 
 def _read(disk: Disk, path: str, number_key: str) -> dict[str, str] | None:
-    """The properties of the file, or of the one before it where a crash has left no sound one."""
+    """The properties of the file, or of the one before it where no sound one is left."""
     for candidate in (path, f"{path}.bak"):
         if not disk.exists(candidate):
             continue
-        lines = disk.read_file(candidate).decode("ascii", "replace").splitlines()
+        try:
+            lines = disk.read_file(candidate).decode("ascii", "replace").splitlines()
+        except DiskError:
+            continue
         pairs = (line.partition("=") for line in lines if not line.startswith("#"))
         properties = {key.strip(): value.strip() for key, _, value in pairs}
         if properties.get(number_key, "").removeprefix("-").isdecimal():

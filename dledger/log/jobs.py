@@ -10,6 +10,7 @@ from typing import Protocol
 from disk.disk import Disk, File
 from disk.mapped_file import DescriptorCache, MappedFile
 from disk.mapped_file_queue import MappedFileQueue, make_file
+from disk.readable import write_over
 from dledger.entry import Index, Pos
 from dledger.log.faulty_ranges import FaultyRange, FaultyRangesFile
 from dledger.log.synced_mark import SyncedMark, SyncedMarkFile
@@ -241,4 +242,4 @@ class ProbeSpaceJob:
 
 def zero_range(file: File, start: int, end: int) -> None:
     for at in range(start, end, len(_ZEROS)):
-        file.pwrite(memoryview(_ZEROS)[: end - at], at)
+        write_over(file, memoryview(_ZEROS)[: end - at], at)

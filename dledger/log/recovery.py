@@ -40,12 +40,9 @@ from dledger.log.jobs import CutJob, MoveBeginJob
 from dledger.log.membership_entries import MembershipEntries
 from dledger.log.missing_files import MissingFiles
 from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile
+from dledger.log.tail_scan import junk_behind, last_byte
 
 log = logging.getLogger(__name__)
-
-_CHUNK_SIZE = 1024 * 1024
-# Unsynced bytes lie close behind the last sound entry: at most what may be pending lies between.
-_TAIL_SCAN_SIZE = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +310,7 @@ class Recovery:
         mapped_file = self._data.queue.find_mapped_file_by_offset(verified.first_pos)
         assert mapped_file is not None
         self._touch([mapped_file])
-        self._touch(self._index.write(verified.first_index, index_units_of(verified)))
+        self._touch(self._index.correct(verified.first_index, index_units_of(verified)))
 
     def _touch(self, files: list[MappedFile]) -> None:
         self._touched += [mapped_file for mapped_file in files if mapped_file not in self._touched]
@@ -378,7 +375,7 @@ class Recovery:
                 left = self._data.queue.find_mapped_file_by_offset(pos)
                 assert left is not None
                 self._touch([left])
-        junk_end, torn = self._junk_behind(reader)
+        junk_end, torn = junk_behind(self._data.queue.mapped_files, reader)
         self._cut_index(reader.index + 1)
         # The newest file may have been made just before a crash, and neither its length nor names be on disk yet.
         self._touch(self._data.queue.mapped_files[-1:])
@@ -423,23 +420,6 @@ class Recovery:
         )  # fmt: skip
         return Recovered(begin_index, new_mark, term_runs)
 
-    def _junk_behind(self, reader: SequentialReader) -> tuple[int, bool]:
-        """(position behind the last byte that is not zero, whether it may be the rest of entries).
-
-        A blank with nothing behind it is not: the crash came between a batch's two files. It is cut all the same,
-        for a smaller entry may still go where the larger one did not fit.
-        """
-        junk_end, torn = 0, reader.stopped_by is not None
-        for mapped_file in self._data.queue.mapped_files:
-            start = max(reader.end_pos, mapped_file.file_from_offset)
-            if (start, mapped_file.end_offset - start) in reader.blanks:
-                junk_end = max(junk_end, mapped_file.end_offset)
-            elif start < mapped_file.end_offset:
-                last = _last_byte(mapped_file, start - mapped_file.file_from_offset)
-                if last >= 0:
-                    junk_end, torn = mapped_file.file_from_offset + last + 1, True
-        return junk_end, torn
-
     def _cut(
         self, mark_while: SyncedMark, mark_after: SyncedMark, cut: CutRecord, unlinked: list[str]
     ) -> None:
@@ -475,25 +455,10 @@ class Recovery:
         mapped_file = queue.find_mapped_file_by_offset(offset)
         if mapped_file is not None:
             start = offset - mapped_file.file_from_offset
-            last = _last_byte(mapped_file, start)
+            last = last_byte(mapped_file, start)
             if last >= 0:
                 self._index.zero(first_index, first_index + (last - start) // INDEX_UNIT_SIZE)
                 self._touch([mapped_file])
-
-
-def _last_byte(mapped_file: MappedFile, start: int) -> int:
-    """Offset in the file of the last byte from `start` on that is not zero, or -1. Ends at a long run of zeros."""
-    last = -1
-    offset = start
-    zeros = bytes(_CHUNK_SIZE)
-    while offset < mapped_file.file_size and offset - max(last, start) < _TAIL_SCAN_SIZE:
-        chunk = mapped_file.file().pread(min(_CHUNK_SIZE, mapped_file.file_size - offset), offset)
-        if not chunk:
-            break
-        if chunk != zeros[: len(chunk)]:
-            last = offset + len(chunk.rstrip(b"\0")) - 1
-        offset += len(chunk)
-    return last
 
 
 def _add_runs(runs: list[tuple[Index, Term]], verified: VerifiedRange) -> None:

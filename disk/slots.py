@@ -1,8 +1,9 @@
 """A small record that survives any crash: two slots in one file, of which one always holds a whole record.
 
 A write goes to the slot that is not the last one synced. Once it is synced, a copy goes to the other slot, unsynced:
-damage to one slot later on then uncovers the same record and not the one before it, which for a vote would mean to
-forget it. The copy costs no sync, and the next write overwrites the copy.
+damage to one slot later on then uncovers the same record and not the one before it. The copy costs no sync, and the
+next write overwrites the copy. Where the record before must not come back even if a power loss has taken the copy and
+damage hits the other slot after that, sync_copy() has it synced as well: a vote would be forgotten.
 """
 
 import logging
@@ -85,6 +86,16 @@ class Slots:
         with self.lock:
             self._make_durable()
 
+    def sync_copy(self) -> None:
+        """When this returns both slots hold the record of the last write(). Raises DiskError."""
+        with self.lock:
+            self.sync_copy_locked()
+
+    def sync_copy_locked(self) -> None:
+        """sync_copy() for a caller that holds `lock`."""
+        if self._file is not None:
+            self._sync(self._file)
+
     def mend(self) -> bool:
         """Reads both slots, and writes the record anew if one of them does not hold it. Whether it had to. Blocks; a
         record that is not known to be durable is left to whoever makes it so. Raises DiskError.
@@ -128,15 +139,18 @@ class Slots:
         assert self._file is not None
         assert self.payload is not None
         self._file.pwrite(_pack(self._sequence, self.payload, copy=False), slot * SLOT_SIZE)
-        try:
-            self._file.fdatasync()
-        except DiskError:
-            # The next write() writes all that counts again, in a file that can be synced.
-            self._file.close()
-            self._file = self._disk.open(self.path)
-            raise
+        self._sync(self._file)
         self._file.pwrite(_pack(self._sequence, self.payload, copy=True), (1 - slot) * SLOT_SIZE)
         self._next_slot = 1 - slot
+
+    def _sync(self, file: File) -> None:
+        try:
+            file.fdatasync()
+        except DiskError:
+            # The next write() writes all that counts again, in a file that can be synced.
+            file.close()
+            self._file = self._disk.open(self.path)
+            raise
 
     def _create(self) -> None:
         # By rename: so a file that exists has held a record, and an unreadable one is damage, not a first start.

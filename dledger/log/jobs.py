@@ -178,6 +178,8 @@ class CutJob:
             zero_range(file, start, end)
             file.fdatasync()
         self._mark_file.write(self.mark)
+        # The record of the cut must not come back by damage to one slot: it would take what is appended from now on.
+        self._mark_file.slots.sync_copy()
 
 
 class PrepareFileJob:

@@ -96,6 +96,7 @@ class QuorumState:
             loaded = cls(_StateFile(slots, 0), _State(0, fresh, None))
         else:
             slots.make_durable()
+            slots.sync_copy()
             state = _unpack(slots.payload)
             loaded = cls(_StateFile(slots, state.revision), state)
         java_run = find_java_run(disk, directory)
@@ -154,6 +155,7 @@ class _StateFile:
             # Each state holds all changes before it, so a job overtaken by a later one has nothing left to do.
             if state.revision > self._written_revision:
                 self.slots.write_locked(_pack(state))
+                self.slots.sync_copy_locked()
                 self._written_revision = state.revision
 
 

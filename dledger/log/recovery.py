@@ -413,6 +413,7 @@ class Recovery:
             # It may say that a cut is done, and the one on the disk that it is under way: what is appended from now on
             # would be taken for what was to be cut.
             self._mark_file.slots.make_durable()
+            self._mark_file.slots.sync_copy()
         log.info(
             "recovered begin=%d end=%d/%d end_pos=%d above_mark=%d doubted=%s mark=%s stopped_by=%s",
             begin_index, reader.term, reader.index, reader.end_pos, reader.index - start_index, new_mark.doubted,

@@ -227,3 +227,18 @@ def test_a_write_that_found_no_space_is_made_good_by_the_next() -> None:
     slots.write(b"two")
     disk.power_loss()
     assert Slots(disk, "d/s").payload == b"two"
+
+
+@pytest.mark.parametrize("damaged_slot", [0, 1])
+def test_a_copy_that_was_synced_outlives_the_power_and_the_other_slot(damaged_slot: int) -> None:
+    for seed in range(20):
+        disk = SimDisk(Random(seed), lambda: 0, lambda: 0)
+        disk.make_directory("d")
+        slots = Slots(disk, "d/s")
+        for payload in (b"one", b"two", b"three"):
+            slots.write(payload)
+        slots.sync_copy()
+        disk.power_loss()
+        file = disk.open("d/s")
+        file.pwrite(b"damage", damaged_slot * SLOT_SIZE + 20)
+        assert Slots(disk, "d/s").payload == b"three"

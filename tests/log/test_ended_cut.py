@@ -3,8 +3,11 @@
 from random import Random
 
 import pytest
+from crash_disk import CrashDisk
+from test_log_recovery import mark
 from test_log_store import config, cut, fill, run, sync
 
+from disk.slots import SLOT_SIZE
 from dledger.log.log_store import LogStore
 from simulator.disk import CrashPointReached, SimDisk
 
@@ -46,3 +49,26 @@ def test_what_is_synced_after_a_cut_was_ended_anywhere_outlives_the_power(crash_
         again = open_log(disk)
         assert again.ledger_end_index == log.ledger_end_index
         assert again.ledger_end_term == 2
+
+
+@pytest.mark.parametrize("is_opened_between", [False, True])
+@pytest.mark.parametrize("damaged_slot", [0, 1])
+def test_a_power_loss_and_damage_to_one_slot_of_the_mark_bring_no_cut_back(
+    damaged_slot: int, is_opened_between: bool
+) -> None:
+    """What was acknowledged since would be cut with it."""
+    for seed in range(30):
+        disk = CrashDisk()
+        log = LogStore.open(disk, config())
+        fill(log, 40)
+        sync(log)
+        mark(log)
+        cut(log, 20)
+        if is_opened_between:
+            log = LogStore.open(disk, config())
+        fill(log, 10, first=20, term=2)
+        sync(log)
+        disk = disk.crash(Random(seed))
+        disk.content("store/dledger-n0/pydledger/synced-mark")[damaged_slot * SLOT_SIZE + 40] ^= 1
+        again = LogStore.open(disk, config())
+        assert again.ledger_end_index == log.ledger_end_index

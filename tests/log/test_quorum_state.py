@@ -10,6 +10,7 @@ from test_log_store import append, config
 
 from disk.disk import DiskError
 from disk.real_disk import RealDisk
+from disk.slots import SLOT_SIZE
 from dledger.core.output import HardState
 from dledger.entry import Index, Term
 from dledger.log.java_files import checkpoint_job, curr_term_job
@@ -58,6 +59,23 @@ def test_after_any_power_loss_the_vote_is_the_last_one_stored() -> None:
             disk = disk.crash(Random(seed * 7 + sequence))
             quorum_state = QuorumState.load(disk, DIRECTORY)
             assert quorum_state.hard_state == state(sequence)
+
+
+@pytest.mark.parametrize("is_loaded_between", [False, True])
+@pytest.mark.parametrize("damaged_slot", [0, 1])
+def test_a_power_loss_and_damage_to_one_slot_uncover_no_vote_of_before(
+    damaged_slot: int, is_loaded_between: bool
+) -> None:
+    for seed in range(30):
+        disk = CrashDisk()
+        quorum_state = QuorumState.load(disk, DIRECTORY)
+        for sequence in (1, 2, 3):
+            quorum_state.store_job(state(sequence)).run()
+        if is_loaded_between:
+            QuorumState.load(disk, DIRECTORY)
+        disk = disk.crash(Random(seed))
+        disk.content(f"{DIRECTORY}/pydledger/quorum-state")[damaged_slot * SLOT_SIZE + 40] ^= 1
+        assert QuorumState.load(disk, DIRECTORY).hard_state == state(3)
 
 
 def test_a_vote_whose_sync_failed_is_either_stored_or_not() -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from disk.disk import NoSpaceError
 from disk.mapped_file_queue import file_name
 from dledger.config import DLedgerConfig
 from dledger.core.messages import LedgerBegin, PeerId
@@ -68,7 +69,7 @@ class RepairStage(StrEnum):
     QUEUED = "queued"  # another range has its turn
     PROVING = "proving"  # bytes of peers are read, to see whether they are what lay here
     WRITING = "writing"
-    WAITING = "waiting"  # no peer that is connected could give the bytes
+    WAITING = "waiting"  # no peer that is connected could give the bytes, or there is no space for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class Repairer:
         self.repaired_count = 0  # ranges, since the start
         self.begun_behind_count = 0  # ranges that nobody had any more, since the start
         self.repaired_size = 0  # bytes
-        # Ranges that no peer could give, and why.
+        # Ranges that no peer could give, or that found no space here, and why.
         self.waits: dict[FaultyRange, Mapping[PeerId, str]] = {}
         self._config = config
         self._log = log_store
@@ -394,14 +395,20 @@ class Repairer:
     def owns(self, job: DiskJob) -> bool:
         return job is self._job
 
-    def job_done(self) -> None:
-        """The job under way has run without error."""
+    def job_done(self, error: NoSpaceError | None, now_ms: int) -> None:
+        """The job under way has run without error, or found no space: a file may have holes where others have bytes."""
         job, repair = self._job, self._repair
         assert job is not None, "a job of a repair"
         assert repair is not None, "a job of a repair"
         self._job = None
         for mapped_file in job.held:
             mapped_file.release()
+        if error is not None:
+            # What was written of it counts only once all is, for nothing of it was synced.
+            log.error("[%s] damage stays: %s; %s", self._config.self_id, repair.faulty, error)
+            self.waits[repair.faulty] = {self._config.self_id: "no space on its disk"}
+            self._repair, self._retry_ms = None, now_ms + self._config.repair_retry_ms
+            return
         self.repaired_size += job.size
         self._written_size += job.entries_size
         self._has_written = True

@@ -159,8 +159,8 @@ class Replica:
         if self.scrubber.is_own(job):
             self._scrubbed(job, error, now_ms)
             return
-        if error is None and self.repairer.owns(job):
-            self.repairer.job_done()
+        if self.repairer.owns(job) and (error is None or isinstance(error, NoSpaceError)):
+            self.repairer.job_done(error, now_ms)
             return
         match self._work.settle(job, error, now_ms):
             case Synced(end_index, log_generation):

@@ -1,0 +1,69 @@
+"""A repair that finds no space: a data file may be all holes, and full disks give peers' bytes no place in it."""
+
+import errno
+from pathlib import Path
+
+import pytest
+from test_repair import faulty, is_level
+from virtual_group import VirtualGroup
+
+from disk.disk import Buffer, NoSpaceError
+from disk.real_disk import RealDisk, RealFile
+
+
+class FullFile(RealFile):
+    __slots__ = ("_disk",)
+
+    def __init__(self, path: str, descriptor: int, disk: "FullDisk") -> None:
+        super().__init__(path, descriptor)
+        self._disk = disk
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        if self._disk.is_full and "/data/" in self.path:
+            raise NoSpaceError(errno.ENOSPC, "no space", self.path)
+        super().pwrite(data, offset)
+
+
+class FullDisk(RealDisk):
+    __slots__ = ("is_full",)
+
+    def __init__(self) -> None:
+        self.is_full = False
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> FullFile:
+        file = super().open(path, create=create, read_only=read_only)
+        descriptor, file._descriptor = file._descriptor, -1
+        return FullFile(path, descriptor, self)
+
+
+@pytest.fixture
+def disks() -> dict[str, FullDisk]:
+    return {f"n{number}": FullDisk() for number in range(3)}
+
+
+def test_a_repair_that_finds_no_space_waits_for_some(tmp_path: Path, disks: dict[str, FullDisk]) -> None:
+    group = VirtualGroup(tmp_path, disk_of=disks.__getitem__)
+    group.start()
+    leader = group.elect()
+    for start in range(0, 600, 50):
+        group.append(leader, [b"%d" % number * 60 for number in range(start, start + 50)])
+        group.run_until(group.converged)
+    for peer in list(group.members):
+        group.stop(peer)
+    path = min((tmp_path / "dledger-n1" / "data").iterdir())
+    before = path.read_bytes()
+    path.write_bytes(b"")
+    group.start()
+    disks["n1"].is_full = True
+    member = group.members["n1"]
+    group.run_until(
+        lambda: any(range_status.refusals for range_status in member.replica.repairer.status().ranges)
+    )
+    group.run_for(5_000)
+    assert member.replica.failure is None
+    (status,) = member.replica.repairer.status().ranges
+    assert (status.stage, status.refusals) == ("waiting", {"n1": "no space on its disk"})
+    assert status.retry_ms is not None
+    disks["n1"].is_full = False
+    group.run_until(lambda: is_level(group) and not faulty(member))
+    assert path.read_bytes() == before

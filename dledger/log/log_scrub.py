@@ -85,6 +85,8 @@ class LogScrub:
             return []
         self._suspect = None
         if job.missing is not None:
+            if self._log.remake_index_file(job.missing):
+                return [Finding("index", job.missing, "the file is gone", is_mended=True)]
             # Where it would go on no unit and no entry says. The next start finds the member damaged.
             self._place = Place(bounds.last_index, job.place.term, bounds.end_pos, None, is_proven=False)
             return [Finding("log", job.missing, "the file is gone", is_mended=False)]

@@ -81,3 +81,13 @@ class ScrubbedLog(LogBegin):
         """What fault_found() does not see: entries that are sound in themselves and are not those of this history."""
         self.faults_found += 1
         self.faulty.add(faulty)
+
+    def remake_index_file(self, path: str) -> bool:
+        """Whether one of the index is gone from `path`. It is there again then, and its units are missing, which are
+        written anew as they are found so. Raises DiskError.
+        """
+        queue = self._index.queue
+        gone = [mapped_file for mapped_file in queue.mapped_files if mapped_file.path == path]
+        for mapped_file in gone:
+            queue.remake(mapped_file.file_from_offset, durable=True)
+        return bool(gone)

@@ -1,6 +1,7 @@
 """The scrub over a ledger: each kind of damage below the synced mark is found, and nothing else is."""
 
 from collections.abc import Iterator
+from dataclasses import astuple
 from pathlib import Path
 from random import Random
 
@@ -336,3 +337,18 @@ def test_nothing_is_found_in_a_log_that_grows_is_cut_and_begins_later(log: LogSt
                     has_run = True
     assert rounds > 0
     assert not log.has_faults
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_index_file_that_is_gone_comes_back_and_hides_no_damage_behind_it(
+    log: LogStore, number: int
+) -> None:
+    path = Path(log.config.directory) / "index" / f"{number * INDEX_FILE_SIZE:020d}"
+    before = path.read_bytes()
+    path.unlink()
+    flip(log, "data", log.pos_at(Index(55)) + 50)
+    findings = scrub(log)
+    assert ("index", str(path), "the file is gone", True) in [astuple(finding) for finding in findings]
+    assert path.read_bytes() == before
+    assert [(faulty.first_index, faulty.last_index) for faulty in log.faulty] == [(55, 55)]
+    assert {finding.kind for finding in scrub(log)} <= {"log"}, "what is known as damaged"

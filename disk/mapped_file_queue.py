@@ -7,7 +7,7 @@ because Java refuses files of another length.
 
 from disk.disk import Buffer
 from disk.mapped_file import DescriptorCache, MappedFile
-from disk.readable import read_what_there_is
+from disk.readable import read_what_there_is, unreadable
 
 _NAME_DIGITS = 20
 
@@ -144,19 +144,21 @@ class MappedFileQueue:
         )
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes that may lie across files; fewer only where the files end."""
+        """Bytes that may lie across files, for whoever proves them: those that a file has lost with its length, or with
+        its name, are unreadable(). Fewer only where the files end.
+        """
         first = self.find_mapped_file_by_offset(offset)
         if first is None:
             return b""
         if offset + size <= first.end_offset:
-            return first.file().pread(size, offset - first.file_from_offset)
+            return _read(first, size, offset)
         parts: list[bytes] = []
         end = min(offset + size, self.end_offset)
         while offset < end:
             mapped_file = self.find_mapped_file_by_offset(offset)
             assert mapped_file is not None
             part_size = min(end, mapped_file.end_offset) - offset
-            parts.append(mapped_file.file().pread(part_size, offset - mapped_file.file_from_offset))
+            parts.append(_read(mapped_file, part_size, offset))
             offset += part_size
         return b"".join(parts)
 
@@ -175,6 +177,13 @@ class MappedFileQueue:
             mapped_file.file().pwrite(part, offset - mapped_file.file_from_offset)
             offset += len(part)
             view = view[len(part) :]
+
+    def make_whole(self, offset: int) -> None:
+        """The file that holds `offset` gets its length again, if it has lost it. Raises DiskError."""
+        mapped_file = self.find_mapped_file_by_offset(offset)
+        assert mapped_file is not None, f"no file of {self.directory} covers {offset}"
+        if mapped_file.file().size() < self.mapped_file_size:
+            mapped_file.file().truncate(self.mapped_file_size)
 
     def detach_from(self, offset: int) -> list[MappedFile]:
         """Takes the files that begin at or behind `offset` out of the queue; the caller unlinks and retires them."""
@@ -208,6 +217,14 @@ class MappedFileQueue:
         for mapped_file in self.mapped_files:
             mapped_file.retire()
         self.mapped_files.clear()
+
+
+def _read(mapped_file: MappedFile, size: int, offset: int) -> bytes:
+    try:
+        data = mapped_file.file().pread(size, offset - mapped_file.file_from_offset)
+    except FileNotFoundError:
+        data = b""
+    return data if len(data) == size else data + unreadable(size - len(data))
 
 
 def make_file(

@@ -133,7 +133,7 @@ class MessageReader:
         unit = queue.unit(offset) if queue is not None else None
         if queue is None or unit is None:
             return -1
-        return self._store_timestamp_of(queue, offset, unit[0])
+        return self._store_timestamp_of(queue, offset, unit)
 
     def is_in_memory(self, topic: bytes, queue_id: int, offset: int) -> bool:
         """Whether the message counts as hot: not far behind the newest."""
@@ -280,18 +280,19 @@ class MessageReader:
         while low < high:
             middle = (low + high) // 2
             unit = queue.unit(middle)
-            if unit is not None and self._store_timestamp_of(queue, middle, unit[0]) < timestamp:
+            if unit is not None and self._store_timestamp_of(queue, middle, unit) < timestamp:
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    def _store_timestamp_of(self, queue: UnitQueue, offset: int, phy_offset: int) -> int:
+    def _store_timestamp_of(self, queue: UnitQueue, offset: int, unit: Unit) -> int:
         """ms; -1 where the message is gone: the log loses files before its queues know. Raises UnitDamagedError."""
-        if phy_offset < self.min_phy_offset:
+        phy_offset, size, _ = unit
+        if phy_offset < self.min_phy_offset and size > 0:
             return -1
-        behind = phy_offset + RECORD_SIZE_MIN
-        head = self._read(phy_offset, RECORD_SIZE_MIN) if behind <= self._reput.confirm_offset else b""
+        is_there = self.min_phy_offset <= phy_offset <= self._reput.confirm_offset - RECORD_SIZE_MIN
+        head = self._read(phy_offset, RECORD_SIZE_MIN) if is_there else b""
         if len(head) < RECORD_SIZE_MIN or not is_head_of(head, queue, offset):
             raise UnitDamagedError(
                 f"{queue.files.directory}: unit {offset} says that its record begins at {phy_offset}, where the log "

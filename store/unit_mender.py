@@ -113,7 +113,7 @@ class UnitMender:
     def _compared(self, job: CompareUnitsJob, queue: UnitQueue, offset: int) -> None:
         """A run of sound units behind that which is wanted ends the search."""
         wanted = queue.number_of(offset)
-        damaged = [run for run, _ in job.differing]
+        damaged = [run for run, _ in job.differing] + job.missing
         for run in job.runs:
             if run.queue is queue and run.is_certain:
                 if run.number <= wanted < run.number + run.count:

@@ -68,7 +68,9 @@ class UnitQueue(ABC):
 
     @abstractmethod
     def units(self, offset: int, count: int) -> bytes:
-        """Up to `count` units from that of the message at `offset` on; fewer at the end, or where a file is missing."""
+        """Up to `count` units from that of the message at `offset` on; fewer at the end. Those that a file has
+        lost lead to no record.
+        """
 
     @abstractmethod
     def unit(self, offset: int) -> Unit | None:

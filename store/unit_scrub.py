@@ -318,9 +318,13 @@ class UnitScrub:
         queue, size = run.queue, run.queue.unit_size
         if not self._queues.is_known(queue) or not run.is_certain:
             return []
+        try:
+            again = queue.files.read(run.number * size, len(run.units))
+        except DiskError:
+            again = found  # what the disk does not give is as good as damaged
         damaged: list[list[int]] = []  # places of units in the run, those together that follow each other
         for place in range(run.count):
-            if self._is_damaged(run, found, place):
+            if self._is_damaged(run, found, again, place):
                 if damaged and damaged[-1][-1] == place - 1:
                     damaged[-1].append(place)
                 else:
@@ -330,6 +334,8 @@ class UnitScrub:
             first, last = run.number + places[0], run.number + places[-1]
             is_mended = True
             try:
+                for number in (first, last):
+                    queue.files.make_whole(number * size)
                 queue.files.write(first * size, run.units[places[0] * size : (places[-1] + 1) * size])
             except DiskError as error:
                 log.warning(
@@ -345,18 +351,15 @@ class UnitScrub:
             )
         return findings
 
-    def _is_damaged(self, run: UnitRun, found: bytes, place: int) -> bool:
+    def _is_damaged(self, run: UnitRun, found: bytes, again: bytes, place: int) -> bool:
         queue, size = run.queue, run.queue.unit_size
         at = place * size
         unit, wanted = found[at : at + size], run.units[at : at + size]
         number = run.number + place
         if unit == wanted or not queue.first_unit <= number < queue.flushed_unit:
             return False
-        try:
-            if queue.files.read(number * size, size) != unit:
-                return False  # a second reading finds something else: the next round shall say
-        except DiskError:
-            pass  # what the disk does not give is as good as damaged
+        if again[at : at + size] != unit:
+            return False  # a second reading finds something else: the next round shall say
         says, should = CQ_UNIT.unpack_from(unit), CQ_UNIT.unpack_from(wanted)
         if says[0] == should[0]:
             is_sound = queue.topic == SCHEDULE_TOPIC_BYTES and says[1] == should[1]

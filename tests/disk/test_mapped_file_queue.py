@@ -10,6 +10,7 @@ from disk import real_disk
 from disk.disk import DiskError
 from disk.mapped_file import DescriptorCache
 from disk.mapped_file_queue import MappedFileQueue, MappedFileQueueError, file_name
+from disk.readable import unreadable
 from disk.real_disk import RealDisk
 
 
@@ -33,6 +34,22 @@ def test_bytes_may_lie_across_files(tmp_path: Path) -> None:
     reopened.load()
     assert reopened.read(140, 150) == data
     assert [f.stat().st_size for f in sorted(tmp_path.iterdir())] == [64, 64, 64]
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_behind_a_file_that_lost_its_end_bytes_keep_their_places(tmp_path: Path, is_gone: bool) -> None:
+    queue = new_queue(tmp_path, open_max=1)
+    for offset in (0, 64, 128):
+        queue.create_mapped_file(offset)
+    data = bytes(range(1, 193))
+    queue.write(0, data)
+    if is_gone:
+        Path(queue.path_of(64)).unlink()
+    else:
+        os.truncate(queue.path_of(64), 0)
+    found = queue.read(10, 180)
+    assert (found[:54], found[118:]) == (data[10:64], data[128:190])
+    assert queue.read(70, 50) == unreadable(50)
 
 
 def test_a_gap_between_files_is_an_error_that_names_the_missing_file(tmp_path: Path) -> None:

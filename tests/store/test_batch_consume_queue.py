@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -373,6 +374,17 @@ def test_a_flip_in_any_byte_of_a_unit_is_found_by_the_scrub_and_mended(tmp_path:
         flip(path, 46 * 2 * at + at, bit)
     result = scrub(member)
     assert (result.faults, result.mended) == (46, 46)
+    assert path.read_bytes() == sound
+    assert read_all(member) == numbered(count)
+
+
+@pytest.mark.parametrize("size", [0, 46 * 20 + 5])
+def test_what_a_file_has_lost_of_its_length_is_mended_by_the_scrub(tmp_path: Path, size: int) -> None:
+    member, path, count = filled_and_restarted(tmp_path)
+    sound = path.read_bytes()
+    os.truncate(path, size)
+    result = scrub(member)
+    assert result.faults == result.mended > 0
     assert path.read_bytes() == sound
     assert read_all(member) == numbered(count)
 

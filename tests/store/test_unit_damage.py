@@ -1,10 +1,11 @@
 """Units of ConsumeQueues that are damaged while the member runs: found, mended, and never read as they are."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from store_group import START_MS, StoreGroup, StoreMember, message, scrub
+from store_group import CQ_FILE_UNITS, START_MS, StoreGroup, StoreMember, message, scrub
 
 from dledger.entry import Index
 from message.decoder import decode_message
@@ -78,6 +79,14 @@ def pull_until_mended(group: StoreGroup, member: StoreMember, offset: int) -> li
     return offsets
 
 
+def pulled_until_mended(group: StoreGroup, member: StoreMember) -> list[int]:
+    """As pulled(), by a consumer that asks again."""
+    found: list[int] = []
+    while len(found) < member.store.max_offset("T", 0):
+        found += pull_until_mended(group, member, len(found))
+    return found
+
+
 @pytest.mark.parametrize("bit", [0x01, 0x80])
 def test_a_flip_in_any_byte_of_a_unit_is_found_by_the_scrub_and_mended(group: StoreGroup, bit: int) -> None:
     member = filled(group)
@@ -115,8 +124,17 @@ def test_a_pull_gives_no_wrong_message_whatever_flips_and_has_the_unit_mended(
         lambda path: write(path, 0, bytes(range(256)) * 3),
         lambda path: write(path, 20 * 49, b"\xff" * 20),
         lambda path: path.unlink(),
+        lambda path: os.truncate(path, 0),
+        lambda path: os.truncate(path, 401),
     ],
-    ids=["zeros", "garbage from the first unit on", "the last unit of a file", "the file is gone"],
+    ids=[
+        "zeros",
+        "garbage from the first unit on",
+        "the last unit of a file",
+        "the file is gone",
+        "the file is empty",
+        "the file is cut short within a unit",
+    ],
 )
 def test_more_than_a_unit_is_mended_by_the_scrub(group: StoreGroup, damage: Callable[[Path], None]) -> None:
     member = filled(group)
@@ -127,6 +145,31 @@ def test_more_than_a_unit_is_mended_by_the_scrub(group: StoreGroup, damage: Call
     assert result.faults == result.mended > 0
     assert path.read_bytes() == sound
     assert pulled(member) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("size", [0, 381])
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_pull_does_not_pass_over_what_a_file_has_lost(group: StoreGroup, size: int, number: int) -> None:
+    member = filled(group)
+    path = units_path(group, number)
+    sound = path.read_bytes()
+    os.truncate(path, size)
+    offset = number * CQ_FILE_UNITS
+    assert pull_until_mended(group, member, offset + 19)[0] == offset + 19
+    assert pulled_until_mended(group, member) == list(range(COUNT))
+    assert path.read_bytes() == sound
+    assert member.failure is None
+
+
+def test_a_pull_does_not_pass_over_a_file_that_is_gone(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path, cq_file_units=2)
+    member = filled(group, count=300)  # so many files are not kept open
+    path = units_path(group, 2)
+    sound = path.read_bytes()
+    path.unlink()
+    assert pull_until_mended(group, member, 4) == list(range(4, 36))
+    assert path.read_bytes() == sound
+    assert member.failure is None
 
 
 def test_a_reader_that_meets_a_block_of_zeros_has_all_of_it_mended(group: StoreGroup) -> None:
@@ -176,10 +219,15 @@ def test_a_unit_whose_record_the_log_does_not_have_ends_the_member_and_the_next_
     assert pulled(group.lead()) == list(range(COUNT))
 
 
-def test_a_look_up_by_time_that_meets_damage_is_right_when_it_comes_again(group: StoreGroup) -> None:
+@pytest.mark.parametrize(
+    "unit", [CQ_UNIT.pack(1 << 40, 200, 0), bytes(CQ_UNIT_SIZE)], ids=["leads nowhere", "zeros"]
+)
+def test_a_look_up_by_time_that_meets_damage_is_right_when_it_comes_again(
+    group: StoreGroup, unit: bytes
+) -> None:
     member = filled(group)
-    write(units_path(group, 1), 10 * CQ_UNIT_SIZE, CQ_UNIT.pack(1 << 40, 200, 0))
-    with pytest.raises(UnitDamagedError, match="unit 60 says that its record begins at 1099511627776"):
+    write(units_path(group, 1), 10 * CQ_UNIT_SIZE, unit)
+    with pytest.raises(UnitDamagedError, match="unit 60 says that its record begins at"):
         member.store.offset_by_time("T", 0, group.now_ms)
     group.run_for(1_000)
     assert member.store.offset_by_time("T", 0, group.now_ms) == COUNT

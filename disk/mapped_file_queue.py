@@ -7,7 +7,7 @@ because Java refuses files of another length.
 
 from disk.disk import Buffer
 from disk.mapped_file import DescriptorCache, MappedFile
-from disk.readable import read_what_there_is, unreadable
+from disk.readable import read_what_there_is, unreadable, write_over
 
 _NAME_DIGITS = 20
 
@@ -144,8 +144,8 @@ class MappedFileQueue:
         )
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes that may lie across files, for whoever proves them: those that a file has lost with its length, or with
-        its name, are unreadable(). Fewer only where the files end.
+        """Bytes that may lie across files, for whoever proves them: those that the disk does not give, or that a file
+        has lost with its length, or with its name, are unreadable(). Fewer only where the files end.
         """
         first = self.find_mapped_file_by_offset(offset)
         if first is None:
@@ -163,18 +163,18 @@ class MappedFileQueue:
         return b"".join(parts)
 
     def write(self, offset: int, data: Buffer) -> None:
-        """Writes bytes that may lie across files, all of which must exist."""
+        """Writes bytes that may lie across files, all of which must exist, also over what cannot be read."""
         first = self.find_mapped_file_by_offset(offset)
         assert first is not None, f"no file of {self.directory} covers {offset}"
         if offset + len(data) <= first.end_offset:
-            first.file().pwrite(data, offset - first.file_from_offset)
+            write_over(first.file(), data, offset - first.file_from_offset)
             return
         view = memoryview(data)
         while view:
             mapped_file = self.find_mapped_file_by_offset(offset)
             assert mapped_file is not None, f"no file of {self.directory} covers {offset}"
             part = view[: mapped_file.end_offset - offset]
-            mapped_file.file().pwrite(part, offset - mapped_file.file_from_offset)
+            write_over(mapped_file.file(), part, offset - mapped_file.file_from_offset)
             offset += len(part)
             view = view[len(part) :]
 
@@ -221,7 +221,7 @@ class MappedFileQueue:
 
 def _read(mapped_file: MappedFile, size: int, offset: int) -> bytes:
     try:
-        data = mapped_file.file().pread(size, offset - mapped_file.file_from_offset)
+        data = read_what_there_is(mapped_file.file(), size, offset - mapped_file.file_from_offset)
     except FileNotFoundError:
         data = b""
     return data if len(data) == size else data + unreadable(size - len(data))

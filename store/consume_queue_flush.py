@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from disk.disk import Disk, File
 from disk.mapped_file import MappedFile
+from disk.readable import write_over
 from store.unit_queue import UnitQueue
 
 
@@ -40,7 +41,8 @@ class ConsumeQueueFlushJob:
             if part.file is None:
                 self._write_new_file(part)
             else:
-                part.file.pwrite(part.data, part.offset_in_file)
+                # What cannot be read there any more is units that were flushed before, and is mended.
+                write_over(part.file, part.data, part.offset_in_file)
                 part.file.fdatasync()
 
     def settle(self, *, succeeded: bool) -> None:

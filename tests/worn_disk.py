@@ -49,3 +49,7 @@ class WornDisk(RealDisk):
         file = super().open(path, create=create, read_only=read_only)
         descriptor, file._descriptor = file._descriptor, -1
         return WornFile(path, descriptor, self.bad.setdefault(path, set()))
+
+    def unlink(self, path: str) -> None:
+        super().unlink(path)
+        self.bad.get(path, set()).clear()  # a new file has other sectors

@@ -12,9 +12,13 @@ from typing import ClassVar
 
 from disk.mapped_file import DescriptorCache
 from disk.mapped_file_queue import MappedFileQueue
+from message.record_layout import RECORD_SIZE_MIN
 from store.dispatch_request import DispatchRequest
+from store.layout.consume_queue_unit import FILLER_SIZE
 
 _ZERO_CHUNK = bytes(64 * 1024)
+# More than lie in a sector, in which what a disk loses is lost together.
+_UNITS_THAT_PROVE = 256
 
 Unit = tuple[int, int, int]  # phy_offset, size of the record in bytes, tags_code
 
@@ -197,11 +201,25 @@ class UnitQueue(ABC):
                 high = middle
             else:
                 low = middle + 1
-        # A damaged unit may have led the search over messages that are there. Offsets grow from unit to unit.
-        before, last = self._unit_at(low - 2), self._unit_at(low - 1)
-        if low - 2 >= self.first_unit and before is not None and last is not None and before[0] >= last[0]:
-            return self.first_unit
-        return low
+        # A damaged unit may have led the search over messages that are there: then the queue stays as it is, until that
+        # is mended or the log begins elsewhere.
+        return low if self._are_before(min_phy_offset, low) else self.first_unit
+
+    def _are_before(self, phy_offset: int, end: int) -> bool:
+        """Whether the units in front of number `end` are sound, as far as they can tell, and say that their records lie
+        before `phy_offset`: one behind the other, as the log has them. One alone says little: a block of zeros may end
+        within its phy_offset.
+        """
+        first = max(self.first_unit, end - _UNITS_THAT_PROVE)
+        units = self._read(first, end - first)
+        behind = 0
+        for (record_offset, size, _), _, _ in self.parse(units, first):
+            if size == FILLER_SIZE:
+                continue
+            if size < RECORD_SIZE_MIN or record_offset < behind:
+                return False
+            behind = record_offset + size
+        return behind <= phy_offset
 
     @abstractmethod
     def _unit_at(self, number: int) -> Unit | None: ...

@@ -30,7 +30,7 @@ def open_store(directory: Path, cache_units: int = 0, file_units: int = FILE_UNI
 
 
 def unit(number: int) -> tuple[int, int, int]:
-    return 1000 + 100 * number, 90, -number
+    return 1000 + 100 * number, 95, -number
 
 
 def request(first: int, count: int, topic: bytes = b"T", queue_id: int = 0) -> DispatchRequest:
@@ -190,7 +190,7 @@ def test_restoring_removes_files_of_queues_that_the_checkpoint_does_not_know(tmp
     assert all_units(reopened) == [unit(0), unit(1)]
 
 
-@pytest.mark.parametrize("min_phy_offset", [0, 1000, 1001, 1450, 2400, 2401, 9999])
+@pytest.mark.parametrize("min_phy_offset", [0, 1000, 1095, 1400, 2400, 2495, 9999])
 def test_the_minimum_offset_is_the_first_unit_that_points_into_the_log(
     tmp_path: Path, min_phy_offset: int
 ) -> None:
@@ -202,6 +202,57 @@ def test_the_minimum_offset_is_the_first_unit_that_points_into_the_log(
     queue.correct_min_offset(min_phy_offset)
     expected = [number for number in range(15) if unit(number)[0] >= min_phy_offset]
     assert queue.min_offset == (expected[0] if expected else 15)
+
+
+FAR = 5 << 32  # what is left of a physical offset there without its high bytes is small
+
+
+@pytest.mark.parametrize("sector", range(1, 9))
+@pytest.mark.parametrize("lost", [bytes(4096), bytes(range(256)) * 16, b"\xff" * 4096], ids=["0", "any", "f"])
+def test_a_block_that_was_lost_has_no_messages_taken_for_deleted(
+    tmp_path: Path, sector: int, lost: bytes
+) -> None:
+    store = open_store(tmp_path, file_units=2000)
+    made = DispatchRequest(b"T", 0, 0, 0)
+    made.units = [CQ_UNIT.pack(FAR + 1000 * number, 900, 0) for number in range(2000)]
+    made.tags_codes = [0] * 2000
+    store.put([made])
+    flush(store)
+    queue = store.find(b"T", 0)
+    assert queue is not None
+    (path,) = (tmp_path / "consumequeue" / "T" / "0").iterdir()
+    sound = path.read_bytes()
+    path.write_bytes(sound[: sector * 4096] + lost + sound[sector * 4096 + 4096 :])
+    for begin in range(1, 1900, 7):
+        queue.begin_with(0)
+        queue.correct_min_offset(FAR + 1000 * begin)
+        assert queue.min_offset <= begin
+    path.write_bytes(sound)
+    queue.correct_min_offset(FAR + 1000 * begin)
+    assert queue.min_offset == begin
+
+
+def test_a_flip_that_keeps_units_in_order_has_no_message_taken_for_deleted(tmp_path: Path) -> None:
+    store = open_store(tmp_path, file_units=200)
+    store.put([request(0, 100)])  # more than are kept in memory
+    flush(store)
+    queue = store.find(b"T", 0)
+    assert queue is not None
+    (path,) = (tmp_path / "consumequeue" / "T" / "0").iterdir()
+    with path.open("r+b") as file:
+        file.seek(4 * 20)
+        file.write(CQ_UNIT.pack(unit(4)[0] - 2, *unit(4)[1:]))
+    queue.correct_min_offset(unit(4)[0])
+    assert queue.min_offset == 0
+
+
+def test_fillers_between_do_not_keep_what_is_gone(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.put([request(3, 4), request(9, 4)])
+    queue = store.find(b"T", 0)
+    assert queue is not None
+    queue.correct_min_offset(unit(11)[0])
+    assert queue.min_offset == 11
 
 
 def test_a_topic_that_names_no_directory_is_kept_inside_all_the_same(tmp_path: Path) -> None:

@@ -84,7 +84,9 @@ class IndexService:
                 "key index is of another log, it is built anew covered_pos=%d", self._key_index.covered_pos
             )
             self._key_index.delete_all()
-        covered_pos = self._key_index.covered_pos
+        # Of the last message of a file the keys may go on in the next one, which is built anew: then the log is covered
+        # up to its record, behind the head of its entry.
+        covered_pos = max(0, self._key_index.covered_pos - self._ledger.head_size)
         self._next_index = self._ledger.first_index_at(covered_pos)
         damage = self._ledger.faulty_at(covered_pos)
         if damage is not None:

@@ -7,11 +7,11 @@ from where the rest ends.
 import logging
 from dataclasses import dataclass
 
-from disk.disk import Disk
+from disk.disk import Disk, DiskError
 from disk.mapped_file import DescriptorCache
+from disk.readable import read_what_there_is
 from store.key_index_file import (
     IndexFile,
-    IndexFileDamagedError,
     delete_index_files,
     fault_of_file,
     index_file_names,
@@ -57,8 +57,8 @@ def recover_key_index(
     newest = names[-1] if names else ""
     header_fault: str | None = None
     if mark is not None and stopped_cleanly and (newest, headers.get(newest)) != _place_of(mark):
-        if newest == mark.file_name and headers[newest].index_count == mark.header.index_count:
-            # Whoever puts an entry counts it.
+        if newest == mark.file_name and headers[newest].index_count <= mark.header.index_count:
+            # Whoever puts an entry counts it, and nobody takes one away.
             header_fault = f"its header is {headers[newest]}, remembered is {mark.header}"
         else:
             # A broker of Java's has run since, and says in the files how far it came.
@@ -76,7 +76,7 @@ def recover_key_index(
         names = [name for name in names if name <= mark.file_name]
         if mark.file_name in headers:
             headers[mark.file_name] = mark.header
-    elif names and headers[newest].index_count <= 1:
+    elif names and 0 <= headers[newest].index_count <= 1:
         delete_index_files(disk, directory, [names.pop()])  # Java made it ahead: nothing is in it
 
     index_files: list[IndexFile] = []
@@ -118,7 +118,10 @@ def _place_of(mark: KeyIndexMark) -> tuple[str, IndexHeader | None]:
 
 def _fault_of(index_file: IndexFile, before: IndexFile | None) -> str | None:
     header = index_file.header
-    fault = fault_of_file(index_file.mapped_file.file(), index_file.shape, header)
+    try:
+        fault = fault_of_file(index_file.mapped_file.file(), index_file.shape, header)
+    except DiskError as error:
+        fault = str(error)
     if fault is None and before is not None and header.begin_phy_offset < before.header.end_phy_offset:
         return (
             f"its header begins at physical offset {header.begin_phy_offset}, "
@@ -130,7 +133,7 @@ def _fault_of(index_file: IndexFile, before: IndexFile | None) -> str | None:
 def _rolled_back(index_file: IndexFile) -> str | None:
     try:
         roll_back(index_file.mapped_file.file(), index_file.shape, index_file.header)
-    except IndexFileDamagedError as error:
+    except DiskError as error:
         return error.strerror
     return None
 
@@ -138,7 +141,7 @@ def _rolled_back(index_file: IndexFile) -> str | None:
 def _read_header(disk: Disk, path: str) -> IndexHeader:
     file = disk.open(path, read_only=True)
     try:
-        data = file.pread(INDEX_HEADER_SIZE, 0)
+        data = read_what_there_is(file, INDEX_HEADER_SIZE, 0)
     finally:
         file.close()
     return parse_index_header(data) if len(data) == INDEX_HEADER_SIZE else EMPTY_INDEX_HEADER

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from store_group import START_MS, StoreGroup, StoreMember, message
+from store_group import START_MS, StoreGroup, StoreMember, message, scrub
+from worn_disk import WornDisk
 
 from message.properties import encode_properties
 from store.index_service import ENTRIES_PER_IDLE_TICK, ENTRIES_PER_TICK
@@ -102,6 +103,55 @@ def test_after_a_start_the_index_goes_on_where_it_was(group: StoreGroup, end: st
         leader.crash() if end == "crash" else leader.stop()
         group.start()
         assert_all_found(group, group.lead(), range(70 * run + 70))
+
+
+BETWEEN_THE_EDGES = (2, 0)  # where a start does not look
+
+
+@pytest.mark.parametrize("end", ["crash", "stop"])
+@pytest.mark.parametrize("number", [0, -1], ids=["oldest", "newest"])
+@pytest.mark.parametrize("sector", range(4))
+def test_a_start_builds_a_file_anew_of_which_a_sector_cannot_be_read(
+    tmp_path: Path, end: str, number: int, sector: int
+) -> None:
+    disk = WornDisk()
+    group = StoreGroup(
+        tmp_path,
+        disk_of=lambda peer: disk,
+        index_file_shape=IndexFileShape(2000, 300),
+        index_keys_per_flush=KEYS_PER_FLUSH,
+    )
+    group.start()
+    put(group, range(150))
+    leader = group.lead()
+    leader.crash() if end == "crash" else leader.stop()
+    path = sorted((group.root() / "index").iterdir())[number]
+    disk.bad.setdefault(str(path), set()).add(sector)
+    group.start()
+    member = group.lead()
+    if (sector, number) == BETWEEN_THE_EDGES:
+        assert scrub(member).mended == 1
+        group.run_until(lambda: member.store.index.behind == 0)
+    assert_all_found(group, member, range(150))
+    member.crash()
+
+
+@pytest.mark.parametrize("end", ["crash", "stop"])
+def test_all_keys_of_a_message_are_found_if_a_file_is_lost_that_had_some_of_them(
+    tmp_path: Path, end: str
+) -> None:
+    shape = IndexFileShape(13, 102)  # the keys of 33 messages, and two of the next one
+    group = StoreGroup(tmp_path, index_file_shape=shape, index_keys_per_flush=KEYS_PER_FLUSH)
+    group.start()
+    put(group, range(60))
+    leader = group.lead()
+    group.run_until(lambda: len(list((group.root() / "index").iterdir())) == 2)
+    leader.crash() if end == "crash" else leader.stop()
+    newest = max((group.root() / "index").iterdir())
+    newest.write_bytes(bytes(newest.stat().st_size))
+    group.start()
+    assert_all_found(group, group.lead(), range(60))
+    group.lead().crash()
 
 
 def test_a_store_without_an_index_gets_one(group: StoreGroup) -> None:

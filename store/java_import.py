@@ -9,11 +9,13 @@ not at all. Ours follow from the log.
 """
 
 import logging
+import struct
 from typing import Final
+from zlib import crc32
 
 import msgpack
 
-from disk.disk import Disk
+from disk.disk import Disk, DiskError
 from dledger.entry import Index, Term
 from dledger.log.java_files import find_java_run
 from message.decoder import decode_message
@@ -33,6 +35,12 @@ from store.store_config import StoreConfig
 
 log = logging.getLogger(__name__)
 
+_HEAD = struct.Struct(
+    ">4s"  # magic
+    "I"  # CRC-32 of what follows
+)
+_MAGIC = b"PyDJ"
+_ARRAY_OF_TWO: Final = b"\x92"
 _COPY: Final = "Copy config/ of a member that it ran on, best of its last master, and start this one again"
 
 
@@ -56,7 +64,8 @@ class JavaImport:
         ends = consume_queue_ends(self._disk, self._config.store_path_root_dir)
         rows = [(topic, queue_id, 0, offset) for topic, queue_id, offset in ends]
         log.info("queues of Java kept count=%d term=%d", len(rows), java_run.term)
-        replace_file(self._disk, self._path, msgpack.packb([java_run.term, rows]))
+        payload: bytes = msgpack.packb([java_run.term, rows])
+        replace_file(self._disk, self._path, _HEAD.pack(_MAGIC, crc32(payload)) + payload)
 
     def begin(
         self,
@@ -84,7 +93,7 @@ class JavaImport:
         tables = read_config_files(self._disk, directory)
         rows = queues.rows()
         known = {(topic, queue_id) for topic, queue_id, _, _ in rows}
-        rows += [row for row in self._kept_rows() if (row[0], row[1]) not in known]
+        rows += [row for row in self._kept()[1] if (row[0], row[1]) not in known]
         log.info(
             "tables of Java go into the log directory=%s topics=%d groups=%d offsets=%d queues=%d",
             directory,
@@ -102,7 +111,13 @@ class JavaImport:
         Raises ConfigFilesDamagedError, DiskError.
         """
         directory = f"{self._config.store_path_root_dir}/config"
-        kept_term = self._kept_term()
+        try:
+            kept_term = self._kept_term()
+        except StoreDamagedError as error:
+            # What it says of queues is in the log by now. Consumers read again what they committed under Java, if Java
+            # ran last.
+            log.error("nothing is known of offsets committed under Java any more: %s", error)
+            return []
         if kept_term < 0 or last_term > kept_term or self._exported_at(directory) is not None:
             return []
         known = tables.consumer_offset_table
@@ -131,19 +146,31 @@ class JavaImport:
     def _kept_term(self) -> int:
         return self._kept()[0]
 
-    def _kept_rows(self) -> list[QueueRow]:
-        return [(topic, queue_id, low, high) for topic, queue_id, low, high in self._kept()[1]]
-
     def _kept(self) -> tuple[int, list[QueueRow]]:
         if not self._disk.exists(self._path):
             return -1, []
         try:
-            term, rows = msgpack.unpackb(self._disk.read_file(self._path))
-        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            term, rows = msgpack.unpackb(_payload_of(self._disk.read_file(self._path)))
+            if type(term) is not int:
+                raise ValueError(f"{term!r} is no term")
+            return term, [(topic, queue_id, low, high) for topic, queue_id, low, high in rows]
+        except (ValueError, TypeError, msgpack.UnpackException, DiskError) as error:
             raise StoreDamagedError(
                 f"{self._path}: {error!r}. Remove it: queues whose messages have all expired then begin at 0 again"
             ) from error
-        return term, rows
+
+
+def _payload_of(content: bytes) -> bytes:
+    """Raises ValueError."""
+    if content[:1] == _ARRAY_OF_TWO:
+        return content  # as releases before this one wrote it
+    if len(content) < _HEAD.size:
+        raise ValueError(f"{len(content)} bytes are too few")
+    magic, crc = _HEAD.unpack_from(content)
+    payload = content[_HEAD.size :]
+    if magic != _MAGIC or crc32(payload) != crc:
+        raise ValueError("its CRC is another one")
+    return payload
 
 
 def is_sound_record(body: memoryview) -> bool:

@@ -159,7 +159,7 @@ class MessageReader:
         else:
             count_max = min(count_max, config.max_transfer_count_on_message_in_disk)
             size_max = min(size_max, config.max_transfer_bytes_on_message_in_disk)
-        min_phy_offset = self.min_phy_offset
+        phy_offset_min = self.min_phy_offset
         confirm_offset = self._reput.confirm_offset
         status = GetMessageStatus.NO_MATCHED_MESSAGE
         buffers: list[bytes] = []
@@ -169,14 +169,17 @@ class MessageReader:
             # Before the filter, as RocketMQ does: a pull that is full looks no further for the offset to go on from.
             if buffers and (total + size > size_max or count + behind - next_offset > count_max):
                 break
-            if (phy_offset < min_phy_offset and size > 0) or size == FILLER_SIZE:
+            # Also of those that a filter passes over unread: zeros, and what does not lie behind the one before, must
+            # hide none.
+            if phy_offset < phy_offset_min or not RECORD_SIZE_MIN <= size < FILLER_SIZE:
                 # Fillers too: their message is gone, or was never here.
-                if size != FILLER_SIZE and not self.is_gone(queue, base, phy_offset):
+                if size != FILLER_SIZE and not (size > 0 and self.is_gone(queue, base, phy_offset)):
                     raise self._damaged(queue, next_offset, phy_offset, size)
                 if not buffers:
                     status = GetMessageStatus.MESSAGE_WAS_REMOVING
                 next_offset = behind
                 continue
+            phy_offset_min = phy_offset
             if base > next_offset and queue.is_batch and not self._is_gap(queue, next_offset):
                 raise self._damaged(queue, next_offset, phy_offset, size)
             if matcher is not None and not matcher(tags_code):

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from store_group import CQ_FILE_UNITS, START_MS, StoreGroup, StoreMember, messag
 
 from dledger.entry import Index
 from message.decoder import decode_message
+from message.tags import tags_code
 from store.delayed_message import delayed
 from store.dispatch_request import DispatchRequest
 from store.errors import StoreDamagedError, UnitDamagedError
@@ -184,6 +186,37 @@ def test_a_reader_that_meets_a_block_of_zeros_has_all_of_it_mended(group: StoreG
     assert pull_until_mended(group, member, 3) == list(range(3, 35))
     assert path.read_bytes()[60:] == sound[60:]
     assert member.store.figures()["consume_queue_mended_total"] >= 27
+    assert member.failure is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: write(path, 20 * CQ_UNIT_SIZE, bytes(CQ_UNIT_SIZE)),
+        lambda path: write(path, 20 * CQ_UNIT_SIZE, bytes(5 * CQ_UNIT_SIZE)),
+        lambda path: write(path, 20 * CQ_UNIT_SIZE, path.read_bytes()[5 * CQ_UNIT_SIZE : 6 * CQ_UNIT_SIZE]),
+        lambda path: write(path, 20 * CQ_UNIT_SIZE, b"\x7f" * CQ_UNIT_SIZE),
+        lambda path: os.truncate(path, 20 * CQ_UNIT_SIZE),
+    ],
+    ids=["a unit of zeros", "zeros", "what stands elsewhere", "garbage", "the file is cut short"],
+)
+def test_damage_hides_no_message_from_a_filter(group: StoreGroup, damage: Callable[[Path], None]) -> None:
+    member = filled(group)
+    damage(units_path(group, 0))
+    wanted = tags_code("A")
+    found: list[int] = []
+    offset = 0
+
+    def has_come() -> bool:
+        nonlocal offset
+        with suppress(UnitDamagedError):
+            result = member.store.get_message("T", 0, offset, 32, K256, lambda code: code == wanted)
+            found.extend(decode_message(buffer).queue_offset for buffer in result.buffers)
+            offset = result.next_begin_offset
+        return offset == COUNT
+
+    group.run_until(has_come)
+    assert found == list(range(0, COUNT, 2))
     assert member.failure is None
 
 

@@ -16,11 +16,16 @@ def consume_queue_ends(disk: Disk, store_path: str) -> Iterator[tuple[bytes, int
     """Topic, queue id and next offset of each queue that has had messages. Blocks. Raises DiskError."""
     for kind, queue_end in ((CONSUME_QUEUES, _queue_end), (BATCH_CONSUME_QUEUES, _batch_queue_end)):
         directory = f"{store_path}/{kind}"
-        for topic in disk.list_directory(directory):
-            for queue_id in _numbers(disk.list_directory(f"{directory}/{topic}")):
+        for topic in directories_in(disk, directory):
+            for queue_id in _numbers(directories_in(disk, f"{directory}/{topic}")):
                 end = queue_end(disk, f"{directory}/{topic}/{queue_id}")
                 if end > 0:
                     yield topic.encode(errors="surrogateescape"), int(queue_id), end
+
+
+def directories_in(disk: Disk, directory: str) -> list[str]:
+    """Names of topics, or of a topic's queues: what else somebody has put there is left alone. Raises DiskError."""
+    return [name for name in disk.list_directory(directory) if disk.is_directory(f"{directory}/{name}")]
 
 
 def _queue_end(disk: Disk, directory: str) -> int:

@@ -11,6 +11,7 @@ from disk.mapped_file import DescriptorCache
 from disk.mapped_file_queue import MappedFileQueueError
 from store.batch_consume_queue import BatchConsumeQueue
 from store.consume_queue import ConsumeQueue
+from store.consume_queue_ends import directories_in
 from store.consume_queue_flush import ConsumeQueueFlushJob
 from store.dispatch_request import DispatchRequest, QueueKey
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE
@@ -174,8 +175,8 @@ class ConsumeQueueStore:
 
     def _directories(self, of_kind: str) -> Iterator[str]:
         """Of all queues that have one on disk."""
-        for topic in self._disk.list_directory(of_kind):
-            for queue_id in self._disk.list_directory(f"{of_kind}/{topic}"):
+        for topic in directories_in(self._disk, of_kind):
+            for queue_id in directories_in(self._disk, f"{of_kind}/{topic}"):
                 yield f"{of_kind}/{topic}/{queue_id}"
 
     def _delete_files(self, directory: str) -> None:

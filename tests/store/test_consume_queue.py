@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from disk.disk import DiskError
 from disk.mapped_file import DescriptorCache
 from disk.real_disk import RealDisk
+from store.consume_queue_ends import consume_queue_ends
 from store.consume_queue_store import ConsumeQueueStore
 from store.dispatch_request import DispatchRequest
 from store.layout.consume_queue_unit import CQ_UNIT, FILLER
@@ -188,6 +189,23 @@ def test_restoring_removes_files_of_queues_that_the_checkpoint_does_not_know(tmp
     assert reopened.restore(rows) is None
     assert list((tmp_path / "consumequeue" / "U" / "0").iterdir()) == []
     assert all_units(reopened) == [unit(0), unit(1)]
+
+
+def test_what_is_no_directory_is_left_alone(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.put([request(0, 2)])
+    flush(store)
+    rows = store.rows()
+    store.close()
+    foreign = [tmp_path / "consumequeue" / ".DS_Store", tmp_path / "consumequeue" / "T" / "1"]
+    for path in foreign:
+        path.write_bytes(b"hello")
+    reopened = open_store(tmp_path)
+    assert reopened.restore(rows) is None
+    assert all_units(reopened) == [unit(0), unit(1)]
+    assert list(consume_queue_ends(RealDisk(), str(tmp_path))) == [(b"T", 0, 2)]
+    reopened.delete_all()
+    assert [path.read_bytes() for path in foreign] == [b"hello", b"hello"]
 
 
 @pytest.mark.parametrize("min_phy_offset", [0, 1000, 1095, 1400, 2400, 2495, 9999])

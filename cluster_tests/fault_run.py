@@ -1,5 +1,7 @@
 """A run of real processes under faults, judged at its end: clients, nemeses by a schedule, healing, reading back.
 
+Producers end first; consumers go on until their groups have come to the ends of the queues.
+
 run = FaultRun(group, nemeses, schedule, directory, Load(rate=800))
 run.run()        # and run.stop() from another thread, or a signal handler, for an early end
 result = run.judge(html)
@@ -18,7 +20,9 @@ from fault_target import FaultTarget
 from leader_watch import LeaderWatch
 from local_cluster import ROOT, wait_for
 from nemeses.nemesis import Nemesis
+from workload import pull_consumers, push_consumers
 from workload.client_process import PRODUCERS, ClientProcess
+from workload.drain import are_at_ends
 from workload.noting import Notes
 from workload.read_back import ReadBackError, run_read_back
 from workload.topic import make_topic
@@ -34,6 +38,8 @@ from pyspark_dledger.text_report import Verdict
 SERVES_WITHIN_S = 60.0
 LEVEL_WITHIN_S = 900.0  # also of a log of gigabytes, which is scrubbed then, on a busy machine
 CLIENTS_END_WITHIN_S = 60.0
+DRAINED_WITHIN_S = 300.0  # what an outage at the end has left, on a busy machine
+GROUPS = pull_consumers.GROUP, push_consumers.GROUP
 CALM_S = 3.0  # of clients at work before the first fault, and after the last one
 
 
@@ -124,6 +130,7 @@ class FaultRun:
                 members=self.group.members,
                 revision=revision(),
                 faults=len(self.schedule.firings),
+                groups=GROUPS,
             )
             with LeaderWatch(self.group, notes, self.trouble.append), self._machine_watched(directory):
                 self._under_load(directory, notes)
@@ -146,8 +153,19 @@ class FaultRun:
             self.trouble += [
                 f"{client.name} ended before its time" for client in self._clients if client.has_ended
             ]
+            self._end_clients([client for client in self._clients if client.sends])
+            self._drain()
         finally:
-            self._end_clients()
+            self._end_clients(self._clients)
+
+    def _drain(self) -> None:
+        """A group that does not come to the ends in time has missed something, which is the judge's to say."""
+        try:
+            wait_for(
+                lambda: are_at_ends(self.group.namesrv, GROUPS), DRAINED_WITHIN_S, "consumers at the ends"
+            )
+        except AssertionError as error:
+            self.tell(str(error))
 
     @contextlib.contextmanager
     def _machine_watched(self, directory: Path) -> Iterator[None]:
@@ -170,10 +188,11 @@ class FaultRun:
             self._try(f"{nemesis.spec.name} at the end", nemesis.end)
         self._try("starting what does not run", self.group.revive)
 
-    def _end_clients(self) -> None:
-        for client in self._clients:
+    def _end_clients(self, clients: Sequence[ClientProcess]) -> None:
+        self._clients = [client for client in self._clients if client not in clients]
+        for client in clients:
             client.ask_to_end()
-        for client in self._clients:
+        for client in clients:
             if (told := client.end(CLIENTS_END_WITHIN_S)) is not None:
                 self.trouble.append(told)
 

@@ -61,7 +61,7 @@ class Coverage:
     begun: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     retried: int = 0
-    delivered: int = 0
+    delivered: Counter[str] = field(default_factory=Counter)  # messages by group
     commits: int = 0
     faults: dict[int, Fault] = field(default_factory=dict)
     terms: dict[tuple[str, int], LeaderSeen] = field(default_factory=dict)  # first seen of each
@@ -85,7 +85,7 @@ class Coverage:
                 if record.outcome == "ok":
                     self.acknowledged_in[queue_of(record)] += 1
             case Poll():
-                self.delivered += len(record.messages)
+                self.delivered[record.group] += len(record.messages)
             case Commit():
                 self.commits += 1
             case QueueEnd() if record.group == READ_BACK:
@@ -130,6 +130,7 @@ class Coverage:
                 f"{sum(unread.values()):,} acknowledged messages in {len(unread):,} queues were not looked for: nobody "
                 f"read these to their ends ({', '.join(str(queue) for queue in list(unread)[:4])})"
             )
+        told += [f"group {group} was given nothing" for group in self._given_nothing()]
         if self.run is not None and len(self.faults) < self.run.faults:
             told.append(f"{len(self.faults)} of the {self.run.faults} faults of its schedule were begun")
         wanted = firings_wanted(round(self.run.minutes * 60_000)) if self.run is not None else 1
@@ -147,3 +148,9 @@ class Coverage:
                 f"{len(self.pairs)} pairs of nemeses were on at once, wanted are {min(PAIRS_MIN, possible)}"
             )
         return told
+
+    def _given_nothing(self) -> list[str]:
+        """Of the groups that were to get everything."""
+        return [
+            group for group in (self.run.groups if self.run is not None else ()) if not self.delivered[group]
+        ]

@@ -34,7 +34,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="kin
 
 
 class Run(Record, frozen=True, kw_only=True, gc=False, tag="run"):
-    """The first line. `target`: whose brokers these are."""
+    """The first line. `target`: whose brokers these are. `groups`: consumer groups that begin with the first message
+    and go on until they have come to the ends of the queues, so that each message is to be given to each of them.
+    """
 
     seed: int
     minutes: float
@@ -42,6 +44,7 @@ class Run(Record, frozen=True, kw_only=True, gc=False, tag="run"):
     members: tuple[str, ...]
     revision: str = ""
     faults: int = 0  # in its schedule
+    groups: tuple[str, ...] = ()
 
 
 class SendBegun(Record, frozen=True, kw_only=True, gc=False, tag="send_begun"):

@@ -106,7 +106,7 @@ def _facts(judgement: Judgement, window: Window) -> str:
                 f"{coverage.outcomes['unknown']:,}",
                 f"{coverage.outcomes['fail']:,} surely not stored",
             ),
-            ("Delivered", f"{coverage.delivered:,}", f"{coverage.commits:,} commits"),
+            ("Delivered", f"{coverage.delivered.total():,}", f"{coverage.commits:,} commits"),
             ("Faults", f"{len(coverage.faults):,}", f"{verified:,} seen to have happened"),
             ("Pairs at once", f"{len(coverage.pairs):,}", f"of {len(coverage.nemeses()):,} nemeses"),
             ("Longest gap", duration(longest / 1000), f"{counted(len(gaps), 'gap')}, {duration(silent)}"),

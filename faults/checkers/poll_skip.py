@@ -1,12 +1,13 @@
-"""Who reads a queue gets each message of it: offsets are dense."""
+"""Who reads a queue gets each message of it: offsets are dense, and a group that is to get all gets all."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from faults.checkers.checker import Place, Queue, Violation, queue_of
-from faults.history import Assigned, Poll, Record
+from faults.history import READ_BACK, Assigned, Poll, QueueEnd, Record, Run
 
 RANGES_PER_QUEUE_MAX: Final = 20
 _MARKED_MAX: Final = (
@@ -15,8 +16,9 @@ _MARKED_MAX: Final = (
 
 
 class PollSkip:
-    """Two ways to miss a message: a consumer passes over offsets, or nobody of a group gets one that lies between
-    others which somebody got. The second is what shows that an offset was committed too early.
+    """Two ways to miss a message: a consumer passes over offsets, or nobody of a group gets one. The second is what
+    shows that an offset was committed too early. Of a group of which nobody knows where it begins and ends, it is told
+    of what lies between messages that somebody got; of one that is to get everything, of all that was read back.
     """
 
     name = "poll_skip"
@@ -26,9 +28,20 @@ class PollSkip:
         self._expected: dict[tuple[str, str, Queue], tuple[int, Assigned | Poll]] = {}
         self._got: dict[tuple[str, Queue], bytearray] = {}  # by offset
         self._begins: dict[tuple[str, Queue], int] = {}
+        self._to_get_all: tuple[str, ...] = ()
+        self._ends: dict[Queue, QueueEnd] = {}  # of reading back
 
     def takes(self) -> Mapping[type[Record], Callable[[Any], Iterator[Violation]]]:
-        return {Assigned: self._assigned, Poll: self._poll}
+        return {Run: self._run, Assigned: self._assigned, Poll: self._poll, QueueEnd: self._queue_end}
+
+    def _run(self, run: Run) -> Iterator[Violation]:
+        self._to_get_all = run.groups
+        return iter(())
+
+    def _queue_end(self, end: QueueEnd) -> Iterator[Violation]:
+        if end.group == READ_BACK:
+            self._ends[queue_of(end)] = end
+        return iter(())
 
     def _assigned(self, assigned: Assigned) -> Iterator[Violation]:
         queue = queue_of(assigned)
@@ -81,16 +94,32 @@ class PollSkip:
 
     def finish(self) -> Iterator[Violation]:
         for (group, queue), got in self._got.items():
-            begin = self._begins[group, queue]
-            for count, (first, end) in enumerate(_holes(got, begin)):
-                if count == RANGES_PER_QUEUE_MAX:
-                    break
-                which = f"offset {first}" if end == first + 1 else f"offsets {first} to {end - 1}"
-                yield Violation(
-                    self.name,
-                    f"nobody of group {group} was given {which} of {queue}, and somebody what follows",
-                    places=(Place(queue, first), Place(queue, end)),
+            if group not in self._to_get_all or queue not in self._ends:
+                yield from self._missed(
+                    group, queue, _holes(got, self._begins[group, queue]), "and somebody what follows"
                 )
+        # A group without any poll is a witness that was never there: coverage.py's.
+        for group in sorted({group for group, _ in self._got if group in self._to_get_all}):
+            for queue, end in self._ends.items():
+                there = self._got.get((READ_BACK, queue), bytearray())
+                got = self._got.get((group, queue), bytearray())
+                yield from self._missed(
+                    group,
+                    queue,
+                    _not_given(there[: end.max_offset], got, end.min_offset),
+                    "and it was there to be read back",
+                )
+
+    def _missed(
+        self, group: str, queue: Queue, ranges: Iterator[tuple[int, int]], why: str
+    ) -> Iterator[Violation]:
+        for first, end in itertools.islice(ranges, RANGES_PER_QUEUE_MAX):
+            which = f"offset {first}" if end == first + 1 else f"offsets {first} to {end - 1}"
+            yield Violation(
+                self.name,
+                f"nobody of group {group} was given {which} of {queue}, {why}",
+                places=(Place(queue, first), Place(queue, end)),
+            )
 
 
 def _reach(got: bytearray, end: int) -> None:
@@ -106,3 +135,15 @@ def _holes(got: bytearray, begin: int) -> Iterator[tuple[int, int]]:
             return
         yield first, end
         first = got.find(0, end)
+
+
+def _not_given(there: bytearray, got: bytearray, begin: int) -> Iterator[tuple[int, int]]:
+    """Ranges from `begin` on of ones in `there` that are none in `got`; `end` is exclusive."""
+    missing = int.from_bytes(there) & ~int.from_bytes(got[: len(there)].ljust(len(there), b"\0"))
+    marks = missing.to_bytes(len(there))
+    first = marks.find(1, begin)
+    while first >= 0:
+        end = marks.find(0, first)
+        end = len(marks) if end < 0 else end
+        yield first, end
+        first = marks.find(1, end)

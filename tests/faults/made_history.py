@@ -79,7 +79,9 @@ class Model:
     def __post_init__(self) -> None:
         self.queues = [[] for _ in range(self.queue_count)]
         self.committed = [0] * self.queue_count
-        self.note(Run(at_ns=self.now_ns, seed=1, minutes=0.0, target="ours", members=MEMBERS))
+        self.note(
+            Run(at_ns=self.now_ns, seed=1, minutes=0.0, target="ours", members=MEMBERS, groups=(GROUP,))
+        )
         self.elect()
         for queue_id in range(self.queue_count):
             self.assign(queue_id)

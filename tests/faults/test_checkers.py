@@ -35,6 +35,7 @@ from faults.history import (
     LeaderSeen,
     Poll,
     QueueEnd,
+    Run,
     Send,
     SendBegun,
     Standstill,
@@ -210,6 +211,40 @@ def assign_beyond_what_was_read(records: list[AnyRecord], dice: random.Random) -
     ]
 
 
+def stop_delivering(records: list[AnyRecord], dice: random.Random) -> list[AnyRecord]:
+    """What lies at the end of a queue nobody of the group is given, and it may be committed as consumed."""
+    poll, first = pick(dice, read_at(records, READ_BACK))
+
+    def stopped(record: AnyRecord) -> AnyRecord | None:
+        if not isinstance(record, Poll) or (record.group, queue_of(record)) != (GROUP, queue_of(poll)):
+            return record
+        if record.offset > first.queue_offset:
+            return None
+        less = without_messages(record, lambda one: one.queue_offset >= first.queue_offset)
+        return replaced(less, next_offset=min(less.next_offset, first.queue_offset))
+
+    return changed(records, stopped)
+
+
+def begin_behind_the_first_message(records: list[AnyRecord], dice: random.Random) -> list[AnyRecord]:
+    poll, last = pick(dice, read_at(records, READ_BACK))
+    begin = last.queue_offset + 1
+
+    def later(record: AnyRecord) -> AnyRecord:
+        if not isinstance(record, Poll | Assigned) or (record.group, queue_of(record)) != (
+            GROUP,
+            queue_of(poll),
+        ):
+            return record
+        late = replaced(record, offset=max(record.offset, begin))
+        if isinstance(late, Assigned):
+            return late
+        less = without_messages(late, lambda one: one.queue_offset < begin)
+        return replaced(less, next_offset=max(less.next_offset, begin))
+
+    return changed(records, later)
+
+
 def go_back(records: list[AnyRecord], dice: random.Random) -> list[AnyRecord]:
     """The same messages once more, and nobody had assigned the consumer anew."""
     poll = pick(dice, [poll for poll, _ in read_at(records, GROUP)])
@@ -278,6 +313,8 @@ SPOILERS: list[tuple[Spoiler, set[str]]] = [
     (store_before_what_was_acknowledged, {"order"}),
     (pass_over_messages, {"poll_skip"}),
     (assign_beyond_what_was_read, {"poll_skip"}),
+    (stop_delivering, {"poll_skip"}),
+    (begin_behind_the_first_message, {"poll_skip"}),
     (go_back, {"monotonic_poll"}),
     (be_sent_back, {"monotonic_poll"}),
     (forget_a_commit, {"monotonic_commit"}),
@@ -302,6 +339,15 @@ def test_what_a_sound_group_never_does_is_found(spoil: Spoiler, expected: set[st
     spoiled = spoil(made_history(dice, 300), dice)
     checkers = {violation.checker for violation in found(spoiled)}
     assert expected <= checkers <= expected | BESIDE.get(spoil, set())
+
+
+def test_of_a_group_that_is_not_to_get_everything_nobody_knows_where_it_ends() -> None:
+    def not_named(record: AnyRecord) -> AnyRecord:
+        return replaced(record, groups=()) if isinstance(record, Run) else record
+
+    dice = random.Random(1)
+    for spoil in (stop_delivering, begin_behind_the_first_message):
+        assert found(changed(spoil(made_history(dice, 300), dice), not_named)) == []
 
 
 def test_a_consumer_that_is_sent_to_where_no_queue_ends_is_told_of_in_the_memory_there_is() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_history import BROKER, MS, TOPIC, Model, made_history, of_kind
+from made_history import BROKER, GROUP, MS, TOPIC, Model, made_history, of_kind
 from test_checkers import elect_two, lose_a_write
 
 from faults.__main__ import main
@@ -19,6 +19,7 @@ from faults.history import (
     FaultVerified,
     HistoryWriter,
     LeaderSeen,
+    Poll,
     Run,
     Send,
     SendBegun,
@@ -118,6 +119,14 @@ def test_a_run_that_was_ended_before_its_faults_proves_too_little(sound: list[An
     assert judgement.coverage.shortfalls() == [
         f"{begun} of the {begun + 1} faults of its schedule were begun"
     ]
+
+
+def test_a_group_that_was_given_nothing_is_no_witness(sound: list[AnyRecord]) -> None:
+    judgement, _ = judged(
+        [record for record in sound if not isinstance(record, Poll) or record.group != GROUP]
+    )
+    assert verdict(judgement)[0] == "short"
+    assert judgement.coverage.shortfalls() == [f"group {GROUP} was given nothing"]
 
 
 def test_a_broken_promise_is_a_flag_and_a_row_with_its_records(sound: list[AnyRecord]) -> None:

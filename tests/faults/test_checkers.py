@@ -90,6 +90,38 @@ def lose_a_write(records: list[AnyRecord], dice: random.Random) -> list[AnyRecor
     return changed(records, cut)
 
 
+def give_what_is_not_kept(records: list[AnyRecord], dice: random.Random) -> list[AnyRecord]:
+    """Of a send whose end nobody knows: the group reads it at the end of a queue, which is cut off behind it."""
+    poll = pick(dice, [poll for poll, _ in read_at(records, GROUP)][-1:])
+    queue = queue_of(poll)
+    end = next(one for one in of_kind(records, QueueEnd) if queue_of(one) == queue)
+    begun = SendBegun(at_ns=poll.at_ns, producer="q", sequence=0, topic=TOPIC)
+    given = (*poll.messages, Delivered(end.max_offset, "q", 0))
+    if poll.next_offset != end.max_offset:
+        reject()
+    more = replaced(poll, messages=given, next_offset=end.max_offset + 1)
+    at = records.index(poll)
+    return [*records[:at], begun, more, *records[at + 1 :]]
+
+
+def keep_the_first_attempt_alone(records: list[AnyRecord], dice: random.Random) -> list[AnyRecord]:
+    """A message that was tried again was acknowledged and read behind its first copy, and only that one is kept."""
+    model = Model(dice, queue_count=1)
+    model.begin_send(ends="ok")
+    model.end_send(model.sending[0])
+    model.begin_send(ends="ok")
+    sending = model.sending[0]
+    sending.attempts = 2
+    model.queues[0].append((sending.producer, sending.sequence))
+    sending.offset = 2
+    model.queues[0].append((sending.producer, sending.sequence))
+    model.end_send(sending)
+    model.poll_as(model.readers[0], GROUP, 3)
+    model.queues[0].pop()
+    model.assign(0)
+    return model.finish()
+
+
 def read_what_nobody_sent(records: list[AnyRecord], dice: random.Random) -> list[AnyRecord]:
     name = message_of(pick(dice, read_at(records, READ_BACK))[1])
     return changed(
@@ -304,6 +336,8 @@ def acknowledge_nothing_for_two_seconds(records: list[AnyRecord], dice: random.R
 
 SPOILERS: list[tuple[Spoiler, set[str]]] = [
     (lose_a_write, {"lost_write"}),
+    (give_what_is_not_kept, {"lost_write"}),
+    (keep_the_first_attempt_alone, {"lost_write"}),
     (read_what_nobody_sent, {"phantom"}),
     (read_what_was_refused, {"phantom"}),
     (read_a_body_of_nobody, {"phantom"}),

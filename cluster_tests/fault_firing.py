@@ -136,6 +136,7 @@ class Firings:
             nemesis=firing.spec.name,
             target=target,
             outage_ms=firing.spec.outage_ms,
+            while_leading=firing.spec.while_leading,
         )
         evidence, troubles = None, []
         try:

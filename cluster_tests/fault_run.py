@@ -27,7 +27,8 @@ from workload.noting import Notes
 from workload.read_back import ReadBackError, run_read_back
 from workload.topic import make_topic
 
-from faults.history import Healed, HistoryWriter, Run, read_history
+from faults.checkers.availability import OUTAGE_AFTER_MS
+from faults.history import Healed, HistoryWriter, Phase, Run, read_history
 from faults.judge import Judgement, judge
 from faults.report import fault_report, verdict
 from faults.schedule import Schedule
@@ -145,18 +146,26 @@ class FaultRun:
             self._stop.wait(CALM_S)
             by_name = {nemesis.spec.name: nemesis for nemesis in self.nemeses}
             self._firings = Firings(self.schedule, by_name, self.group, notes, self.tell, self.trouble.append)
+            notes.note(Phase, name="faults")
             if not self._stop.is_set():
                 self._firings.run()
             self._heal()
-            # Clients go on for a while: what is healed has to serve.
-            threading.Event().wait(CALM_S)
+            notes.note(Phase, name="calm")
+            # Clients go on for longer than the last faults excuse: what is healed has to serve.
+            threading.Event().wait(self._outage_s() + CALM_S)
             self.trouble += [
                 f"{client.name} ended before its time" for client in self._clients if client.has_ended
             ]
+            notes.note(Phase, name="drain")
             self._end_clients([client for client in self._clients if client.sends])
             self._drain()
         finally:
             self._end_clients(self._clients)
+        notes.note(Phase, name="level")
+
+    def _outage_s(self) -> float:
+        outages_ms = (nemesis.spec.outage_ms for nemesis in self.nemeses)
+        return max(OUTAGE_AFTER_MS if outage_ms is None else outage_ms for outage_ms in outages_ms) / 1000
 
     def _drain(self) -> None:
         """A group that does not come to the ends in time has missed something, which is the judge's to say."""

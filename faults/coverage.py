@@ -61,6 +61,7 @@ class Coverage:
     begun: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     retried: int = 0
+    acknowledged_ns: int = 0  # the last one
     delivered: Counter[str] = field(default_factory=Counter)  # messages by group
     commits: int = 0
     faults: dict[int, Fault] = field(default_factory=dict)
@@ -84,6 +85,7 @@ class Coverage:
                 self.retried += record.attempts > 1
                 if record.outcome == "ok":
                     self.acknowledged_in[queue_of(record)] += 1
+                    self.acknowledged_ns = record.at_ns
             case Poll():
                 self.delivered[record.group] += len(record.messages)
             case Commit():
@@ -120,6 +122,8 @@ class Coverage:
         told = []
         if not self.outcomes["ok"]:
             told.append("nothing was acknowledged")
+        if self.acknowledged_ns < max((fault.ended_ns or 0 for fault in self.faults.values()), default=0):
+            told.append("nothing was acknowledged after the last fault had ended")
         if not self.healed:
             told.append("the group was not seen healed and level at the end")
         unread = {

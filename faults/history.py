@@ -150,13 +150,14 @@ class LeaderSeen(Record, frozen=True, kw_only=True, gc=False, tag="leader"):
 
 class FaultBegun(Record, frozen=True, kw_only=True, gc=False, tag="fault_begun"):
     """`outage_ms`: for how long after its begin, and after its end, it may keep the group from serving; None: for as
-    long as it lasts, too.
+    long as it lasts, too. `while_leading`: all of it only while its target leads.
     """
 
     fault: int
     nemesis: str
     target: str
     outage_ms: int | None
+    while_leading: bool = False
 
 
 class FaultVerified(Record, frozen=True, kw_only=True, gc=False, tag="fault_verified"):
@@ -168,6 +169,14 @@ class FaultVerified(Record, frozen=True, kw_only=True, gc=False, tag="fault_veri
 
 class FaultEnded(Record, frozen=True, kw_only=True, gc=False, tag="fault_ended"):
     fault: int
+
+
+class Phase(Record, frozen=True, kw_only=True, gc=False, tag="phase"):
+    """The run goes on to: faults; calm, for all of them have ended and are healed; draining, for producers are to end;
+    levelling, for consumers have ended.
+    """
+
+    name: Literal["faults", "calm", "drain", "level"]
 
 
 class Standstill(Record, frozen=True, kw_only=True, gc=False, tag="standstill"):
@@ -185,7 +194,7 @@ class Healed(Record, frozen=True, kw_only=True, gc=False, tag="healed"):
 
 AnyRecord = (
     Run | SendBegun | Send | Assigned | Poll | QueueEnd | CommitBegun | Commit | Committed
-    | LeaderSeen | FaultBegun | FaultVerified | FaultEnded | Standstill | Healed
+    | LeaderSeen | FaultBegun | FaultVerified | FaultEnded | Phase | Standstill | Healed
 )  # fmt: skip
 
 _DECODER: Final = msgspec.json.Decoder(AnyRecord)

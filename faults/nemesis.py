@@ -24,7 +24,8 @@ class NemesisSpec:
     """`excludes`: nemeses that are not on beside it, by name; it never meets itself.
 
     `impairs`: its target cannot be counted on while it lasts and for `recovery_ms` more. `spares_majority`: while it
-    lasts, members that are whole and hear each other are a majority, whatever else is on. `outage_ms`: see FaultBegun.
+    lasts, members that are whole and hear each other are a majority, whatever else is on. `outage_ms`, `while_leading`:
+    see FaultBegun.
     """
 
     name: str
@@ -36,6 +37,7 @@ class NemesisSpec:
     spares_majority: bool = True
     recovery_ms: int = 2_000
     outage_ms: int | None = OUTAGE_MS
+    while_leading: bool = False
 
     def __post_init__(self) -> None:
         least, most = self.duration_ms

@@ -50,7 +50,8 @@ def verdict(judgement: Judgement, replicas: Verdict | None = None) -> tuple[str,
     coverage = judgement.coverage
     worth = (
         f"{counted(coverage.outcomes['ok'], 'acknowledged send')}, {counted(len(coverage.faults), 'fault')} in "
-        f"{duration((judgement.end_ns - judgement.begin_ns) / NS_PER_S)}"
+        f"{duration((judgement.end_ns - judgement.begin_ns) / NS_PER_S)}; an outage would have been excused for "
+        f"{100 * judgement.availability.excused_share:.0f} % of the time"
     )
     told_of_replicas = "" if replicas is None else f" {replicas.headline}"
     if judgement.totals:

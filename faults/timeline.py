@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from faults.checkers.checker import Violation
 from faults.history import LeaderSeen, Record, Run, Send, Standstill
+from faults.reigns import Reign, reigns_of
 
 NS_PER_S: Final = 1_000_000_000
 NS_PER_MS: Final = 1_000_000
@@ -33,17 +34,6 @@ class Bucket:
     failed: float
     unknown: float
     slowest_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Reign:
-    """A term, from when its leader was first seen to when that of the next one was."""
-
-    broker: str
-    term: int
-    leader: str
-    begin_ns: int
-    end_ns: int
 
 
 @dataclass(slots=True)
@@ -106,10 +96,4 @@ class Timeline:
 
     def reigns(self, end_ns: int) -> dict[str, list[Reign]]:
         """By Raft group, in the order of the terms."""
-        reigns: dict[str, list[Reign]] = {}
-        for (broker, term), seen in sorted(self._seen.items(), reverse=True):
-            of_group = reigns.setdefault(broker, [])
-            # A term that nobody saw before its successor's has no length.
-            until = min((reign.begin_ns for reign in of_group), default=end_ns)
-            of_group.append(Reign(broker, term, seen.leader, min(seen.at_ns, until), until))
-        return {broker: of_group[::-1] for broker, of_group in sorted(reigns.items())}
+        return reigns_of(self._seen, end_ns)

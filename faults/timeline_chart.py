@@ -17,7 +17,8 @@ from faults.checkers.checker import Violation
 from faults.coverage import Fault
 from faults.history import Standstill
 from faults.judge import Judgement
-from faults.timeline import NS_PER_S, Bucket, Reign, Timeline
+from faults.reigns import Reign
+from faults.timeline import NS_PER_S, Bucket, Timeline
 from pyspark_dledger.text_report import visible
 
 BUCKETS: Final = 600

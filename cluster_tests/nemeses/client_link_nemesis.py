@@ -25,6 +25,7 @@ def client_link_spec(
         duration_ms=duration_ms,
         impairs=False,
         outage_ms=None if keeps_clients_away else OUTAGE_MS,
+        while_leading=True,  # nobody sends to a follower
     )
 
 

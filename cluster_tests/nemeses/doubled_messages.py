@@ -7,9 +7,13 @@ from faults.nemesis import NemesisSpec, TargetKind
 
 
 class DoubledMessages(MessageNemesis):
-    # To hear a thing twice must cost nobody anything.
+    # To hear a thing twice must cost nobody anything, and no connection closes for it.
     spec = NemesisSpec(
-        name="doubled_messages", targets=(TargetKind.LINK,), duration_ms=(3_000, 10_000), impairs=False
+        name="doubled_messages",
+        targets=(TargetKind.LINK,),
+        duration_ms=(3_000, 10_000),
+        impairs=False,
+        outage_ms=0,
     )
     fate = Fate.DUPLICATE
     share = 0.5

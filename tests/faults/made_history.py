@@ -27,6 +27,7 @@ from faults.history import (
     FaultVerified,
     Healed,
     LeaderSeen,
+    Phase,
     Poll,
     QueueEnd,
     Run,
@@ -287,6 +288,13 @@ class Model:
             self.pass_time()
             self.end_send(self.dice.choice(self.sending))
             self.keep_up()
+        self.pass_time()
+        self.note(Phase(at_ns=self.now_ns, name="calm"))
+        self.begin_send(ends="ok")
+        self.pass_time()
+        self.end_send(self.sending[-1])
+        self.pass_time()
+        self.note(Phase(at_ns=self.now_ns, name="drain"))
         for reader in self.readers:
             self.pass_time()
             self.poll_as(reader, GROUP, len(self.queues[reader.queue_id]))

@@ -31,7 +31,7 @@ from faults.checkers.availability import OUTAGE_AFTER_MS
 from faults.history import Healed, HistoryWriter, Phase, Run, read_history
 from faults.judge import Judgement, judge
 from faults.report import fault_report, verdict
-from faults.schedule import Schedule
+from faults.schedule import Schedule, pairs_possible
 from faults.timeline import Timeline
 from mqclient import MQClientError
 from pyspark_dledger.text_report import Verdict
@@ -132,6 +132,7 @@ class FaultRun:
                 revision=revision(),
                 faults=len(self.schedule.firings),
                 groups=GROUPS,
+                pairs=pairs_possible((nemesis.spec for nemesis in self.nemeses), self.group.members),
             )
             with LeaderWatch(self.group, notes, self.trouble.append), self._machine_watched(directory):
                 self._under_load(directory, notes)

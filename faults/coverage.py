@@ -147,6 +147,8 @@ class Coverage:
                     f"(begun {len(firings)} times)"
                 )
         possible = len(nemeses) * (len(nemeses) - 1) // 2
+        if self.run is not None and self.run.pairs is not None:
+            possible = min(possible, self.run.pairs)
         if len(self.pairs) < min(PAIRS_MIN, possible):
             told.append(
                 f"{len(self.pairs)} pairs of nemeses were on at once, wanted are {min(PAIRS_MIN, possible)}"

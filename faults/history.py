@@ -36,6 +36,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="kin
 class Run(Record, frozen=True, kw_only=True, gc=False, tag="run"):
     """The first line. `target`: whose brokers these are. `groups`: consumer groups that begin with the first message
     and go on until they have come to the ends of the queues, so that each message is to be given to each of them.
+    `pairs`: how many pairs of its nemeses may be on at once; None: any two.
     """
 
     seed: int
@@ -45,6 +46,7 @@ class Run(Record, frozen=True, kw_only=True, gc=False, tag="run"):
     revision: str = ""
     faults: int = 0  # in its schedule
     groups: tuple[str, ...] = ()
+    pairs: int | None = None
 
 
 class SendBegun(Record, frozen=True, kw_only=True, gc=False, tag="send_begun"):

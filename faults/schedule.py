@@ -77,11 +77,7 @@ class _Scheduler:
         self._dice = random.Random(seed)
         self._storms = tuple(self._draw_storms())
         self._placed: list[Firing] = []
-        # Excluding is mutual.
-        self._excluded = {spec.name: {spec.name, *spec.excludes} for spec in specs}
-        for spec, name in itertools.product(specs, specs):
-            if spec.name in name.excludes:
-                self._excluded[spec.name].add(name.name)
+        self._excluded = _excluded(specs)
 
     def make(self) -> Schedule:
         wanted = firings_wanted(self._run_ms)
@@ -159,7 +155,7 @@ class _Scheduler:
             if begin + lasts > storm_end:
                 continue
             kind = self._dice.choice(spec.targets)
-            targets = self._targets(kind)
+            targets = _targets(kind, self._members)
             self._dice.shuffle(targets)
             for target in targets:
                 firing = Firing(spec, kind, target, begin, begin + lasts)
@@ -167,19 +163,6 @@ class _Scheduler:
                     self._placed.append(firing)
                     return True
         return False
-
-    def _targets(self, kind: TargetKind) -> list[str]:
-        match kind:
-            case TargetKind.MEMBER:
-                return list(self._members)
-            case TargetKind.LEADER:
-                return [LEADER]
-            case TargetKind.LINK:
-                return [f"{a}->{b}" for a, b in itertools.permutations(self._members, 2)]
-            case TargetKind.GROUP:
-                return [WHOLE_GROUP]
-            case TargetKind.OUTSIDE:
-                return [""]
 
     def _fits(self, new: Firing) -> bool:
         beside = [one for one in self._placed if one.begin_ms < new.clear_ms and new.begin_ms < one.clear_ms]
@@ -195,6 +178,55 @@ class _Scheduler:
             if any(one.spec.spares_majority for one in on) and not majority_is_whole(on, self._members):
                 return False
         return True
+
+
+def _targets(kind: TargetKind, members: Sequence[str]) -> list[str]:
+    match kind:
+        case TargetKind.MEMBER:
+            return list(members)
+        case TargetKind.LEADER:
+            return [LEADER]
+        case TargetKind.LINK:
+            return [f"{a}->{b}" for a, b in itertools.permutations(members, 2)]
+        case TargetKind.GROUP:
+            return [WHOLE_GROUP]
+        case TargetKind.OUTSIDE:
+            return [""]
+
+
+def _excluded(specs: Iterable[NemesisSpec]) -> dict[str, set[str]]:
+    """Beside whom each is never on: excluding is mutual."""
+    specs = tuple(specs)
+    return {
+        spec.name: {
+            spec.name,
+            *spec.excludes,
+            *(other.name for other in specs if spec.name in other.excludes),
+        }
+        for spec in specs
+    }
+
+
+def pairs_possible(specs: Iterable[NemesisSpec], members: Sequence[str]) -> int:
+    """How many pairs of them a schedule may have on at once."""
+    specs = tuple(specs)
+    excluded = _excluded(specs)
+
+    def may_meet(one: NemesisSpec, other: NemesisSpec) -> bool:
+        if other.name in excluded[one.name]:
+            return False
+        if not (one.impairs and other.impairs) or not (one.spares_majority or other.spares_majority):
+            return True
+        return any(
+            majority_is_whole(pair, members)
+            for pair in itertools.product(_anywhere(one, members), _anywhere(other, members))
+        )
+
+    return sum(itertools.starmap(may_meet, itertools.combinations(specs, 2)))
+
+
+def _anywhere(spec: NemesisSpec, members: Sequence[str]) -> list[Firing]:
+    return [Firing(spec, kind, target, 0, 1) for kind in spec.targets for target in _targets(kind, members)]
 
 
 def majority_is_whole(firings: Iterable[Firing], members: Sequence[str]) -> bool:

@@ -120,6 +120,15 @@ def test_a_run_that_was_ended_before_its_faults_proves_too_little(sound: list[An
     ]
 
 
+def test_pairs_are_wanted_as_far_as_they_are_possible() -> None:
+    run = Run(at_ns=0, seed=1, minutes=0.1, target="ours", members=("n0", "n1", "n2"), pairs=0)
+    alone = in_order(fault(5, 9, "kill"), fault(20, 29, "pause"))
+    told = "0 pairs of nemeses were on at once, wanted are 1"
+    for pairs, is_short in ((None, True), (1, True), (0, False)):
+        judgement, _ = judged([msgspec.structs.replace(run, pairs=pairs), *alone])
+        assert (told in judgement.coverage.shortfalls()) == is_short
+
+
 def test_a_group_that_was_given_nothing_is_no_witness(sound: list[AnyRecord]) -> None:
     judgement, _ = judged(
         [record for record in sound if not isinstance(record, Poll) or record.group != GROUP]

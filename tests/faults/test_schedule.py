@@ -20,6 +20,7 @@ from faults.schedule import (
     majority_is_whole,
     make_schedule,
     overlapping_pairs,
+    pairs_possible,
     quiet_share,
 )
 
@@ -157,6 +158,19 @@ def test_a_nemesis_that_cannot_be_is_refused(spoiled: dict[str, object]) -> None
 def test_two_nemeses_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="different names"):
         make_schedule([SPECS[0], SPECS[0]], MEMBERS, seed=1, minutes=1)
+
+
+def test_pairs_that_are_possible_are_those_that_some_schedule_has() -> None:
+    had = set[tuple[str, str]]()
+    for seed in range(30):
+        had |= overlapping_pairs(made(seed, minutes=20)).keys()
+    assert pairs_possible(SPECS, MEMBERS) == len(had)
+
+
+def test_what_excludes_each_other_is_no_pair() -> None:
+    kill, pause = SPECS[6], replace(SPECS[7], excludes=frozenset({"kill"}))
+    assert pairs_possible([kill, pause], MEMBERS) == 0
+    assert pairs_possible([kill, replace(pause, excludes=frozenset())], MEMBERS) == 1
 
 
 def firing(kind: TargetKind, target: str) -> Firing:

@@ -8,7 +8,7 @@ has it, is no trouble: it stays unverified, and is made up for behind the schedu
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from nemeses.nemesis import Group, Nemesis, NemesisError
@@ -49,6 +49,9 @@ class Firings:
         self._ending = threading.Event()
         self._left = threading.Event()
         self._begun_s = 0.0
+        self._clear_s: dict[
+            int, float
+        ] = {}  # by firing: when the group has got over it, of those that have ended
         self._shown: list[str] = []  # the nemesis of each firing that was shown to have happened
 
     def run(self) -> None:
@@ -61,16 +64,16 @@ class Firings:
             self._left.set()
 
     def _fire_all(self) -> None:
-        begun: list[tuple[Firing, threading.Thread]] = []
+        begun: list[tuple[int, Firing, threading.Thread]] = []
         for number, firing in enumerate(self._schedule.firings):
             self._ending.wait(max(0.0, self._until(firing.begin_ms)))
-            self._wait_for([thread for other, thread in begun if other.clear_ms <= firing.begin_ms])
+            self._wait_for({at: thread for at, other, thread in begun if other.clear_ms <= firing.begin_ms})
             if self._ending.is_set():
                 break
-            begun.append((firing, threading.Thread(target=self._try, args=(number, firing))))
-            begun[-1][1].start()
+            begun.append((number, firing, threading.Thread(target=self._try, args=(number, firing))))
+            begun[-1][2].start()
         self._ending.wait(max(0.0, self._until(self._schedule.run_ms)))
-        for _, thread in begun:
+        for _, _, thread in begun:
             thread.join()
         self._make_up()
 
@@ -104,13 +107,15 @@ class Firings:
         """Ends the faults that are on, and begins no more."""
         self._ending.set()
 
-    def _wait_for(self, overdue: Sequence[threading.Thread]) -> None:
-        """The time of the schedule stands still until these have ended: where a process takes half a minute to come up,
-        what was drawn to be apart would be on at once.
+    def _wait_for(self, overdue: Mapping[int, threading.Thread]) -> None:
+        """The time of the schedule stands still until these have ended and the group has got over them: where a process
+        takes half a minute to come up, what was drawn to be apart would be on at once.
         """
         waits_since = time.monotonic()
-        for thread in overdue:
+        for thread in overdue.values():
             thread.join()
+        clear_s = max((self._clear_s.get(number, 0.0) for number in overdue), default=0.0)
+        self._ending.wait(max(0.0, clear_s - time.monotonic()))
         self._begun_s += time.monotonic() - waits_since
 
     def _run_ms(self) -> int:
@@ -151,6 +156,7 @@ class Firings:
             troubles.append(f"at its end {trouble}")
             self._trouble(f"{firing.describe()}: {troubles[-1]}")
         self._notes.note(FaultEnded, fault=number)
+        self._clear_s[number] = time.monotonic() + firing.spec.recovery_ms / 1000
         try:
             evidence = self._look_at_what_is_over(number, nemesis, evidence)
         except Exception as error:  # noqa: BLE001, told: there is no evidence then

@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,6 +135,29 @@ def test_what_is_made_up_begins_when_the_group_has_got_over_the_fault_before(tmp
     ended = [record.at_ns for record in records if isinstance(record, FaultEnded)]
     assert len(begun) == 1 + MAKE_UP_TRIES
     assert all(begin - end >= 39_000_000 for end, begin in zip(ended, begun[1:], strict=False))
+
+
+def test_the_schedule_goes_on_when_the_group_has_got_over_a_fault_that_ended_late(tmp_path: Path) -> None:
+    class EndsLate(MadeUp):
+        """As one whose process takes long to come up."""
+
+        def end(self) -> None:
+            wait_for(lambda: time.monotonic() >= until_s, 60, "the time of its end is over")
+
+    slow, quick = replace(SPEC, name="slow", recovery_ms=400), replace(SPEC, name="quick")
+    firings = (
+        Firing(slow, TargetKind.MEMBER, "n0", 0, 50),
+        Firing(quick, TargetKind.MEMBER, "n1", 450, 500),
+    )
+    schedule = Schedule(0, 600, NoGroup.members, ((0, 600),), firings)
+    nemeses = {"slow": EndsLate(spec=slow), "quick": MadeUp(spec=quick)}
+    until_s = time.monotonic() + 0.6
+    with HistoryWriter(tmp_path / "h") as writer:
+        Firings(schedule, nemeses, NoGroup(), Notes(writer), lambda _: None, pytest.fail).run()
+    records = list(read_history([tmp_path / "h"]))
+    (ended, _) = (record.at_ns for record in records if isinstance(record, FaultEnded))
+    (_, begun) = (record.at_ns for record in records if isinstance(record, FaultBegun))
+    assert begun - ended >= 390_000_000
 
 
 def test_what_is_made_up_takes_a_share_of_the_schedule_at_most(

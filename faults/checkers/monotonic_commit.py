@@ -1,7 +1,8 @@
 """What a group has committed stays committed: neither a consumer nor the broker goes back.
 
 A commit that is under way may come into force at any moment until its end, so nothing is asked of the broker that a
-lower one under way would explain. One that has no end, or an unknown one, counts as under way for UNKNOWN_FOR_NS.
+lower one under way would explain. One that has no end, or an unknown one, counts as under way for UNKNOWN_FOR_NS. What
+the broker has said of itself holds as well: where nobody is told of the end of a commit, that is all there is.
 """
 
 from __future__ import annotations
@@ -32,14 +33,21 @@ class _Register:
     """What a query must at least answer, by time."""
 
     open: list[_Open] = field(default_factory=list)
+    ended: list[tuple[int, int]] = field(default_factory=list)  # (time, offset) of those that ended lately
     times_ns: list[int] = field(default_factory=lambda: [0])
     floors: list[int] = field(default_factory=lambda: [-1])
-    last: Commit | None = None
+    last: Commit | Committed | None = None
 
     def set_floor(self, at_ns: int, floor: int) -> None:
         if floor != self.floors[-1]:
             self.times_ns.append(at_ns)
             self.floors.append(floor)
+
+    def was_under_way(self, offset: int, since_ns: int) -> bool:
+        """A commit below `offset`, at some time since then."""
+        return any(one.offset < offset and one.until_ns >= since_ns for one in self.open) or any(
+            lower < offset and at_ns >= since_ns for at_ns, lower in self.ended
+        )
 
     def floor_since(self, begun_ns: int) -> int:
         return min(self.floors[bisect_right(self.times_ns, begun_ns) - 1 :])
@@ -100,15 +108,15 @@ class MonotonicCommit:
             mine[0].until_ns = commit.at_ns + UNKNOWN_FOR_NS
             return iter(())
         register.open.remove(mine[0])
+        register.ended = [one for one in register.ended if one[0] + UNKNOWN_FOR_NS > commit.at_ns]
+        register.ended.append((commit.at_ns, commit.offset))
         if commit.outcome == "ok" and mine[0].lowest >= register.floors[-1]:
             register.set_floor(commit.at_ns, mine[0].lowest)
             register.last = commit
         return iter(())
 
     def _told(self, told: Committed) -> Iterator[Violation]:
-        register = self._registers.get((told.group, queue_of(told)))
-        if register is None:
-            return
+        register = self._registers.setdefault((told.group, queue_of(told)), _Register())
         floor = register.floor_since(told.begun_ns)
         if told.offset < floor:
             yield Violation(
@@ -118,3 +126,6 @@ class MonotonicCommit:
                 at_ns=told.at_ns,
                 records=(register.last, told) if register.last is not None else (told,),
             )
+        elif told.offset >= register.floors[-1] and not register.was_under_way(told.offset, told.begun_ns):
+            register.set_floor(told.at_ns, told.offset)
+            register.last = told

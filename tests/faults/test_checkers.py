@@ -432,29 +432,6 @@ def test_of_many_violations_the_first_are_shown_and_all_are_counted() -> None:
     assert len(judgement.violations) == 50
 
 
-def test_a_commit_under_way_explains_a_lower_answer() -> None:
-    where = {"group": GROUP, "consumer": "c", "broker": BROKER, "topic": TOPIC, "queue_id": 0}
-    other = where | {"consumer": "d"}
-    records: list[AnyRecord] = [
-        CommitBegun(at_ns=1, offset=10, **where),
-        CommitBegun(at_ns=2, offset=5, **other),
-        Commit(at_ns=3, begun_ns=1, offset=10, outcome="ok", **where),
-        Committed(at_ns=5, begun_ns=4, offset=5, **where),
-    ]
-    assert found(records) == []
-    records[-1] = Committed(at_ns=5, begun_ns=4, offset=4, **where)
-    assert [violation.checker for violation in found(records)] == ["monotonic_commit"]
-    # Of a one-way commit nobody knows when it comes into force.
-    records = [
-        CommitBegun(at_ns=1, offset=5, **other),
-        Commit(at_ns=2, begun_ns=1, offset=5, outcome="unknown", **other),
-        CommitBegun(at_ns=3, offset=10, **where),
-        Commit(at_ns=4, begun_ns=3, offset=10, outcome="ok", **where),
-        Committed(at_ns=6, begun_ns=5, offset=5, **where),
-    ]
-    assert found(records) == []
-
-
 def test_consumers_that_work_on_several_messages_at_once_are_asked_for_no_order() -> None:
     model = Model(random.Random(5), queue_count=1)
     for _ in range(8):

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -36,16 +36,17 @@ read back; what clients saw is held against what was promised, and the replicas
 against each other and against every acknowledgement.
 
 Ctrl-C ends the faults early: all is healed, and what there is is judged. A second
-one breaks that off."""
+one breaks that off. SIGTERM and the end of the terminal are taken for the same."""
 
 EXIT_STATUS = """\
 exit status:  0  nothing acknowledged was lost, and no promise is broken
              10  a promise is broken
              11  nothing is broken, yet the run proves too little
               1  the run could not be made, or something of it went wrong
-            130  broken off by a second Ctrl-C"""
+            130  broken off by a second signal"""
 
 EXIT_INTERRUPTED = 130  # as a shell has it
+MINUTES_MIN, MINUTES_MAX = 0.05, 240.0  # to draw the schedule of more takes minutes itself
 
 # What it is made of: a new directory and a base port, see port_block().
 TARGETS: dict[str, Callable[[Path, int], FaultTarget]] = {"ours": OurGroup, "java": RocketMqGroup}
@@ -87,15 +88,11 @@ def _main(arguments: Sequence[str] | None) -> int:
     )
     parser.add_argument("--html", type=Path, metavar="F", help="the report (report.html in the directory)")
     options = parser.parse_args(arguments)
-    if not (0 < options.minutes < math.inf and 0 < options.rate < math.inf):  # which nan is not
-        parser.error("--minutes and --rate must be above 0, and finite")
-    if options.html is not None and not options.html.parent.is_dir():
-        parser.error(f"--html {options.html}: there is no directory {options.html.parent}")
-    if options.dir is not None and options.dir.exists():
-        parser.error(f"--dir {options.dir} is there already: name a new one")
+    _check(parser, options)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 31)
-    with port_block() as base_port, ExitStack() as after:
-        directory = options.dir or Path(tempfile.mkdtemp(prefix="pydledger-faults-"))
+    ending = Ending()
+    with ending.at_signals(), port_block() as base_port, ExitStack() as after:
+        directory = _made_directory(parser, options.dir)
         unused = after.enter_context(ExitStack())  # until the run begins
         unused.callback(shutil.rmtree, directory, ignore_errors=True)
         try:
@@ -116,9 +113,9 @@ def _main(arguments: Sequence[str] | None) -> int:
         unused.pop_all()
         print(f"\nin {directory}\n", flush=True)
         run = FaultRun(group, nemeses, schedule, directory, Load(rate=options.rate), teller())
+        ending.stop = run.stop
         try:
-            with _stopping_at_signals(run):
-                run.run()
+            run.run()
         except (AssertionError, ClusterError, MQClientError, OSError) as error:
             told = [*run.trouble, str(error) or type(error).__name__]
             print("\n".join(f"faults: {visible(line)}" for line in told), file=sys.stderr)
@@ -129,7 +126,8 @@ def _main(arguments: Sequence[str] | None) -> int:
     if status == 0 and options.dir is None:
         shutil.rmtree(directory / "cluster")
     print("\n".join(lines_of(result)))
-    print(f"report: {html}")
+    if html.exists():
+        print(f"report: {html}")
     if status:
         print(
             f"to run it again: scripts/faults --seed {seed} --minutes {options.minutes:g}"
@@ -138,6 +136,35 @@ def _main(arguments: Sequence[str] | None) -> int:
             + _only(options.only)
         )
     return status
+
+
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if not MINUTES_MIN <= options.minutes <= MINUTES_MAX:  # which nan is not
+        parser.error(f"--minutes must be within {MINUTES_MIN:g} and {MINUTES_MAX:g}")
+    if not 0 < options.rate < math.inf:
+        parser.error("--rate must be above 0, and finite")
+    if options.seed is not None and options.seed < 0:
+        parser.error("--seed must be 0 or above")
+    html: Path | None = options.html
+    if html is None:
+        return
+    if html.is_dir():
+        parser.error(f"--html {html} is a directory: name a file")
+    is_in_new = options.dir is not None and html.parent.absolute() == options.dir.absolute()
+    if not (is_in_new or html.parent.is_dir()):
+        parser.error(f"--html {html}: there is no directory {html.parent}")
+
+
+def _made_directory(parser: argparse.ArgumentParser, wanted: Path | None) -> Path:
+    if wanted is None:
+        return Path(tempfile.mkdtemp(prefix="pydledger-faults-"))
+    try:
+        wanted.mkdir(parents=True)
+    except FileExistsError:
+        parser.error(f"--dir {wanted} is there already: name a new one")
+    except OSError as error:
+        parser.error(f"--dir {wanted}: {error.strerror}")
+    return wanted
 
 
 def _chosen(group: FaultTarget, only: Sequence[str], seed: int) -> list[Nemesis]:
@@ -170,21 +197,32 @@ def teller() -> Callable[[str], None]:
     return tell
 
 
-@contextmanager
-def _stopping_at_signals(run: FaultRun) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM ends the faults, and what there is is judged; the second one breaks that off."""
+class Ending:
+    """What signals do: the first one calls `stop`, where there is something to stop; any other one breaks off."""
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        print("ending: faults are healed, and what there is is judged", flush=True)
-        signal.signal(number, signal.default_int_handler)
-        run.stop()
+    def __init__(self) -> None:
+        self.stop: Callable[[], None] | None = None
 
-    former = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
+    @contextmanager
+    def at_signals(self) -> Iterator[None]:
+        """Under nohup the end of the terminal is none of ours."""
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        former = {number: signal.signal(number, self._heed) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+    def _heed(self, number: int, frame: FrameType | None) -> None:
+        if self.stop is None:
+            raise KeyboardInterrupt
+        stop, self.stop = self.stop, None
+        stop()
+        with suppress(OSError):  # of a terminal that is gone
+            print("ending: faults are healed, and what there is is judged", flush=True)
 
 
 def exit_status(result: Result) -> int:

@@ -228,18 +228,19 @@ class FaultRun:
     def _down(self) -> None:
         self._try("ending the processes", self.group.down)
 
-    def _try(self, what: str, act: Callable[[], None]) -> None:
+    def _try(self, what: str, act: Callable[[], object]) -> None:
         try:
             act()
         except Exception as error:  # noqa: BLE001, told, and what there is is judged
             self.trouble.append(f"{what}: {type(error).__name__}: {error}")
 
     def judge(self, html: Path) -> Result:
-        """Once run() is over. Writes the report. Raises HistoryError, OSError."""
+        """Once run() is over. Writes the report, if it can be written. Raises HistoryError, OSError."""
         replicas = self._judge_replicas()
         timeline = Timeline()
         judgement = judge(lambda: read_history(self.histories), timeline)
-        html.write_text(fault_report(judgement, timeline, replicas), encoding="utf-8")
+        page = fault_report(judgement, timeline, replicas)
+        self._try("writing the report", lambda: html.write_text(page, encoding="utf-8"))
         return Result(judgement, replicas, tuple(self.trouble))
 
     def _judge_replicas(self) -> Verdict | None:

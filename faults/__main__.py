@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -37,7 +38,11 @@ def main(arguments: list[str]) -> int:
         )
         print(f"faults: {told}", file=sys.stderr)
         return EXIT_NO_HISTORY
-    print("\n".join(told_lines(judgement)))
+    try:
+        print("\n".join(told_lines(judgement)), flush=True)
+    except BrokenPipeError:
+        # Who reads has enough, as `head`; nothing is left to be written when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return {"good": 0, "bad": EXIT_BROKEN, "short": EXIT_SHORT}[verdict(judgement)[0]]
 
 

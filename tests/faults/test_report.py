@@ -1,7 +1,10 @@
 """The report of a fault run: whatever happened is on the page, in its place, and the page needs nothing but itself."""
 
+import os
 import random
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -256,13 +259,27 @@ def test_a_leader_reigns_until_the_next_term_is_seen() -> None:
     ]
 
 
+def write(path: Path, records: list[AnyRecord]) -> None:
+    with HistoryWriter(path) as history:
+        for record in records:
+            history.note(record)
+
+
+def test_who_reads_the_verdict_may_stop_reading(tmp_path: Path, sound: list[AnyRecord]) -> None:
+    write(tmp_path / "h", sound)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        command = [sys.executable, "-m", "faults", str(tmp_path / "h")]
+        done = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_command_judges_files_and_writes_the_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], sound: list[AnyRecord]
 ) -> None:
     def status_of(name: str, records: list[AnyRecord]) -> int:
-        with HistoryWriter(tmp_path / name) as history:
-            for record in records:
-                history.note(record)
+        write(tmp_path / name, records)
         return main([str(tmp_path / name), "--html", str(tmp_path / "page.html")])
 
     assert status_of("sound", sound) == 0

@@ -107,6 +107,24 @@ def test_one_that_answers_no_more_is_begun_anew_with_all_that_is_laid_on_it(
     wait_for(lambda: carries(ports[2]), PATIENCE_S, "one that was down")
 
 
+def test_another_ones_server_is_not_taken_for_its_own(
+    server: ToxiproxyServer, ports: tuple[int, int, int], tmp_path: Path
+) -> None:
+    with (
+        pytest.raises(AssertionError, match=f"taken, by process {server.process.pid}"),
+        running_server(tmp_path / "second", ports[0], ANSWER_S),
+    ):
+        pytest.fail("it started")
+    assert server.process.poll() is None
+
+
+def test_a_block_of_ports_is_drawn_only_where_all_of_it_is_free() -> None:
+    with port_block() as base:
+        pass
+    with socket.create_server((HOST, base + SERVER_PORT)), port_block() as other:
+        assert other != base
+
+
 def test_what_is_asked_of_one_that_hangs_is_done_by_the_new_one(
     server: ToxiproxyServer, ports: tuple[int, int, int], echo: str
 ) -> None:

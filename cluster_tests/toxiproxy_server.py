@@ -23,6 +23,8 @@ from local_cluster import ROOT, wait_for
 from requests import ConnectionError, RequestException, Response, Timeout
 from toxiproxy.api import APIConsumer
 
+from mq.processes import port_holder
+
 VERSION = "2.12.0"
 MODULE = f"github.com/Shopify/toxiproxy/v2/cmd/server@v{VERSION}"
 BUILD = ROOT / ".build" / "toxiproxy" / VERSION
@@ -96,7 +98,7 @@ class ToxiproxyServer:
         APIConsumer.host, APIConsumer.port = "127.0.0.1", port
 
     def start(self) -> None:
-        """Raises AssertionError."""
+        """Raises AssertionError, also where somebody else listens at its port."""
         with self._log_file.open("ab") as output:
             # No Ctrl-C ends it: what it carries has to be healed first.
             self.process = subprocess.Popen(
@@ -197,6 +199,11 @@ class ToxiproxyServer:
         return response
 
     def _answers(self) -> bool:
+        assert self.process.poll() is None, f"toxiproxy has ended at its start; see {self._log_file}"
+        holder = port_holder(APIConsumer.port)
+        assert holder in (None, self.process.pid), f"port {APIConsumer.port} is taken, by process {holder}"
+        if holder is None:
+            return False
         try:
             return APIConsumer.get("/version", timeout=self._answer_s).ok
         except RequestException:
@@ -207,8 +214,8 @@ class ToxiproxyServer:
 def running_server(log_file: Path, port: int, answer_s: float = ANSWER_S) -> Iterator[ToxiproxyServer]:
     """Its proxies end with it."""
     server = ToxiproxyServer(log_file, port, answer_s)
-    server.start()
     try:
+        server.start()
         yield server
     finally:
         server.stop()

@@ -1,5 +1,6 @@
 """What a leader commits is on the disks of a majority of the voters that its log names: a seat is held by a disk."""
 
+from dledger.entry import Index, Term
 from simulator.invariants.invariant import MemberView
 from simulator.oracle import Oracle
 
@@ -8,14 +9,18 @@ class CommitByVoters:
     name = "commit_by_voters"
 
     def __init__(self) -> None:
-        # How far each disk ever held the log, as far as its member called that durable.
-        self._durable: dict[tuple[str, bytes], int] = {}
+        # How far each disk ever held entries of a term, as far as its member called that durable. By term, for what was
+        # cut since is no copy of what has taken its place.
+        self._durable: dict[tuple[str, bytes], dict[Term, Index]] = {}
         self._committed: dict[tuple[str, int, int], int] = {}
 
     def check(self, member: MemberView, oracle: Oracle) -> str | None:
         held = self._durable
         own = (member.member_id, member.disk_uuid)
-        held[own] = max(held.get(own, -1), member.acknowledgeable_index)
+        end = member.acknowledgeable_index
+        if (term := member.term_at(end)) is not None:
+            of_disk = held.setdefault(own, {})
+            of_disk[term] = max(of_disk.get(term, end), end)
         if not member.is_leader:
             return None
         leading = (member.member_id, member.life, member.curr_term)
@@ -24,7 +29,12 @@ class CommitByVoters:
             return None
         self._committed[leading] = index
         voters = member.logged_membership.voters
-        holders = [voter for voter, seat in voters.items() if held.get((voter, seat.disk), -1) >= index]
+        term = member.term_at(index)
+        holders = [
+            voter
+            for voter, seat in voters.items()
+            if term is not None and held.get((voter, seat.disk), {}).get(term, -1) >= index
+        ]
         if len(holders) < len(voters) // 2 + 1:
             return (
                 f"{member.member_id} commits {index}, which {', '.join(sorted(holders)) or 'nobody'} of the voters "

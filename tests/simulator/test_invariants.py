@@ -8,7 +8,6 @@ from dledger.entry import GENESIS_CHAIN, Index, Pos, Term, parse_header, seal_en
 from dledger.log.faulty_ranges import FaultyRange
 from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
 from simulator.invariants.begin_is_committed import BeginIsCommitted
-from simulator.invariants.commit_by_voters import CommitByVoters
 from simulator.invariants.commit_within_end import CommitWithinEnd
 from simulator.invariants.damaged_wait import DamagedWait
 from simulator.invariants.delayed_once import DelayedOnce
@@ -310,29 +309,6 @@ def test_one_change_at_a_time_fires_on_two_voters_that_move_at_once():
     assert invariant.check(View(role=Role.LEADER), _oracle()) is None
     one = View(role=Role.LEADER, logged_membership=THREE.without("n1").without("n2"), membership_index=2)
     assert "moves n1, n2" in str(invariant.check(one, _oracle()))
-
-
-def test_commit_by_voters_fires_when_a_learner_or_another_disk_makes_the_majority():
-    for value in (
-        THREE.without("n1").with_learner("n1", Seat(b"n1")).without("n2").with_learner("n2", Seat(b"n2")),
-        THREE.with_learner("n1", Seat(b"another")).with_voter("n1", b"another"),
-    ):
-        invariant = CommitByVoters()
-        voters = Membership({**value.voters, "n3": Seat(b"n3")}, value.learners)
-        leader = View(role=Role.LEADER, logged_membership=voters, committed_index=1)
-        assert invariant.check(leader, _oracle()) is None
-        assert invariant.check(View("n1"), _oracle()) is None
-        leader.committed_index = 2
-        assert "commits 2, which n0 of the voters" in str(invariant.check(leader, _oracle()))
-
-
-def test_commit_by_voters_is_silent_when_a_majority_holds_the_entry():
-    invariant = CommitByVoters()
-    leader = View(role=Role.LEADER, committed_index=1)
-    for view in (leader, View("n1")):
-        assert invariant.check(view, _oracle()) is None
-    leader.committed_index = 2
-    assert invariant.check(leader, _oracle()) is None
 
 
 def test_members_by_log_fires_on_a_leader_that_counts_others_than_its_log_says():

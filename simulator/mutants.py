@@ -1,6 +1,6 @@
 """Known bugs, put back into the code under test for the length of a run: what does not find them finds nothing."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
@@ -37,8 +37,9 @@ from simulator.damage_mutants import (
 )
 from simulator.patched import patched
 from store import key_index_recovery
-from store.dledger_commit_log import DLedgerCommitLog
+from store.dledger_commit_log import DLedgerCommitLog, OnPut
 from store.message_store import MessageStore
+from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.state.delay_offset_table import DelayOffsetTable
 from store.state.state_machine import StateMachine
 
@@ -367,6 +368,23 @@ def read_index_before_own_term() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def unknown_told_as_refused() -> Iterator[None]:
+    """Who waits for an append of a leader that is deposed is told that nothing was stored."""
+    old = DLedgerCommitLog.put_messages
+
+    def put_messages(
+        self: DLedgerCommitLog, messages: Sequence[PutMessage], on_done: OnPut, now_ms: int
+    ) -> PutBatch | PutRefusal:
+        def told(status: PutStatus) -> None:
+            on_done(PutStatus.SERVICE_NOT_AVAILABLE if status is PutStatus.UNKNOWN else status)
+
+        return old(self, messages, told, now_ms)
+
+    with patched(DLedgerCommitLog, "put_messages", put_messages):
+        yield
+
+
 MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
     {
         mutant.__name__: mutant
@@ -402,6 +420,7 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             scrub_skips_bodies,
             read_index_without_a_round,
             read_index_before_own_term,
+            unknown_told_as_refused,
         )
     }
 )

@@ -75,7 +75,7 @@ class Oracle:
         self.delivered_count = 0
         self.acknowledged: list[Acknowledged] = []
         self.fresh_reads: list[FreshRead] = []  # that were answered, in this order
-        self.refused_uids: set[int] = set()
+        self.refused_uids: list[int] = []
         self.put_us: dict[int, int] = {}  # when a client first handed in a message, by uid
         # Highest index that was committed by then, by the term of the member that said so.
         self.committed_in_term: dict[Term, Index] = {}

@@ -143,16 +143,22 @@ class Workload:
             if status is PutStatus.PUT_OK:
                 self._acknowledged(uids, messages, *results[0])
                 self.last_acknowledged_put_us = max(self.last_acknowledged_put_us, put_us)
+            else:
+                self._not_acknowledged(uids, status)
 
         outcome = process.store.put_messages(messages, done, member.now_ms())
         if isinstance(outcome, PutRefusal):
             member.trace.add(self._loop.now_us, "{} put {} {}", member.member_id, uids, outcome.status.name)
-            if outcome.status is not PutStatus.UNKNOWN:
-                self.outcomes.unknown -= len(uids)
-                self.outcomes.refused += len(uids)
-                self._oracle.refused_uids.update(uids)
+            self._not_acknowledged(uids, outcome.status)
             return
         results.append((outcome, outcome.results))
+
+    def _not_acknowledged(self, uids: range, status: PutStatus) -> None:
+        """Whatever else a client is told is definite, at once or later."""
+        if status is not PutStatus.UNKNOWN:
+            self.outcomes.unknown -= len(uids)
+            self.outcomes.refused += len(uids)
+            self._oracle.refused_uids.extend(uids)
 
     def _acknowledged(
         self, uids: range, messages: list[PutMessage], batch: PutBatch, results: list[tuple[int, int]]

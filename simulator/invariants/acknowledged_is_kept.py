@@ -14,14 +14,19 @@ class AcknowledgedIsKept:
     def __init__(self) -> None:
         self._acknowledged_count = 0
         self._message_count = 0
+        self._refused: set[int] = set()
+        self._refused_count = 0
         self._leader: tuple[str, int] | None = None
 
     def check(self, member: MemberView, oracle: Oracle) -> str | None:
-        messages = oracle.messages
-        while self._message_count < len(messages):
-            uid = messages[self._message_count].uid
-            self._message_count += 1
-            if uid in oracle.refused_uids:
+        refused = oracle.refused_uids[self._refused_count :]
+        self._refused_count += len(refused)
+        self._refused.update(refused)
+        new = [message.uid for message in oracle.messages[self._message_count :]]
+        self._message_count += len(new)
+        # Either may come first: it is told after it is committed, or committed after it is told.
+        for uid in (*refused, *new):
+            if uid in self._refused and uid in oracle.index_of_uid:
                 return f"message {uid} was refused, and is committed in entry {oracle.index_of_uid[uid]}"
         while self._acknowledged_count < len(oracle.acknowledged):
             fault = self._fault_of_acknowledged(oracle, self._acknowledged_count)

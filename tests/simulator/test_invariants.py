@@ -175,8 +175,12 @@ def test_acknowledged_is_kept_fires_on_a_lost_a_moved_and_a_refused_message():
     moved.acknowledged.append(Acknowledged(Index(1), [1001], [(KEY, 0, 48)]))
     assert "message 1001 is acknowledged at" in str(AcknowledgedIsKept().check(View(), moved))
     refused = _oracle()
-    refused.refused_uids.add(1002)
+    refused.refused_uids.append(1002)
     assert "was refused, and is committed" in str(AcknowledgedIsKept().check(View(), refused))
+    invariant, later = AcknowledgedIsKept(), _oracle()
+    assert invariant.check(View(), later) is None
+    later.refused_uids += [1003, 1001]
+    assert "message 1001 was refused, and is committed in entry 1" in str(invariant.check(View(), later))
 
 
 def test_acknowledged_is_kept_fires_on_a_serving_leader_without_it():

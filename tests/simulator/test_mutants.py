@@ -46,6 +46,7 @@ CAUGHT_BY = {
     "scrub_skips_bodies": 15,
     "read_index_without_a_round": 24,
     "read_index_before_own_term": 2,
+    "unknown_told_as_refused": 1,
 }
 
 

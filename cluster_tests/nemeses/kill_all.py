@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from nemeses.nemesis import Group
+from nemeses.nemesis import Group, NemesisError
 
 from faults.nemesis import NemesisSpec, TargetKind
 
@@ -22,19 +22,22 @@ class KillAll:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self._former: dict[str, int | None] = {}
+        self._former: dict[str, int] = {}
         self._next: dict[str, int | None] = {}
 
     def begin(self, target: str) -> None:
-        self._next = {}
-        self._former = {member: self._group.pid(member) for member in self._group.members}
+        self._former, self._next = {}, {}
+        pids = {member: self._group.pid(member) for member in self._group.members}
+        if down := [member for member, pid in pids.items() if pid is None]:
+            raise NemesisError(f"{', '.join(down)} do not run: not all members would end at once")
+        self._former = {member: pid for member, pid in pids.items() if pid is not None}
         self._of_all(self._group.kill)
 
     def evidence(self) -> str | None:
         now = self._next or {member: self._group.pid(member) for member in self._former}
-        if not any(self._former.values()) or any(pid and pid == now[of] for of, pid in self._former.items()):
+        if not self._former or any(pid == now[member] for member, pid in self._former.items()):
             return None
-        gone = ", ".join(str(pid) for pid in self._former.values() if pid)
+        gone = ", ".join(map(str, self._former.values()))
         follow = ", ".join(str(pid) for pid in now.values() if pid)
         return f"processes {gone} are gone" + (f", {follow} are in their places" if follow else "")
 

@@ -11,7 +11,9 @@ from faults.nemesis import WHOLE_GROUP, NemesisSpec, TargetKind
 
 
 class LostPower:
-    """Its evidence is what the syncs of its processes had made durable, and which files had held something else."""
+    """Its evidence is what the syncs of its processes had made durable, and which files had held something else: where
+    nothing was written and not synced, the loss of power was a kill.
+    """
 
     spec: ClassVar = NemesisSpec(
         name="lost_power",
@@ -28,18 +30,21 @@ class LostPower:
         self._down: tuple[str, ...] = ()
 
     def begin(self, target: str) -> None:
-        self._losses = {}
+        self._losses, self._down = {}, ()
         members = self._group.members if target == WHOLE_GROUP else (target,)
         pids = {member: pid for member in members if (pid := self._group.pid(member)) is not None}
-        if not pids:
-            raise NemesisError(f"{target} does not run: it has no power to lose")
+        if down := [member for member in members if member not in pids]:
+            raise NemesisError(f"without a process, and so without power to lose: {', '.join(down)}")
         self._down = tuple(pids)
         for member in pids:
             self._group.kill(member)
         self._losses = {member: self._stores.lose_power(member, pid) for member, pid in pids.items()}
 
     def evidence(self) -> str | None:
-        if not self._losses or not all(loss.replayed.syncs for loss in self._losses.values()):
+        losses = self._losses.values()
+        if not all(loss.replayed.syncs for loss in losses) or not any(
+            loss.changed or loss.gone for loss in losses
+        ):
             return None
         return ", ".join(
             f"{member} has what {loss.replayed.syncs} syncs made durable: {len(loss.changed)} files held something "

@@ -15,20 +15,25 @@ PATIENCE_S = 60
 
 
 def test_a_standstill_is_noted_with_its_begin(tmp_path: Path) -> None:
-    watch = ClientProcess("machine_watch", "127.0.0.1:1", tmp_path / "machine.jsonl")
+    history, long_ns = tmp_path / "machine.jsonl", 3 * NOTED_MS * 1_000_000
+
+    def is_noted() -> bool:
+        """The machine may have stood still by itself as well."""
+        return any(
+            one.at_ns - begun_ns >= long_ns and one.at_ns - one.begun_ns >= NOTED_MS * 1_000_000
+            for one in read_records(history)
+            if isinstance(one, Standstill)
+        )
+
+    watch = ClientProcess("machine_watch", "127.0.0.1:1", history)
     try:
         wait_for((tmp_path / "machine.sync").exists, PATIENCE_S, "the first sync")
         begun_ns = time.monotonic_ns()
         os.kill(watch.pid, signal.SIGSTOP)
-        long_ns = 3 * NOTED_MS * 1_000_000
         wait_for(lambda: time.monotonic_ns() - begun_ns >= long_ns, PATIENCE_S, "a standstill of that length")
         os.kill(watch.pid, signal.SIGCONT)
-        wait_for(lambda: watch.has_noted(b'"standstill"'), PATIENCE_S, "its note")
+        wait_for(is_noted, PATIENCE_S, "its note")
     finally:
         trouble = watch.end(PATIENCE_S)
     assert trouble is None
-    noted = [one for one in read_records(tmp_path / "machine.jsonl") if isinstance(one, Standstill)]
-    longest = max(noted, key=lambda one: one.at_ns - one.begun_ns)
-    assert longest.at_ns - begun_ns >= long_ns
-    assert longest.at_ns - longest.begun_ns >= NOTED_MS * 1_000_000
     assert not (tmp_path / "machine.sync").exists()

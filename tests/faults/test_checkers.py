@@ -190,6 +190,25 @@ def store_before_what_was_acknowledged(records: list[AnyRecord], dice: random.Ra
     )
 
 
+def store_what_nobody_knows_of_before_what_was_acknowledged(
+    records: list[AnyRecord], dice: random.Random
+) -> list[AnyRecord]:
+    """The same, and the later one has no acknowledgement: it is where it is read back."""
+    spoiled = store_before_what_was_acknowledged(records, dice)
+    (late,) = (
+        one for one, old in zip(spoiled, records, strict=True) if one is not old and isinstance(one, Send)
+    )
+
+    def forget(record: AnyRecord) -> AnyRecord:
+        if isinstance(record, SendBegun | Send) and message_of(record) == message_of(late):
+            if isinstance(record, Send):
+                return replaced(record, outcome="unknown", broker="", queue_id=-1, queue_offset=-1)
+            return replaced(record, at_ns=late.begun_ns)
+        return record
+
+    return changed(spoiled, forget)
+
+
 def pass_over_messages(records: list[AnyRecord], dice: random.Random) -> list[AnyRecord]:
     polls = [poll for poll, _ in read_at(records, GROUP) if len(poll.messages) > 1]
     poll = pick(dice, polls)
@@ -324,6 +343,7 @@ SPOILERS: list[tuple[Spoiler, set[str]]] = [
     (acknowledge_an_offset_twice, {"inconsistent_offset"}),
     (read_another_at_an_offset, {"inconsistent_offset"}),
     (store_before_what_was_acknowledged, {"order"}),
+    (store_what_nobody_knows_of_before_what_was_acknowledged, {"order"}),
     (pass_over_messages, {"poll_skip"}),
     (assign_beyond_what_was_read, {"poll_skip"}),
     (stop_delivering, {"poll_skip"}),

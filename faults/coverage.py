@@ -111,11 +111,17 @@ class Coverage:
         return iter(())
 
     def nemeses(self) -> dict[str, list[Fault]]:
-        """Their firings, in the order in which they first came."""
+        """Their firings, by name."""
         by_name: dict[str, list[Fault]] = {}
         for fault in self.faults.values():
             by_name.setdefault(fault.begun.nemesis, []).append(fault)
-        return by_name
+        return dict(sorted(by_name.items()))
+
+    def not_looked_for(self) -> dict[Queue, int]:
+        """Acknowledged messages, by queue, of the queues that nobody read to their ends."""
+        return {
+            queue: count for queue, count in self.acknowledged_in.items() if queue not in self.read_to_end
+        }
 
     def shortfalls(self) -> list[str]:
         """Why this run proves less than it should; none if it is whole."""
@@ -126,10 +132,7 @@ class Coverage:
             told.append("nothing was acknowledged after the last fault had ended")
         if not self.healed:
             told.append("the group was not seen healed and level at the end")
-        unread = {
-            queue: count for queue, count in self.acknowledged_in.items() if queue not in self.read_to_end
-        }
-        if unread:
+        if unread := self.not_looked_for():
             told.append(
                 f"{sum(unread.values()):,} acknowledged messages in {len(unread):,} queues were not looked for: nobody "
                 f"read these to their ends ({', '.join(str(queue) for queue in list(unread)[:4])})"

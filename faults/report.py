@@ -14,7 +14,7 @@ from faults.coverage import Fault
 from faults.judge import Judgement
 from faults.report_style import STYLE
 from faults.timeline import NS_PER_S, Timeline
-from faults.timeline_chart import HUES, Window, chart, leader_hues
+from faults.timeline_chart import LEADER_HUES, Window, chart, leader_hues
 from pyspark_dledger.html_page import html_facts, html_page, html_table, html_text, html_verdict
 from pyspark_dledger.text_report import Verdict, counted, duration, listed
 
@@ -97,15 +97,22 @@ def _facts(judgement: Judgement, window: Window) -> str:
     verified = sum(fault.evidence is not None for fault in coverage.faults.values())
     longest = max((gap.duration_ms for gap in gaps), default=0.0)
     silent = sum(gap.duration_ms for gap in gaps) / 1000
+    not_looked_for = sum(coverage.not_looked_for().values())
     return html_facts(
         [
             ("Run", duration((window.end_ns - window.begin_ns) / NS_PER_S), f"{len(coverage.terms):,} terms"),
             ("Sent", f"{coverage.begun:,}", f"{coverage.retried:,} tried again"),
-            ("Acknowledged", f"{coverage.outcomes['ok']:,}", "each looked for at the end"),
             (
-                "Unknown",
-                f"{coverage.outcomes['unknown']:,}",
-                f"{coverage.outcomes['fail']:,} surely not stored",
+                "Acknowledged",
+                f"{coverage.outcomes['ok']:,}",
+                f"{not_looked_for:,} of them not looked for"
+                if not_looked_for
+                else "each looked for at the end",
+            ),
+            (
+                "Not acknowledged",
+                f"{coverage.outcomes['unknown'] + coverage.outcomes['fail']:,}",
+                f"{coverage.outcomes['unknown']:,} unknown, {coverage.outcomes['fail']:,} surely not stored",
             ),
             ("Delivered", f"{coverage.delivered.total():,}", f"{coverage.commits:,} commits"),
             ("Faults", f"{len(coverage.faults):,}", f"{verified:,} seen to have happened"),
@@ -128,9 +135,10 @@ def _shortfalls(judgement: Judgement) -> str:
 def _timeline(judgement: Judgement, timeline: Timeline, whole: Window, numbers: dict[int, int]) -> str:
     leaders = leader_hues(timeline.reigns(judgement.end_ns))
     keys = [
+        (_box("run-ok"), "acknowledged"),
         *(
             (_box(f"c{hue} s0"), f"led by {html_text(leader)}")
-            for leader, hue in list(leaders.items())[:HUES]
+            for leader, hue in list(leaders.items())[: len(LEADER_HUES)]
         ),
         (_box("run-unknown"), "unknown"),
         (_box("run-failed"), "failed"),
@@ -143,6 +151,11 @@ def _timeline(judgement: Judgement, timeline: Timeline, whole: Window, numbers: 
             '<line class="run-violation" x1="7" x2="7" y1="0" y2="14"/>',
             "a broken promise, by its number below",
         ),
+        *(
+            [('<line class="run-phase" x1="7" x2="7" y1="0" y2="14"/>', html_text(_phases(timeline, whole)))]
+            if timeline.phases
+            else []
+        ),
     ]
     legend = "".join(
         f'<li><svg class="key" width="14" height="14">{key}</svg>{told}</li>' for key, told in keys
@@ -152,6 +165,10 @@ def _timeline(judgement: Judgement, timeline: Timeline, whole: Window, numbers: 
         f'<ul class="legend">{legend}</ul>'
         f"{''.join(_close_ups(judgement, timeline, whole, numbers))}</section>"
     )
+
+
+def _phases(timeline: Timeline, window: Window) -> str:
+    return ", ".join(f"{told} at {window.clock(at_ns)}" for at_ns, told in timeline.phases)
 
 
 def _box(css: str) -> str:
@@ -262,7 +279,7 @@ def _gaps(gaps: Sequence[Gap], window: Window) -> str:
             ("number", f"{gap.standstill_ms / 1000:.1f} s" if gap.standstill_ms else ""),
             ("number", f"{gap.unknown:,}"),
             ("number", f"{gap.failed:,}"),
-            ("long", html_text(listed([f"{one.nemesis} {one.target}".strip() for one in gap.faults]))),
+            ("long", html_text(gap.told_faults() or "none")),
         ]
         for gap in by_length[:GAPS_MAX]
     ]

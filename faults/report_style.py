@@ -21,10 +21,11 @@ main { max-width: 1360px; }
 .run-lane small { color: var(--soft); font-size: 11px; font-variant-numeric: tabular-nums; }
 .run-lane.low { flex-direction: row; gap: 8px; justify-content: space-between; align-items: center; font-size: 12.5px; }
 svg.run-chart { width: 100%; display: block; overflow: visible; }
-.run-ok { fill: var(--c0); } .run-slow { fill: var(--c1); }
+.run-ok { fill: var(--c0); } .run-slow { fill: var(--c0b); }
 .run-unknown { fill: var(--c3); } .run-failed { fill: var(--bad); }
 .run-fault { fill: var(--soft); } .run-fault.unseen { fill: none; stroke: var(--bad); stroke-dasharray: 3 2; }
-.run-still { fill: var(--c4); }
+.run-still { fill: var(--ink); fill-opacity: .6; }
+.run-phase { stroke: var(--ink); stroke-opacity: .45; stroke-dasharray: 2 3; }
 .run-gap { fill: var(--bad); fill-opacity: .13; } .run-gap.unexcused { fill-opacity: .42; }
 .run-violation { stroke: var(--bad); stroke-width: 1.5; }
 .run-flag { fill: var(--bad); } text.run-number { fill: var(--card); font-weight: 700; text-anchor: middle; }

@@ -9,11 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from faults.checkers.checker import Violation
-from faults.history import LeaderSeen, Record, Run, Send, Standstill
+from faults.history import Healed, LeaderSeen, Phase, Record, Run, Send, Standstill
 from faults.reigns import Reign, reigns_of
 
 NS_PER_S: Final = 1_000_000_000
 NS_PER_MS: Final = 1_000_000
+_PHASES: Final = {
+    "faults": "faults begin",
+    "calm": "faults healed",
+    "drain": "producers end",
+    "level": "consumers ended",
+}
 
 
 @dataclass(slots=True)
@@ -44,10 +50,18 @@ class Timeline:
     begin_ns: int | None = None
     seconds: dict[int, Second] = field(default_factory=dict)
     standstills: list[Standstill] = field(default_factory=list)
+    phases: list[tuple[int, str]] = field(default_factory=list)  # when what of the run began, in words
     _seen: dict[tuple[str, int], LeaderSeen] = field(default_factory=dict)
 
     def takes(self) -> Mapping[type[Record], Callable[[Any], Iterator[Violation]]]:
-        return {Run: self._began, Send: self._ended, LeaderSeen: self._led, Standstill: self._stood_still}
+        return {
+            Run: self._began,
+            Send: self._ended,
+            LeaderSeen: self._led,
+            Standstill: self._stood_still,
+            Phase: self._goes_on,
+            Healed: self._healed,
+        }
 
     def finish(self) -> Iterator[Violation]:
         return iter(())
@@ -74,6 +88,14 @@ class Timeline:
 
     def _stood_still(self, standstill: Standstill) -> Iterator[Violation]:
         self.standstills.append(standstill)
+        return iter(())
+
+    def _goes_on(self, phase: Phase) -> Iterator[Violation]:
+        self.phases.append((phase.at_ns, _PHASES[phase.name]))
+        return iter(())
+
+    def _healed(self, healed: Healed) -> Iterator[Violation]:
+        self.phases.append((healed.at_ns, "all level, reading back"))
         return iter(())
 
     def buckets(self, begin_ns: int, end_ns: int, count_max: int) -> list[Bucket]:

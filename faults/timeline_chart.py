@@ -22,7 +22,7 @@ from faults.timeline import NS_PER_S, Bucket, Timeline
 from pyspark_dledger.text_report import visible
 
 BUCKETS: Final = 600
-HUES: Final = 6  # colours that html_style.py has; red is kept for what is bad
+LEADER_HUES: Final = 1, 2, 4, 5  # of html_style.py's colours; those of sends are not among them
 SPACE: Final = 10  # between lanes
 TWO_LINES: Final = 20  # a lane that is lower has name and note side by side
 HAIR: Final = 0.14  # percent of the width; nothing is narrower
@@ -59,9 +59,10 @@ class Window:
         return begin_ns < self.end_ns and end_ns >= self.begin_ns
 
     def clock(self, at_ns: int) -> str:
-        """Minutes and seconds since the run began."""
-        seconds = (at_ns - self.origin_ns) / NS_PER_S
-        return f"{int(seconds // 60)}:{seconds % 60:04.1f}"
+        """Minutes and seconds since the run began; before it with a minus."""
+        tenths = round((at_ns - self.origin_ns) * 10 / NS_PER_S)
+        minutes, rest = divmod(abs(tenths), 600)
+        return f"{'-' if tenths < 0 else ''}{minutes}:{rest / 10:04.1f}"
 
 
 def chart(judgement: Judgement, timeline: Timeline, window: Window, numbers: dict[int, int]) -> str:
@@ -84,6 +85,7 @@ def chart(judgement: Judgement, timeline: Timeline, window: Window, numbers: dic
         ),
         *_gaps(judgement.availability.gaps, window, height),
         *(part for lane, top in zip(lanes, tops, strict=True) for part in lane.draw(top)),
+        *_phases(timeline.phases, window, height),
         *_flags(judgement.violations, window, height, numbers),
         *_ticks(window, height + 14),
     ]
@@ -148,7 +150,7 @@ def _area(values: Sequence[float], most: float, top: int, height: int, css: str)
 
 def leader_hues(reigns: dict[str, list[Reign]]) -> dict[str, int]:
     leaders = sorted({reign.leader for of_group in reigns.values() for reign in of_group})
-    return {leader: number % HUES for number, leader in enumerate(leaders)}
+    return {leader: LEADER_HUES[number % len(LEADER_HUES)] for number, leader in enumerate(leaders)}
 
 
 def _leader_lanes(reigns: dict[str, list[Reign]], window: Window) -> Iterator[Lane]:
@@ -250,6 +252,16 @@ def _gaps(gaps: Iterable[Gap], window: Window, height: int) -> Iterator[str]:
             yield (
                 f'<rect class="run-gap{bad}" x="{left:.3f}%" y="14" width="{width:.3f}%" height="{height - 14}">'
                 f"<title>{escape(told)}</title></rect>"
+            )
+
+
+def _phases(phases: Sequence[tuple[int, str]], window: Window, height: int) -> Iterator[str]:
+    for at_ns, told in phases:
+        if window.meets(at_ns, at_ns):
+            at = window.share(at_ns)
+            yield (
+                f'<line class="run-phase" x1="{at:.3f}%" x2="{at:.3f}%" y1="14" y2="{height}">'
+                f"<title>{escape(told)} at {window.clock(at_ns)}</title></line>"
             )
 
 

@@ -39,8 +39,9 @@ _FOR_EVER_NS: Final = 1 << 62
 @dataclass(frozen=True, slots=True)
 class Gap:
     """From the first try after an acknowledgement to the next acknowledgement, or the last try. `faults`: those that
-    were on meanwhile, in the order of their begins. `unexcused_ms`: the longest part of it that nothing excuses.
-    `standstill_ms`: for how long the machine stood still meanwhile.
+    were on meanwhile, in the order of their begins. `aftermath`: those that were over, and excuse a part of it still.
+    `unexcused_ms`: the longest part of it that nothing excuses. `standstill_ms`: for how long the machine stood still
+    meanwhile.
     """
 
     begin_ns: int
@@ -48,12 +49,21 @@ class Gap:
     failed: int
     unknown: int
     faults: tuple[FaultBegun, ...]
+    aftermath: tuple[FaultBegun, ...]
     unexcused_ms: float
     standstill_ms: float
 
     @property
     def duration_ms(self) -> float:
         return (self.end_ns - self.begin_ns) / _NS_PER_MS
+
+    def told_faults(self) -> str:
+        """For a person; "" where there are none."""
+        on, over = (
+            ", ".join(f"{fault.nemesis} {fault.target}".strip() for fault in faults)
+            for faults in (self.faults, self.aftermath)
+        )
+        return "; ".join([*([on] if on else ()), *([f"just over: {over}"] if over else ())])
 
 
 @dataclass(slots=True)
@@ -166,32 +176,43 @@ class Availability:
         self._close()
         standstills = sorted(self._standstills)
         led = self._led_by()
-        of_faults = (
-            span for number in self._shown & self._faults.keys() for span in self._excused(number, led)
-        )
-        excused = sorted([*of_faults, *standstills])
+        of_faults = [
+            (*span, number)
+            for number in self._shown & self._faults.keys()
+            for span in self._excused(number, led)
+        ]
+        excused = sorted([*((begin_ns, end_ns) for begin_ns, end_ns, _ in of_faults), *standstills])
         if self._first_ns is not None and self._last_ns > self._first_ns:
             covered = _covered(self._first_ns, self._last_ns, excused)
             self.excused_share = covered / (self._last_ns - self._first_ns)
         for silence in self._found:
             assert silence.begin_ns is not None, "a silence that was found has a begin"
+            on = tuple(self._on(silence.begin_ns, silence.last_ns))
+            excusing = {
+                number
+                for begin_ns, end_ns, number in of_faults
+                if begin_ns < silence.last_ns and end_ns > silence.begin_ns
+            }
             gap = Gap(
                 silence.begin_ns,
                 silence.last_ns,
                 silence.failed,
                 silence.unknown,
-                tuple(self._on(silence.begin_ns, silence.last_ns)),
+                on,
+                tuple(
+                    fault for number, fault in self._faults.items() if number in excusing and fault not in on
+                ),
                 _longest_outside(silence.begin_ns, silence.last_ns, excused) / _NS_PER_MS,
                 _covered(silence.begin_ns, silence.last_ns, standstills) / _NS_PER_MS,
             )
             self.gaps.append(gap)
             if gap.unexcused_ms >= self.gap_ms_min:
-                on = ", ".join(f"{fault.nemesis} {fault.target}".strip() for fault in gap.faults)
                 yield Violation(
                     self.name,
                     f"for {gap.duration_ms / 1000:.1f} s nothing was acknowledged ({gap.failed} failed, {gap.unknown} "
                     f"unknown), {gap.unexcused_ms / 1000:.1f} s of them without an excuse; "
-                    + (f"faults on: {on}" if on else "no fault was on")
+                    + ("faults on: " if on else "no fault was on; " if gap.aftermath else "no fault was on")
+                    + gap.told_faults()
                     + (
                         f"; the machine stood still for {gap.standstill_ms / 1000:.1f} s"
                         * (gap.standstill_ms > 0)

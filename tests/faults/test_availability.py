@@ -106,6 +106,16 @@ def test_a_run_without_an_acknowledgement_after_the_last_fault_proves_too_little
     assert told not in judged(well, last, acknowledged(1_500, 1, 1)).coverage.shortfalls()
 
 
+def test_a_fault_that_is_over_is_named_where_it_excuses_still() -> None:
+    over, on = fault(0, 1_500), fault(5_500, 6_000, "pause", "n1")
+    (gap,) = judged(tried(2_000, 4_500), over, on).availability.gaps
+    assert (gap.told_faults(), round(gap.unexcused_ms)) == ("just over: kill n0", 0)
+    (gap,) = judged(tried(2_000, 6_000), over, on).availability.gaps
+    assert gap.told_faults() == "pause n1; just over: kill n0"
+    (violation,) = judged(tried(2_000, 5_500), over).violations
+    assert violation.sentence.endswith("1.0 s of them without an excuse; no fault was on; just over: kill n0")
+
+
 def test_how_much_of_the_time_is_excused_is_in_the_verdict() -> None:
     judgement = judged(tried(0, 20_000), fault(1_000, 9_000), fault(1_500, 9_500, is_seen=False))
     assert round(judgement.availability.excused_share, 3) == 0.3

@@ -24,6 +24,7 @@ from faults.history import (
     HistoryWriter,
     LeaderSeen,
     Poll,
+    QueueEnd,
     Run,
     Send,
     SendBegun,
@@ -32,6 +33,7 @@ from faults.history import (
 from faults.judge import Judgement, judge
 from faults.report import fault_report, verdict
 from faults.timeline import NS_PER_S, Timeline
+from faults.timeline_chart import Window
 from pyspark_dledger.text_report import Verdict
 
 VOID = {"meta", "br"}
@@ -175,6 +177,34 @@ def test_each_fault_is_a_bar_and_says_whether_it_was_seen(sound: list[AnyRecord]
     assert page.count('<rect class="run-fault unseen"') == 2
     assert f"{len(begun) - 1} of {len(begun)} seen" in page
     assert f"kill {unseen.target}" in page
+
+
+def test_what_was_not_looked_for_is_not_said_to_be(sound: list[AnyRecord]) -> None:
+    assert "each looked for at the end" in page_of(sound)
+    unread = [record for record in sound if not isinstance(record, QueueEnd)]
+    count = sum(send.outcome == "ok" for send in of_kind(sound, Send))
+    assert f"{count:,} of them not looked for" in page_of(unread)
+
+
+def test_times_are_rounded_to_what_a_clock_shows() -> None:
+    window = Window(0, 100 * NS_PER_S, 60 * NS_PER_S)
+    told = [window.clock(round(seconds * NS_PER_S)) for seconds in (119.97, 119.94, 57.5, 59.99, 0)]
+    assert told == ["1:00.0", "0:59.9", "-0:02.5", "0:00.0", "-1:00.0"]
+
+
+def test_phases_of_the_run_are_marked(sound: list[AnyRecord]) -> None:
+    page = page_of(sound)
+    Tags(page)
+    assert page.count('<line class="run-phase"') == 4  # one of them is the legend's
+    for told in ("faults healed at ", "producers end at ", "all level, reading back at "):
+        assert page.count(told) == 2
+
+
+def test_lanes_stand_in_the_order_of_their_names() -> None:
+    page = page_of(
+        in_order(*(fault(at, at + 5, name) for at, name in ((1, "pause"), (9, "kill"), (20, "cut"))))
+    )
+    assert re.findall(r"<b>(cut|kill|pause)</b><small>", page) == ["cut", "kill", "pause"]
 
 
 def test_what_the_history_holds_is_text_on_the_page(sound: list[AnyRecord]) -> None:

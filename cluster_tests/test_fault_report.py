@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from fault_run import FaultRun, Load
+from fault_run import GROUPS, FaultRun, Load
 from local_cluster import ROOT, port_block, wait_for
 from our_group import OurGroup
 
@@ -77,9 +77,17 @@ def test_the_report_tells_what_brokers_with_a_bug_have_lost_and_under_which_faul
     judgement, page = result.judgement, (tmp_path / "report.html").read_text()
     if not bug:
         assert result.verdict[0] == "good", (result.verdict, result.trouble, told, judgement.violations[:3])
+        # It is good of what each of its groups was given as well.
+        assert judgement.coverage.run is not None
+        assert judgement.coverage.run.groups == GROUPS
+        assert all(judgement.coverage.delivered[group] for group in GROUPS)
         return
     assert result.verdict[0] == "bad"
-    lost = [violation for violation in judgement.violations if violation.checker == "lost_write"]
+    lost = [
+        violation
+        for violation in judgement.violations
+        if violation.checker == "lost_write" and " was acknowledged at " in violation.sentence
+    ]
     assert lost, judgement.totals
     (fault,) = judgement.coverage.faults.values()
     assert fault.evidence is not None

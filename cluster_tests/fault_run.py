@@ -160,9 +160,11 @@ class FaultRun:
             notes.note(Phase, name="drain")
             self._end_clients([client for client in self._clients if client.sends])
             self._drain()
+            have_stayed = not any(client.has_ended for client in self._clients)
         finally:
             self._end_clients(self._clients)
-        notes.note(Phase, name="level")
+        if have_stayed:
+            notes.note(Phase, name="level")
 
     def _outage_s(self) -> float:
         outages_ms = (nemesis.spec.outage_ms for nemesis in self.nemeses)

@@ -16,6 +16,7 @@ from faults.history import (
     FaultVerified,
     Healed,
     LeaderSeen,
+    Phase,
     Poll,
     QueueEnd,
     Record,
@@ -38,6 +39,7 @@ _COUNTED: Final = (
     FaultBegun,
     FaultVerified,
     FaultEnded,
+    Phase,
     Healed,
 )
 
@@ -58,6 +60,7 @@ class Coverage:
     name: str = "coverage"
     run: Run | None = None
     healed: bool = False
+    stayed: bool = False  # consumers, until the end
     begun: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     retried: int = 0
@@ -106,6 +109,8 @@ class Coverage:
                 self.faults[record.fault].ended_ns = record.at_ns
             case Run():
                 self.run = record
+            case Phase():
+                self.stayed = self.stayed or record.name == "level"
             case Healed():
                 self.healed = True
         return iter(())
@@ -138,6 +143,8 @@ class Coverage:
                 f"read these to their ends ({', '.join(str(queue) for queue in list(unread)[:4])})"
             )
         told += [f"group {group} was given nothing" for group in self._given_nothing()]
+        if self.run is not None and self.run.groups and not self.stayed:
+            told.append("consumers ended before all was to have been given to them")
         if self.run is not None and len(self.faults) < self.run.faults:
             told.append(f"{len(self.faults)} of the {self.run.faults} faults of its schedule were begun")
         wanted = firings_wanted(round(self.run.minutes * 60_000)) if self.run is not None else 1

@@ -175,7 +175,7 @@ class FaultEnded(Record, frozen=True, kw_only=True, gc=False, tag="fault_ended")
 
 class Phase(Record, frozen=True, kw_only=True, gc=False, tag="phase"):
     """The run goes on to: faults; calm, for all of them have ended and are healed; draining, for producers are to end;
-    levelling, for consumers have ended.
+    levelling, for consumers have ended, of which none did so before.
     """
 
     name: Literal["faults", "calm", "drain", "level"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from faults.checkers.checker import Place, Queue, Violation, queue_of
-from faults.history import READ_BACK, Assigned, Poll, QueueEnd, Record, Run
+from faults.history import READ_BACK, Assigned, Phase, Poll, QueueEnd, Record, Run
 
 RANGES_PER_QUEUE_MAX: Final = 20
 _MARKED_MAX: Final = (
@@ -29,13 +29,24 @@ class PollSkip:
         self._got: dict[tuple[str, Queue], bytearray] = {}  # by offset
         self._begins: dict[tuple[str, Queue], int] = {}
         self._to_get_all: tuple[str, ...] = ()
+        self._stayed = False  # their consumers, until the end
         self._ends: dict[Queue, QueueEnd] = {}  # of reading back
 
     def takes(self) -> Mapping[type[Record], Callable[[Any], Iterator[Violation]]]:
-        return {Run: self._run, Assigned: self._assigned, Poll: self._poll, QueueEnd: self._queue_end}
+        return {
+            Run: self._run,
+            Assigned: self._assigned,
+            Poll: self._poll,
+            Phase: self._goes_on,
+            QueueEnd: self._queue_end,
+        }
 
     def _run(self, run: Run) -> Iterator[Violation]:
         self._to_get_all = run.groups
+        return iter(())
+
+    def _goes_on(self, phase: Phase) -> Iterator[Violation]:
+        self._stayed = self._stayed or phase.name == "level"
         return iter(())
 
     def _queue_end(self, end: QueueEnd) -> Iterator[Violation]:
@@ -93,13 +104,14 @@ class PollSkip:
         )
 
     def finish(self) -> Iterator[Violation]:
+        to_get_all = self._to_get_all if self._stayed else ()
         for (group, queue), got in self._got.items():
-            if group not in self._to_get_all or queue not in self._ends:
+            if group not in to_get_all or queue not in self._ends:
                 yield from self._missed(
                     group, queue, _holes(got, self._begins[group, queue]), "and somebody what follows"
                 )
         # A group without any poll is a witness that was never there: coverage.py's.
-        for group in sorted({group for group, _ in self._got if group in self._to_get_all}):
+        for group in sorted({group for group, _ in self._got if group in to_get_all}):
             for queue, end in self._ends.items():
                 there = self._got.get((READ_BACK, queue), bytearray())
                 got = self._got.get((group, queue), bytearray())

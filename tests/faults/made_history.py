@@ -299,6 +299,8 @@ class Model:
             self.pass_time()
             self.poll_as(reader, GROUP, len(self.queues[reader.queue_id]))
         self.pass_time()
+        self.note(Phase(at_ns=self.now_ns, name="level"))
+        self.pass_time()
         self.note(Healed(at_ns=self.now_ns))
         for queue_id, queue in enumerate(self.queues):
             reader = _Reader("judge", queue_id, 0)

@@ -23,6 +23,7 @@ from faults.history import (
     FaultVerified,
     HistoryWriter,
     LeaderSeen,
+    Phase,
     Poll,
     QueueEnd,
     Run,
@@ -142,6 +143,12 @@ def test_a_group_that_was_given_nothing_is_no_witness(sound: list[AnyRecord]) ->
     assert judgement.coverage.shortfalls() == [f"group {GROUP} was given nothing"]
 
 
+def test_consumers_that_ended_early_are_no_witnesses(sound: list[AnyRecord]) -> None:
+    early = [record for record in sound if not isinstance(record, Phase) or record.name != "level"]
+    judgement, _ = judged(early)
+    assert judgement.coverage.shortfalls() == ["consumers ended before all was to have been given to them"]
+
+
 def test_a_broken_promise_is_a_flag_and_a_row_with_its_records(sound: list[AnyRecord]) -> None:
     dice = random.Random(2)
     records = elect_two(lose_a_write(sound, dice), dice)
@@ -195,7 +202,7 @@ def test_times_are_rounded_to_what_a_clock_shows() -> None:
 def test_phases_of_the_run_are_marked(sound: list[AnyRecord]) -> None:
     page = page_of(sound)
     Tags(page)
-    assert page.count('<line class="run-phase"') == 4  # one of them is the legend's
+    assert page.count('<line class="run-phase"') == 5  # one of them is the legend's
     for told in ("faults healed at ", "producers end at ", "all level, reading back at "):
         assert page.count(told) == 2
 

@@ -132,12 +132,10 @@ class MappedFileQueue:
         self.mapped_files.append(mapped_file)
         return mapped_file
 
-    def remake(self, file_from_offset: int, *, durable: bool = False) -> None:
-        """An empty file comes in the place of one that somebody has taken away. Raises DiskError. `durable` as for
-        create_mapped_file().
-        """
+    def remake(self, file_from_offset: int) -> None:
+        """An empty file comes in the place of one that somebody has taken away. Raises OSError."""
         number = [mapped_file.file_from_offset for mapped_file in self.mapped_files].index(file_from_offset)
-        make_file(self._descriptors, self.directory, file_from_offset, self.mapped_file_size, durable=durable)
+        make_file(self._descriptors, self.directory, file_from_offset, self.mapped_file_size, durable=False)
         self.mapped_files[number].retire()
         self.mapped_files[number] = MappedFile(
             self._descriptors, self.path_of(file_from_offset), file_from_offset, self.mapped_file_size

@@ -51,7 +51,7 @@ def write_over(file: File, data: Buffer, offset: int) -> None:
         last = offset + len(data) - 1
         for edge in sorted({offset - offset % _SECTOR_SIZE, last - last % _SECTOR_SIZE}):
             size = min(_SECTOR_SIZE, file.size() - edge)
-            if _read(file, size, edge) is None:
+            if size > 0 and _read(file, size, edge) is None:
                 file.pwrite(bytes(size), edge)
         file.pwrite(data, offset)
 

@@ -438,7 +438,9 @@ class Replica:
         )
 
     def _current_members(self) -> CurrentMembers:
-        return CurrentMembers(self.config.self_id, self.formation.identity.disk_uuid, self._log_members())
+        self_id, identity = self.config.self_id, self.formation.identity
+        formed_alone = identity.pairs == ((self_id, identity.disk_uuid),)
+        return CurrentMembers(self_id, identity.disk_uuid, self._log_members(), formed_alone=formed_alone)
 
     def _log_members(self) -> LogMembers:
         return LogMembers(

@@ -33,9 +33,10 @@ def begin_run(
         )
     # What was acknowledged from the page cache outlives the process, not the host's power. It is the mode of the last
     # run that counts: what that one left unsynced and the host kept, the log has synced as it was opened.
-    lost_power = (
-        identity.from_page_cache and identity.boot_id not in ("", boot_id) and not identity.stopped_cleanly
-    )
+    from_page_cache = config.flush_mode is FlushMode.ASYNC_FLUSH
+    has_lost_power = identity.boot_id not in ("", boot_id) and not identity.stopped_cleanly
+    acknowledged_so = from_page_cache if identity.from_page_cache is None else identity.from_page_cache
+    lost_power = acknowledged_so and has_lost_power
     hard_state = quorum_state.hard_state
     doubt = None
     if log_store.doubted:
@@ -53,7 +54,7 @@ def begin_run(
         identity,
         boot_id=boot_id,
         stopped_cleanly=False,
-        from_page_cache=config.flush_mode is FlushMode.ASYNC_FLUSH,
+        from_page_cache=from_page_cache,
     )
     # Each job holds all changes before it: this one writes the doubt as well.
     quorum_state.store_identity_job(identity).run()

@@ -126,6 +126,7 @@ class CurrentMembers:
 
     __slots__ = (
         "_disks",
+        "_formed_alone",
         "_log",
         "_log_generation",
         "_own_disk",
@@ -138,9 +139,13 @@ class CurrentMembers:
         "voters",
     )
 
-    def __init__(self, self_id: PeerId, own_disk: bytes, log: MembershipLog) -> None:
+    def __init__(
+        self, self_id: PeerId, own_disk: bytes, log: MembershipLog, *, formed_alone: bool = False
+    ) -> None:
+        """`formed_alone`: the group's identity is of this member with this disk, and of nobody else."""
         self.self_id = self_id
         self._own_disk = own_disk
+        self._formed_alone = formed_alone
         self._log = log
         self._disks: dict[PeerId, bytes] = {}
         self._wire_versions: dict[PeerId, int] = {}
@@ -176,9 +181,12 @@ class CurrentMembers:
         return self._has_seat(self._log.membership_before())
 
     def _has_seat(self, membership: Membership) -> bool:
-        """The only voter there is has its seat with any disk: nobody else could give it that, or take it."""
+        """The only voter there is, which has lost its vote and formed the group anew by itself, has its seat with the
+        disk that it is now: nobody else is of that group, could give it the seat, or take it.
+        """
         seat = membership.voters.get(self.self_id)
-        return seat is not None and (seat.disk == self._own_disk or len(membership.voters) == 1)
+        is_alone = self._formed_alone and len(membership.voters) == 1
+        return seat is not None and (seat.disk == self._own_disk or is_alone)
 
     def counts(self, peer: PeerId) -> bool:
         """Whether votes and acknowledgements of a member are those of a voter, this one's as well.

@@ -3,6 +3,8 @@
 A fault counts when a second reading finds the same. A file that has been deleted meanwhile, or a cut, is none.
 """
 
+import logging
+
 from dledger.entry import INDEX_UNIT_SIZE, Index
 from dledger.errors import FaultyEntryError
 from dledger.log.errors import LedgerError
@@ -13,6 +15,8 @@ from dledger.log.scrubbed_log import ScrubbedLog, ScrubBounds
 
 # Above the largest entry there may be: a damaged size must not make a member read a whole file into memory.
 _HEAD_ROOM = 4096
+
+log = logging.getLogger(__name__)
 
 
 class LogScrub:
@@ -85,8 +89,11 @@ class LogScrub:
             return []
         self._suspect = None
         if job.missing is not None:
-            if self._log.remake_index_file(job.missing):
-                return [Finding("index", job.missing, "the file is gone", is_mended=True)]
+            try:
+                if self._log.remake_index_file(job.missing):
+                    return [Finding("index", job.missing, "the file is gone", is_mended=True)]
+            except OSError as error:  # of the directory as well, which may be gone with it
+                log.warning("a file that is gone could not be made anew path=%s: %s", job.missing, error)
             # Where it would go on no unit and no entry says. The next start finds the member damaged.
             self._place = Place(bounds.last_index, job.place.term, bounds.end_pos, None, is_proven=False)
             return [Finding("log", job.missing, "the file is gone", is_mended=False)]

@@ -34,7 +34,7 @@ class MemberIdentity:
     # cache (ASYNC_FLUSH). Of that only a power loss takes anything, and so differs from a crash of the process.
     boot_id: str = ""
     stopped_cleanly: bool = False
-    from_page_cache: bool = True  # as runs may have of whom earlier releases have written nothing
+    from_page_cache: bool | None = None  # None: of a release that did not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,8 @@ def _unpack(payload: bytes) -> _State:
     fields = orjson.loads(payload)
     identity = fields["identity"]
     if identity is not None:
-        identity.pop("membership_index", None)  # of a version that kept it here and never moved it
+        # Of another release there may be more: what this one does not know it leaves out.
+        identity = {name: identity[name] for name in MemberIdentity.__dataclass_fields__ if name in identity}
         identity["disk_uuid"] = bytes.fromhex(identity["disk_uuid"])
         identity["pairs"] = tuple((peer, bytes.fromhex(uuid)) for peer, uuid in identity["pairs"])
         if identity["group_uuid"] is not None:

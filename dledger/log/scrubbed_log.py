@@ -84,10 +84,10 @@ class ScrubbedLog(LogBegin):
 
     def remake_index_file(self, path: str) -> bool:
         """Whether one of the index is gone from `path`. It is there again then, and its units are missing, which are
-        written anew as they are found so. Raises DiskError.
+        written anew as they are found so. Not durably: a start without it makes the index anew. Raises OSError.
         """
         queue = self._index.queue
         gone = [mapped_file for mapped_file in queue.mapped_files if mapped_file.path == path]
         for mapped_file in gone:
-            queue.remake(mapped_file.file_from_offset, durable=True)
+            queue.remake(mapped_file.file_from_offset)
         return bool(gone)

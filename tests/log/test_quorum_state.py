@@ -4,13 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import orjson
 import pytest
 from crash_disk import CrashDisk, broken
 from test_log_store import append, config
 
 from disk.disk import DiskError
 from disk.real_disk import RealDisk
-from disk.slots import SLOT_SIZE
+from disk.slots import SLOT_SIZE, Slots, newest_payload
 from dledger.core.output import HardState
 from dledger.entry import Index, Term
 from dledger.log.java_files import checkpoint_job, curr_term_job
@@ -157,3 +158,19 @@ def test_java_finds_the_next_term_and_the_checkpoint(tmp_path: Path) -> None:
         "pydledger",
     ]
     assert list((tmp_path / "dledger-n0/pydledger").iterdir()) == []
+
+
+def test_an_identity_of_another_release_is_read_as_far_as_this_one_knows_it() -> None:
+    """A former one has written less, a later one more."""
+    disk = CrashDisk()
+    quorum_state = QuorumState.load(disk, DIRECTORY)
+    quorum_state.store_identity_job(IDENTITY).run()
+    quorum_state.close()
+    fields = orjson.loads(newest_payload(bytes(disk.content(PATH))) or b"")
+    del fields["identity"]["from_page_cache"]
+    fields["identity"]["of_a_later_release"] = 7
+    slots = Slots(disk, PATH)
+    slots.write(orjson.dumps(fields))
+    slots.close()
+    assert QuorumState.load(disk, DIRECTORY).identity == IDENTITY
+    assert IDENTITY.from_page_cache is None

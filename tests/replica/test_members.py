@@ -250,6 +250,46 @@ def test_a_group_that_shrank_to_one_goes_on_when_that_one_has_lost_its_vote(tmp_
     assert group.leader() is again
 
 
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_a_wiped_member_of_a_group_that_began_as_one_does_not_lead_by_what_it_was_formed_as(
+    tmp_path: Path, is_cut_off: bool
+) -> None:
+    """Its log is empty, so all it knows is who formed the group: itself, with the disk that it has lost."""
+    group = VirtualGroup(tmp_path, 3)
+    group.late = frozenset({"n1", "n2"})
+    group.start("n0")
+    leader = group.elect()
+    group.append(leader, [b"first"])
+    for peer in ("n1", "n2"):
+        add(group, leader, peer)
+        group.start(peer)
+        group.run_until(
+            lambda: group.converged() and seated(group, *sorted(member.id for member in group.running())),
+            30_000,
+        )
+    group.late = frozenset()
+    for peer in ("n0", "n1", "n2"):
+        group.crash(peer)
+    shutil.rmtree(tmp_path / "dledger-n0")
+    if is_cut_off:
+        group.loses = lambda message: (
+            "n0"
+            in {
+                getattr(message, name, None)
+                for name in ("leader_id", "candidate_id", "voter_id", "member_id")
+            }
+        )
+    group.start("n0", "n1")
+    wiped = group.members["n0"]
+    for _ in range(1000):
+        group.run_for(5)
+        assert wiped.replica.member.role is not Role.LEADER
+    group.start("n2")
+    group.loses = lambda message: False
+    group.run_until(lambda: group.converged() and seated(group, "n0", "n1", "n2"), 60_000)
+    assert wiped.replica.failure is None
+
+
 def test_members_of_a_log_that_began_anew_are_those_that_it_names(tmp_path: Path) -> None:
     """Where its own last change of them lay, which it alone had, the leader's lies now."""
     group, leader = started(tmp_path, 4)

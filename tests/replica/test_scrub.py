@@ -1,11 +1,15 @@
 """The scrub of a running member: when it reads, how fast, and what it does about damage."""
 
+import errno
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
 from virtual_group import VirtualGroup, VirtualMember
 
+from disk import mapped_file_queue
+from disk.disk import NoSpaceError
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, ScrubRound
 
 BODIES = [b"%03d" % number * 100 for number in range(100)]
@@ -115,3 +119,24 @@ def test_at_rate_zero_it_reads_only_when_it_is_told_to(tmp_path: Path) -> None:
     assert leader.replica.scrubber.bytes_read == 0
     assert scrub(group, leader).faults == 0
     assert leader.replica.scrubber.bytes_read > 0
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_an_index_that_cannot_be_made_anew_ends_no_member_and_no_round(
+    group: VirtualGroup, is_full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is read without it. Its directory is gone, or the disk has no room for a file more."""
+    member = group.elect()
+    index = Path(member.replica.config.directory) / "index"
+    if is_full:
+        min(index.iterdir()).unlink()
+
+        def make_file(*arguments: object, **named: object) -> None:
+            raise NoSpaceError(errno.ENOSPC, "no space left on device", str(index))
+
+        monkeypatch.setattr(mapped_file_queue, "make_file", make_file)
+    else:
+        shutil.rmtree(index)
+    result = scrub(group, member)
+    assert result.faults
+    assert member.replica.failure is None

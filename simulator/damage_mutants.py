@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from dledger.core.candidacy import Candidacy
-from dledger.core.member import Member
-from dledger.core.output import NOTHING, Output
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
     EntryCorruptError,
@@ -87,17 +85,6 @@ def damaged_member_leads() -> Iterator[None]:
 def lost_tail_not_doubted() -> Iterator[None]:
     """Damage up to the last entry that is known is no reason to ask what may have been acknowledged behind it."""
     with patched(CheckedReads, "ends_in_damage", property(lambda self: False)):
-        yield
-
-
-@contextmanager
-def leader_holds_on_to_damage() -> Iterator[None]:
-    """A leader goes on leading, although it has the next entry to be committed damaged and nobody else has it."""
-
-    def nobody_has(self: Member, first_index: Index, last_index: Index, now_ms: int) -> Output:
-        return NOTHING
-
-    with patched(Member, "nobody_has", nobody_has):
         yield
 
 

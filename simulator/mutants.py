@@ -30,7 +30,6 @@ from simulator import member
 from simulator.damage_mutants import (
     damaged_member_leads,
     fault_taken_for_the_end,
-    leader_holds_on_to_damage,
     lost_tail_not_doubted,
     repair_bytes_not_checked,
     scrub_skips_bodies,
@@ -415,7 +414,6 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             fault_taken_for_the_end,
             repair_bytes_not_checked,
             damaged_member_leads,
-            leader_holds_on_to_damage,
             lost_tail_not_doubted,
             scrub_skips_bodies,
             read_index_without_a_round,

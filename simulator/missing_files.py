@@ -38,8 +38,10 @@ class MissingFiles:
         faults, random = self._faults, self._random
         member, kind = random.choice(self._members), random.choice(MISSING_FILE_KINDS)
         mark = committed_mark(member, self._oracle)
+        if mark is None or not faults.may_damage(member):
+            return
         # Where it is the only one the member does not start: somebody has emptied the directory.
-        if mark is None or len(self._files(mark)) < 2 or not faults.may_damage(member):
+        if sum(member.disk.durable(self._path(member, start)) is not None for start in self._files(mark)) < 2:
             return
         if member.process is not None:
             faults.crash(member)
@@ -52,11 +54,15 @@ class MissingFiles:
         size = self._options.data_file_size
         return range(mark.begin_pos - mark.begin_pos % size, mark.end_pos, size)
 
+    @staticmethod
+    def _path(member: SimMember, start: int) -> str:
+        return f"{member.config.directory}/data/{start:020d}"
+
     def _take(self, member: SimMember, kind: str, mark: SyncedMark) -> bool:
         """`mark` is the one on the medium: what it covers, one in the page cache covers as well."""
         random, disk, size = self._random, member.disk, self._options.data_file_size
         start = random.choice(self._files(mark))
-        path = f"{member.config.directory}/data/{start:020d}"
+        path = self._path(member, start)
         content = disk.durable(path)
         if content is None or len(content) < size:
             return False

@@ -76,7 +76,7 @@ FAILED_ONCE = {
     "cut_with_its_damage": 700111,
     # The simulated disk let a sync in one thread make another's unlink durable that had not happened yet.
     "unlinked_before_its_time": 1512,
-    # A member lost the only data file that an earlier loss had left it, without which it does not start (its own fault).
+    # A member lost the only data file that an earlier loss had left it, without which it does not start.
     "last_file_lost": 750586,
 }
 

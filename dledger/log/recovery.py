@@ -39,7 +39,7 @@ from dledger.log.java_files import JavaRun
 from dledger.log.jobs import CutJob, MoveBeginJob
 from dledger.log.membership_entries import MembershipEntries
 from dledger.log.missing_files import MissingFiles
-from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile
+from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile, before_first_entry
 from dledger.log.tail_scan import junk_behind, last_byte
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,11 @@ class Recovery:
         begin_index = self._begin_index(mark)
         self._load_index(begin_index)
         if mark is not None and mark.index >= begin_index:
-            self._check_below(mark)
+            if self._java_run is not None and self._has_java_replaced(mark):
+                log.warning("Java went on in front of our mark index=%d: all is proved anew", mark.index)
+                mark = before_first_entry(mark)
+            else:
+                self._check_below(mark)
         self._memberships = MembershipEntries(mark)
         reader = self._reader(mark, begin_index)
         start_index = reader.index
@@ -256,6 +260,20 @@ class Recovery:
                 f"commitlog of before, let Java's store one. Otherwise: {what_to_do(self._config.directory)}"
             )
         return Index(max(header.index, 0)) if is_entry else Index(0)
+
+    def _has_java_replaced(self, mark: SyncedMark) -> bool:
+        """Whether Java has cut what lay at our mark, as it may what nobody else had, and went on in its place: its
+        entries have no CRCs, or those that a start before this one gave them, and terms of after.
+        """
+        for index in range(mark.index, mark.before_begin_index, -1):
+            try:
+                pos = self._index.unit(Index(index)).pos
+            except LedgerDamagedError:
+                continue
+            header = header_at(self._data, pos)
+            if (header.magic, header.index, header.pos) == (ENTRY_MAGIC, index, pos):
+                return header.term > mark.term or header.chain_crc == header.body_crc == 0
+        return False
 
     def _check_below(self, mark: SyncedMark) -> None:
         """Notes damage, durably, before anything else is done."""

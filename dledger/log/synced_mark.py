@@ -6,7 +6,7 @@ behind what is durable by at most 64 MiB or a second, so it costs next to nothin
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import orjson
 
@@ -57,6 +57,20 @@ class SyncedMark:
     cut: CutRecord | None = None
     # A torn tail was found, and the quorum state may not say so yet. A tail once cut would not be found again.
     doubted: bool = False
+
+
+def before_first_entry(mark: SyncedMark) -> SyncedMark:
+    """The same log, of which nothing is known to be durable: all of it is to be proved anew."""
+    return replace(
+        mark,
+        index=mark.before_begin_index,
+        term=mark.before_begin_term,
+        end_pos=mark.begin_pos,
+        chain_crc=mark.before_begin_chain,
+        membership_indexes=(),
+        last_membership_index=mark.before_begin_membership_index,
+        last_membership=mark.before_begin_membership,
+    )
 
 
 class SyncedMarkFile:

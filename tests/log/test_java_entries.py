@@ -147,6 +147,49 @@ def test_what_java_wrote_behind_our_entries_follows_them() -> None:
     assert QuorumState.load(disk, DIRECTORY).hard_state.curr_term == 3
 
 
+@pytest.mark.parametrize("alone", [1, 3, 9])
+def test_what_only_this_member_had_at_its_mark_may_be_javas_by_now(alone: int) -> None:
+    """As the no-op of a leader that stopped at once: Java cuts it, and goes on in its place."""
+    disk, ours = CrashDisk(), CrashDisk()
+    log, again = LogStore.open(disk, config()), LogStore.open(ours, config())
+    for one in (log, again):
+        fill(one, 20)
+    first = log.ledger_end_index + 1
+    append(log, [b"this member alone had it"] * alone, 2)
+    log.close(clean=True)
+    fill(again, 3, term=3)
+    sync(again)
+    expected = facts(again)
+    for path in ours.paths():
+        if "/pydledger/" not in path:
+            write(disk, path, bytes(ours.content(path)))
+    java_was_here(disk, 3, again.ledger_end_index, from_index=first)
+    for seed in range(10):
+        log = start(disk.crash(Random(seed)))
+        assert facts(log) == expected
+        assert not log.doubted
+        assert not log.has_faults
+    count = 0
+    while True:
+        after, left = disk.crash(Random(count)), count
+
+        def fail(operation: str, path: str) -> None:
+            nonlocal left
+            if left == 0:
+                raise DiskError(5, "crash point", path)
+            left -= 1
+
+        after.fail = fail
+        try:
+            start(after)
+            break
+        except DiskError:
+            after.fail = lambda operation, path: None
+            assert facts(start(after.crash(Random(count)))) == expected, f"at operation {count}"
+        count += 1
+    assert count > 5
+
+
 def test_without_javas_term_file_they_are_refused_and_nothing_is_cut() -> None:
     disk, _ = java_disk()
     before = data_of(disk)

@@ -15,7 +15,7 @@ FLOORS = {
     "truncations": 0.2,
     "crashes_with_loss": 2.0,
     "acknowledged": 100.0,
-    "found_by_key": 5.0,
+    "found_by_key": 3.0,
     "delivered": 5.0,
     "files_deleted": 1.0,
     "transfers": 0.05,

@@ -34,9 +34,21 @@ class RepairedIsAsItWas:
                     continue  # its unit may be as wrong, and lead anywhere
                 # A range is written piece by piece. What is damaged anew behind the writer is for the next scrub.
                 entry = member.stored_entry(Index(index), since_us)
-                if not _is_as_committed(entry, index, oracle):
+                if not _is_as_committed(entry, index, oracle) and not _goes_another_way(
+                    member, faulty, oracle
+                ):
                     return f"{member.member_id} calls entry {index} repaired, and it is not as it was"
         return None
+
+
+def _goes_another_way(member: MemberView, faulty: FaultyRange, oracle: Oracle) -> bool:
+    """What lies behind the range, and proved what was written into it, the group has not committed: so the last entries
+    of the range may be such as well, and are as they were if others hold the same.
+    """
+    behind = Index(faulty.last_index + 1)
+    if behind > min(member.ledger_end_index, oracle.end_index):
+        return False
+    return member.chain_at(behind) not in (None, oracle.chains[behind])
 
 
 def _is_as_committed(entry: bytes | None, index: int, oracle: Oracle) -> bool:

@@ -1,6 +1,7 @@
 """Entries that Java's DLedger wrote become entries like ours, where they lie."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count as count_from
 from random import Random
 
 import pytest
@@ -98,13 +99,10 @@ def test_the_term_goes_above_all_that_java_has_used_once() -> None:
     assert QuorumState.load(disk, DIRECTORY).hard_state.curr_vote_for == "n1"
 
 
-def test_a_crash_at_any_point_is_gone_over_again() -> None:
-    _, ours = java_disk()
-    expected = facts(ours)
-    count = 0
-    while True:
-        disk, _ = java_disk()
-        left = count
+def cut_off_starts(disk_of: Callable[[int], CrashDisk]) -> Iterator[tuple[int, CrashDisk]]:
+    """A disk on which a start was cut off, for each operation that it does; `disk_of` is given the number of it."""
+    for count in count_from(0):
+        disk, left = disk_of(count), count
 
         def fail(operation: str, path: str) -> None:
             nonlocal left
@@ -115,16 +113,22 @@ def test_a_crash_at_any_point_is_gone_over_again() -> None:
         disk.fail = fail
         try:
             start(disk)
-            break
+            return
         except DiskError:
-            pass
-        for seed in (None, count, count + 1000):
             disk.fail = lambda operation, path: None
+            yield count, disk
+
+
+def test_a_crash_at_any_point_is_gone_over_again() -> None:
+    _, ours = java_disk()
+    expected = facts(ours)
+    count = 0
+    for count, disk in cut_off_starts(lambda count: java_disk()[0]):
+        for seed in (None, count, count + 1000):
             after = disk.crash(Random(seed)) if seed is not None else disk
             log = start(after)
             assert (facts(log), log.doubted) == (expected, False), f"at operation {count}, seed {seed}"
             log.close()
-        count += 1
     assert count > 20
 
 
@@ -170,23 +174,8 @@ def test_what_only_this_member_had_at_its_mark_may_be_javas_by_now(alone: int) -
         assert not log.doubted
         assert not log.has_faults
     count = 0
-    while True:
-        after, left = disk.crash(Random(count)), count
-
-        def fail(operation: str, path: str) -> None:
-            nonlocal left
-            if left == 0:
-                raise DiskError(5, "crash point", path)
-            left -= 1
-
-        after.fail = fail
-        try:
-            start(after)
-            break
-        except DiskError:
-            after.fail = lambda operation, path: None
-            assert facts(start(after.crash(Random(count)))) == expected, f"at operation {count}"
-        count += 1
+    for count, after in cut_off_starts(lambda count: disk.crash(Random(count))):
+        assert facts(start(after.crash(Random(count)))) == expected, f"at operation {count}"
     assert count > 5
 
 

@@ -5,7 +5,8 @@ found without the index, which may be damaged too; and index units that contradi
 is the blank of a file whose entries are sound.
 
 What the data files do not tell is that entries of an earlier history are back, in the place of those that came after a
-cut: they are sound, and follow from those in front. Their units have a later term, and the entry behind does not follow
+cut: they are sound, and follow from those in front. Their units have another term (an earlier one where a leader had
+written for itself alone, and a later leader went on with entries from before), and the entry behind does not follow
 from them, or the last one is not as it was remembered. Then they are the damage, and not the units.
 """
 
@@ -187,7 +188,7 @@ class FaultFinder:
         return sound, last if suspects else None
 
     def _count_undoubted(self, verified: VerifiedRange, units: bytes) -> int:
-        """How many of the entries with these units come before the first whose unit tells of a later one."""
+        """How many of the entries with these units come before the first whose unit tells of one of another term."""
         count = len(units) // INDEX_UNIT_SIZE
         found = self._index.read(verified.first_index, len(units))
         if found == units:
@@ -196,7 +197,7 @@ class FaultFinder:
         for number, values in enumerate(INDEX_UNIT.iter_unpack(whole)):
             unit = IndexUnit(*values)
             is_unit = (unit.magic, unit.index) == (ENTRY_MAGIC, verified.first_index + number)
-            if is_unit and verified.terms[number] < unit.term <= self._end.term:
+            if is_unit and unit.term != verified.terms[number] and unit.term <= self._end.term:
                 return number
         return count
 

@@ -43,7 +43,7 @@ class Place:
     """How far a walk has come: behind the entry `index`, sound or not."""
 
     index: Index
-    term: Term  # of the last sound entry
+    term: Term  # of the last sound entry, a stale one perhaps
     end_pos: Pos  # where the next entry lies, unless a blank does; -1: only its unit knows
     chain: int | None  # of the entry; None: it was not sound
     is_proven: bool = True  # the chain, by that of the entry before
@@ -272,7 +272,9 @@ class LogScrubJob:
             self._add_fault(UnitsFault(index, index))
 
     def _entry_alone(self, index: Index, pos: int) -> EntryHeader | None:
-        """The header of a sound entry at `pos`; its chain may be any."""
+        """The header of a sound entry at `pos`; its chain may be any, and its term: stale ones in front may have had a
+        later one.
+        """
         header = self._header_at(pos)
         if header is None or not self._is_possible(pos, header.size):
             return None
@@ -282,7 +284,6 @@ class LogScrubJob:
                 first_index=index,
                 first_pos=pos,
                 prev_chain=GENESIS_CHAIN,
-                prev_term=self.place.term,
             )
         except RangeCorruptError as error:
             if error.kind is not EntryFault.CHAIN:
@@ -311,7 +312,7 @@ class LogScrubJob:
         if self._leads_on(verified):
             self._add_fault(UnitsFault(first_index, Index(verified.first_index + end // INDEX_UNIT_SIZE - 1)))
         else:
-            # Stale entries go on from the same history as the right ones, which have later terms by their units.
+            # Stale entries go on from the same history as the right ones, which their units tell of.
             pos = Pos(verified.first_pos + verified.offsets[first_index - verified.first_index])
             reason = "entries of an earlier history: what is behind the last one does not follow"
             self._add_fault(EntriesFault(first_index, verified.last_index, pos, verified.next_pos, reason))

@@ -12,17 +12,23 @@ from dledger.log.log_scrub import LogScrub
 from dledger.log.log_store import LogStore
 
 COMMON = 45  # entries of both histories
+STALE_TERMS = (1, 3)  # those in their place have term 2
 STALE_END = 50  # behind the last entry of the earlier one
 
 
 class Ledger:
-    """One that has lost writes: `log` is cold, and has `count` entries, those from COMMON on of the second history."""
+    """One that has lost writes: `log` is cold, and has `count` entries, those from COMMON on of the second history.
 
-    def __init__(self, count: int, stale_body_size: int = 90) -> None:
+    Of a later term is what a leader wrote for itself alone, before one after it went on with entries of an earlier one.
+    """
+
+    def __init__(self, count: int, stale_body_size: int = 90, stale_term: int = 1) -> None:
         self.disk = CrashDisk()
         self.log = LogStore.open(self.disk, config(recent_bytes_max=0))
         for number in range(STALE_END):
-            append(self.log, [b"%03d" % number * (30 if number < COMMON else stale_body_size // 3)])
+            is_common = number < COMMON
+            body = b"%03d" % number * (30 if is_common else stale_body_size // 3)
+            append(self.log, [body], 1 if is_common else stale_term)
         self.begin_pos = self.log.pos_at(Index(COMMON))
         self.stale_end_pos = self.log.ledger_end_pos
         sync(self.log)
@@ -81,10 +87,16 @@ def scrub(log: LogStore) -> None:
     raise AssertionError("the walk does not end")
 
 
+@pytest.fixture(params=STALE_TERMS)
+def stale_term(request: pytest.FixtureRequest) -> int:
+    term: int = request.param
+    return term
+
+
 @pytest.fixture(params=[60, 90, 120])
-def ledger(request: pytest.FixtureRequest) -> Ledger:
+def ledger(request: pytest.FixtureRequest, stale_term: int) -> Ledger:
     """Stale entries are smaller than those in their place, as large, or larger."""
-    return Ledger(80, request.param)
+    return Ledger(80, request.param, stale_term)
 
 
 @pytest.mark.parametrize("first_read", [COMMON - 1, COMMON, COMMON + 1, COMMON + 3, STALE_END, STALE_END + 2])
@@ -107,8 +119,8 @@ def test_wherever_a_reader_meets_them_they_are_the_damage_and_not_their_units(
 
 
 @pytest.mark.parametrize("found_by", ["read", "scrub", "first of them"])
-def test_they_may_fill_several_files(found_by: str) -> None:
-    ledger = Ledger(200, 1500)
+def test_they_may_fill_several_files(found_by: str, stale_term: int) -> None:
+    ledger = Ledger(200, 1500, stale_term)
     assert ledger.stale_end_pos - ledger.begin_pos > FILE_SIZE
     units = ledger.units()
     ledger.lose_data(ledger.stale_end_pos)
@@ -127,8 +139,8 @@ def test_they_may_fill_several_files(found_by: str) -> None:
     ledger.assert_none_is_served(ledger.log)
 
 
-def test_a_read_that_ends_before_the_last_of_them_is_not_served_either() -> None:
-    ledger = Ledger(80)
+def test_a_read_that_ends_before_the_last_of_them_is_not_served_either(stale_term: int) -> None:
+    ledger = Ledger(80, stale_term=stale_term)
     ledger.lose_data(ledger.stale_end_pos)
     with pytest.raises(FaultyEntryError):
         list(ledger.log.batches_from(Index(COMMON - 3), Index(COMMON + 2), 1000))
@@ -160,9 +172,11 @@ def test_behind_zeros_they_are_damage_too(ledger: Ledger, is_started_anew: bool)
 
 @pytest.mark.parametrize("found_by", ["start", "scrub"])
 @pytest.mark.parametrize("are_units_lost", [False, True])
-def test_at_the_end_they_are_known_by_what_is_remembered(found_by: str, are_units_lost: bool) -> None:
+def test_at_the_end_they_are_known_by_what_is_remembered(
+    found_by: str, are_units_lost: bool, stale_term: int
+) -> None:
     """Without their units nothing else tells them from the right ones, and how many they are shows in the repair."""
-    ledger = Ledger(STALE_END)
+    ledger = Ledger(STALE_END, stale_term=stale_term)
     ledger.lose_data(ledger.stale_end_pos)
     if found_by == "start":
         ledger.log.close(clean=True)
@@ -179,19 +193,20 @@ def test_at_the_end_they_are_known_by_what_is_remembered(found_by: str, are_unit
     assert (log.ledger_end_index, log.ledger_end_term) == (last, Term(2))
 
 
-def test_a_unit_that_tells_of_a_later_term_by_damage_is_written_anew() -> None:
+@pytest.mark.parametrize("term", [0, 2])
+def test_a_unit_that_tells_of_another_term_by_damage_is_written_anew(term: int) -> None:
     ledger = Ledger(80)
     units = ledger.units()
     path = f"{INDEX}/{0:020d}"
-    ledger.disk.content(path)[19 * 32 + 31] = 2
+    ledger.disk.content(path)[19 * 32 + 31] = term
     assert ledger.units() != units
     ledger.assert_none_is_served(ledger.log)
     assert ranges_of(ledger.log) == []
     assert ledger.units() == units
 
 
-def test_a_start_keeps_what_was_found_of_them() -> None:
-    ledger = Ledger(80)
+def test_a_start_keeps_what_was_found_of_them(stale_term: int) -> None:
+    ledger = Ledger(80, stale_term=stale_term)
     ledger.lose_data(ledger.stale_end_pos)
     read_all(ledger.log)
     found = ranges_of(ledger.log)

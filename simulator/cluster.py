@@ -45,6 +45,7 @@ from simulator.invariants.state_machine_safety import StateMachineSafety
 from simulator.invariants.visible_is_committed import VisibleIsCommitted
 from simulator.leader_cuts import LeaderCuts
 from simulator.life_view import LifeView
+from simulator.lost_writes import LostWrites
 from simulator.member import SimMember
 from simulator.membership_faults import MembershipFaults
 from simulator.missing_files import MissingFiles
@@ -167,6 +168,9 @@ class Cluster:
         self.missing_files = MissingFiles(
             self.loop, self.members, options, Random(f"{seed}/missing-files"), self.oracle, self.faults
         )
+        self.lost_writes = LostWrites(
+            self.loop, self.members, options, Random(f"{seed}/lost-writes"), self.oracle, self.faults
+        )
         self.accidents = ElectionAccidents(
             self.loop,
             self.members,
@@ -232,6 +236,7 @@ class Cluster:
         self.damage_faults.start()
         self.quorum_state_faults.start()
         self.missing_files.start()
+        self.lost_writes.start()
         self.membership_faults.start()
         self.hand_overs.start()
         self.leader_cuts.start()

@@ -181,9 +181,7 @@ def _is_undamaged(process: Process) -> bool:
         log.fault_found(log.ledger_begin_index, log.ledger_end_index)
     begin = log.ledger_begin_index, log.ledger_begin_pos
     # What shows no more and may come back by a power loss is found then: the blank of a file, whose sync has failed.
-    remains = host.is_damaged and any(
-        damage.shows and not damage.is_before(*begin) for damage in host.damages
-    )
+    remains = host.is_damaged and any(damage.shows_behind(*begin) for damage in host.damages)
     return not remains and not log.has_faults
 
 

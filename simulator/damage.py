@@ -14,6 +14,7 @@ class Damage:
     offset: int
     original: bytes
     done_us: int
+    is_lost_write: bool = False  # what shows is sound in itself
 
     @property
     def shows(self) -> bool:
@@ -40,17 +41,18 @@ class Damage:
         """It is there, and on that disk."""
         return self.disk is disk and self.lasts
 
-    def is_before(self, begin_index: Index, begin_pos: Pos) -> bool:
-        """It lies where the log begins only later: nobody reads there again, and the file may stay for what follows."""
-        begin = begin_index * INDEX_UNIT_SIZE if self.is_of_index else begin_pos
-        return self._start + len(self.original) <= begin
-
-    def changed_offsets(self) -> Iterator[int]:
-        """Of bytes that are others, in the whole log or the whole index."""
+    def changed_offsets(self, begin_index: Index, begin_pos: Pos) -> Iterator[int]:
+        """Of bytes that are others, in the whole log or the whole index, not before where the log begins: nobody reads
+        there again, and the file may stay for what follows.
+        """
         part = self._part(self.disk.content(self.path) or b"")
-        yield from (
-            self._start + at for at, byte in enumerate(self.original) if part[at : at + 1] != bytes((byte,))
-        )
+        begin = begin_index * INDEX_UNIT_SIZE if self.is_of_index else begin_pos
+        for at in range(max(0, begin - self._start), len(self.original)):
+            if part[at : at + 1] != self.original[at : at + 1]:
+                yield self._start + at
+
+    def shows_behind(self, begin_index: Index, begin_pos: Pos) -> bool:
+        return self.shows and any(True for _ in self.changed_offsets(begin_index, begin_pos))
 
     def _is_in(self, content: bytes | None) -> bool:
         return content is not None and self._part(content) != self.original

@@ -60,6 +60,9 @@ class DamageFaults:
             return False
         first_index = mark.before_begin_index + 1
         if kind == "index_damage":
+            # The unit may be all that tells of a stale entry.
+            if any(damage.is_lost_write for damage in member.damages if damage.is_of(member.disk)):
+                return False
             size, low, high = (
                 self._options.index_file_size,
                 first_index * INDEX_UNIT_SIZE,

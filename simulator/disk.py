@@ -90,9 +90,15 @@ class SimDisk:
     """Invariant: content = durable + pending, in order, for each file; likewise the entries of each directory."""
 
     def __init__(
-        self, random: Random, clock_us: Callable[[], int], sync_latency_us: Callable[[], int]
+        self,
+        random: Random,
+        clock_us: Callable[[], int],
+        sync_latency_us: Callable[[], int],
+        *,
+        keeps_former: bool = False,
     ) -> None:
-        """`sync_latency_us` draws how long one sync takes."""
+        """`sync_latency_us` draws how long one sync takes. `keeps_former`: for former()."""
+        self._keeps_former = keeps_former
         self.is_full = False
         self.crash_after: int | None = None  # so many operations from now the process is killed
         self._is_looked_at = False
@@ -121,7 +127,7 @@ class SimDisk:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             self.before_change(path, None, 0)
-            node = FileNode()
+            node = FileNode(former={} if self._keeps_former else None)
             self._relink(parent, ((name, node),))
         if isinstance(node, DirectoryNode):
             raise DiskError(errno.EISDIR, "is a directory", path)
@@ -278,6 +284,11 @@ class SimDisk:
         """As it is on the medium."""
         node = self._find(path)
         return bytes(node.durable) if isinstance(node, FileNode) else None
+
+    def former(self, path: str) -> dict[int, bytes]:
+        """Sectors of the medium as they were before bytes of theirs became others, by where they begin."""
+        node = self._find(path)
+        return node.former or {} if isinstance(node, FileNode) else {}
 
     def lose(self, path: str) -> None:
         """A file is gone, from the medium and from the page cache. Nobody has it open."""

@@ -120,16 +120,29 @@ class FileNode:
     # Read back although a failed write-back dropped them: the page cache calls them clean.
     unwritten: list[Write] = field(default_factory=list)
     allocated: int = 0  # bytes that the disk has space for in any case
+    # By sector: what was durable before other bytes were. None: it is not kept.
+    former: dict[int, bytes] | None = None
 
     def sync(self, number: int, began_us: int | None) -> None:
         """Makes changes before `number` durable, those that had begun when the sync did."""
         kept = []
         for write in self.pending:
             if write.number < number and write.has_begun(began_us):
+                if self.former is not None and write.data is not None:
+                    self._keep_former(self.former, write.offset, write.data)
                 write.apply(self.durable)
             else:
                 kept.append(write)
         self.pending = kept
+
+    def _keep_former(self, former: dict[int, bytes], offset: int, data: bytes) -> None:
+        """Of sectors in which bytes that are not zeros become others."""
+        end = min(offset + len(data), len(self.durable))
+        for sector in range(offset - offset % SECTOR_SIZE, end, SECTOR_SIZE):
+            start, stop = max(sector, offset), min(sector + SECTOR_SIZE, end)
+            old = self.durable[start:stop]
+            if any(old) and old != data[start - offset : stop - offset]:
+                former[sector] = bytes(self.durable[sector : sector + SECTOR_SIZE])
 
     def fail_sync(self, from_number: int) -> None:
         """The pages of changes from `from_number` on count as clean from now on. A length is the journal's, which does

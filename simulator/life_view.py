@@ -210,9 +210,7 @@ class LifeView:
             return
         begin = log.ledger_begin_index, log.ledger_begin_pos
         for damage in host.damages:
-            if damage.is_before(*begin):
-                continue
-            for offset in damage.changed_offsets():
+            for offset in damage.changed_offsets(*begin):
                 index = offset // INDEX_UNIT_SIZE
                 if index > log.ledger_end_index if damage.is_of_index else offset >= log.ledger_end_pos:
                     break  # cut, and zeroed

@@ -177,7 +177,12 @@ class SimMember:
 
     def _new_disk(self) -> SimDisk:
         random = Random(f"{self.seed}/{self.member_id}/disk/{self.life}")
-        return SimDisk(random, lambda: self.loop.now_us, self.draw_sync_latency_us)
+        return SimDisk(
+            random,
+            lambda: self.loop.now_us,
+            self.draw_sync_latency_us,
+            keeps_former=self.options.lost_write_interval_ms > 0,
+        )
 
     # -- events of the process ---------------------------------------------------------------------------------
 

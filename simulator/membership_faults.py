@@ -16,7 +16,6 @@ from simulator.member import SimMember
 from simulator.options import Options
 from simulator.process import Process
 
-_VOTERS_MIN = 2
 _RETRY_US = 50_000
 
 
@@ -74,7 +73,8 @@ class MembershipFaults:
     def _may_go(self, after: Membership) -> bool:
         lost = {member.member_id for member in self._members if member.has_lost} | self._faults.gone
         return (
-            len(after.voters) >= _VOTERS_MIN and len(lost & set(after.voters)) <= (len(after.voters) - 1) // 2
+            len(after.voters) >= self._options.voters_min
+            and len(lost & set(after.voters)) <= (len(after.voters) - 1) // 2
         )
 
     def _maybe_replaced(self, absent: SimMember, process: Process) -> SimMember:

@@ -33,6 +33,7 @@ from simulator.damage_mutants import (
     lost_tail_not_doubted,
     repair_bytes_not_checked,
     scrub_skips_bodies,
+    stale_entries_believed,
 )
 from simulator.patched import patched
 from store import key_index_recovery
@@ -416,6 +417,7 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             damaged_member_leads,
             lost_tail_not_doubted,
             scrub_skips_bodies,
+            stale_entries_believed,
             read_index_without_a_round,
             read_index_before_own_term,
             unknown_told_as_refused,

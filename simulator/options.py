@@ -80,6 +80,7 @@ class Options:
     clean_resource_interval_ms: int
     begin_accidents: float  # how many moves of a log's begin are followed by a power loss
     membership_interval_ms: int  # members go and come back about so often; 0: none does
+    voters_min: int  # so many are left, whoever goes
     long_absence_ms_max: int  # members are away for so long now and then; 0: none is
     clock_jump_interval_ms: int = 0  # 0: nobody sets a clock
     stand_still_interval_ms: int = 0  # 0: no process and no host stands still but by the faults below
@@ -94,6 +95,7 @@ class Options:
     damage_interval_ms: int = 0  # between damages to what was durable; 0: there are none
     quorum_state_loss_interval_ms: int = 0  # between losses of the file of term and vote; 0: there are none
     file_loss_interval_ms: int = 0  # between data files that are taken away or cut short; 0: none is
+    lost_write_interval_ms: int = 0  # between writes that a disk has lost; 0: it loses none
     newcomers: float = 0.0  # how many members that are out make room for new ones, with ids of their own
     repairs_spoiled: float = 0.0  # how many answers to repairs come with a bit flipped
     faults: dict[str, int] = field(default_factory=dict)  # kind -> weight
@@ -184,6 +186,7 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         stand_still_interval_ms=Random(f"{seed}/halts").choice((*[0] * 7, 3_000)),
         recovery_crashes=Random(f"{seed}/recovery-crashes").choice((*[0.0] * 7, 0.3)),
         membership_interval_ms=_draw_membership_interval_ms(seed),
+        voters_min=Random(f"{seed}/voters-min").choice((1, 2)),
         scrub_bytes_per_second=scrub.choice((0, 1 << 16, 1 << 20)),
         scrub_pause_ms=scrub.choice((100, 1_000)),
         disk_fault_interval_ms=Random(f"{seed}/disk-interval").choice((*[0] * 6, 1_500, 4_000)),
@@ -191,6 +194,7 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         damage_interval_ms=Random(f"{seed}/damage-interval").choice((0, 0, 0, 500)),
         quorum_state_loss_interval_ms=Random(f"{seed}/quorum-state-losses").choice((0, 0, 0, 3_000)),
         file_loss_interval_ms=Random(f"{seed}/file-losses").choice((0, 0, 0, 1_000)),
+        lost_write_interval_ms=Random(f"{seed}/lost-writes-options").choice((0, 0, 0, 500)),
         newcomers=Random(f"{seed}/newcomers-options").choice((0.0, 0.7)),
         repairs_spoiled=Random(f"{seed}/repairs-spoiled-options").choice((0.0, 0.3)),
         **_draw_reads(Random(f"{seed}/reads")),

@@ -1,10 +1,10 @@
 """A group that nothing happens to: what its simulation costs is what every run pays beside its faults and its load."""
 
-import logging
 from dataclasses import replace
 
 from simulator.cluster import Cluster
 from simulator.options import Options, draw_options
+from simulator.trace import without_logging
 
 _NEVER_US = 1 << 50
 _SETTLING_US = 5_000_000
@@ -42,15 +42,17 @@ class QuietGroup:
     """Has its leader, and rests."""
 
     def __init__(self, member_count: int = 3) -> None:
-        logging.disable(logging.CRITICAL)
         self._cluster = Cluster(1, quiet_options(member_count))
         for member in self._cluster.members:
             self._cluster.loop.call_later(0, member.start)
-        self._cluster.loop.run_until(_SETTLING_US)
+        self._run_until(_SETTLING_US)
 
     def run(self, seconds: float) -> None:
-        loop = self._cluster.loop
-        loop.run_until(loop.now_us + int(seconds * 1_000_000))
+        self._run_until(self._cluster.loop.now_us + int(seconds * 1_000_000))
+
+    def _run_until(self, at_us: int) -> None:
+        with without_logging():
+            self._cluster.loop.run_until(at_us)
 
     @property
     def elections(self) -> int:

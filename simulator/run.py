@@ -1,6 +1,5 @@
 """Runs one seed and says how it ended."""
 
-import logging
 import traceback
 from dataclasses import dataclass
 from enum import IntEnum
@@ -10,6 +9,7 @@ from simulator.cluster import Cluster, Counts
 from simulator.invariants.invariant import ViolationError
 from simulator.options import draw_options
 from simulator.report import describe_failure
+from simulator.trace import without_logging
 
 
 class Outcome(IntEnum):
@@ -40,13 +40,12 @@ def run_seed(
     trace_count: int = 40,
 ) -> Result:
     """`trace_count`: lines of the trace in the report of a failure."""
-    # Formatting log lines would take a third of the time, and the trace says it all.
-    logging.disable(logging.CRITICAL)
     outcome, violated, report = Outcome.PASSED, "", ""
     options = draw_options(seed, member_count)
     cluster = Cluster(seed, calm(options, seed) if is_calm else options, with_digest=with_digest)
     try:
-        cluster.run()
+        with without_logging():
+            cluster.run()
     except ViolationError as violation:
         outcome = Outcome.LIVENESS if violation.is_liveness else Outcome.SAFETY
         violated = violation.name
@@ -56,6 +55,4 @@ def run_seed(
         outcome = Outcome.HARNESS if "/simulator/" in raiser else Outcome.SAFETY
         violated = "harness" if outcome is Outcome.HARNESS else "no_member_fails"
         report = describe_failure(cluster, violated, "".join(traceback.format_exception(error)), trace_count)
-    finally:
-        logging.disable(logging.NOTSET)
     return Result(seed, outcome, violated, report, cluster.summary(), cluster.trace.digest)

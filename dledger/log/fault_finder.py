@@ -5,9 +5,9 @@ found without the index, which may be damaged too; and index units that contradi
 is the blank of a file whose entries are sound.
 
 What the data files do not tell is that entries of an earlier history are back, in the place of those that came after a
-cut: they are sound, and follow from those in front. Their units have another term (an earlier one where a leader had
-written for itself alone, and a later leader went on with entries from before), and the entry behind does not follow
-from them, or the last one is not as it was remembered. Then they are the damage, and not the units.
+cut: they are sound, and follow from those in front. Their units tell of others (of another term, later or earlier, or
+after an append that was taken back even of the same), and the entry behind does not follow from them, or the last one
+is not as it was remembered. Then they are the damage, and not the units.
 """
 
 import logging
@@ -188,16 +188,14 @@ class FaultFinder:
         return sound, last if suspects else None
 
     def _count_undoubted(self, verified: VerifiedRange, units: bytes) -> int:
-        """How many of the entries with these units come before the first whose unit tells of one of another term."""
+        """How many of the entries with these units come before the first whose unit tells of another entry."""
         count = len(units) // INDEX_UNIT_SIZE
         found = self._index.read(verified.first_index, len(units))
         if found == units:
             return count
         whole = found[: len(found) // INDEX_UNIT_SIZE * INDEX_UNIT_SIZE]
-        for number, values in enumerate(INDEX_UNIT.iter_unpack(whole)):
-            unit = IndexUnit(*values)
-            is_unit = (unit.magic, unit.index) == (ENTRY_MAGIC, verified.first_index + number)
-            if is_unit and unit.term != verified.terms[number] and unit.term <= self._end.term:
+        for number, (unit, right) in enumerate(zip(_units_in(whole), _units_in(units), strict=False)):
+            if unit != right and (unit.magic, unit.index) == (right.magic, right.index):
                 return number
         return count
 
@@ -299,6 +297,10 @@ class FaultFinder:
                     yield Pos(pos + offset)
                 offset = chunk.find(_MAGIC, offset + 1)
             pos += size
+
+
+def _units_in(buffer: bytes) -> Iterator[IndexUnit]:
+    return (IndexUnit(*values) for values in INDEX_UNIT.iter_unpack(buffer))
 
 
 def _anchor_at(verified: VerifiedRange, count: int, before: Anchor) -> Anchor:

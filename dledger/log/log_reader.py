@@ -89,6 +89,15 @@ class LogReader:
             return chain_crc_at(batch.buffer, batch.offset_of(index))
         return self._cold_chain(index)
 
+    def stored_chain_at(self, index: Index) -> int:
+        """As chain_at(), of an entry before the last one; as the disk has it, if what is remembered is another."""
+        chain = self.chain_at(index)
+        assert chain is not None, "it is in the log, or in front of it"
+        if self.recent.find(index) is None:
+            return chain
+        raw = self._data.read(self.pos_at(index), ENTRY_HEADER_SIZE)
+        return chain_crc_at(raw.ljust(ENTRY_HEADER_SIZE, b"\0"), 0)
+
     def pos_at(self, index: Index) -> Pos:
         """Position of the entry's header. The index must lie within begin .. end."""
         assert self.ledger_begin_index <= index <= self.ledger_end_index

@@ -98,10 +98,9 @@ class RangeRepair:
         self._data = data
         self._index = index
         self._before = Index(faulty.first_index - 1)
-        term, chain = log.term_at(self._before), log.chain_at(self._before)
+        term = log.term_at(self._before)
         assert term is not None, "damage lies within the log"
-        assert chain is not None, "damage lies within the log"
-        self._before_term, self._before_chain = term, chain
+        self._before_term, self._before_chain = term, log.stored_chain_at(self._before)
         self._before_end_pos = log.end_pos_at(self._before)
         self._borders: dict[Index, int] = {}  # last index of a piece -> chain, when it was proved
         self.is_proved = False  # all that peers sent is what lay here

@@ -8,7 +8,16 @@ from dataclasses import dataclass, replace
 
 from disk.disk import Disk
 from disk.mapped_file import DescriptorCache
-from dledger.entry import EntryCorruptError, Pos, VerifiedRange
+from dledger.entry import (
+    INDEX_UNIT_SIZE,
+    EntryCorruptError,
+    Index,
+    Pos,
+    Term,
+    VerifiedRange,
+    index_units_of,
+    parse_header,
+)
 from dledger.log.data_files import DataFiles
 from dledger.log.entry_reader import EntryReader, SequentialReader, entry_alone
 from dledger.log.scrub_job import Place
@@ -55,6 +64,46 @@ def next_entries(data: DataFiles, place: Place, size_max: int) -> RangeRead:
         return RangeRead(None, place, f"entry {verified.first_index} lies at pos {place.end_pos}")
     behind = Place(verified.last_index, verified.last_term, verified.next_pos, verified.chain)
     return RangeRead(verified, behind)
+
+
+def up_to_other_units(read: RangeRead, place: Place, units: bytes) -> RangeRead:
+    """Only the entries that these units tell of: where a write was lost, others of an earlier history may lie, which
+    are sound in themselves.
+    """
+    verified = read.verified
+    assert verified is not None, "units are those of entries"
+    right = index_units_of(verified)
+    if units == right:
+        return read
+    count = next(
+        number
+        for number, at in enumerate(range(0, len(right), INDEX_UNIT_SIZE))
+        if units[at : at + INDEX_UNIT_SIZE] != right[at : at + INDEX_UNIT_SIZE]
+    )
+    end = verified.offsets[count]
+    if not count:
+        pos = verified.first_pos
+        return RangeRead(None, place, f"entry {verified.first_index} at pos {pos}: its unit tells of another")
+    last = parse_header(verified.buffer, verified.offsets[count - 1])
+    behind = Place(
+        Index(verified.first_index + count - 1),
+        Term(verified.terms[count - 1]),
+        Pos(verified.first_pos + end),
+        last.chain_crc,
+    )
+    part = replace(
+        verified,
+        count=count,
+        last_index=behind.index,
+        next_pos=behind.end_pos,
+        last_term=behind.term,
+        chain=last.chain_crc,
+        offsets=verified.offsets[:count],
+        terms=verified.terms[:count],
+        kinds=verified.kinds[:count],
+        buffer=memoryview(verified.buffer)[:end],
+    )
+    return RangeRead(part, behind)
 
 
 def next_range(reader: SequentialReader, place: Place) -> RangeRead:

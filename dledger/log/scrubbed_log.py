@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 
 from disk.disk import Disk
+from disk.mapped_file import DescriptorCache
 from disk.slots import Slots
-from dledger.entry import GENESIS_CHAIN, Index, Pos
+from dledger.entry import GENESIS_CHAIN, INDEX_UNIT_SIZE, Index, Pos
 from dledger.log.data_files import DataFiles
 from dledger.log.faulty_ranges import FaultyRange
+from dledger.log.index_files import IndexFiles
 from dledger.log.log_begin import LogBegin
-from dledger.log.range_read import RangeRead, next_entries, read_range
+from dledger.log.range_read import RangeRead, next_entries, read_range, up_to_other_units
 from dledger.log.scrub_job import Place
 
 
@@ -75,7 +77,23 @@ class ScrubbedLog(LogBegin):
         )
 
     def _next_range(self, data: DataFiles, place: Place, size_max: int) -> RangeRead:
-        return next_entries(data, place, size_max)
+        read = next_entries(data, place, size_max)
+        if read.verified is None:
+            return read
+        first_index, size = read.verified.first_index, read.verified.count * INDEX_UNIT_SIZE
+        return up_to_other_units(read, place, self._units_on_disk(first_index, size))
+
+    def _units_on_disk(self, first_index: int, size: int) -> bytes:
+        """In any thread. Raises DiskError."""
+        config = self.config
+        index = IndexFiles(DescriptorCache(self._disk), config.index_directory, config.index_file_size)
+        start, end = first_index * INDEX_UNIT_SIZE, first_index * INDEX_UNIT_SIZE + size
+        for file_start in range(start - start % config.index_file_size, end, config.index_file_size):
+            index.queue.adopt(file_start)
+        try:
+            return index.read(first_index, size)
+        finally:
+            index.queue.close()
 
     def note_damage(self, faulty: FaultyRange) -> None:
         """What fault_found() does not see: entries that are sound in themselves and are not those of this history."""

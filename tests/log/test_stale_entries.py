@@ -6,10 +6,11 @@ from test_faulty_entries import ranges_of, read_all
 from test_log_recovery import INDEX
 from test_log_store import DATA, FILE_SIZE, append, config, cut, run, sync
 
-from dledger.entry import ENTRY_HEADER_SIZE, Index, Term
+from dledger.entry import ENTRY_HEADER_SIZE, Index, Pos, Term
 from dledger.errors import FaultyEntryError
 from dledger.log.log_scrub import LogScrub
 from dledger.log.log_store import LogStore
+from dledger.log.scrub_job import Place
 
 COMMON = 45  # entries of both histories
 STALE_TERMS = (1, 3)  # those in their place have term 2
@@ -93,10 +94,12 @@ def stale_term(request: pytest.FixtureRequest) -> int:
     return term
 
 
-@pytest.fixture(params=[60, 90, 120])
-def ledger(request: pytest.FixtureRequest, stale_term: int) -> Ledger:
-    """Stale entries are smaller than those in their place, as large, or larger."""
-    return Ledger(80, request.param, stale_term)
+@pytest.fixture(params=[(60, 1), (60, 2), (60, 3), (90, 1), (90, 3), (120, 1), (120, 2), (120, 3)])
+def ledger(request: pytest.FixtureRequest) -> Ledger:
+    """Stale entries are smaller than those in their place, as large, or larger. Of the same term is what a leader has
+    taken back for want of space.
+    """
+    return Ledger(80, *request.param)
 
 
 @pytest.mark.parametrize("first_read", [COMMON - 1, COMMON, COMMON + 1, COMMON + 3, STALE_END, STALE_END + 2])
@@ -212,3 +215,28 @@ def test_a_start_keeps_what_was_found_of_them(stale_term: int) -> None:
     found = ranges_of(ledger.log)
     again = ledger.opened()
     assert ranges_of(again) == found
+
+
+def test_who_reads_behind_a_place_is_given_what_lies_before_them(stale_term: int) -> None:
+    """What is derived from the log is compared with these entries, and written anew where it is another."""
+    ledger = Ledger(80, stale_term=stale_term)
+    ledger.lose_data(ledger.stale_end_pos)
+    for size_max in (100, 1000, 1 << 20):
+        place, fault = ledger.log.begin_place(), None
+        while fault is None:
+            read = ledger.log.read_behind(place, size_max)
+            place, fault = read.behind, read.fault
+        assert place.index == COMMON - 1
+        assert f"entry {COMMON} at pos {ledger.begin_pos}" in fault
+
+
+def test_behind_them_what_is_there_is_given_again() -> None:
+    ledger = Ledger(80)
+    ledger.lose_data(ledger.stale_end_pos)
+    pos = Pos(ledger.log.pos_at(Index(STALE_END + 5)))
+    place = Place(Index(STALE_END + 4), Term(-1), pos, None, is_proven=False)
+    last_index = STALE_END + 4
+    while last_index < 79:
+        read = ledger.log.read_behind(place, 500)
+        assert read.fault is None
+        place, last_index = read.behind, read.behind.index

@@ -13,9 +13,11 @@ FIRST = 51  # of the entries that were cut; in front are a no-op and 50 messages
 
 
 class ParkedGroup:
-    """`peer` has led, and had five entries behind the 50 of all, which others came in place of; it is stopped."""
+    """`peer` has led, and had five entries behind the 50 of all, which others came in place of; it is stopped, or runs
+    and remembers those.
+    """
 
-    def __init__(self, directory: Path, count: int) -> None:
+    def __init__(self, directory: Path, count: int, *, is_stopped: bool = True) -> None:
         self.group = group = VirtualGroup(directory)
         group.start()
         old_leader = group.elect()
@@ -40,7 +42,11 @@ class ParkedGroup:
         group.start(self.peer)
         group.run_until(group.converged)
         self.bodies = all_bodies(leader.replica.log)
-        group.stop(self.peer)
+        if is_stopped:
+            group.stop(self.peer)
+        else:
+            end_index = self.log.ledger_end_index
+            group.run_until(lambda: self.log.scrub_bounds().last_index == end_index)
 
     def _path(self, kind: str) -> Path:
         return min((self.directory / kind).iterdir())
@@ -95,4 +101,13 @@ def test_they_are_mended_from_peers_and_never_served(
             list(parked.log.batches_from(Index(40), parked.log.ledger_end_index, 1 << 16))
     else:
         scrub(group, group.members[parked.peer])
+    parked.run_until_mended()
+
+
+@pytest.mark.parametrize("kinds", [("data",), ("data", "index")])
+def test_what_the_member_remembers_does_not_hide_them_from_the_repair(
+    tmp_path: Path, kinds: tuple[str, ...]
+) -> None:
+    parked = ParkedGroup(tmp_path, 30, is_stopped=False)
+    parked.lose_writes(*kinds)
     parked.run_until_mended()

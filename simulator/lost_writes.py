@@ -1,0 +1,89 @@
+"""Writes that a disk acknowledged and lost: sectors of data and index files are again as they were before a cut, with
+entries that the group went on without.
+
+Entries and their units are not both hit: where both are of the earlier history, nothing but the seam behind them tells.
+"""
+
+from random import Random
+
+from dledger.entry import INDEX_UNIT_SIZE
+from simulator.committed_mark import committed_mark
+from simulator.damage import Damage, as_it_was
+from simulator.disk_nodes import SECTOR_SIZE
+from simulator.event_loop import EventLoop
+from simulator.faults import Faults
+from simulator.member import SimMember
+from simulator.options import Options
+from simulator.oracle import Oracle
+
+LOST_WRITE_KINDS = ("lost_write", "lost_unit_write")
+_SECTOR_COUNTS = (1, 1, 4, 64)
+
+
+class LostWrites:
+    def __init__(
+        self,
+        loop: EventLoop,
+        members: list[SimMember],
+        options: Options,
+        random: Random,
+        oracle: Oracle,
+        faults: Faults,
+    ) -> None:
+        self._loop = loop
+        self._members = members
+        self._options = options
+        self._random = random
+        self._oracle = oracle
+        self._faults = faults
+
+    def start(self) -> None:
+        self._faults.recur(self._random, self._options.lost_write_interval_ms, self._one)
+
+    def _one(self) -> None:
+        member, kind = self._random.choice(self._members), self._random.choice(LOST_WRITE_KINDS)
+        if self._faults.may_damage(member) and self._lose(member, kind):
+            self._faults.happened[kind] += 1
+            member.trace.add(self._loop.now_us, "fault {} at {}", kind, member.member_id)
+
+    def _lose(self, member: SimMember, kind: str) -> bool:
+        mark = committed_mark(member, self._oracle)
+        if mark is None:
+            return False
+        is_data = kind == "lost_write"
+        if is_data:
+            name, size = "data", self._options.data_file_size
+            low, high = int(mark.begin_pos), int(mark.end_pos)
+        else:
+            name, size = "index", self._options.index_file_size
+            low, high = (mark.before_begin_index + 1) * INDEX_UNIT_SIZE, (mark.index + 1) * INDEX_UNIT_SIZE
+        if any(damage.is_of_index is is_data for damage in member.damages if damage.is_of(member.disk)):
+            return False
+        places = [
+            (start, sector)
+            for start in range(low - low % size, high, size)
+            for sector in sorted(member.disk.former(_path(member, name, start)))
+            if low < start + sector + SECTOR_SIZE and start + sector < high
+        ]
+        if not places:
+            return False
+        start, first = self._random.choice(places)
+        path, count = _path(member, name, start), self._random.choice(_SECTOR_COUNTS)
+        former = member.disk.former(path)
+        offset, end = max(first, low - start), min(first, high - start)
+        while count and end < high - start and end in former:
+            end, count = min(end + SECTOR_SIZE, high - start), count - 1
+        data = b"".join(former[at] for at in range(first, end, SECTOR_SIZE))[offset - first : end - first]
+        content = member.disk.durable(path)
+        if content is None or content[offset:end] == data or not member.disk.damage(path, offset, data):
+            return False
+        # What lay here before may have been damage as well.
+        original = as_it_was(content, member.disk, path, member.damages)[offset:end]
+        member.damages.append(
+            Damage(member.disk, path, offset, original, self._loop.now_us, is_lost_write=True)
+        )
+        return True
+
+
+def _path(member: SimMember, name: str, start: int) -> str:
+    return f"{member.config.directory}/{name}/{start:020d}"

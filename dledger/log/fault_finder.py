@@ -13,6 +13,7 @@ is not as it was remembered. Then they are the damage, and not the units.
 import logging
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from disk.mapped_file import MappedFile
@@ -234,16 +235,16 @@ class FaultFinder:
         return FaultyRange(index, index, pos, end_pos), Anchor(index, header.term, end_pos, header.chain_crc)
 
     def _unlinked_behind(self, anchor: Anchor) -> tuple[FaultyRange, Anchor]:
-        first_index, pos = Index(anchor.index + 1), self._likely_pos(anchor.end_pos)
+        first_index, pos = Index(anchor.index + 1), self._likely_pos(anchor)
         return self._up_to_sound(first_index, pos, first_index, pos)
 
     def _stale_behind(self, anchor: Anchor, stale_end: Anchor) -> tuple[FaultyRange, Anchor]:
         """Entries from the one behind `anchor` on are stale, up to `stale_end` at least."""
-        first_index, pos = Index(anchor.index + 1), self._likely_pos(anchor.end_pos)
+        first_index, pos = Index(anchor.index + 1), self._likely_pos(anchor)
         if stale_end.index >= self._end.index:
             pos = Pos(min(pos, self._end.end_pos - ENTRY_HEADER_SIZE))
             return FaultyRange(first_index, self._end.index, pos, self._end.end_pos), self._end
-        behind = self._likely_pos(stale_end.end_pos)
+        behind = self._likely_pos(stale_end)
         return self._up_to_sound(first_index, pos, Index(stale_end.index + 1), behind)
 
     def _up_to_sound(
@@ -269,9 +270,16 @@ class FaultFinder:
             before_index, before_chain = alone.index, alone.chain
         return FaultyRange(first_index, self._end.index, first_pos, self._end.end_pos), self._end
 
-    def _likely_pos(self, end_pos: int) -> Pos:
-        """Where the entry lies that follows one that ends here, although it is not readable."""
+    def _likely_pos(self, anchor: Anchor) -> Pos:
+        """Where the entry behind `anchor` lies, although it is not readable. A blank may be one of before, so its unit
+        is asked first.
+        """
+        end_pos = anchor.end_pos
         file_end = self._next_file(end_pos)
+        with suppress(LedgerDamagedError):
+            pos = self._index.unit(anchor.index + 1).pos
+            if pos in (end_pos, file_end):
+                return pos
         is_blank = file_end > end_pos and is_exact_blank(self._data.read(end_pos, file_end - end_pos))
         return Pos(file_end if is_blank else end_pos)
 

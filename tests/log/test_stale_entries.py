@@ -6,7 +6,7 @@ from test_faulty_entries import ranges_of, read_all
 from test_log_recovery import INDEX
 from test_log_store import DATA, FILE_SIZE, append, config, cut, run, sync
 
-from dledger.entry import ENTRY_HEADER_SIZE, Index, Pos, Term
+from dledger.entry import ENTRY_HEADER_SIZE, Index, Pos, Term, blank
 from dledger.errors import FaultyEntryError
 from dledger.log.log_scrub import LogScrub
 from dledger.log.log_store import LogStore
@@ -240,3 +240,21 @@ def test_behind_them_what_is_there_is_given_again() -> None:
         read = ledger.log.read_behind(place, 500)
         assert read.fault is None
         place, last_index = read.behind, read.behind.index
+
+
+@pytest.mark.parametrize("found_by", ["read", "scrub"])
+def test_a_blank_with_which_the_file_ended_in_an_earlier_history_is_damage(found_by: str) -> None:
+    ledger = Ledger(200)
+    log, size = ledger.log, FILE_SIZE
+    index = next(index for index in range(COMMON, 200) if log.pos_at(Index(index + 1)) % size == 0)
+    pos = log.pos_at(Index(index))
+    start, room = pos - pos % size, size - pos % size
+    ledger.disk.content(f"{DATA}/{start:020d}")[pos % size :] = blank(room)
+    if found_by == "read":
+        read_all(log)
+    else:
+        scrub(log)
+    (faulty,) = log.faulty.ranges
+    # What is behind a lost header is proved by one more.
+    assert (faulty.first_index, faulty.last_index, faulty.pos) == (index, index + 1, pos)
+    ledger.assert_none_is_served(log)

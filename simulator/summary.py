@@ -65,6 +65,8 @@ FAULT_FLOORS = dict.fromkeys(FAULT_KINDS, _FAULT_FLOOR) | {
     "quorum_state_damaged": 0.05,
     "data_file_lost": 0.02,
     "data_file_short": 0.02,
+    "lost_write": 0.05,
+    "lost_unit_write": 0.05,
     "member_added": 0.2,
     "member_removed": 0.2,
     "member_replaced": 0.05,

@@ -263,12 +263,22 @@ class FaultFinder:
                 last_one = entry_alone(self._data, candidate, None)
                 self._correct_units(alone.index, index_units_of(last_one))
                 return FaultyRange(first_index, Index(alone.index - 1), first_pos, candidate), alone
+            if self._is_stale(candidate, alone):
+                continue
             # The chain of the one in front may be all that is right of it.
             if alone.index == before_index + 1 and self._is_linked(candidate, before_chain):
                 before = Anchor(before_index, alone.term, candidate, before_chain)
                 return FaultyRange(first_index, before_index, first_pos, candidate), before
             before_index, before_chain = alone.index, alone.chain
         return FaultyRange(first_index, self._end.index, first_pos, self._end.end_pos), self._end
+
+    def _is_stale(self, pos: Pos, alone: Anchor) -> bool:
+        """Whether the unit of an entry that is sound in itself tells of another."""
+        try:
+            unit = self._index.unit(alone.index)
+        except LedgerDamagedError:
+            return False
+        return (unit.pos, unit.pos + unit.size, unit.term) != (pos, alone.end_pos, alone.term)
 
     def _likely_pos(self, anchor: Anchor) -> Pos:
         """Where the entry behind `anchor` lies, although it is not readable. A blank may be one of before, so its unit

@@ -1,4 +1,6 @@
-"""A member that knows of damage on its disk does not campaign before the others have had their time to lead."""
+"""A member that knows of damage on its disk does not campaign before the others have had their time to lead, unless it
+is the only voter.
+"""
 
 from dledger.core.output import Role
 from simulator.invariants.invariant import MemberView
@@ -24,6 +26,7 @@ class DamagedWait:
         self._led_us[key] = member.now_us if role is Role.LEADER else led_us
         leaderless_us = member.now_us - led_us
         begins = role_before is Role.FOLLOWER and role is Role.CANDIDATE
-        if begins and had_faults and member.has_faults and leaderless_us < self._patience_us:
+        has_others = member.membership.voters.keys() != {member.member_id}
+        if begins and has_others and had_faults and member.has_faults and leaderless_us < self._patience_us:
             return f"{member.member_id} campaigns with damaged entries, {leaderless_us} us after there was a leader"
         return None

@@ -39,6 +39,7 @@ class Ledger:
             append(self.log, [b"X%02d" % number * 30], term=2)
         sync(self.log)
         run(self.log.mark_job(0) or self.log.mark_job(1 << 41), self.log.mark_done)
+        self.positions = [self.log.pos_at(Index(index)) for index in range(count)]
         self.bodies = {index: self.log.body_at(Index(index)) for index in range(count)}
 
     def _content(self) -> dict[str, bytes]:
@@ -67,6 +68,12 @@ class Ledger:
     def opened(self) -> LogStore:
         self.log.close(clean=True)
         return LogStore.open(self.disk, config(recent_bytes_max=0))
+
+    def assert_ranges_end_where_the_next_entry_begins(self, log: LogStore) -> None:
+        for faulty in log.faulty.ranges:
+            assert faulty.pos == self.positions[faulty.first_index]
+            if faulty.last_index < log.ledger_end_index:
+                assert faulty.next_pos == self.positions[faulty.last_index + 1]
 
     def assert_none_is_served(self, log: LogStore) -> None:
         for index, body in self.bodies.items():
@@ -168,9 +175,13 @@ def test_behind_zeros_they_are_damage_too(ledger: Ledger, is_started_anew: bool)
         ledger.disk.content(f"{DATA}/{pos - pos % size:020d}")[pos % size] = 0
     if is_started_anew:
         log = ledger.opened()
+    with pytest.raises(FaultyEntryError):
+        log.body_at(Index(COMMON))
+    ledger.assert_ranges_end_where_the_next_entry_begins(log)
     read_all(log)
     ledger.assert_none_is_served(log)
     assert ranges_of(log)[0][0] == COMMON
+    ledger.assert_ranges_end_where_the_next_entry_begins(log)
 
 
 @pytest.mark.parametrize("found_by", ["start", "scrub"])

@@ -17,7 +17,7 @@ from dledger.core.membership import Membership, pack_membership
 from dledger.core.messages import Message, PeerId, PushRequest, VoteResponse
 from dledger.core.output import NOTHING, Batch, BeginAnew, Completion, Cut, Output, Role
 from dledger.disk_work import DiskWork
-from dledger.entry import EntryKind, Pos
+from dledger.entry import EntryKind, Index, Pos
 from dledger.errors import FaultyEntryError
 from dledger.log.errors import LedgerError
 from dledger.log.log_store import LogStore
@@ -53,7 +53,7 @@ class CoreDriver:
         self._runtime = runtime
         self._journal = journal
         self._draining = False
-        self.durable_at_append = config.flush_mode is FlushMode.ASYNC_FLUSH
+        self._durable_at_append = config.flush_mode is FlushMode.ASYNC_FLUSH
 
     def call(self, now_ms: int, ask_core: Callable[..., Output], *arguments: object) -> None:
         """A call of the core from outside, with all that follows from it."""
@@ -118,7 +118,7 @@ class CoreDriver:
         # Calls of the core again, now that this Output is carried out.
         if appended:
             self._work.appended()
-            if self.durable_at_append:
+            if self._durable_at_append:
                 self._carry_out(self._durable_now(now_ms), now_ms)
         if no_space is not None:
             self._no_space(no_space, now_ms)
@@ -151,8 +151,23 @@ class CoreDriver:
         for completion in output.read_completions:
             self.later.append(partial(cast(OnReadIndex, completion.closure), completion.outcome))
 
+    def synced(self, end_index: Index, log_generation: int, now_ms: int) -> None:
+        """A sync that captured `end_index` in `log_generation` is done."""
+        if self._durable_at_append:
+            self.call(now_ms, self._durable_now)
+        else:
+            self.call(now_ms, self.member.synced, end_index, log_generation)
+
     def _durable_now(self, now_ms: int) -> Output:
-        return self.member.synced(self._log.ledger_end_index, self._log.log_generation, now_ms)
+        """Under ASYNC_FLUSH all that is appended counts, but for entries that say who the members are, and what is
+        behind them: a member that lost several of these would count majorities of a group that is long another one.
+        """
+        end_index = self._log.index_before_unsynced_members
+        if end_index < self._log.ledger_end_index:
+            self._work.start_sync()
+        if end_index <= self.member.durable_index:
+            return NOTHING
+        return self.member.synced(end_index, self._log.log_generation, now_ms)
 
     def _send(self, to: PeerId, message: Message) -> None:
         buffers: Sequence[bytes] = ()
@@ -224,7 +239,7 @@ class CoreDriver:
             batch = self._log.append(bodies, positions, self.member.curr_term, kind, head_kind)
             self._carry_out(self.member.append(batch, on_done, now_ms), now_ms)
             self._work.appended()
-            if self.durable_at_append:
+            if self._durable_at_append:
                 self._carry_out(self._durable_now(now_ms), now_ms)
         except NoSpaceError as error:
             self._no_space(error, now_ms)

@@ -164,8 +164,7 @@ class Replica:
             return
         match self._work.settle(job, error, now_ms):
             case Synced(end_index, log_generation):
-                if not self._driver.durable_at_append:
-                    self._driver.call(now_ms, self.member.synced, end_index, log_generation)
+                self._driver.synced(end_index, log_generation, now_ms)
             case HardStateSaved(sequence):
                 self._driver.call(now_ms, self.member.hard_state_saved, sequence)
             case CutDone():

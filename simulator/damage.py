@@ -41,6 +41,10 @@ class Damage:
         """It is there, and on that disk."""
         return self.disk is disk and self.lasts
 
+    def is_at(self, path: str, offset: int, end: int) -> bool:
+        """It lies between, or in part."""
+        return self.path == path and self.offset < end and offset < self.offset + len(self.original)
+
     def changed_offsets(self, begin_index: Index, begin_pos: Pos) -> Iterator[int]:
         """Of bytes that are others, in the whole log or the whole index, not before where the log begins: nobody reads
         there again, and the file may stay for what follows.

@@ -8,7 +8,7 @@ from random import Random
 
 from dledger.entry import INDEX_UNIT_SIZE
 from simulator.committed_mark import committed_mark
-from simulator.damage import Damage, as_it_was
+from simulator.damage import Damage
 from simulator.disk_nodes import SECTOR_SIZE
 from simulator.event_loop import EventLoop
 from simulator.faults import Faults
@@ -73,12 +73,13 @@ class LostWrites:
         offset, end = max(first, low - start), min(first, high - start)
         while count and end < high - start and end in former:
             end, count = min(end + SECTOR_SIZE, high - start), count - 1
+        if any(damage.is_of(member.disk) and damage.is_at(path, offset, end) for damage in member.damages):
+            return False
         data = b"".join(former[at] for at in range(first, end, SECTOR_SIZE))[offset - first : end - first]
         content = member.disk.durable(path)
         if content is None or content[offset:end] == data or not member.disk.damage(path, offset, data):
             return False
-        # What lay here before may have been damage as well.
-        original = as_it_was(content, member.disk, path, member.damages)[offset:end]
+        original = content[offset:end]
         member.damages.append(
             Damage(member.disk, path, offset, original, self._loop.now_us, is_lost_write=True)
         )

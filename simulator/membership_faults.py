@@ -71,7 +71,8 @@ class MembershipFaults:
             self._count("member_removed" if refusal is None else "change_refused", process, member_id)
 
     def _may_go(self, after: Membership) -> bool:
-        lost = {member.member_id for member in self._members if member.has_lost} | self._faults.gone
+        lost = {member.member_id for member in self._members if member.has_lost or member.is_damaged}
+        lost |= self._faults.gone
         return (
             len(after.voters) >= self._options.voters_min
             and len(lost & set(after.voters)) <= (len(after.voters) - 1) // 2

@@ -62,7 +62,7 @@ def ack_before_sync() -> Iterator[None]:
 
     def init(self: CoreDriver, *arguments: Any, **keywords: Any) -> None:
         old(self, *arguments, **keywords)
-        self.durable_at_append = True
+        self._durable_at_append = True
 
     with patched(CoreDriver, "__init__", init):
         yield

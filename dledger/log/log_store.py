@@ -268,6 +268,14 @@ class LogStore(ScrubbedLog):
         return self.durable_index
 
     @property
+    def index_before_unsynced_members(self) -> Index:
+        """The last entry in front of the first one that says who the members are and is not durable; the end if there
+        is none.
+        """
+        first_index = self._memberships.first_behind(self.durable_index)
+        return self.ledger_end_index if first_index is None else Index(first_index - 1)
+
+    @property
     def unsynced_size(self) -> int:
         """Bytes appended that are not durable."""
         return self.ledger_end_pos - self.durable_pos

@@ -52,6 +52,13 @@ class MembershipEntries:
             return self._indexes[-1]
         return self.before_begin.index if self.before_begin is not None else Index(-1)
 
+    def first_behind(self, index: Index) -> Index | None:
+        """The first one behind `index`; where older ones were let go, one that may have been the first."""
+        if self.before_begin is not None and self.before_begin.index > index:
+            return Index(index + 1)
+        number = bisect_right(self._indexes, index)
+        return self._indexes[number] if number < len(self._indexes) else None
+
     def up_to(self, index: Index, body_at: Callable[[Index], bytes]) -> MembershipBefore | None:
         """The last one that is not behind `index`, or the first one that is known; `body_at` reads from the ledger."""
         number = bisect_right(self._indexes, index) - 1

@@ -1,9 +1,11 @@
 """Disks that fail, fill or lose power, pushes that are not sound, members that lost their disk."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from virtual_group import VirtualGroup, VirtualMember
@@ -11,7 +13,7 @@ from virtual_group import VirtualGroup, VirtualMember
 from disk.disk import DiskError, NoSpaceError
 from dledger.config import FlushMode
 from dledger.core.messages import Message, PeerId, PushRequest
-from dledger.core.output import AppendStatus
+from dledger.core.output import AppendStatus, Role
 from dledger.core.refusal import RefusalReason
 from dledger.entry import Index
 from dledger.errors import DLedgerConfigError, HandshakeRefusedError
@@ -22,18 +24,27 @@ from dledger.log.errors import (
     PositionMismatchError,
 )
 from simulator.disk import SimDisk
+from simulator.disk_nodes import Survival
 
 
 class SimGroup(VirtualGroup):
     """Members on simulated disks, one each."""
 
-    def __init__(self, size: int = 3, *, seed: int = 1, flush_mode: FlushMode = FlushMode.SYNC_FLUSH) -> None:
+    def __init__(
+        self,
+        size: int = 3,
+        *,
+        seed: int = 1,
+        flush_mode: FlushMode = FlushMode.SYNC_FLUSH,
+        disk_random: Random | None = None,
+    ) -> None:
         self.disks: dict[PeerId, SimDisk] = {}
+        self._disk_random = disk_random
         super().__init__(Path("/sim"), size, seed=seed, flush_mode=flush_mode, disk_of=self._disk)
 
     def _disk(self, peer: PeerId) -> SimDisk:
         if peer not in self.disks:
-            self.disks[peer] = SimDisk(Random(f"{peer}"), lambda: 0, lambda: 0)
+            self.disks[peer] = SimDisk(self._disk_random or Random(f"{peer}"), lambda: 0, lambda: 0)
             self.boot_ids[peer] = "boot-1"
         return self.disks[peer]
 
@@ -326,6 +337,56 @@ def test_a_power_loss_counts_as_what_the_run_before_it_acknowledged_from() -> No
         group.flush_mode = now
         group.start(powerless)
         assert group.members[powerless].replica.member.doubted is (before is FlushMode.ASYNC_FLUSH)
+
+
+class AllIsLost(Random):
+    """Of what no sync has covered nothing survives a power loss."""
+
+    def choice(self, seq: Sequence[Any]) -> Any:
+        return Survival.NOTHING if Survival.NOTHING in seq else super().choice(seq)
+
+
+def test_under_async_flush_a_voter_that_was_the_only_one_knows_of_the_others_after_a_power_loss() -> None:
+    """Of three voters one may lose its page cache. With it went the entries that say that there are others: by its
+    log it was a majority by itself, and led with less than they had acknowledged.
+    """
+    group = SimGroup(flush_mode=FlushMode.ASYNC_FLUSH, disk_random=AllIsLost())
+    group.start()
+    leader = group.elect()
+    others = group.followers(leader)
+
+    def has_voters(*members: VirtualMember) -> bool:
+        ids = {leader.id, *(member.id for member in members)}
+        value = [member.replica.member for member in (leader, *members)]
+        return all(
+            core.membership.voters.keys() == ids and core.committed_index >= core.membership_index
+            for core in value
+        )
+
+    addresses = {member.id: str(member.replica.config.peers[member.id]) for member in others}
+    for left in (others[:1], []):
+        (gone,) = [member for member in others if member not in left and member.id in voters_of(leader)]
+        assert leader.replica.remove_member(gone.id, lambda status: None, group.now_ms) is None
+        group.run_until(partial(has_voters, *left))
+    end = leader.replica.log.ledger_end_index
+    group.run_until(lambda: leader.replica.log.durable_index == end)
+    for joined in (others[:1], others):
+        new = joined[-1].id
+        assert leader.replica.add_member(new, addresses[new], lambda status: None, group.now_ms) is None
+        group.run_until(partial(has_voters, *joined))
+    for member in others:
+        group.crash(member.id)
+    group.lose_power(leader.id)
+    group.start(leader.id)
+    alone = group.members[leader.id].replica.member
+    assert alone.doubted
+    assert len(alone.membership.voters) > 1
+    group.run_for(15_000)
+    assert alone.role is not Role.LEADER
+
+
+def voters_of(member: VirtualMember) -> set[PeerId]:
+    return set(member.replica.member.membership.voters)
 
 
 def test_the_doubt_of_a_power_loss_ends_once_its_leader_has_committed() -> None:

@@ -152,22 +152,31 @@ class CoreDriver:
             self.later.append(partial(cast(OnReadIndex, completion.closure), completion.outcome))
 
     def synced(self, end_index: Index, log_generation: int, now_ms: int) -> None:
-        """A sync that captured `end_index` in `log_generation` is done."""
+        """A sync that captured `end_index` in `log_generation` is done. Under ASYNC_FLUSH it matters for what waits for
+        it, see _durable_at_end(); and that the disk gets something done, for a hung one does not.
+        """
         if self._durable_at_append:
-            self.call(now_ms, self._durable_now)
-        else:
-            self.call(now_ms, self.member.synced, end_index, log_generation)
+            if self._log.ledger_end_index < self._log.ledger_begin_index:
+                return  # it begins anew, and is durable when that is
+            end_index, log_generation = self._durable_at_end(), self._log.log_generation
+        self.call(now_ms, self.member.synced, end_index, log_generation)
 
     def _durable_now(self, now_ms: int) -> Output:
-        """Under ASYNC_FLUSH all that is appended counts, but for entries that say who the members are, and what is
-        behind them: a member that lost several of these would count majorities of a group that is long another one.
+        """Under ASYNC_FLUSH, after an append."""
+        end_index = self._durable_at_end()
+        if end_index <= self.member.durable_index:
+            return NOTHING  # what waits for a sync has waited since before
+        return self.member.synced(end_index, self._log.log_generation, now_ms)
+
+    def _durable_at_end(self) -> Index:
+        """Up to where entries count as durable under ASYNC_FLUSH: to the end, but for those that say who the members
+        are, and what is behind them. These are synced: a member that lost several of them would count majorities of a
+        group that is long another one.
         """
         end_index = self._log.index_before_unsynced_members
         if end_index < self._log.ledger_end_index:
             self._work.start_sync()
-        if end_index <= self.member.durable_index:
-            return NOTHING
-        return self.member.synced(end_index, self._log.log_generation, now_ms)
+        return end_index
 
     def _send(self, to: PeerId, message: Message) -> None:
         buffers: Sequence[bytes] = ()

@@ -22,7 +22,6 @@ from dledger.entry import (
     ENTRY_HEADER_SIZE,
     ENTRY_MAGIC,
     GENESIS_CHAIN,
-    INDEX_UNIT,
     INDEX_UNIT_SIZE,
     EntryCorruptError,
     Index,
@@ -40,7 +39,7 @@ from dledger.log.data_files import DataFiles
 from dledger.log.entry_reader import EntryReader, entry_alone, header_at
 from dledger.log.errors import LedgerDamagedError
 from dledger.log.faulty_ranges import FaultyRange
-from dledger.log.index_files import IndexFiles
+from dledger.log.index_files import IndexFiles, count_before_other, count_confirmed
 from dledger.log.log_reader import chain_crc_at
 
 log = logging.getLogger(__name__)
@@ -108,8 +107,17 @@ class FaultFinder:
             step *= 2
         if self._begin.index >= 0 and self._begin.chain == GENESIS_CHAIN:
             # Java's retention tells nobody what lay before: the first entry is taken as it stands.
-            return self._alone(self._begin.end_pos) or self._begin
+            return self._first_alone() or self._begin
         return self._begin
+
+    def _first_alone(self) -> Anchor | None:
+        """The first entry of the log, if it is sound by its own word; then its unit is made right."""
+        first = self._alone(self._begin.end_pos)
+        if first is not None and self._linked_pos(first) is not None:
+            self._correct_units(
+                first.index, index_units_of(entry_alone(self._data, self._begin.end_pos, None))
+            )
+        return first
 
     def _proven_at(self, index: int) -> Anchor | None:
         """The entry, if it is sound and linked to the one in front of it."""
@@ -122,7 +130,7 @@ class FaultFinder:
         except LedgerDamagedError:
             return None
         anchor = self._alone(unit.pos)
-        if anchor is None or (anchor.index, anchor.term) != (index, unit.term):
+        if anchor is None or not _is_of(unit, unit.pos, anchor):
             return None
         return anchor if self._is_linked(unit.pos, prev_chain) else None
 
@@ -166,8 +174,15 @@ class FaultFinder:
             before, last = last, Anchor(reader.index, reader.term, reader.end_pos, reader.chain)
             count = min(verified.last_index, self._end.index) - verified.first_index + 1
             units = index_units_of(verified)[: count * INDEX_UNIT_SIZE]
+            found = self._index.read(verified.first_index, len(units))
+            confirmed = count_confirmed(found, units)
+            if confirmed:
+                for first_index, right in suspects:
+                    self._correct_units(first_index, right)
+                suspects = []
             if not suspects:
-                undoubted = self._count_undoubted(verified, units)
+                at = confirmed * INDEX_UNIT_SIZE
+                undoubted = confirmed + count_before_other(found[at:], units[at:])
                 sound = _anchor_at(verified, undoubted, before)
                 self._correct_units(verified.first_index, units[: undoubted * INDEX_UNIT_SIZE])
                 if undoubted < count:
@@ -188,26 +203,19 @@ class FaultFinder:
                     break
         return sound, last if suspects else None
 
-    def _count_undoubted(self, verified: VerifiedRange, units: bytes) -> int:
-        """How many of the entries with these units come before the first whose unit tells of another entry."""
-        count = len(units) // INDEX_UNIT_SIZE
-        found = self._index.read(verified.first_index, len(units))
-        if found == units:
-            return count
-        whole = found[: len(found) // INDEX_UNIT_SIZE * INDEX_UNIT_SIZE]
-        for number, (unit, right) in enumerate(zip(_units_in(whole), _units_in(units), strict=False)):
-            if unit != right and (unit.magic, unit.index) == (right.magic, right.index):
-                return number
-        return count
-
     def _is_confirmed(self, anchor: Anchor) -> bool:
-        """Whether what follows from an entry and its unit both say that it is the one that counts."""
-        try:
-            unit = self._index.unit(anchor.index)
-        except LedgerDamagedError:
+        """Whether what follows from an entry, and a unit, of one or the other, say that it is the one that counts."""
+        pos = self._linked_pos(anchor)
+        if pos is None:
             return False
-        is_unit_right = (unit.term, unit.pos + unit.size) == (anchor.term, anchor.end_pos)
-        return is_unit_right and self._linked_pos(anchor) is not None
+        with suppress(LedgerDamagedError):
+            unit = self._index.unit(anchor.index)
+            if (unit.pos + unit.size, unit.term) == (anchor.end_pos, anchor.term):
+                return True
+        with suppress(LedgerDamagedError):
+            unit, header = self._index.unit(anchor.index + 1), header_at(self._data, pos)
+            return (unit.pos, unit.size, unit.term) == (pos, header.size, header.term)
+        return False
 
     def _correct_units(self, first_index: int, units: bytes) -> None:
         if self._index.read(first_index, len(units)) != units:
@@ -254,7 +262,10 @@ class FaultFinder:
         behind `pos`, where the entry `before_index` would be.
         """
         before_chain = header_at(self._data, pos).chain_crc
+        stale_end_pos = pos
         for candidate in self._candidates(pos):
+            if candidate < stale_end_pos:
+                continue
             alone = self._alone(candidate)
             if alone is None or not first_index < alone.index <= self._end.index:
                 continue
@@ -263,7 +274,8 @@ class FaultFinder:
                 last_one = entry_alone(self._data, candidate, None)
                 self._correct_units(alone.index, index_units_of(last_one))
                 return FaultyRange(first_index, Index(alone.index - 1), first_pos, candidate), alone
-            if self._is_stale(candidate, alone):
+            stale_end_pos = max(stale_end_pos, self._stale_up_to(candidate, alone))
+            if candidate < stale_end_pos:
                 continue
             # The chain of the one in front may be all that is right of it.
             if alone.index == before_index + 1 and self._is_linked(candidate, before_chain):
@@ -272,24 +284,35 @@ class FaultFinder:
             before_index, before_chain = alone.index, alone.chain
         return FaultyRange(first_index, self._end.index, first_pos, self._end.end_pos), self._end
 
-    def _is_stale(self, pos: Pos, alone: Anchor) -> bool:
-        """Whether the unit of an entry that is sound in itself tells of another."""
+    def _stale_up_to(self, pos: Pos, alone: Anchor) -> Pos:
+        """Where the entries end that follow from one at `pos`, which is sound in itself, if its unit tells of another
+        and nothing in them confirms it; else `pos`.
+        """
         try:
             unit = self._index.unit(alone.index)
         except LedgerDamagedError:
-            return False
-        return (unit.pos, unit.pos + unit.size, unit.term) != (pos, alone.end_pos, alone.term)
+            return pos
+        if _is_of(unit, pos, alone):
+            return pos
+        reader = EntryReader(self._data, alone.index, alone.term, alone.end_pos, alone.chain)
+        for verified in reader.ranges():
+            units = index_units_of(verified)
+            if count_confirmed(self._index.read(verified.first_index, len(units)), units):
+                return pos
+            if reader.index >= self._end.index:
+                break
+        last = Anchor(reader.index, reader.term, reader.end_pos, reader.chain)
+        return pos if last == self._end or self._is_confirmed(last) else last.end_pos
 
     def _likely_pos(self, anchor: Anchor) -> Pos:
-        """Where the entry behind `anchor` lies, although it is not readable. A blank may be one of before, so its unit
-        is asked first.
+        """Where the entry behind `anchor` lies, although it is not readable. A blank is one of before if the unit tells
+        of an entry in its place.
         """
         end_pos = anchor.end_pos
         file_end = self._next_file(end_pos)
         with suppress(LedgerDamagedError):
-            pos = self._index.unit(anchor.index + 1).pos
-            if pos in (end_pos, file_end):
-                return pos
+            if self._index.unit(anchor.index + 1).pos == end_pos:
+                return end_pos
         is_blank = file_end > end_pos and is_exact_blank(self._data.read(end_pos, file_end - end_pos))
         return Pos(file_end if is_blank else end_pos)
 
@@ -317,8 +340,9 @@ class FaultFinder:
             pos += size
 
 
-def _units_in(buffer: bytes) -> Iterator[IndexUnit]:
-    return (IndexUnit(*values) for values in INDEX_UNIT.iter_unpack(buffer))
+def _is_of(unit: IndexUnit, pos: Pos, anchor: Anchor) -> bool:
+    """Whether a unit with the index of an entry at `pos` tells of that one."""
+    return (unit.pos, unit.pos + unit.size, unit.term) == (pos, anchor.end_pos, anchor.term)
 
 
 def _anchor_at(verified: VerifiedRange, count: int, before: Anchor) -> Anchor:

@@ -8,6 +8,32 @@ from dledger.log.errors import LedgerDamagedError
 from dledger.log.jobs import zero_range
 
 
+def count_before_other(found: bytes, right: bytes) -> int:
+    """How many of the units `right` come before the first in whose place a unit of another entry with the same index
+    was found. What is no unit tells of none.
+    """
+    units = zip(INDEX_UNIT.iter_unpack(right), INDEX_UNIT.iter_unpack(found[: _whole(found)]), strict=False)
+    for number, (values, found_values) in enumerate(units):
+        unit, other = IndexUnit(*values), IndexUnit(*found_values)
+        if other != unit and (other.magic, other.index) == (unit.magic, unit.index):
+            return number
+    return len(right) // INDEX_UNIT_SIZE
+
+
+def count_confirmed(found: bytes, units: bytes) -> int:
+    """How many entries of a range there are up to the last that its unit tells of and that another one follows, where
+    `units` are theirs and `found` what is in their place. Those in front of it are sound whatever their units tell.
+    """
+    for at in range(len(units) - 2 * INDEX_UNIT_SIZE, -1, -INDEX_UNIT_SIZE):
+        if found[at : at + INDEX_UNIT_SIZE] == units[at : at + INDEX_UNIT_SIZE]:
+            return at // INDEX_UNIT_SIZE + 1
+    return 0
+
+
+def _whole(units: bytes) -> int:
+    return len(units) // INDEX_UNIT_SIZE * INDEX_UNIT_SIZE
+
+
 class IndexFiles:
     """The unit of entry i lies at byte i x 32 of the queue."""
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from disk.disk import Disk
 from disk.mapped_file import DescriptorCache
 from dledger.entry import (
-    INDEX_UNIT_SIZE,
     EntryCorruptError,
     Index,
     Pos,
@@ -20,6 +19,7 @@ from dledger.entry import (
 )
 from dledger.log.data_files import DataFiles
 from dledger.log.entry_reader import EntryReader, SequentialReader, entry_alone
+from dledger.log.index_files import count_before_other
 from dledger.log.scrub_job import Place
 
 
@@ -67,19 +67,14 @@ def next_entries(data: DataFiles, place: Place, size_max: int) -> RangeRead:
 
 
 def up_to_other_units(read: RangeRead, place: Place, units: bytes) -> RangeRead:
-    """Only the entries that these units tell of: where a write was lost, others of an earlier history may lie, which
-    are sound in themselves.
+    """Without the first entry whose unit tells of another, and what is behind it: where a write was lost, entries of an
+    earlier history may lie, which are sound in themselves.
     """
     verified = read.verified
     assert verified is not None, "units are those of entries"
     right = index_units_of(verified)
-    if units == right:
+    if units == right or (count := count_before_other(units, right)) == verified.count:
         return read
-    count = next(
-        number
-        for number, at in enumerate(range(0, len(right), INDEX_UNIT_SIZE))
-        if units[at : at + INDEX_UNIT_SIZE] != right[at : at + INDEX_UNIT_SIZE]
-    )
     end = verified.offsets[count]
     if not count:
         pos = verified.first_pos

@@ -34,6 +34,7 @@ from dledger.entry import (
 )
 from dledger.log.config import LogConfig
 from dledger.log.entry_reader import whole_entries_size
+from dledger.log.index_files import count_confirmed
 
 _ZERO_CHUNK = bytes(1024 * 1024)
 
@@ -304,16 +305,20 @@ class LogScrubJob:
         if found == right and (not is_end or verified.chain == self._end_chain):
             return
         wrong = [
-            at for at in range(0, len(right), INDEX_UNIT_SIZE)
+            number
+            for number, at in enumerate(range(0, len(right), INDEX_UNIT_SIZE))
             if found[at : at + INDEX_UNIT_SIZE] != right[at : at + INDEX_UNIT_SIZE]
-        ] or [len(right) - INDEX_UNIT_SIZE]  # fmt: skip
-        start, end = wrong[0], wrong[-1] + INDEX_UNIT_SIZE
-        first_index = Index(verified.first_index + start // INDEX_UNIT_SIZE)
-        if self._leads_on(verified):
-            self._add_fault(UnitsFault(first_index, Index(verified.first_index + end // INDEX_UNIT_SIZE - 1)))
-        else:
+        ] or [verified.count - 1]
+        confirmed = verified.count if self._leads_on(verified) else count_confirmed(found, right)
+        units = [number for number in wrong if number < confirmed]
+        if units:
+            first_index = verified.first_index
+            self._add_fault(UnitsFault(Index(first_index + units[0]), Index(first_index + units[-1])))
+        stale = next((number for number in wrong if number >= confirmed), None)
+        if stale is not None:
             # Stale entries go on from the same history as the right ones, which their units tell of.
-            pos = Pos(verified.first_pos + verified.offsets[first_index - verified.first_index])
+            first_index = Index(verified.first_index + stale)
+            pos = Pos(verified.first_pos + verified.offsets[stale])
             reason = "entries of an earlier history: what is behind the last one does not follow"
             self._add_fault(EntriesFault(first_index, verified.last_index, pos, verified.next_pos, reason))
 

@@ -84,7 +84,7 @@ class ScrubbedLog(LogBegin):
         return up_to_other_units(read, place, self._units_on_disk(first_index, size))
 
     def _units_on_disk(self, first_index: int, size: int) -> bytes:
-        """In any thread. Raises DiskError."""
+        """In any thread; none where a file of the index is gone. Raises DiskError."""
         config = self.config
         index = IndexFiles(DescriptorCache(self._disk), config.index_directory, config.index_file_size)
         start, end = first_index * INDEX_UNIT_SIZE, first_index * INDEX_UNIT_SIZE + size
@@ -92,6 +92,8 @@ class ScrubbedLog(LogBegin):
             index.queue.adopt(file_start)
         try:
             return index.read(first_index, size)
+        except FileNotFoundError:
+            return b""
         finally:
             index.queue.close()
 

@@ -1,5 +1,6 @@
 """Damage to what was durable: found by recovery or by a read, kept, named, refused; index and blanks are made right."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -7,11 +8,12 @@ from crash_disk import CrashDisk
 from test_log_recovery import INDEX, locate, mark
 from test_log_store import DATA, FILE_SIZE, append, config, cut, facts, fill, run, sync
 
-from dledger.entry import INDEX_UNIT_SIZE, EntryKind, Index, IndexUnit, Pos
+from dledger.entry import GENESIS_CHAIN, INDEX_UNIT_SIZE, EntryKind, Index, IndexUnit, Pos
 from dledger.errors import FaultyEntryError
 from dledger.log.errors import LedgerDamagedError
 from dledger.log.faulty_ranges import RANGES_MAX, FaultyRange, FaultyRanges, FaultyRangesFile
 from dledger.log.log_store import LogStore
+from dledger.log.synced_mark import SyncedMarkFile
 
 INDEX_FILE_SIZE = 640  # of config()
 FAULTY = "store/dledger-n0/pydledger/faulty-ranges"
@@ -379,3 +381,32 @@ def test_an_index_that_has_no_unit_keeps_nobody_from_looking_for_a_position(
 
     monkeypatch.setattr(log._index, "unit", no_unit)
     assert log.first_index_at(log.ledger_end_pos // 2) <= log.ledger_end_index + 1
+
+
+@pytest.mark.parametrize("byte", [0, 8])
+@pytest.mark.parametrize("is_started_anew", [False, True])
+def test_the_unit_of_a_first_entry_that_nothing_leads_to_is_written_anew(
+    byte: int, is_started_anew: bool
+) -> None:
+    """RocketMQ's retention has taken what was before, and nobody remembers the chain."""
+    disk = CrashDisk()
+    log = LogStore.open(disk, config(recent_bytes_max=0))
+    fill(log, 150)
+    sync(log)
+    run(log.mark_job(0) or log.mark_job(1 << 41), log.mark_done)
+    run(log.delete_first_file_job(), log.move_begin_done)
+    log.close(clean=False)
+    marks = SyncedMarkFile(disk, config().own_directory)
+    assert marks.mark is not None
+    marks.write(replace(marks.mark, before_begin_chain=GENESIS_CHAIN))
+    log = open_cold(disk)
+    offset = log.ledger_begin_index * INDEX_UNIT_SIZE
+    path = f"{INDEX}/{offset - offset % INDEX_FILE_SIZE:020d}"
+    right = bytes(disk.content(path))
+    disk.content(path)[offset % INDEX_FILE_SIZE + byte] ^= 1
+    if is_started_anew:
+        log.close(clean=False)
+        log = open_cold(disk)
+    read_all(log)
+    assert ranges_of(log) == []
+    assert bytes(disk.content(path)) == right

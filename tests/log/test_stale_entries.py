@@ -269,3 +269,18 @@ def test_a_blank_with_which_the_file_ended_in_an_earlier_history_is_damage(found
     # What is behind a lost header is proved by one more.
     assert (faulty.first_index, faulty.last_index, faulty.pos) == (index, index + 1, pos)
     ledger.assert_none_is_served(log)
+
+
+@pytest.mark.parametrize("loss", ["unit", "file"])
+def test_where_no_unit_tells_of_an_entry_it_is_given_to_who_reads_behind_a_place(loss: str) -> None:
+    ledger = Ledger(80)
+    path = f"{INDEX}/{0:020d}"
+    if loss == "unit":
+        ledger.disk.content(path)[7 * 32 : 8 * 32] = bytes(32)
+    else:
+        ledger.disk.unlink(path)
+    place, last_index = ledger.log.begin_place(), -1
+    while last_index < 20:
+        read = ledger.log.read_behind(place, 1000)
+        assert read.fault is None
+        place, last_index = read.behind, read.behind.index

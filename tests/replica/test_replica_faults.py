@@ -385,6 +385,23 @@ def test_under_async_flush_a_voter_that_was_the_only_one_knows_of_the_others_aft
     assert alone.role is not Role.LEADER
 
 
+def test_under_async_flush_a_disk_that_is_slow_while_the_members_change_does_not_hang() -> None:
+    """The sync under way does not cover the change, and the next one takes as long: no disk does nothing for 5 s."""
+    group = SimGroup(flush_mode=FlushMode.ASYNC_FLUSH)
+    group.start()
+    leader = group.elect()
+    group.run_until(group.converged)
+    leader.job_delays_ms["sync"] = 4_000
+    group.append(leader, [bytes(40_000)])
+    group.run_for(2_000)  # the flush of what is above a few pages has begun
+    gone = group.followers(leader)[0].id
+    assert leader.replica.remove_member(gone, lambda status: None, group.now_ms) is None
+    core = leader.replica.member
+    group.run_until(lambda: core.role is not Role.LEADER or core.committed_index >= core.membership_index)
+    assert (core.role, core.curr_term) == (Role.LEADER, 1)
+    assert gone not in core.membership.voters
+
+
 def voters_of(member: VirtualMember) -> set[PeerId]:
     return set(member.replica.member.membership.voters)
 

@@ -98,6 +98,7 @@ class VirtualMember:
         self.failure: str | None = None
         self.dropped: list[str] = []
         self.sent = 0
+        self.job_delays_ms: dict[str, int] = {}  # by kind, where it is another
         self.journal = Journal()
         config = group.config(peer_id)
         quorum_state = QuorumState.load(disk, config.directory)
@@ -127,7 +128,7 @@ class VirtualMember:
                 error = failure
             self.replica.job_done(job, error, self.group.now_ms)
 
-        self.later(JOB_DELAY_MS, run)
+        self.later(self.job_delays_ms.get(job.kind, JOB_DELAY_MS), run)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.later(0, callback)

@@ -85,7 +85,8 @@ class FaultFinder:
             anchor, stale_end = self._walk(anchor, last_index, until_pos)
             if stale_end is not None:
                 stale, anchor = self._stale_behind(anchor, stale_end)
-                found.append(stale)
+                if stale is not None:
+                    found.append(stale)
                 continue
             if anchor.index >= last_index or (anchor != before and anchor.end_pos >= until_pos):
                 break
@@ -238,16 +239,31 @@ class FaultFinder:
         alone = self._alone(pos)
         if alone is not None:
             return None, alone if pos == anchor.end_pos else replace(anchor, end_pos=pos)
-        header = header_at(self._data, pos)  # proven: the damage is in the body
+        header = header_at(self._data, pos)
         end_pos = Pos(pos + header.size)
-        return FaultyRange(index, index, pos, end_pos), Anchor(index, header.term, end_pos, header.chain_crc)
+        behind = Anchor(index, header.term, end_pos, header.chain_crc)
+        if self._is_told_otherwise(pos, behind) and not self._is_confirmed(behind):
+            return self._unlinked_behind(anchor)  # of an earlier history
+        return FaultyRange(index, index, pos, end_pos), behind  # proven: the damage is in the body
 
     def _unlinked_behind(self, anchor: Anchor) -> tuple[FaultyRange, Anchor]:
         first_index, pos = Index(anchor.index + 1), self._likely_pos(anchor)
         return self._up_to_sound(first_index, pos, first_index, pos)
 
-    def _stale_behind(self, anchor: Anchor, stale_end: Anchor) -> tuple[FaultyRange, Anchor]:
-        """Entries from the one behind `anchor` on are stale, up to `stale_end` at least."""
+    def _stale_behind(self, anchor: Anchor, stale_end: Anchor) -> tuple[FaultyRange | None, Anchor]:
+        """Entries from the one behind `anchor` on are stale, up to `stale_end` at least; and where to go on. None where
+        they lie in the place of a blank.
+        """
+        file_end = self._next_file(anchor.end_pos)
+        first = self._alone(file_end) if file_end > anchor.end_pos else None
+        if (
+            first is not None
+            and first.index == anchor.index + 1
+            and self._is_linked(file_end, anchor.chain)
+            and not self._is_told_otherwise(Pos(file_end), first)
+        ):
+            self._correct_blank(anchor.end_pos, file_end)
+            return None, replace(anchor, end_pos=Pos(file_end))
         first_index, pos = Index(anchor.index + 1), self._likely_pos(anchor)
         if stale_end.index >= self._end.index:
             pos = Pos(min(pos, self._end.end_pos - ENTRY_HEADER_SIZE))
@@ -262,9 +278,9 @@ class FaultFinder:
         behind `pos`, where the entry `before_index` would be.
         """
         before_chain = header_at(self._data, pos).chain_crc
-        stale_end_pos = pos
+        stale: set[int] = set()  # positions
         for candidate in self._candidates(pos):
-            if candidate < stale_end_pos:
+            if candidate in stale:
                 continue
             alone = self._alone(candidate)
             if alone is None or not first_index < alone.index <= self._end.index:
@@ -274,8 +290,8 @@ class FaultFinder:
                 last_one = entry_alone(self._data, candidate, None)
                 self._correct_units(alone.index, index_units_of(last_one))
                 return FaultyRange(first_index, Index(alone.index - 1), first_pos, candidate), alone
-            stale_end_pos = max(stale_end_pos, self._stale_up_to(candidate, alone))
-            if candidate < stale_end_pos:
+            stale |= self._stale_from(candidate, alone)
+            if candidate in stale:
                 continue
             # The chain of the one in front may be all that is right of it.
             if alone.index == before_index + 1 and self._is_linked(candidate, before_chain):
@@ -284,25 +300,31 @@ class FaultFinder:
             before_index, before_chain = alone.index, alone.chain
         return FaultyRange(first_index, self._end.index, first_pos, self._end.end_pos), self._end
 
-    def _stale_up_to(self, pos: Pos, alone: Anchor) -> Pos:
-        """Where the entries end that follow from one at `pos`, which is sound in itself, if its unit tells of another
-        and nothing in them confirms it; else `pos`.
+    def _stale_from(self, pos: Pos, alone: Anchor) -> set[int]:
+        """Where the entry at `pos` lies, which is sound in itself, and those that follow from it, if its unit tells of
+        another and nothing behind it confirms it.
         """
-        try:
-            unit = self._index.unit(alone.index)
-        except LedgerDamagedError:
-            return pos
-        if _is_of(unit, pos, alone):
-            return pos
+        if not self._is_told_otherwise(pos, alone):
+            return set()
+        positions: set[int] = {pos}
         reader = EntryReader(self._data, alone.index, alone.term, alone.end_pos, alone.chain)
         for verified in reader.ranges():
             units = index_units_of(verified)
             if count_confirmed(self._index.read(verified.first_index, len(units)), units):
-                return pos
+                return set()
+            positions.update(verified.first_pos + offset for offset in verified.offsets)
             if reader.index >= self._end.index:
                 break
         last = Anchor(reader.index, reader.term, reader.end_pos, reader.chain)
-        return pos if last == self._end or self._is_confirmed(last) else last.end_pos
+        return set() if last == self._end or self._is_confirmed(last) else positions
+
+    def _is_told_otherwise(self, pos: Pos, anchor: Anchor) -> bool:
+        """Whether the unit of the entry at `pos` tells of another."""
+        try:
+            unit = self._index.unit(anchor.index)
+        except LedgerDamagedError:
+            return False
+        return not _is_of(unit, pos, anchor)
 
     def _likely_pos(self, anchor: Anchor) -> Pos:
         """Where the entry behind `anchor` lies, although it is not readable. A blank is one of before if the unit tells

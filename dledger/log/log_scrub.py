@@ -110,7 +110,8 @@ class LogScrub:
                 where = f"entries {first_index}..{last_index} pos={pos}"
                 if not self._is_known(first_index, last_index):
                     log.fault_found(first_index - 1, last_index)
-                    if pos >= 0 and next_pos >= 0 and not self._is_known(first_index, last_index):
+                    is_found = log.faulty.first_within(first_index, last_index) is not None
+                    if pos >= 0 and next_pos >= 0 and not is_found:
                         log.note_damage(FaultyRange(first_index, last_index, pos, next_pos))
                 return Finding("log", where, reason, is_mended=False)
             case UnitsFault(first_index, last_index):

@@ -9,13 +9,13 @@ from test_log_recovery import INDEX
 from test_log_store import DATA, FILE_SIZE, append, config, cut, run, sync
 from test_stale_entries import scrub
 
-from dledger.entry import ENTRY_HEADER_SIZE, INDEX_UNIT_SIZE, Index
+from dledger.entry import ENTRY_HEADER_SIZE, INDEX_UNIT_SIZE, Index, Pos
 from dledger.errors import FaultyEntryError
 from dledger.log.log_store import LogStore
 
 SIZES = (5, 10, 30, 200)  # of bodies, in words of three bytes
 COUNT = 120
-HARMS = ("flipped", "zeroed", "stale", "garbage", "none")
+HARMS = ("flipped", "zeroed", "garbage", "stale", "none")
 
 
 class Harmed:
@@ -31,20 +31,29 @@ class Harmed:
             append(self.log, [b"%03d" % number * random.choice(SIZES)], term)
         before = self._files()
         sync(self.log)
-        if random.random() < 0.6:
+        has_history = random.random() < 0.6
+        if has_history:
             first = random.randrange(30, 95)
             cut(self.log, first)
-            term += random.randrange(2)
+            # A leader goes on with entries of its own term, or with those of an earlier one.
+            term = random.choice((term + 1, self.log.ledger_end_term))
             for number in range(first, COUNT):
-                append(self.log, [b"X%02d" % number * random.choice(SIZES)], term)
+                append(self.log, [b"X%02d" % number * (random.choice(SIZES) + 1)], term)
             sync(self.log)
         run(self.log.mark_job(0) or self.log.mark_job(1 << 41), self.log.mark_done)
         indexes = [Index(index) for index in range(self.log.ledger_end_index + 1)]
         self.positions = [*map(self.log.pos_at, indexes), self.log.ledger_end_pos]
+        self.ends = [*map(self.log.end_pos_at, indexes), Pos(0)]
         self.bodies = [self.log.body_at(index) for index in indexes]
         self._right = self._files()
+        # Entries of an earlier history are known by their units, so not both are of it.
+        are_entries_stale = has_history and random.random() < 0.5
         for path in sorted(self._right):
-            if path.startswith(INDEX) or random.random() < 0.3:
+            if are_entries_stale and path.startswith(DATA):
+                self._harm(path, "stale", before.get(path))
+            elif path.startswith(DATA) and random.random() < 0.3:
+                self._harm(path, random.choice(HARMS), None)
+            elif path.startswith(INDEX) and not are_entries_stale:
                 self._harm(path, random.choice(HARMS), before.get(path))
 
     def _files(self) -> dict[str, bytes]:
@@ -54,17 +63,13 @@ class Harmed:
     def _harm(self, path: str, harm: str, before: bytes | None) -> None:
         content, random = self.disk.content(path), self.random
         at = random.randrange(len(content) - 64)
-        # Entries and their units are not both of an earlier history: nothing would tell.
-        if harm == "stale" and (before is None or path.startswith(DATA)):
-            harm = "flipped"
         match harm:
             case "flipped":
                 content[at] ^= 1 << random.randrange(8)
             case "zeroed":
                 content[at : at + 200] = bytes(len(content[at : at + 200]))
-            case "stale":
-                assert before is not None
-                content[at : at + 128] = before[at : at + 128]
+            case "stale" if before is not None:
+                content[at : at + 512] = before[at : at + 512]
             case "garbage":
                 content[at : at + 64] = random.randbytes(64)
 
@@ -120,4 +125,5 @@ def test_all_of_it_is_named_where_it_lies_and_no_more_than_what_hides_behind_it(
     assert damaged <= named
     assert named <= damaged | hidden
     for faulty in log.faulty:
-        assert faulty.pos == harmed.positions[faulty.first_index]
+        # Or where the entry in front ends, with a blank behind it.
+        assert harmed.ends[faulty.first_index - 1] <= faulty.pos <= harmed.positions[faulty.first_index]

@@ -7,7 +7,8 @@ is the blank of a file whose entries are sound.
 What the data files do not tell is that entries of an earlier history are back, in the place of those that came after a
 cut: they are sound, and follow from those in front. Their units tell of others (of another term, later or earlier, or
 after an append that was taken back even of the same), and the entry behind does not follow from them, or the last one
-is not as it was remembered. Then they are the damage, and not the units.
+is not as it was remembered. Then they are the damage, and not the units. An entry behind that its unit tells of, and
+that another one follows, says the contrary. Where damage comes before such, sound ones with damaged units go with it.
 """
 
 import logging

@@ -90,7 +90,7 @@ class LogReader:
         return self._cold_chain(index)
 
     def stored_chain_at(self, index: Index) -> int:
-        """As chain_at(), of an entry before the last one; as the disk has it, if what is remembered is another."""
+        """As chain_at(), of an entry before the last one, and as the disk has it: what is remembered may be another."""
         chain = self.chain_at(index)
         assert chain is not None, "it is in the log, or in front of it"
         if self.recent.find(index) is None:

@@ -245,7 +245,7 @@ class Cluster:
         self.workload.is_running = self.fresh_reads.is_running = False
         self.faults.heal()
         self.membership_faults.heal()
-        convergence = Convergence(self.loop, self.members, self.oracle, self.workload)
+        convergence = Convergence(self.loop, self.members, self.oracle, self.workload, self.faults)
         convergence.run()
         if self.options.disk_trial and self.options.member_count > 1:
             DiskTrial(self.loop, self.members, self.workload, self.options, self.faults).run()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dledger.entry import Index
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND
 from simulator.event_loop import EventLoop
+from simulator.faults import Faults
 from simulator.invariants.invariant import ViolationError
 from simulator.member import SimMember
 from simulator.oracle import Oracle, uids_with_key_of
@@ -22,8 +23,16 @@ _PROBE_INTERVAL_US = 100_000
 
 
 class Convergence:
-    def __init__(self, loop: EventLoop, members: list[SimMember], oracle: Oracle, workload: Workload) -> None:
+    def __init__(
+        self,
+        loop: EventLoop,
+        members: list[SimMember],
+        oracle: Oracle,
+        workload: Workload,
+        faults: Faults,
+    ) -> None:
         self._loop = loop
+        self._faults = faults
         self._members = members
         self._oracle = oracle
         self._workload = workload
@@ -32,10 +41,15 @@ class Convergence:
         """Raises ViolationError."""
         healed_us = self._loop.now_us
         self._probe(healed_us)
-        self._wait(
-            lambda: self._workload.last_acknowledged_put_us >= healed_us,
-            "no message put since is acknowledged",
+        is_served = self._loop.run_until(
+            self._loop.now_us + _LIMIT_US, lambda: self._workload.last_acknowledged_put_us >= healed_us
         )
+        if not is_served:
+            self._empty_who_keeps_all_from_leading()
+            self._wait(
+                lambda: self._workload.last_acknowledged_put_us >= healed_us,
+                "no message put since is acknowledged",
+            )
         self._wait(
             self._has_sound_units,
             "damaged units of ConsumeQueues are not mended",
@@ -55,6 +69,22 @@ class Convergence:
                 if member.process is not None and member.process.store.serving:
                     self._workload.put(member, 1)
             self._loop.call_later(_PROBE_INTERVAL_US, self._probe, healed_us)
+
+    def _empty_who_keeps_all_from_leading(self) -> None:
+        """As an operator has to (docs/membership.md): a member without a seat that holds more than all others, of whom
+        one is doubted.
+        """
+        replicas = {member: member.process.replica for member in self._members if member.process is not None}
+        for member, replica in replicas.items():
+            others = [other for other in replicas.values() if other is not replica]
+            ends = [(other.log.ledger_end_term, other.log.ledger_end_index) for other in others]
+            is_ahead = (replica.log.ledger_end_term, replica.log.ledger_end_index) > max(ends)
+            if not replica.member.has_seat and is_ahead and any(other.member.doubted for other in others):
+                self._faults.happened["emptied_by_hand"] += 1
+                member.end_process()
+                member.wipe()
+                member.start()
+                return
 
     def _wait(self, is_done: Callable[[], bool], complaint: str, *, limit_us: int = _LIMIT_US) -> None:
         if not self._loop.run_until(self._loop.now_us + limit_us, is_done):

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import ClassVar, Self
 
-from disk.disk import Disk, DiskError
+from disk.disk import Disk, DiskError, NoSpaceError
 from disk.mapped_file import DescriptorCache, MappedFile
 from disk.mapped_file_queue import MappedFileQueue
 from dledger.core.messages import MembershipBefore
@@ -541,7 +541,8 @@ class LogStore(ScrubbedLog):
             sync.run()
             self.sync_done(sync)
         if self.faulty.ranges != self._faulty_file.ranges:
-            self._faulty_file.write(self.faulty.ranges)
+            with suppress(NoSpaceError):  # whoever reads there after a start finds it again
+                self._faulty_file.write(self.faulty.ranges)
         if self.durable_index > self._mark.index:
             mark = self._new_mark_job()
             mark.run()

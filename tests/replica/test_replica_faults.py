@@ -16,7 +16,7 @@ from dledger.core.messages import Message, PeerId, PushRequest
 from dledger.core.output import AppendStatus, Role
 from dledger.core.refusal import RefusalReason
 from dledger.entry import Index
-from dledger.errors import DLedgerConfigError, HandshakeRefusedError
+from dledger.errors import DLedgerConfigError, FaultyEntryError, HandshakeRefusedError
 from dledger.formation import GroupIdentity
 from dledger.log.errors import (
     LedgerConfigError,
@@ -154,6 +154,29 @@ def test_a_follower_without_space_to_note_damage_serves_on_and_repairs_when_ther
     disk.is_full = False
     group.run_until(lambda: not log.has_faults)
     assert follower.replica.repairer.repaired_count == 1
+
+
+def test_a_member_without_space_to_note_damage_stops_cleanly_and_finds_it_again() -> None:
+    group = SimGroup()
+    group.start()
+    leader = group.elect()
+    group.append(leader, [bytes(100)] * 5)
+    group.run_until(group.converged)
+    follower = group.followers(leader)[0]
+    log, disk = follower.replica.log, group.disks[follower.id]
+    group.run_until(lambda: log.durable_index == log.ledger_end_index)
+    disk.is_full = True
+    path = f"{follower.replica.config.directory}/data/{0:020d}"
+    assert disk.damage(path, log.pos_at(Index(3)) + 60, b"\xff")
+    log.fault_found(0, log.ledger_end_index)
+    group.stop(follower.id)
+    disk.is_full = False
+    group.start(follower.id)
+    again = group.members[follower.id].replica
+    with suppress(FaultyEntryError):
+        again.log.body_at(Index(3))
+    group.run_until(lambda: again.repairer.repaired_count == 1 and not again.log.has_faults)
+    assert again.log.body_at(Index(3)) == bytes(100)
 
 
 def test_a_full_leader_gives_way_follows_and_holds_all_when_there_is_space_again() -> None:

@@ -19,10 +19,9 @@ from dledger.entry import (
     verify_entries,
     walk,
 )
-from dledger.log import scrub_job
+from dledger.log import fault_finder, scrub_job
 from dledger.log.checked_reads import CheckedReads
 from dledger.log.entry_reader import SequentialReader, entry_alone
-from dledger.log.fault_finder import FaultFinder
 from dledger.log.log_repair import RangeRepair, RepairRefusedError
 from dledger.log.recovery import Recovery
 from dledger.log.synced_mark import SyncedMark
@@ -146,8 +145,8 @@ def _as_verified(headers: Sequence[EntryHeader], buffer: bytes | memoryview) -> 
 def stale_entries_believed() -> Iterator[None]:
     """Whatever entry is sound in itself counts, and its unit is written anew if it tells of another."""
 
-    def count_undoubted(self: FaultFinder, verified: VerifiedRange, units: bytes) -> int:
-        return len(units) // INDEX_UNIT_SIZE
+    def count_before_other(found: bytes, right: bytes) -> int:
+        return len(right) // INDEX_UNIT_SIZE
 
-    with patched(FaultFinder, "_count_undoubted", count_undoubted):
+    with patched(fault_finder, "count_before_other", count_before_other):
         yield

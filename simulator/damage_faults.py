@@ -6,39 +6,18 @@ that no sound copy is left. The bytes change on the medium and in the page cache
 anew.
 """
 
-from random import Random
-
 from dledger.entry import INDEX_UNIT_SIZE
 from simulator.committed_mark import committed_mark
 from simulator.damage import Damage, as_it_was
+from simulator.damage_maker import DamageMaker
 from simulator.disk_nodes import SECTOR_SIZE
-from simulator.event_loop import EventLoop
-from simulator.faults import Faults
 from simulator.member import SimMember
-from simulator.options import Options
-from simulator.oracle import Oracle
 
 DAMAGE_KINDS = ("bit_flip", "zeroed_block", "stale_block", "index_damage", "unit_damage")
 _PHY_OFFSET_SIZE = 8
 
 
-class DamageFaults:
-    def __init__(
-        self,
-        loop: EventLoop,
-        members: list[SimMember],
-        options: Options,
-        random: Random,
-        oracle: Oracle,
-        faults: Faults,
-    ) -> None:
-        self._loop = loop
-        self._members = members
-        self._options = options
-        self._random = random
-        self._oracle = oracle
-        self._faults = faults
-
+class DamageFaults(DamageMaker):
     def start(self) -> None:
         self._faults.recur(self._random, self._options.damage_interval_ms, self._damage)
 
@@ -50,8 +29,7 @@ class DamageFaults:
         else:
             has_happened = self._faults.may_damage(member) and self._hit(member, kind)
         if has_happened:
-            self._faults.happened[kind] += 1
-            member.trace.add(self._loop.now_us, "fault {} at {}", kind, member.member_id)
+            self._count(kind, member)
 
     def _hit(self, member: SimMember, kind: str) -> bool:
         random, directory = self._random, member.config.directory

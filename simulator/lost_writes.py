@@ -4,47 +4,25 @@ entries that the group went on without.
 Entries and their units are not both hit: where both are of the earlier history, nothing but the seam behind them tells.
 """
 
-from random import Random
-
 from dledger.entry import INDEX_UNIT_SIZE
 from simulator.committed_mark import committed_mark
 from simulator.damage import Damage
+from simulator.damage_maker import DamageMaker
 from simulator.disk_nodes import SECTOR_SIZE
-from simulator.event_loop import EventLoop
-from simulator.faults import Faults
 from simulator.member import SimMember
-from simulator.options import Options
-from simulator.oracle import Oracle
 
 LOST_WRITE_KINDS = ("lost_write", "lost_unit_write")
 _SECTOR_COUNTS = (1, 1, 4, 64)
 
 
-class LostWrites:
-    def __init__(
-        self,
-        loop: EventLoop,
-        members: list[SimMember],
-        options: Options,
-        random: Random,
-        oracle: Oracle,
-        faults: Faults,
-    ) -> None:
-        self._loop = loop
-        self._members = members
-        self._options = options
-        self._random = random
-        self._oracle = oracle
-        self._faults = faults
-
+class LostWrites(DamageMaker):
     def start(self) -> None:
         self._faults.recur(self._random, self._options.lost_write_interval_ms, self._one)
 
     def _one(self) -> None:
         member, kind = self._random.choice(self._members), self._random.choice(LOST_WRITE_KINDS)
         if self._faults.may_damage(member) and self._lose(member, kind):
-            self._faults.happened[kind] += 1
-            member.trace.add(self._loop.now_us, "fault {} at {}", kind, member.member_id)
+            self._count(kind, member)
 
     def _lose(self, member: SimMember, kind: str) -> bool:
         mark = committed_mark(member, self._oracle)

@@ -1,36 +1,15 @@
 """Data files that are taken away from members while they are down, or of which only a part is left."""
 
-from random import Random
-
 from dledger.log.synced_mark import SyncedMark
 from simulator.committed_mark import committed_mark
 from simulator.damage import Damage, as_it_was
-from simulator.event_loop import EventLoop
-from simulator.faults import Faults
+from simulator.damage_maker import DamageMaker
 from simulator.member import SimMember
-from simulator.options import Options
-from simulator.oracle import Oracle
 
 MISSING_FILE_KINDS = ("data_file_lost", "data_file_short")
 
 
-class MissingFiles:
-    def __init__(
-        self,
-        loop: EventLoop,
-        members: list[SimMember],
-        options: Options,
-        random: Random,
-        oracle: Oracle,
-        faults: Faults,
-    ) -> None:
-        self._loop = loop
-        self._members = members
-        self._options = options
-        self._random = random
-        self._oracle = oracle
-        self._faults = faults
-
+class MissingFiles(DamageMaker):
     def start(self) -> None:
         self._faults.recur(self._random, self._options.file_loss_interval_ms, self._one)
 
@@ -46,8 +25,7 @@ class MissingFiles:
         if member.process is not None:
             faults.crash(member)
         if self._take(member, kind, mark):
-            faults.happened[kind] += 1
-            member.trace.add(self._loop.now_us, "fault {} at {}", kind, member.member_id)
+            self._count(kind, member)
 
     def _files(self, mark: SyncedMark) -> range:
         """Begins of those that hold something that the mark covers."""

@@ -179,9 +179,7 @@ class FaultFinder:
             found = self._index.read(verified.first_index, len(units))
             confirmed = count_confirmed(found, units)
             if confirmed:
-                for first_index, right in suspects:
-                    self._correct_units(first_index, right)
-                suspects = []
+                self._correct_suspects(suspects)
             if not suspects:
                 at = confirmed * INDEX_UNIT_SIZE
                 undoubted = confirmed + count_before_other(found[at:], units[at:])
@@ -198,9 +196,7 @@ class FaultFinder:
             elif suspects and self._is_confirmed(last):
                 sound = last
             if sound.index >= min(reader.index, self._end.index):
-                for first_index, right in suspects:
-                    self._correct_units(first_index, right)
-                suspects = []
+                self._correct_suspects(suspects)
                 if reader.index >= last_index or reader.end_pos >= until_pos:
                     break
         return sound, last if suspects else None
@@ -218,6 +214,12 @@ class FaultFinder:
             unit, header = self._index.unit(anchor.index + 1), header_at(self._data, pos)
             return (unit.pos, unit.size, unit.term) == (pos, header.size, header.term)
         return False
+
+    def _correct_suspects(self, suspects: list[tuple[int, bytes]]) -> None:
+        """They are none: what is behind them says so."""
+        for first_index, units in suspects:
+            self._correct_units(first_index, units)
+        suspects.clear()
 
     def _correct_units(self, first_index: int, units: bytes) -> None:
         if self._index.read(first_index, len(units)) != units:

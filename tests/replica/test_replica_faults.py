@@ -134,7 +134,8 @@ def test_a_leader_without_space_refuses_appends_and_leads_on_when_there_is_space
     assert ends == [AppendStatus.SUCCESS]
 
 
-def test_a_follower_without_space_to_note_damage_serves_on_and_repairs_when_there_is_space_again() -> None:
+def damaged_without_space() -> tuple[SimGroup, VirtualMember]:
+    """A group, and a follower that knows entry 3 to be damaged and has no space to note it."""
     group = SimGroup()
     group.start()
     leader = group.elect()
@@ -148,6 +149,12 @@ def test_a_follower_without_space_to_note_damage_serves_on_and_repairs_when_ther
     assert disk.damage(path, log.pos_at(Index(3)) + 60, b"\xff")
     log.fault_found(0, log.ledger_end_index)
     assert log.has_faults
+    return group, follower
+
+
+def test_a_follower_without_space_to_note_damage_serves_on_and_repairs_when_there_is_space_again() -> None:
+    group, follower = damaged_without_space()
+    log, disk = follower.replica.log, group.disks[follower.id]
     group.run_for(3000)
     assert follower.failure is None
     assert disk.refused_for_space > 1, "it is tried again"
@@ -157,20 +164,9 @@ def test_a_follower_without_space_to_note_damage_serves_on_and_repairs_when_ther
 
 
 def test_a_member_without_space_to_note_damage_stops_cleanly_and_finds_it_again() -> None:
-    group = SimGroup()
-    group.start()
-    leader = group.elect()
-    group.append(leader, [bytes(100)] * 5)
-    group.run_until(group.converged)
-    follower = group.followers(leader)[0]
-    log, disk = follower.replica.log, group.disks[follower.id]
-    group.run_until(lambda: log.durable_index == log.ledger_end_index)
-    disk.is_full = True
-    path = f"{follower.replica.config.directory}/data/{0:020d}"
-    assert disk.damage(path, log.pos_at(Index(3)) + 60, b"\xff")
-    log.fault_found(0, log.ledger_end_index)
+    group, follower = damaged_without_space()
     group.stop(follower.id)
-    disk.is_full = False
+    group.disks[follower.id].is_full = False
     group.start(follower.id)
     again = group.members[follower.id].replica
     with suppress(FaultyEntryError):

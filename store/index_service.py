@@ -83,7 +83,8 @@ class IndexService:
             log.warning(
                 "key index is of another log, it is built anew covered_pos=%d", self._key_index.covered_pos
             )
-            self._key_index.delete_all()
+            self._key_index.begin_anew()
+            self.flush(0)  # before the log gets there: then the mark would look like one of it
         # Of the last message of a file the keys may go on in the next one, which is built anew: then the log is covered
         # up to its record, behind the head of its entry.
         covered_pos = max(0, self._key_index.covered_pos - self._ledger.head_size)
@@ -169,8 +170,7 @@ class IndexService:
         if self._job is not None or now_ms < self._next_job_ms:
             return
         if self._is_damaged:
-            self._rebuild()
-            return
+            self.begin_anew()
         try:
             if self._key_index.is_flush_due:
                 self._job = self._key_index.flush(now_ms)
@@ -205,19 +205,13 @@ class IndexService:
             return
         # What is damaged, or was taken away, would fail each time.
         log.warning("key index is damaged, it is built anew from the log job=%s error=%s", kind, error)
-        self._rebuild()
-
-    def _rebuild(self) -> None:
-        try:
-            self.begin_anew()
-        except DiskError as failure:
-            log.warning("files of the key index stay until its next flush error=%s", failure)
+        self.begin_anew()
 
     def begin_anew(self) -> None:
-        """The log has; with no job under way. Blocks. Raises DiskError."""
+        """The log has, or files are damaged; with no job under way."""
         self._is_damaged = False
         self._next_index = self._ledger.ledger_begin_index
-        self._key_index.delete_all()
+        self._key_index.begin_anew()
 
     # -- scrub -------------------------------------------------------------------------------------------------
 

@@ -59,8 +59,6 @@ class JavaImport:
             return
         index_directory = f"{self._config.store_path_root_dir}/index"
         delete_index_files(self._disk, index_directory, index_file_names(self._disk, index_directory))
-        self._disk.make_directory(index_directory)
-        self._disk.sync_directory(index_directory)
         ends = consume_queue_ends(self._disk, self._config.store_path_root_dir)
         rows = [(topic, queue_id, 0, offset) for topic, queue_id, offset in ends]
         log.info("queues of Java kept count=%d term=%d", len(rows), java_run.term)

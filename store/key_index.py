@@ -14,7 +14,6 @@ from disk.mapped_file import DescriptorCache
 from store.key_index_file import (
     IndexFile,
     delete_index_files,
-    index_file_names,
     next_file_name,
     utc_file_name,
 )
@@ -96,7 +95,7 @@ class KeyIndex:
         self._flushing = PendingKeys()
         self._last_phy_offset = -1  # of the newest message whose keys are here
         self._job: KeyIndexJob | None = None
-        self._has_leftovers = False  # of a flush that failed
+        self._has_leftovers = False  # files, or parts of one, that the next flush takes away
 
     def open(self, *, stopped_cleanly: bool) -> None:
         """Takes up what is in the files; blocks. `stopped_cleanly`: whoever wrote them last, this broker or Java's.
@@ -123,6 +122,7 @@ class KeyIndex:
             for index_file in self._index_files:
                 index_file.mapped_file.file().fdatasync()
             self._mark_file.write(mark)
+        delete_index_files(self._disk, self._directory, recovered.refused)
         log.info(
             "key index opened files=%d end_phy_offset=%d covered_pos=%d",
             len(self._index_files), self.end_phy_offset, self.covered_pos,
@@ -158,7 +158,7 @@ class KeyIndex:
 
     @property
     def is_flush_due(self) -> bool:
-        return self._job is None and len(self._pending) >= self._keys_per_flush
+        return self._job is None and (self.is_full or self._has_leftovers)
 
     @property
     def is_full(self) -> bool:
@@ -219,7 +219,8 @@ class KeyIndex:
         """A job that brings to disk what is here now; None: nothing is new, or a job is under way. Its keys are found
         by queries all the while. Raises DiskError when the newest file cannot be opened; then nothing has changed.
         """
-        if self._job is not None or (not self._pending and self.covered_pos == self.flushed_pos):
+        is_new = self._pending or self.covered_pos != self.flushed_pos or self._has_leftovers
+        if self._job is not None or not is_new:
             return None
         newest = self._index_files[-1] if self._index_files else None
         new_name = self._file_name_at(now_ms)
@@ -272,8 +273,8 @@ class KeyIndex:
                     self._index_files.remove(index_file)
                     index_file.delete()
 
-    def delete_all(self) -> None:
-        """The log has begun anew: nothing of before counts. With no job under way; blocks. Raises DiskError."""
+    def begin_anew(self) -> None:
+        """Nothing of before counts, or is found. The next flush takes its files away. With no job under way."""
         assert self._job is None, "jobs are settled first"
         for index_file in self._index_files:
             index_file.delete()
@@ -282,10 +283,7 @@ class KeyIndex:
         self.covered_pos = 0
         self._mark = KeyIndexMark(shape=self._shape)
         self._last_phy_offset = -1
-        self._has_leftovers = True  # until the next flush, should one of these calls fail
-        self._mark_file.delete()
-        delete_index_files(self._disk, self._directory, index_file_names(self._disk, self._directory))
-        self._has_leftovers = False
+        self._has_leftovers = True
 
     def _flush_done(self, job: KeyIndexFlushJob, *, succeeded: bool) -> None:
         job.settle()

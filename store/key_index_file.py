@@ -43,11 +43,13 @@ def index_file_names(disk: Disk, directory: str) -> list[str]:
 
 
 def delete_index_files(disk: Disk, directory: str, names: Sequence[str]) -> None:
-    """The newest first. A power loss may bring them back, until a new file's name is synced: before that no mark speaks
-    of one. Raises DiskError.
+    """Durably; blocks on a sync. A power loss meanwhile may bring any of them back: no mark speaks of one any more.
+    Raises DiskError.
     """
-    for name in reversed(names):
+    for name in names:
         disk.unlink(f"{directory}/{name}")
+    if names:
+        disk.sync_directory(directory)
 
 
 def utc_file_name(now_ms: int) -> str:

@@ -115,7 +115,7 @@ class KeyIndexFlushJob:
         leftovers: bool,
         pause: Pause,
     ) -> None:
-        """`mark`: as it is. `leftovers`: of a flush that failed, to be taken away first."""
+        """`mark`: as it is. `leftovers`: of a flush that failed, or of an index that is built anew; they go first."""
         self.mark = mark  # the new one, once run() has ended
         self.written: dict[str, IndexHeader] = {}  # of files with new entries, oldest first
         self._disk = disk
@@ -156,7 +156,7 @@ class KeyIndexFlushJob:
             self._newest.mapped_file.release()
 
     def _take_leftovers_away(self) -> None:
-        # The mark of that flush may be on disk although writing it failed: it must not outlive what it speaks of.
+        # The mark on disk may be of that flush, although writing it failed: it must not outlive what it speaks of.
         self._mark_file.write(self.mark)
         names = index_file_names(self._disk, self._directory)
         newer = [name for name in names if name > self.mark.file_name]

@@ -76,13 +76,6 @@ class KeyIndexMarkFile:
         """After a crash: what was read may never have reached the disk, nor may the file's name. Raises DiskError."""
         self._slots.make_durable()
 
-    def delete(self) -> None:
-        """Raises DiskError."""
-        self._slots.close()
-        if self._disk.exists(self.path):
-            self._disk.unlink(self.path)
-        self._slots = self._read()
-
     def close(self) -> None:
         self._slots.close()
 

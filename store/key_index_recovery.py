@@ -1,6 +1,6 @@
 """What a start finds of the key index: our own files as the mark says, or those of a broker of Java's.
 
-IndexFiles are derived from the log. What cannot be right is deleted, with all that is newer, and the log is read again
+IndexFiles are derived from the log. What cannot be right is refused, with all that is newer, and the log is read again
 from where the rest ends.
 """
 
@@ -12,7 +12,6 @@ from disk.mapped_file import DescriptorCache
 from disk.readable import read_what_there_is
 from store.key_index_file import (
     IndexFile,
-    delete_index_files,
     fault_of_file,
     index_file_names,
     roll_back,
@@ -33,6 +32,7 @@ log = logging.getLogger(__name__)
 class RecoveredKeyIndex:
     index_files: list[IndexFile]  # oldest first
     mark: KeyIndexMark  # what is true of them
+    refused: list[str]  # names of files to be deleted, once that mark is durable
 
 
 def recover_key_index(
@@ -52,8 +52,7 @@ def recover_key_index(
             log.warning(
                 "the broker did not stop cleanly and no mark says what is in the key index: built anew"
             )
-            delete_index_files(disk, directory, names)
-        return RecoveredKeyIndex([], KeyIndexMark(shape=shape))
+        return RecoveredKeyIndex([], KeyIndexMark(shape=shape), names)
     newest = names[-1] if names else ""
     header_fault: str | None = None
     if mark is not None and stopped_cleanly and (newest, headers.get(newest)) != _place_of(mark):
@@ -69,15 +68,15 @@ def recover_key_index(
             "IndexFiles have maxHashSlotNum=%d maxIndexNum=%d, the conf says %d and %d: all are built anew",
             mark.shape.slot_count, mark.shape.index_count_max, shape.slot_count, shape.index_count_max,
         )  # fmt: skip
-        delete_index_files(disk, directory, names)
-        return RecoveredKeyIndex([], KeyIndexMark(shape=shape))
+        return RecoveredKeyIndex([], KeyIndexMark(shape=shape), names)
+    refused: list[str] = []
     if mark is not None:
-        delete_index_files(disk, directory, [name for name in names if name > mark.file_name])
+        refused = [name for name in names if name > mark.file_name]
         names = [name for name in names if name <= mark.file_name]
         if mark.file_name in headers:
             headers[mark.file_name] = mark.header
     elif names and 0 <= headers[newest].index_count <= 1:
-        delete_index_files(disk, directory, [names.pop()])  # Java made it ahead: nothing is in it
+        refused = [names.pop()]  # Java made it ahead: nothing is in it
 
     index_files: list[IndexFile] = []
     is_whole = True
@@ -94,14 +93,15 @@ def recover_key_index(
                 len(names) - at - 1, index_file.mapped_file.path, fault,
             )  # fmt: skip
             index_file.delete()
-            delete_index_files(disk, directory, names[at:])
+            refused += names[at:]
             is_whole = False
             break
         index_files.append(index_file)
     found = index_files[-1] if index_files else None
     if mark is not None and mark.file_name == (found.name if found is not None else ""):
-        return RecoveredKeyIndex(index_files, mark)
-    return RecoveredKeyIndex(index_files, _mark_of(found, shape, is_whole=is_whole and mark is None))
+        return RecoveredKeyIndex(index_files, mark, refused)
+    mark_of_found = _mark_of(found, shape, is_whole=is_whole and mark is None)
+    return RecoveredKeyIndex(index_files, mark_of_found, refused)
 
 
 def _mark_of(newest: IndexFile | None, shape: IndexFileShape, *, is_whole: bool) -> KeyIndexMark:

@@ -194,9 +194,11 @@ class IndexedLog:
         """So many disk operations after a flush has begun; and once more while the index is opened again."""
         flushed_pos = self.index.flushed_pos
         job = self._flush_job()
-        self._cut_off(operations, job.run if job is not None else lambda: None, power_loss)
-        self._cut_off(
-            operations, lambda: open_index(self.disk, self.shape, stopped_cleanly=False), power_loss
+        self.cut_off(operations, job.run if job is not None else lambda: None, power_loss=power_loss)
+        self.cut_off(
+            operations,
+            lambda: open_index(self.disk, self.shape, stopped_cleanly=False),
+            power_loss=power_loss,
         )
         self.index = open_index(self.disk, self.shape, stopped_cleanly=False)
         assert self.index.covered_pos >= flushed_pos, "what was flushed is never built anew"
@@ -257,7 +259,7 @@ class IndexedLog:
             begin_ms, end_ms = sorted(self.random.choice(times) + self.random.randrange(-1, 2) for _ in "be")
             yield begin_ms, end_ms
 
-    def _cut_off(self, operations: int, code: Callable[[], object], power_loss: bool) -> None:
+    def cut_off(self, operations: int, code: Callable[[], object], *, power_loss: bool) -> None:
         self.disk.crash_after = operations
         with contextlib.suppress(CrashPointReached, DiskError):
             code()

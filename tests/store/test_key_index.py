@@ -282,9 +282,11 @@ def test_when_the_log_begins_anew_nothing_of_before_is_left(disk: SimDisk, index
     put_messages(index, messages(3, first=120))
     query = index.query(3, 0, FOREVER)
     assert len(query.next_offsets(4)) == 4
-    index.delete_all()
+    index.begin_anew()
     assert (drained(query), found_by(index, 3), index.pending_count) == ([], [], 0)
-    assert (index.covered_pos, index.flushed_pos, disk.list_directory(DIRECTORY)) == (0, 0, [])
+    assert (index.covered_pos, index.flushed_pos, index.is_flush_due) == (0, 0, True)
+    run_job(index, index.flush(START_MS))
+    assert (disk.list_directory(DIRECTORY), index.is_flush_due) == ([], False)
     put_messages(index, messages(3))
     run_job(index, index.flush(START_MS))
     assert found_by(open_index(disk, SHAPE, stopped_cleanly=False), 3) == [48]

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,7 @@ def write_file(disk: Disk, name: str, content: bytes | bytearray) -> None:
     file = disk.open(f"{DIRECTORY}/{name}", create=True)
     file.truncate(0)
     file.pwrite(content, 0)
+    file.fdatasync()
 
 
 def change_file(disk: Disk, number: int, change: Callable[[bytearray], None]) -> None:
@@ -153,8 +155,8 @@ def test_a_file_that_java_made_ahead_is_no_fault(header: bytes, caplog: pytest.L
     assert (len(disk.list_directory(DIRECTORY)), caplog.text) == (1, "")
 
 
-def three_files() -> IndexedLog:
-    log = IndexedLog(SHAPE, seed=1)
+def three_files(seed: int = 1) -> IndexedLog:
+    log = IndexedLog(SHAPE, seed)
     # Two keys each, 49 entries in a file: messages are split between files.
     log.append(*[[number % 9, 100 + number] for number in range(60)])
     log.feed(60)
@@ -222,6 +224,35 @@ def test_a_file_that_cannot_be_right_goes_with_all_newer_ones(
     assert text in caplog.text
     log.index.close()
     rebuilt(log, stopped_cleanly=True)
+
+
+@pytest.mark.parametrize("operations", range(14))
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_power_loss_while_files_are_refused_leaves_none_of_them_believed(
+    number: int, operations: int
+) -> None:
+    for seed in range(8):
+        log = three_files(seed)
+        change_file(log.disk, number, set_header(hash_slot_count=8))
+        log.cut_off(operations, partial(open_index, log.disk, SHAPE, stopped_cleanly=False), power_loss=True)
+        rebuilt(log, stopped_cleanly=False)
+
+
+@pytest.mark.parametrize("operations", range(14))
+@pytest.mark.parametrize("keeps_on", [False, True])
+def test_a_power_loss_while_an_index_begins_anew_leaves_all_of_it_or_nothing(
+    operations: int, keeps_on: bool
+) -> None:
+    for seed in range(8):
+        log = three_files(seed)
+        log.index = open_index(log.disk, SHAPE)
+        log.index.begin_anew()
+        if keeps_on:
+            log.feed(40)
+        log.crash(operations, power_loss=True)
+        log.check_queries()
+        log.index.close()
+        rebuilt(log, stopped_cleanly=False)
 
 
 @pytest.mark.parametrize("field", ["begin_timestamp", "end_timestamp"])
@@ -409,5 +440,6 @@ def test_files_of_other_names_are_left_alone() -> None:
     log = three_files()
     write_file(log.disk, "20231114221320000.bak", b"mine")
     log.index = open_index(log.disk, SHAPE, stopped_cleanly=False)
-    log.index.delete_all()
+    log.index.begin_anew()
+    assert log.flush()
     assert log.disk.list_directory(DIRECTORY) == ["20231114221320000.bak"]

@@ -19,7 +19,7 @@ def mark_running(disk: Disk, config: StoreConfig) -> bool:
         disk.sync_directory(config.ledger_directory)
     if stopped_cleanly:
         disk.open(_path(config), create=True).close()
-        disk.sync_directory(root)
+    disk.sync_directory(root)  # whoever made the file before may have been ended before this
     return stopped_cleanly
 
 

@@ -68,6 +68,7 @@ class IndexService:
             config.index_keys_per_flush,
             pause=pause,
         )
+        self.generation = 0  # how often it has begun anew
         self._job: KeyIndexJob | None = None
         self._next_index = Index(0)
         self._dispatched_index = Index(-1)  # as of the last tick
@@ -99,6 +100,8 @@ class IndexService:
         With no job under way; blocks. A disk that takes no more of the index ends it: the log is still to be closed.
         Raises StoreDamagedError, DiskError when the log cannot be read.
         """
+        if self._is_damaged:
+            self.begin_anew()
         if self._is_before_log:
             return
         last_index = self._next_index + ENTRIES_PER_STOP
@@ -109,7 +112,10 @@ class IndexService:
                 except DiskError as error:
                     log.warning("key index cannot be written, it stays behind the log error=%s", error)
                     return
+            before = self._next_index, self._key_index.covered_pos
             self._advance(ENTRIES_PER_IDLE_TICK)
+            if (self._next_index, self._key_index.covered_pos) == before:
+                return  # the log is damaged there, and nobody repairs it any more
 
     def flush(self, now_ms: int) -> None:
         """What waits in memory goes to the files. With no job under way; blocks. Raises DiskError."""
@@ -209,6 +215,7 @@ class IndexService:
 
     def begin_anew(self) -> None:
         """The log has, or files are damaged; with no job under way."""
+        self.generation += 1
         self._is_damaged = False
         self._next_index = self._ledger.ledger_begin_index
         self._key_index.begin_anew()

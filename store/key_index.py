@@ -85,7 +85,7 @@ class KeyIndex:
         self._disk = descriptors.disk
         self._directory = directory
         self._mark_file = KeyIndexMarkFile(self._disk, mark_path)
-        self._mark = KeyIndexMark(shape=shape)  # what is durably true
+        self._mark = KeyIndexMark(shape=shape)  # what is durably true, once leftovers are gone
         self._shape = shape
         self._keys_per_flush = keys_per_flush
         self._file_name_at = file_name_at
@@ -138,7 +138,7 @@ class KeyIndex:
 
     @property
     def flushed_pos(self) -> int:
-        """Where a start after a crash would have to go on."""
+        """Where a start after a crash would have to go on, once leftovers are gone."""
         return self._mark.covered_pos
 
     @property
@@ -274,7 +274,9 @@ class KeyIndex:
                     index_file.delete()
 
     def begin_anew(self) -> None:
-        """Nothing of before counts, or is found. The next flush takes its files away. With no job under way."""
+        """Nothing of before counts, or is found. The next flush says so durably and takes its files away; a start
+        before that takes them up, all of them. With no job under way.
+        """
         assert self._job is None, "jobs are settled first"
         for index_file in self._index_files:
             index_file.delete()

@@ -43,12 +43,12 @@ def index_file_names(disk: Disk, directory: str) -> list[str]:
 
 
 def delete_index_files(disk: Disk, directory: str, names: Sequence[str]) -> None:
-    """Durably; blocks on a sync. A power loss meanwhile may bring any of them back: no mark speaks of one any more.
-    Raises DiskError.
+    """Durably, those too that an attempt before this one unlinked and no more; blocks on a sync. A power loss meanwhile
+    may bring any of them back: no mark speaks of one any more. Raises DiskError.
     """
     for name in names:
         disk.unlink(f"{directory}/{name}")
-    if names:
+    if disk.is_directory(directory):
         disk.sync_directory(directory)
 
 
@@ -120,7 +120,7 @@ class IndexFile:
             ) from error
 
     def delete(self) -> None:
-        """The name is gone already; the descriptor goes when nobody holds it."""
+        """The name is somebody else's to take away; the descriptor goes when nobody holds it."""
         self.is_deleted = True
         self.mapped_file.retire()
 

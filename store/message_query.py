@@ -19,7 +19,7 @@ RESULT_SIZE_MAX: Final = 4 << 20
 
 class MessageQuery:
     """Finds the newest `count_max` messages of a topic with a key that were stored from `begin_ms` to `end_ms`, both
-    included. Waits for the index to cover what was visible when it began.
+    included. Waits for the index to cover what was visible when it began; begins anew when the index does.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class MessageQuery:
         self.is_done = False
         self.is_incomplete = False  # it did not wait long enough to see all that was visible
         self._index = index
+        self._generation = index.generation
         self._visible_index = visible_index
         self._look = look_message_by_offset
         self._topic = topic
@@ -59,6 +60,11 @@ class MessageQuery:
 
     def look(self) -> None:
         """Looks at some more of what the index has, whether that is all or not. Raises DiskError, StoreDamagedError."""
+        if self._generation != self._index.generation:
+            self._generation = self._index.generation
+            self._walk, self._size = None, 0
+            self._found.clear()
+            return  # who would rather wait once more than be told what there is may do so
         if self._walk is None:
             self.is_incomplete = self.is_waiting
             self._walk = self._index.query(self._topic, self._key, self._begin_ms, self._end_ms)

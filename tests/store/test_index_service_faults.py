@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store_group import StoreGroup
+from store_group import StoreGroup, scrub
 from test_index_service import assert_all_found, found, keyed, put
 
 from disk.disk import DiskError
 from dledger.entry import INDEX_UNIT_SIZE, Index
 from store.key_index_flush import KeyIndexFlushJob
-from store.layout.index_file import IndexFileShape
+from store.layout.index_file import IndexFileShape, entry_offset
 
 SHAPE = IndexFileShape(13, 100)
 
@@ -156,6 +156,68 @@ def test_where_the_log_is_damaged_around_the_place_to_go_on_all_is_indexed_once_
     assert_all_found(group, again, range(135))
     for running in list(group.members.values()):
         running.crash()
+
+
+def test_a_stop_with_damage_where_the_index_has_to_go_on_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = StoreGroup(tmp_path, 1, index_file_shape=SHAPE, index_keys_per_flush=20)
+    group.start()
+    put(group, range(130))
+    group.run_for(2000)
+    leader = group.lead()
+    log = leader.replica.log
+    pos, data_file_size = log.pos_at(Index(60)), log.config.data_file_size
+    leader.stop()
+    data_directory = group.root(leader.id) / f"dledger-{leader.id}" / "data"
+    overwrite(data_directory, pos + 60, b"\xff" * 20, data_file_size)
+    group.start()
+    member = group.lead()
+    scrub(member)
+    assert member.replica.log.has_faults
+    index = member.store.index
+    index.begin_anew()
+    group.run_for(2000)
+    assert index.behind > 0, "it waits for a repair"
+    rounds = iter(range(10))
+    advance = index._advance
+    monkeypatch.setattr(index, "_advance", lambda count: (next(rounds), advance(count)))
+    member.stop()
+
+
+def test_damage_that_a_scrub_found_right_before_a_stop_is_mended_by_then(group: StoreGroup) -> None:
+    put(group, range(250))
+    leader = group.lead()
+    group.run_until(lambda: leader.store.index.behind == 0 and not leader.store.is_busy)
+    path = sorted((group.root() / "index").iterdir())[1]
+    content = bytearray(path.read_bytes())
+    content[entry_offset(50, SHAPE.slot_count)] ^= 0xFF  # of a key's hash
+    path.write_bytes(content)
+    leader.replica.scrubber.start_round(group.now_ms)
+    group.run_until(lambda: leader.store.index._is_damaged)
+    leader.stop()
+    group.start()
+    assert_all_found(group, group.lead(), range(250))
+
+
+def test_a_query_begins_anew_when_the_index_does(group: StoreGroup) -> None:
+    put(group, range(250))
+    leader = group.lead()
+    group.run_until(lambda: leader.store.index.behind == 0 and not leader.store.is_busy)
+    query = leader.store.query_message("T", "all", 200, 0, 2**62)
+    query.look()
+    assert 0 < len(query.records) < 200
+    leader.store.index.begin_anew()
+    query.look()
+    assert (query.is_done, query.is_waiting, query.records) == (False, True, [])
+    hasty = leader.store.query_message("T", "all", 200, 0, 2**62)
+    while not hasty.is_done:
+        hasty.look()
+    assert hasty.is_incomplete
+    group.run_until(lambda: not query.is_waiting)
+    while not query.is_done:
+        query.look()
+    assert (len(query.records), query.is_incomplete) == (200, False)
 
 
 def overwrite(directory: Path, pos: int, data: bytes, file_size: int) -> None:

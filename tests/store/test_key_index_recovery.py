@@ -32,6 +32,7 @@ from disk.real_disk import RealDisk
 from disk.slots import SLOT_SIZE
 from simulator.disk import SimDisk
 from store.key_index import KeyIndex
+from store.key_index_file import delete_index_files
 from store.key_index_mark import KeyIndexMark, KeyIndexMarkFile
 from store.layout.index_file import (
     EMPTY_INDEX_HEADER,
@@ -228,20 +229,25 @@ def test_a_file_that_cannot_be_right_goes_with_all_newer_ones(
 
 @pytest.mark.parametrize("operations", range(14))
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_power_loss_while_files_are_refused_leaves_none_of_them_believed(
-    number: int, operations: int
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_files_that_a_start_refused_are_never_believed_again(
+    number: int, operations: int, power_loss: bool
 ) -> None:
     for seed in range(8):
         log = three_files(seed)
         change_file(log.disk, number, set_header(hash_slot_count=8))
-        log.cut_off(operations, partial(open_index, log.disk, SHAPE, stopped_cleanly=False), power_loss=True)
-        rebuilt(log, stopped_cleanly=False)
+        start = partial(open_index, log.disk, SHAPE, stopped_cleanly=False)
+        log.cut_off(operations, start, power_loss=power_loss)
+        start().close()  # a start and a clean stop, with nothing new in the log
+        log.disk.power_loss()
+        rebuilt(log, stopped_cleanly=True)
 
 
 @pytest.mark.parametrize("operations", range(14))
 @pytest.mark.parametrize("keeps_on", [False, True])
-def test_a_power_loss_while_an_index_begins_anew_leaves_all_of_it_or_nothing(
-    operations: int, keeps_on: bool
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_an_index_that_begins_anew_is_all_there_or_not_at_all(
+    operations: int, keeps_on: bool, power_loss: bool
 ) -> None:
     for seed in range(8):
         log = three_files(seed)
@@ -249,10 +255,11 @@ def test_a_power_loss_while_an_index_begins_anew_leaves_all_of_it_or_nothing(
         log.index.begin_anew()
         if keeps_on:
             log.feed(40)
-        log.crash(operations, power_loss=True)
+        log.crash(operations, power_loss=power_loss)
         log.check_queries()
         log.index.close()
-        rebuilt(log, stopped_cleanly=False)
+        log.disk.power_loss()
+        rebuilt(log, stopped_cleanly=True)
 
 
 @pytest.mark.parametrize("field", ["begin_timestamp", "end_timestamp"])
@@ -434,6 +441,16 @@ def test_java_s_files_of_another_shape_are_built_anew(caplog: pytest.LogCaptureF
     index: KeyIndex = open_index(log.disk, IndexFileShape(9, 50))
     assert (index.covered_pos, log.disk.list_directory(DIRECTORY)) == (0, [])
     assert "were others configured before?" in caplog.text
+
+
+def test_what_an_attempt_before_unlinked_and_no_more_is_gone_for_good() -> None:
+    for seed in range(8):
+        disk = three_files(seed).disk
+        for name in disk.list_directory(DIRECTORY):
+            disk.unlink(f"{DIRECTORY}/{name}")
+        delete_index_files(disk, DIRECTORY, [])
+        disk.power_loss()
+        assert disk.list_directory(DIRECTORY) == []
 
 
 def test_files_of_other_names_are_left_alone() -> None:

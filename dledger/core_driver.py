@@ -152,13 +152,19 @@ class CoreDriver:
             self.later.append(partial(cast(OnReadIndex, completion.closure), completion.outcome))
 
     def synced(self, end_index: Index, log_generation: int, now_ms: int) -> None:
-        """A sync that captured `end_index` in `log_generation` is done. Under ASYNC_FLUSH it matters for what waits for
-        it, see _durable_at_end(); and that the disk gets something done, for a hung one does not.
+        """A sync that captured `end_index` in `log_generation` is done, or the mark has moved behind one. Under
+        ASYNC_FLUSH it matters for what waits for it, see _durable_at_end(); and that the disk gets something done, for
+        a hung one does not.
+
+        Entries that say who the members are, and what is behind them, count as durable once the mark tells of them:
+        who lost a data file with several of these would count majorities of a group that is long another one.
         """
         if self._durable_at_append:
             if self._log.ledger_end_index < self._log.ledger_begin_index:
                 return  # it begins anew, and is durable when that is
             end_index, log_generation = self._durable_at_end(), self._log.log_generation
+        else:
+            end_index = min(end_index, self._log.index_before_untold_members)
         self.call(now_ms, self.member.synced, end_index, log_generation)
 
     def _durable_now(self, now_ms: int) -> Output:
@@ -169,11 +175,10 @@ class CoreDriver:
         return self.member.synced(end_index, self._log.log_generation, now_ms)
 
     def _durable_at_end(self) -> Index:
-        """Up to where entries count as durable under ASYNC_FLUSH: to the end, but for those that say who the members
-        are, and what is behind them. These are synced: a member that lost several of them would count majorities of a
-        group that is long another one.
+        """Up to where entries count as durable under ASYNC_FLUSH: to the end, but for those that wait for the mark, see
+        synced(), and so for a sync.
         """
-        end_index = self._log.index_before_unsynced_members
+        end_index = self._log.index_before_untold_members
         if end_index < self._log.ledger_end_index:
             self._work.start_sync()
         return end_index

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class Synced(msgspec.Struct, frozen=True, gc=False):
-    """What a sync captured as it began; later cuts are the receiver's to reckon with."""
+    """What a sync captured as it began, or how far the mark speaks; later cuts are the receiver's to reckon with."""
 
     end_index: Index
     log_generation: int
@@ -175,10 +175,7 @@ class DiskWork:
     def tick(self, now_ms: int) -> None:
         if not self._syncs_each_append:
             self._flush(now_ms)
-        if self._mark is None and self._cut is None and self._move is None:
-            self._mark = self._log.mark_job(now_ms)
-            if self._mark is not None:
-                self._submit(self._mark)
+        self._start_mark(now_ms)
         if self._probe_at_ms is not None and now_ms >= self._probe_at_ms:
             self._probe_at_ms = None
             log_config = self._config.log_config
@@ -198,6 +195,12 @@ class DiskWork:
                 self._submit(self._prepare)
             elif self._cut is None:
                 self._prepared_pos = end_pos
+
+    def _start_mark(self, now_ms: int) -> None:
+        if self._mark is None and self._cut is None and self._move is None:
+            self._mark = self._log.mark_job(now_ms)
+            if self._mark is not None:
+                self._submit(self._mark)
 
     def settle(self, job: DiskJob, error: Exception | None, now_ms: int) -> Settled | None:
         """`job` has run. For want of space the next file may be late, for the append that needs it will say so, and
@@ -241,6 +244,7 @@ class DiskWork:
             self._log.sync_done(job)
             if self._syncs_each_append:
                 self.start_sync()
+            self._start_mark(now_ms)
             return Synced(job.end_index, job.log_generation)
         if job is self._cut:
             self._cut = None
@@ -249,7 +253,7 @@ class DiskWork:
         if job is self._mark:
             self._mark = None
             self._log.mark_done(job)
-            return None
+            return Synced(self._log.durable_index, self._log.log_generation)
         if job is self._move:
             self._move = None
             self._log.move_begin_done(job)

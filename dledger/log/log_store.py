@@ -268,11 +268,12 @@ class LogStore(ScrubbedLog):
         return self.durable_index
 
     @property
-    def index_before_unsynced_members(self) -> Index:
-        """The last entry in front of the first one that says who the members are and is not durable; the end if there
-        is none.
+    def index_before_untold_members(self) -> Index:
+        """The last entry in front of the first one that says who the members are and that the mark on disk does not
+        tell of; the end if there is none.
         """
-        first_index = self._memberships.first_behind(self.durable_index)
+        told_index = max(self._mark.index, self._mark.before_begin_membership_index)
+        first_index = self._memberships.first_behind(Index(told_index))
         return self.ledger_end_index if first_index is None else Index(first_index - 1)
 
     @property
@@ -281,14 +282,17 @@ class LogStore(ScrubbedLog):
         return self.ledger_end_pos - self.durable_pos
 
     def mark_job(self, now_ms: int) -> MarkJob | None:
-        """A job that moves the synced mark to the durable index, when it is time: each second or 64 MiB."""
+        """A job that moves the synced mark to the durable index, when it is time: each second or 64 MiB, and at once to
+        what says who the members are.
+        """
         mark = self._mark
         if self._marking or self._moving or self._cutting or self.durable_index <= mark.index:
             return None
         if self._mark_moved_ms is None:
             self._mark_moved_ms = now_ms  # the first entries since the start
         step = self.durable_pos - mark.end_pos
-        if step < MARK_STEP_SIZE and now_ms - self._mark_moved_ms < MARK_INTERVAL_MS:
+        is_time = step >= MARK_STEP_SIZE or now_ms - self._mark_moved_ms >= MARK_INTERVAL_MS
+        if not is_time and self.index_before_untold_members >= self.durable_index:
             return None
         self._mark_moved_ms = now_ms
         with suppress(FaultyEntryError):

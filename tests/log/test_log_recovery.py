@@ -28,8 +28,7 @@ INDEX = "store/dledger-n0/index"
 
 
 def mark(log: LogStore) -> None:
-    log.mark_job(0)
-    run(log.mark_job(1 << 40), log.mark_done)
+    run(log.mark_job(0) or log.mark_job(1 << 40), log.mark_done)
 
 
 def locate(log: LogStore, index: int) -> tuple[str, int]:

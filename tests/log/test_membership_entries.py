@@ -266,25 +266,29 @@ def test_the_largest_mark_fits_into_its_slot() -> None:
     )
 
 
-def test_the_first_entry_of_members_that_is_not_durable_is_known() -> None:
+def test_the_first_entry_of_members_that_the_mark_does_not_tell_of_is_known() -> None:
     log, first, _ = with_two(CrashDisk())
-    assert log.index_before_unsynced_members == first - 1
+    assert log.index_before_untold_members == first - 1
     sync(log)
-    assert log.index_before_unsynced_members == log.ledger_end_index
+    assert log.index_before_untold_members == first - 1
+    mark(log)
+    assert log.index_before_untold_members == log.ledger_end_index
     third = say(log, b"n0")
     fill(log, 5)
-    assert log.index_before_unsynced_members == third - 1
+    assert log.index_before_untold_members == third - 1
     cut(log, third)
-    assert log.index_before_unsynced_members == log.ledger_end_index
+    assert log.index_before_untold_members == log.ledger_end_index
 
 
 def test_where_older_entries_of_members_were_let_go_none_is_taken_for_the_first() -> None:
     log, *_ = with_two(CrashDisk())
     sync(log)
-    durable_index = log.durable_index
+    mark(log)
+    marked_index = log.durable_index
     fill(log, 3)
     for _ in range(LISTED_COUNT_MAX + 3):
         say(log, b"n0 n1 n2")
-    assert log.index_before_unsynced_members == durable_index
+    assert log.index_before_untold_members == marked_index
     sync(log)
-    assert log.index_before_unsynced_members == log.ledger_end_index
+    mark(log)
+    assert log.index_before_untold_members == log.ledger_end_index

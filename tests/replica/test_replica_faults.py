@@ -1,11 +1,9 @@
 """Disks that fail, fill or lose power, pushes that are not sound, members that lost their disk."""
 
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from virtual_group import VirtualGroup, VirtualMember
@@ -24,7 +22,6 @@ from dledger.log.errors import (
     PositionMismatchError,
 )
 from simulator.disk import SimDisk
-from simulator.disk_nodes import Survival
 
 
 class SimGroup(VirtualGroup):
@@ -358,52 +355,6 @@ def test_a_power_loss_counts_as_what_the_run_before_it_acknowledged_from() -> No
         assert group.members[powerless].replica.member.doubted is (before is FlushMode.ASYNC_FLUSH)
 
 
-class AllIsLost(Random):
-    """Of what no sync has covered nothing survives a power loss."""
-
-    def choice(self, seq: Sequence[Any]) -> Any:
-        return Survival.NOTHING if Survival.NOTHING in seq else super().choice(seq)
-
-
-def test_under_async_flush_a_voter_that_was_the_only_one_knows_of_the_others_after_a_power_loss() -> None:
-    """Of three voters one may lose its page cache. With it went the entries that say that there are others: by its
-    log it was a majority by itself, and led with less than they had acknowledged.
-    """
-    group = SimGroup(flush_mode=FlushMode.ASYNC_FLUSH, disk_random=AllIsLost())
-    group.start()
-    leader = group.elect()
-    others = group.followers(leader)
-
-    def has_voters(*members: VirtualMember) -> bool:
-        ids = {leader.id, *(member.id for member in members)}
-        value = [member.replica.member for member in (leader, *members)]
-        return all(
-            core.membership.voters.keys() == ids and core.committed_index >= core.membership_index
-            for core in value
-        )
-
-    addresses = {member.id: str(member.replica.config.peers[member.id]) for member in others}
-    for left in (others[:1], []):
-        (gone,) = [member for member in others if member not in left and member.id in voters_of(leader)]
-        assert leader.replica.remove_member(gone.id, lambda status: None, group.now_ms) is None
-        group.run_until(partial(has_voters, *left))
-    end = leader.replica.log.ledger_end_index
-    group.run_until(lambda: leader.replica.log.durable_index == end)
-    for joined in (others[:1], others):
-        new = joined[-1].id
-        assert leader.replica.add_member(new, addresses[new], lambda status: None, group.now_ms) is None
-        group.run_until(partial(has_voters, *joined))
-    for member in others:
-        group.crash(member.id)
-    group.lose_power(leader.id)
-    group.start(leader.id)
-    alone = group.members[leader.id].replica.member
-    assert alone.doubted
-    assert len(alone.membership.voters) > 1
-    group.run_for(15_000)
-    assert alone.role is not Role.LEADER
-
-
 def test_under_async_flush_a_disk_that_is_slow_while_the_members_change_does_not_hang() -> None:
     """The sync under way does not cover the change, and the next one takes as long: no disk does nothing for 5 s."""
     group = SimGroup(flush_mode=FlushMode.ASYNC_FLUSH)
@@ -419,10 +370,6 @@ def test_under_async_flush_a_disk_that_is_slow_while_the_members_change_does_not
     group.run_until(lambda: core.role is not Role.LEADER or core.committed_index >= core.membership_index)
     assert (core.role, core.curr_term) == (Role.LEADER, 1)
     assert gone not in core.membership.voters
-
-
-def voters_of(member: VirtualMember) -> set[PeerId]:
-    return set(member.replica.member.membership.voters)
 
 
 def test_the_doubt_of_a_power_loss_ends_once_its_leader_has_committed() -> None:

@@ -85,6 +85,8 @@ FAILED_ONCE = {
     "emptied_by_hand": 802307,
     # A key index was built anew, and of its files and its mark a power loss brought back the mark and one of four.
     "key_index_partly_back": 832358,
+    # Who had been the only voter, and was none any more, lost all that said so behind its mark, and led by itself.
+    "only_voter_of_before": 840162,
 }
 
 # Likewise, in calm lives.

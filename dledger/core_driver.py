@@ -151,21 +151,19 @@ class CoreDriver:
         for completion in output.read_completions:
             self.later.append(partial(cast(OnReadIndex, completion.closure), completion.outcome))
 
-    def synced(self, end_index: Index, log_generation: int, now_ms: int) -> None:
-        """A sync that captured `end_index` in `log_generation` is done, or the mark has moved behind one. Under
-        ASYNC_FLUSH it matters for what waits for it, see _durable_at_end(); and that the disk gets something done, for
-        a hung one does not.
+    def synced(self, now_ms: int) -> None:
+        """A sync is done, or the mark has moved behind one. Under ASYNC_FLUSH it matters for what waits for it, see
+        _durable_at_end(); and that the disk gets something done, for a hung one does not.
 
-        Entries that say who the members are, and what is behind them, count as durable once the mark tells of them:
-        who lost a data file with several of these would count majorities of a group that is long another one.
+        What the mark has to tell of, and what is behind that, counts as durable once it does.
         """
+        if self._log.ledger_end_index < self._log.ledger_begin_index:
+            return  # it begins anew, and is durable when that is
         if self._durable_at_append:
-            if self._log.ledger_end_index < self._log.ledger_begin_index:
-                return  # it begins anew, and is durable when that is
-            end_index, log_generation = self._durable_at_end(), self._log.log_generation
+            end_index = self._durable_at_end()
         else:
-            end_index = min(end_index, self._log.index_before_untold_members)
-        self.call(now_ms, self.member.synced, end_index, log_generation)
+            end_index = min(self._log.durable_index, self._log.index_before_untold)
+        self.call(now_ms, self.member.synced, end_index, self._log.log_generation)
 
     def _durable_now(self, now_ms: int) -> Output:
         """Under ASYNC_FLUSH, after an append."""
@@ -178,7 +176,7 @@ class CoreDriver:
         """Up to where entries count as durable under ASYNC_FLUSH: to the end, but for those that wait for the mark, see
         synced(), and so for a sync.
         """
-        end_index = self._log.index_before_untold_members
+        end_index = self._log.index_before_untold
         if end_index < self._log.ledger_end_index:
             self._work.start_sync()
         return end_index

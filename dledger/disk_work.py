@@ -14,7 +14,7 @@ from disk.disk import NoSpaceError
 from dledger.config import DLedgerConfig, FlushMode
 from dledger.core.messages import LedgerBegin
 from dledger.core.output import BeginAnew, Cut, HardState
-from dledger.entry import Index, Pos, Term
+from dledger.entry import Pos, Term
 from dledger.log.java_files import curr_term_job
 from dledger.log.jobs import (
     CutJob,
@@ -33,10 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class Synced(msgspec.Struct, frozen=True, gc=False):
-    """What a sync captured as it began, or how far the mark speaks; later cuts are the receiver's to reckon with."""
-
-    end_index: Index
-    log_generation: int
+    """More of the log is durable, or told by its mark. How far it goes the log says, which knows of cuts meanwhile."""
 
 
 class HardStateSaved(msgspec.Struct, frozen=True, gc=False):
@@ -245,7 +242,7 @@ class DiskWork:
             if self._syncs_each_append:
                 self.start_sync()
             self._start_mark(now_ms)
-            return Synced(job.end_index, job.log_generation)
+            return Synced()
         if job is self._cut:
             self._cut = None
             self._log.cut_done(job)
@@ -253,11 +250,12 @@ class DiskWork:
         if job is self._mark:
             self._mark = None
             self._log.mark_done(job)
-            return Synced(self._log.durable_index, self._log.log_generation)
+            return Synced()
         if job is self._move:
             self._move = None
             self._log.move_begin_done(job)
-            return None
+            self._start_mark(now_ms)
+            return Synced()
         assert self._hard_state is not None, f"a {job.kind} job that was not submitted from here"
         saved = self._hard_state[1]
         self._hard_state = None

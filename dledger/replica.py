@@ -163,8 +163,8 @@ class Replica:
             self.repairer.job_done(error, now_ms)
             return
         match self._work.settle(job, error, now_ms):
-            case Synced(end_index, log_generation):
-                self._driver.synced(end_index, log_generation, now_ms)
+            case Synced():
+                self._driver.synced(now_ms)
             case HardStateSaved(sequence):
                 self._driver.call(now_ms, self.member.hard_state_saved, sequence)
             case CutDone():

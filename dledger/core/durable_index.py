@@ -30,7 +30,7 @@ class DurableIndex:
 
     def synced(self, end_index: Index, log_generation: int, now_ms: int) -> bool:
         """Result of a sync that captured `end_index` in `log_generation`. Whether the durable index rose."""
-        # Syncs run one at a time, so none that begins earlier can still come.
+        # Results come in the order of their generations.
         if self._cuts:
             self._cuts = [cut for cut in self._cuts if cut[0] >= log_generation]
             for _, from_index in self._cuts:

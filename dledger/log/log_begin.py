@@ -54,7 +54,8 @@ class LogBegin(CheckedReads):
         self.config = config
         self._disk = disk
         self._mark_file = mark_file
-        self._mark = recovered.mark
+        self._mark = recovered.mark  # as the next job writes it
+        self._mark_on_disk = recovered.mark
         self._memberships = MembershipEntries(recovered.mark)
         self._marking: MarkJob | None = None
         self._moving: MoveBeginJob | None = None
@@ -148,6 +149,7 @@ class LogBegin(CheckedReads):
         assert job is self._moving
         self._moving = None
         if job.is_done:
+            self._mark_on_disk = job.mark
             self._doomed.clear()  # else a cut was in the way: the next deletion takes them, or recovery
 
     @property

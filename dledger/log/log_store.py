@@ -6,6 +6,7 @@ caller's, who owns time and threads: everything here runs in one thread, blockin
 and settled when they have run.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -75,6 +76,8 @@ class LogStore(ScrubbedLog):
         self.doubted = mark.doubted  # as found at the start: entries above the mark may be lost
         self._descriptors = descriptors
         self._mark_moved_ms: int | None = None
+        # Entries that begin a data file, of which the mark may not tell yet.
+        self._file_begins: list[Index] = []
         self._syncs: list[SyncJob] = []
         self._preparing: PrepareFileJob | None = None
         self._made: list[
@@ -240,6 +243,8 @@ class LogStore(ScrubbedLog):
         size = 0
         for batch in batches:
             self.recent.append(batch)
+            if batch.pos % self._data.file_size == 0:
+                self._file_begins.append(batch.first_index)
             size += len(batch.buffer)
         self.ledger_end_index = Index(last_index)
         self.ledger_end_term = term
@@ -268,13 +273,17 @@ class LogStore(ScrubbedLog):
         return self.durable_index
 
     @property
-    def index_before_untold_members(self) -> Index:
-        """The last entry in front of the first one that says who the members are and that the mark on disk does not
-        tell of; the end if there is none.
+    def index_before_untold(self) -> Index:
+        """The last entry in front of the first one that the mark on disk has to tell of and does not: that says who the
+        members are, or begins a data file. The end if there is none.
+
+        Who lost a file with these would not know that it lost something, or whose votes count.
         """
-        told_index = max(self._mark.index, self._mark.before_begin_membership_index)
-        first_index = self._memberships.first_behind(Index(told_index))
-        return self.ledger_end_index if first_index is None else Index(first_index - 1)
+        marks = self._mark, self._mark_on_disk  # a cut has lowered the one, and not yet the other
+        first_index = self._memberships.first_behind(min(mark.told_index for mark in marks))
+        index = self.ledger_end_index if first_index is None else Index(first_index - 1)
+        number = bisect_right(self._file_begins, min(mark.index for mark in marks))
+        return min(index, Index(self._file_begins[number] - 1)) if number < len(self._file_begins) else index
 
     @property
     def unsynced_size(self) -> int:
@@ -283,7 +292,7 @@ class LogStore(ScrubbedLog):
 
     def mark_job(self, now_ms: int) -> MarkJob | None:
         """A job that moves the synced mark to the durable index, when it is time: each second or 64 MiB, and at once to
-        what says who the members are.
+        what it has to tell of.
         """
         mark = self._mark
         if self._marking or self._moving or self._cutting or self.durable_index <= mark.index:
@@ -292,7 +301,7 @@ class LogStore(ScrubbedLog):
             self._mark_moved_ms = now_ms  # the first entries since the start
         step = self.durable_pos - mark.end_pos
         is_time = step >= MARK_STEP_SIZE or now_ms - self._mark_moved_ms >= MARK_INTERVAL_MS
-        if not is_time and self.index_before_untold_members >= self.durable_index:
+        if not is_time and self.index_before_untold >= self.durable_index:
             return None
         self._mark_moved_ms = now_ms
         with suppress(FaultyEntryError):
@@ -306,6 +315,8 @@ class LogStore(ScrubbedLog):
         self._release(job.held)
         if not job.cancelled:
             self._mark = job.mark
+            self._mark_on_disk = job.mark
+            del self._file_begins[: bisect_right(self._file_begins, job.mark.index)]
 
     def _new_mark_job(self) -> MarkJob:
         chain = self.chain_at(self.durable_index)
@@ -384,6 +395,7 @@ class LogStore(ScrubbedLog):
         self.ledger_end_index, self.ledger_end_term = last_index, term
         self.ledger_end_pos, self.ledger_end_chain = end_pos, chain
         self.recent.cut_from(last_index + 1)
+        del self._file_begins[bisect_right(self._file_begins, last_index) :]
         self._term_runs.cut_from(last_index + 1)
         self.faulty.keep_within(self.ledger_begin_index, self.ledger_begin_pos, last_index, end_pos)
         for sync in self._syncs:
@@ -425,6 +437,7 @@ class LogStore(ScrubbedLog):
         """Settles a cut that has run without error: the log may be appended to again."""
         assert job is self._cutting
         self._cutting = None
+        self._mark_on_disk = self._mark
         self._release(job.held)
         self._take_made()
 

@@ -69,6 +69,14 @@ class MembershipEntries:
             self._bodies[found] = body_at(found)
         return MembershipBefore(found, self._bodies[found])
 
+    def known_up_to(self, index: Index) -> MembershipBefore | None:
+        """As up_to(), of what a mark has whole."""
+        number = bisect_right(self._indexes, index) - 1
+        for found in (self._indexes[number], self._indexes[-1]) if number >= 0 else ():
+            if found in self._bodies:
+                return MembershipBefore(found, self._bodies[found])
+        return self.before_begin
+
     def add(self, index: Index, body: bytes) -> None:
         """It is appended."""
         if self.before_begin is not None and index <= self.before_begin.index:

@@ -98,10 +98,11 @@ class Recovery:
         else:
             self._load_data(mark)
         begin_pos = self._data.queue.min_offset
+        before_java: MembershipEntries | None = None  # of a log of which Java has deleted a part
         if mark is not None and self._java_run is not None and begin_pos > mark.begin_pos:
             # Java's retention tells our mark nothing. What is left is proved anew, from the first entry on.
             log.warning("Java deleted data files begin_pos=%d before=%d", begin_pos, mark.begin_pos)
-            self._was_doubted, mark = mark.doubted, None
+            self._was_doubted, before_java, mark = mark.doubted, MembershipEntries(mark), None
         begin_index = self._begin_index(mark)
         self._load_index(begin_index)
         if mark is not None and mark.index >= begin_index:
@@ -111,6 +112,8 @@ class Recovery:
             else:
                 self._check_below(mark)
         self._memberships = MembershipEntries(mark)
+        if before_java is not None:
+            self._memberships.before_begin = before_java.known_up_to(Index(begin_index - 1))
         reader = self._reader(mark, begin_index)
         start_index = reader.index
         term_runs: list[tuple[Index, Term]] = []

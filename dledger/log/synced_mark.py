@@ -58,6 +58,11 @@ class SyncedMark:
     # A torn tail was found, and the quorum state may not say so yet. A tail once cut would not be found again.
     doubted: bool = False
 
+    @property
+    def told_index(self) -> Index:
+        """It tells of each membership entry up to there."""
+        return max(self.index, self.before_begin_membership_index)
+
 
 def before_first_entry(mark: SyncedMark) -> SyncedMark:
     """The same log, of which nothing is known to be durable: all of it is to be proved anew."""

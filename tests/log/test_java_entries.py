@@ -8,8 +8,10 @@ import pytest
 from crash_disk import CrashDisk
 from test_log_recovery import locate, mark
 from test_log_store import DATA, FILE_SIZE, append, config, facts, fill, run, sync
+from test_membership_entries import say
 
 from disk.disk import DiskError
+from dledger.core.messages import MembershipBefore
 from dledger.core.output import HardState
 from dledger.entry import EntryKind, Index, Term, walk
 from dledger.log.errors import LedgerConfigError, LedgerDamagedError
@@ -279,7 +281,9 @@ def test_a_log_of_ours_of_which_java_deleted_files_begins_where_it_does(is_ours_
     disk = CrashDisk()
     log = start(disk)
     QuorumState.load(disk, DIRECTORY).store_job(HardState(1, Term(1), None, doubted=False)).run()
-    fill(log, 40)
+    fill(log, 5)
+    members = MembershipBefore(say(log, b"n0 n1 n2"), b"n0 n1 n2")
+    fill(log, 34)
     sync(log)
     mark(log)
     first = log.ledger_end_index + 1
@@ -296,6 +300,7 @@ def test_a_log_of_ours_of_which_java_deleted_files_begins_where_it_does(is_ours_
     again = start(disk)
     assert (again.ledger_begin_index, again.ledger_end_index) == (begin, log.ledger_end_index)
     assert not again.doubted
+    assert again.membership_up_to(again.ledger_end_index) == members
     if is_ours_left:
         assert again.ledger_end_chain == log.ledger_end_chain, "the others may have deleted less"
     seen = facts(again)

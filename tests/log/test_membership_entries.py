@@ -267,17 +267,76 @@ def test_the_largest_mark_fits_into_its_slot() -> None:
 
 
 def test_the_first_entry_of_members_that_the_mark_does_not_tell_of_is_known() -> None:
-    log, first, _ = with_two(CrashDisk())
-    assert log.index_before_untold_members == first - 1
+    log = LogStore.open(CrashDisk(), config(data_file_size=1 << 20))
+    fill(log, 5)
+    assert log.index_before_untold == -1, "the first entry begins a data file"
     sync(log)
-    assert log.index_before_untold_members == first - 1
     mark(log)
-    assert log.index_before_untold_members == log.ledger_end_index
+    assert log.index_before_untold == log.ledger_end_index
+    first = say(log, b"n0 n1 n2")
+    fill(log, 5)
+    say(log, b"n0 n1")
+    assert log.index_before_untold == first - 1
+    sync(log)
+    assert log.index_before_untold == first - 1
+    mark(log)
+    assert log.index_before_untold == log.ledger_end_index
     third = say(log, b"n0")
     fill(log, 5)
-    assert log.index_before_untold_members == third - 1
+    assert log.index_before_untold == third - 1
     cut(log, third)
-    assert log.index_before_untold_members == log.ledger_end_index
+    assert log.index_before_untold == log.ledger_end_index
+
+
+def file_begins(log: LogStore, index: int) -> list[Index]:
+    """Entries behind `index` that begin a data file."""
+    behind = map(Index, range(index + 1, log.ledger_end_index + 1))
+    return [at for at in behind if log.pos_at(at) % log.config.data_file_size == 0]
+
+
+def test_the_first_entry_of_a_data_file_that_the_mark_does_not_tell_of_is_known() -> None:
+    log = LogStore.open(CrashDisk(), config())
+    fill(log, 30)
+    sync(log)
+    mark(log)
+    marked_index = log.durable_index
+    assert log.index_before_untold == marked_index
+    fill(log, 100)
+    begins = file_begins(log, marked_index)
+    assert len(begins) > 3
+    assert log.index_before_untold == begins[0] - 1
+    cut(log, begins[2])
+    assert log.index_before_untold == begins[0] - 1
+    cut(log, begins[0])
+    assert log.index_before_untold == log.ledger_end_index
+    fill(log, 30)
+    begins = file_begins(log, marked_index)
+    assert log.index_before_untold == begins[0] - 1
+    sync(log)
+    job = log.mark_job(0)
+    assert job is not None, "at once"
+    run(job, log.mark_done)
+    assert log.index_before_untold == log.ledger_end_index
+    cut(log, begins[0])  # lowers the mark
+    fill(log, 30)
+    assert log.index_before_untold == file_begins(log, begins[0] - 1)[0] - 1
+
+
+def test_the_mark_tells_what_is_on_the_disk_and_not_what_is_to_be() -> None:
+    log = LogStore.open(CrashDisk(), config())
+    fill(log, 60)
+    sync(log)
+    mark(log)
+    marked_index = log.durable_index
+    for _ in range(LISTED_COUNT_MAX + 5):
+        say(log, b"n0 n1 n2")
+    sync(log)
+    assert log.index_before_untold == marked_index
+    job = log.delete_first_file_job()
+    assert job is not None
+    assert log.index_before_untold == marked_index
+    run(job, log.move_begin_done)
+    assert log.index_before_untold > marked_index
 
 
 def test_where_older_entries_of_members_were_let_go_none_is_taken_for_the_first() -> None:
@@ -288,7 +347,7 @@ def test_where_older_entries_of_members_were_let_go_none_is_taken_for_the_first(
     fill(log, 3)
     for _ in range(LISTED_COUNT_MAX + 3):
         say(log, b"n0 n1 n2")
-    assert log.index_before_untold_members == marked_index
+    assert log.index_before_untold == marked_index
     sync(log)
     mark(log)
-    assert log.index_before_untold_members == log.ledger_end_index
+    assert log.index_before_untold == log.ledger_end_index

@@ -111,8 +111,7 @@ def filled(disk: Disk, count: int = 40, *, marked: bool = True) -> PlainLog:
         log.append([record(number, pos, 150)], [pos], Term(1), EntryKind.MESSAGE)
     if marked:
         sync(log)
-        log.mark_job(0)
-        run(log.mark_job(1 << 40), log.mark_done)
+        run(log.mark_job(0), log.mark_done)
     return log
 
 

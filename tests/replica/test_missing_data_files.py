@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 from test_repair import faulty, is_level
+from test_replica_faults import SimGroup
 from virtual_group import VirtualGroup
 
 from dledger.core.messages import PeerId
+from dledger.core.output import AppendStatus
 
 
 def data_files(group: VirtualGroup, peer: PeerId) -> list[Path]:
@@ -81,3 +83,32 @@ def test_a_data_file_that_is_cut_short_while_the_member_runs_gets_all_of_its_len
     group.run_until(group.converged)
     files = [group.data_files(peer) for peer in group.peers]
     assert files[0] == files[1] == files[2]
+
+
+def test_nothing_is_acknowledged_of_a_file_of_which_the_mark_does_not_tell_yet() -> None:
+    """Else a member that lost it whole would not know that it ever held more."""
+    group = SimGroup()
+    group.start()
+    leader = group.elect()
+    log = leader.replica.log
+    size = log.config.data_file_size
+    group.run_until(group.converged)
+    group.run_for(1200)
+    while size - log.ledger_end_pos % size > 9500:
+        group.append(leader, [bytes(9000)])
+        group.run_for(30)
+    group.run_for(1200)
+    next_file = log.ledger_end_pos - log.ledger_end_pos % size + size
+    group.crash(group.followers(leader)[-1].id)
+    ends: list[AppendStatus] = []
+    for _ in range(2):
+        group.append(leader, [bytes(9000)], ends.append)
+    group.run_until(lambda: len(ends) == 2, limit_ms=900)
+    assert ends == [AppendStatus.SUCCESS] * 2
+    assert log.ledger_end_pos > next_file
+    group.crash(leader.id)
+    group.disks[leader.id].lose(f"{log.config.data_directory}/{next_file:020d}")
+    group.start(leader.id)
+    again = group.members[leader.id].replica
+    assert again.member.doubted
+    assert again.log.has_faults

@@ -517,8 +517,8 @@ def test_a_defect_ends_the_member_instead_of_leaving_a_step_half_done(
     leader = group.elect()
     group.run_for(50)
     ends: list[AppendStatus] = []
-    group.append(leader, [b"never to be known"], ends.append)
     group.members = {leader.id: leader}  # so that no majority completes it first
+    group.append(leader, [b"never to be known"], ends.append)
 
     def broken(*_: object) -> None:
         raise AssertionError("what cannot happen")

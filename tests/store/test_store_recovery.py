@@ -284,18 +284,17 @@ def test_a_damaged_checkpoint_is_named_and_the_other_one_counts(
     group = StoreGroup(tmp_path, thorough_interval_ms=200)
     group.start()
     member = group.lead()
-    applied = []
     for _ in range(2):
         put_some(member, Random(1), 10)
         group.run_for(1000)
-        applied.append(member.store.applied_index)
     member.crash()
     states = {
         unpacked.applied_index: path
         for path in (group.root() / "dledger-n0" / "pydledger").glob("applied-state-*")
         if (unpacked := unpack_checkpoint(path.read_bytes()))
     }
-    damaged = states[applied[1 if is_newest else 0]]
+    older, newest = sorted(states)
+    damaged = states[newest if is_newest else older]
     data = bytearray(damaged.read_bytes())
     data[len(data) // 2] ^= 1
     damaged.write_bytes(data)
@@ -303,7 +302,7 @@ def test_a_damaged_checkpoint_is_named_and_the_other_one_counts(
     member = group.members["n0"]
     assert "checkpoint is unreadable, the state is taken from the other one or from the log" in caplog.text
     assert f"path={damaged}" in caplog.text
-    assert member.store.applied_index == applied[0 if is_newest else 1]
+    assert member.store.applied_index == (older if is_newest else newest)
     member = group.lead()
     group.settle()
     assert units_seen(member) == units_by_the_log(member)

@@ -314,8 +314,11 @@ class Repairer:
         """Whether less of it is damaged than was: pieces were written before their peers went or it grew, and may have
         been all that was wrong. No peer need have the rest of it, if that is sound here.
         """
+        try:
+            self._log.repaired_in_part(faulty)
+        except NoSpaceError:
+            return False  # for a unit or a blank that is to be written: looked at again after the next round of peers
         self._has_written = False
-        self._log.repaired_in_part(faulty)
         if faulty in self._log.faulty.ranges:
             return False
         self._repair = None

@@ -7,6 +7,7 @@ beginning is decided here and in recovery.py.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from msgspec.structs import replace as replace_fields
 
@@ -19,6 +20,7 @@ from dledger.log.checked_reads import CheckedReads
 from dledger.log.config import LogConfig
 from dledger.log.data_files import DataFiles
 from dledger.log.entry_reader import header_at
+from dledger.log.errors import LedgerDamagedError
 from dledger.log.faulty_ranges import FaultyRangesFile
 from dledger.log.index_files import IndexFiles
 from dledger.log.jobs import CutJob, MarkJob, MoveBeginJob
@@ -203,8 +205,16 @@ class LogBegin(CheckedReads):
             before_begin_term=term,
             before_begin_chain=chain,
             begin_pos=begin_pos,
-            **self._memberships.as_marked(self._mark.index),
+            **self._memberships_as_marked(self._mark.index),
         )
+
+    def _memberships_as_marked(self, index: Index) -> dict[str, Any]:
+        """For a mark at `index`: whole, although the entry that says it may not have been read in this run. Its damage
+        must take from no start who the members are.
+        """
+        with suppress(FaultyEntryError, LedgerDamagedError):
+            self._memberships.up_to(index, self.body_at)
+        return self._memberships.as_marked(index)
 
     def _retire(self, detached: Sequence[MappedFile]) -> None:
         """Files that are no longer part of the log: nothing in them needs a sync."""

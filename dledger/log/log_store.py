@@ -327,7 +327,7 @@ class LogStore(ScrubbedLog):
             term=self._present_term(self.durable_index),
             end_pos=self.durable_pos,
             chain_crc=chain,
-            **self._memberships.as_marked(self.durable_index),
+            **self._memberships_as_marked(self.durable_index),
         )
         self._marking = MarkJob(self._mark_file, mark, self._dirty_index)
         self._release(self._dirty_index)
@@ -371,7 +371,7 @@ class LogStore(ScrubbedLog):
                 term=term,
                 end_pos=end_pos,
                 chain_crc=chain,
-                **self._memberships.as_marked(last_index),
+                **self._memberships_as_marked(last_index),
             )
         if self.durable_index > last_index:
             self.durable_index, self.durable_pos = last_index, end_pos

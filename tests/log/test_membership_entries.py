@@ -288,6 +288,21 @@ def test_the_first_entry_of_members_that_the_mark_does_not_tell_of_is_known() ->
     assert log.index_before_untold == log.ledger_end_index
 
 
+def test_a_mark_tells_whole_who_the_members_are_after_a_cut_back_to_what_this_run_has_not_read() -> None:
+    disk = CrashDisk()
+    log, first, second = with_two(disk)
+    sync(log)
+    mark(log)
+    disk = disk.crash(Random(1))
+    again = LogStore.open(disk, config())
+    cut(again, second)
+    assert again._mark.last_membership_index == first
+    pos = again.pos_at(first)
+    damaged = disk.open(f"{again.config.data_directory}/{pos - pos % again.config.data_file_size:020d}")
+    damaged.pwrite(b"\xff" * 8, pos % again.config.data_file_size + 60)
+    assert said(LogStore.open(disk, config())) == (first, b"n0 n1 n2")
+
+
 def file_begins(log: LogStore, index: int) -> list[Index]:
     """Entries behind `index` that begin a data file."""
     behind = map(Index, range(index + 1, log.ledger_end_index + 1))

@@ -9,6 +9,7 @@ from virtual_group import VirtualGroup
 
 from disk.disk import Buffer, NoSpaceError
 from disk.real_disk import RealDisk, RealFile
+from dledger.log.faulty_ranges import FaultyRange
 
 
 class FullFile(RealFile):
@@ -67,3 +68,34 @@ def test_a_repair_that_finds_no_space_waits_for_some(tmp_path: Path, disks: dict
     disks["n1"].is_full = False
     group.run_until(lambda: is_level(group) and not faulty(member))
     assert path.read_bytes() == before
+
+
+def test_a_look_at_what_was_repaired_so_far_that_finds_no_space_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A blank or an index unit was to be written by it."""
+    group = VirtualGroup(tmp_path)
+    group.start()
+    leader = group.elect()
+    group.append(leader, [b"%d" % number * 60 for number in range(50)])
+    group.run_until(group.converged)
+    for peer in list(group.members):
+        group.stop(peer)
+    path = min((tmp_path / "dledger-n1" / "data").iterdir())
+    path.write_bytes(b"")
+    group.start("n1")
+    member = group.members["n1"]
+    looks = []
+
+    def no_space(faulty: FaultyRange) -> None:
+        looks.append(faulty)
+        raise NoSpaceError(errno.ENOSPC, "no space", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(member.replica.log, "repaired_in_part", no_space)
+        member.replica.repairer._has_written = True
+        group.run_for(5_000)
+    assert looks
+    assert member.replica.failure is None
+    group.start("n0", "n2")
+    group.run_until(lambda: is_level(group) and not faulty(member))

@@ -1,6 +1,6 @@
 """One place of a simulated disk that is not as it was."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dledger.entry import INDEX_UNIT_SIZE, Index, Pos
@@ -65,10 +65,10 @@ class Damage:
         return content[self.offset : self.offset + len(self.original)]
 
 
-def as_it_was(content: bytes, disk: SimDisk, path: str, damages: Iterable[Damage]) -> bytes:
-    """`content` of a file without what `damages` did to it."""
+def as_it_was(content: bytes, disk: SimDisk, path: str, damages: Sequence[Damage]) -> bytes:
+    """`content` of a file without what `damages` did to it, the oldest first."""
     sound = bytearray(content)
-    for damage in damages:
+    for damage in reversed(damages):
         if damage.disk is disk and damage.path == path:
             sound[damage.offset : damage.offset + len(damage.original)] = damage.original
     return bytes(sound)

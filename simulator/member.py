@@ -153,12 +153,11 @@ class SimMember:
         first_bytes = {
             queue.files.directory: queue.first_unit * queue.unit_size for queue in process.store.queues
         }
-        for damage in self.unit_damages:
-            # What is mended goes to the medium with the queue's next flush; damage that comes back is found again.
-            if not damage.shows:
-                continue
+        # What is mended goes to the medium with the queue's next flush; damage that comes back is found again.
+        showing = [damage for damage in self.unit_damages if damage.shows]
+        for damage in showing:
             directory, _, name = damage.path.rpartition("/")
-            content = as_it_was(self.disk.read_file(damage.path), self.disk, damage.path, [damage])
+            content = as_it_was(self.disk.read_file(damage.path), self.disk, damage.path, showing)
             start = damage.offset - damage.offset % CQ_UNIT_SIZE
             is_there = CQ_UNIT.unpack_from(content, start)[0] >= process.store.min_phy_offset
             if is_there and int(name) + damage.offset >= first_bytes.get(directory, 0):

@@ -43,7 +43,7 @@ CAUGHT_BY = {
     "damaged_member_leads": 24,
     "lost_tail_not_doubted": 49,
     "scrub_skips_bodies": 52,
-    "stale_entries_believed": 5,
+    "stale_entries_believed": 321,
     "read_index_without_a_round": 24,
     "read_index_before_own_term": 2,
     "unknown_told_as_refused": 1,

@@ -328,9 +328,7 @@ def test_the_first_entry_of_a_data_file_that_the_mark_does_not_tell_of_is_known(
     begins = file_begins(log, marked_index)
     assert log.index_before_untold == begins[0] - 1
     sync(log)
-    job = log.mark_job(0)
-    assert job is not None, "at once"
-    run(job, log.mark_done)
+    run(log.mark_job(0), log.mark_done)  # at once
     assert log.index_before_untold == log.ledger_end_index
     cut(log, begins[0])  # lowers the mark
     fill(log, 30)

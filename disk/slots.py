@@ -125,12 +125,16 @@ class Slots:
         return slot is not None and (slot.sequence, slot.payload) == (self._sequence, self.payload)
 
     def _make_durable(self) -> None:
-        if self._file is not None and not self._durable:
+        if self._durable or self.payload is None:
+            return
+        if self._file is None:
+            self._create()  # there was no space for it
+        else:
             # Whoever made the file may have been ended between the rename and this: its name is not durable by the
             # record being so.
             self._sync_directory()
             self._put(self._next_slot)
-            self._durable = True
+        self._durable = True
 
     def _sync_directory(self) -> None:
         self._disk.sync_directory(self.path.rpartition("/")[0] or ".")

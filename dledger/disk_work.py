@@ -91,6 +91,7 @@ class DiskWork:
         self._thorough_ms = now_ms
         self._prepare_not_before_ms = now_ms
         self._note_not_before_ms = now_ms
+        self._mark_not_before_ms = now_ms
         self._prepared_pos = Pos(-1)  # where the log ended when nothing ahead was wanting
 
     @property
@@ -194,7 +195,8 @@ class DiskWork:
                 self._prepared_pos = end_pos
 
     def _start_mark(self, now_ms: int) -> None:
-        if self._mark is None and self._cut is None and self._move is None:
+        is_free = self._mark is None and self._cut is None and self._move is None
+        if is_free and now_ms >= self._mark_not_before_ms:
             self._mark = self._log.mark_job(now_ms)
             if self._mark is not None:
                 self._submit(self._mark)
@@ -250,6 +252,8 @@ class DiskWork:
         if job is self._mark:
             self._mark = None
             self._log.mark_done(job)
+            if job.lacks_space:
+                self._mark_not_before_ms = now_ms + self._config.no_space_retry_ms
             return Synced()
         if job is self._move:
             self._move = None

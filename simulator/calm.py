@@ -49,4 +49,7 @@ def calm(options: Options, seed: int) -> Options:
         read_interval_us=random.choice((1_000_000, 3_000_000)) if options.read_interval_us else 0,
         lost_write_interval_ms=random.choice((30_000, 120_000)) if options.lost_write_interval_ms else 0,
         file_loss_interval_ms=random.choice((120_000, 480_000)) if options.file_loss_interval_ms else 0,
+        synced_mark_loss_interval_ms=(
+            random.choice((120_000, 480_000)) if options.synced_mark_loss_interval_ms else 0
+        ),
     )

@@ -55,6 +55,7 @@ from simulator.oracle import Oracle
 from simulator.process import Process
 from simulator.quorum_state_faults import QuorumStateFaults
 from simulator.recovery_crashes import RecoveryCrashes
+from simulator.synced_mark_faults import SyncedMarkFaults
 from simulator.trace import Trace
 from simulator.workload import Workload
 
@@ -165,6 +166,9 @@ class Cluster:
         self.quorum_state_faults = QuorumStateFaults(
             self.loop, self.members, options, Random(f"{seed}/quorum-states"), self.faults
         )
+        self.synced_mark_faults = SyncedMarkFaults(
+            self.loop, self.members, options, Random(f"{seed}/synced-marks"), self.oracle, self.faults
+        )
         self.missing_files = MissingFiles(
             self.loop, self.members, options, Random(f"{seed}/missing-files"), self.oracle, self.faults
         )
@@ -235,6 +239,7 @@ class Cluster:
         self.disk_faults.start()
         self.damage_faults.start()
         self.quorum_state_faults.start()
+        self.synced_mark_faults.start()
         self.missing_files.start()
         self.lost_writes.start()
         self.membership_faults.start()

@@ -38,7 +38,7 @@ class Faults:
         self.crashes_with_loss = 0
         self.bytes_lost = 0
         self.is_healed = False
-        # Whose term and vote are lost, and who has no seat yet since.
+        # Whose term and vote are lost, and who has no seat yet since; or whose synced mark is, and who is doubted.
         self.without_vote: list[SimMember] = []
         self.gone: set[str] = set()  # ids of members whose hosts are gone for good
         self._loop = loop
@@ -315,6 +315,16 @@ class Faults:
     def may_damage(self, member: SimMember) -> bool:
         """Whether enough sound copies are left of what is damaged there."""
         return self._is_minority_lost_with(member)
+
+    def are_sound_but(self, member: SimMember) -> bool:
+        """A member without a vote, or in doubt, may hold what nobody else does, and does not campaign: of three, one
+        more that is doubted would leave nobody who can lead.
+        """
+        processes = [other.process for other in self._members if other is not member]
+        return all(
+            process is not None and process.replica.member.has_seat and not process.replica.member.doubted
+            for process in processes
+        )
 
     def _wiped_disk(self, member: SimMember) -> bool:
         if not self._is_minority_lost_with(member):

@@ -94,6 +94,7 @@ class Options:
     disk_trial: bool = False  # at the end the leader's disk fills and hangs with nothing else in the way
     damage_interval_ms: int = 0  # between damages to what was durable; 0: there are none
     quorum_state_loss_interval_ms: int = 0  # between losses of the file of term and vote; 0: there are none
+    synced_mark_loss_interval_ms: int = 0  # between losses of the synced mark; 0: there are none
     file_loss_interval_ms: int = 0  # between data files that are taken away or cut short; 0: none is
     lost_write_interval_ms: int = 0  # between writes that a disk has lost; 0: it loses none
     newcomers: float = 0.0  # how many members that are out make room for new ones, with ids of their own
@@ -193,6 +194,7 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         disk_trial=Random(f"{seed}/disk-trial").random() < 0.1,
         damage_interval_ms=Random(f"{seed}/damage-interval").choice((0, 0, 0, 500)),
         quorum_state_loss_interval_ms=Random(f"{seed}/quorum-state-losses").choice((0, 0, 0, 3_000)),
+        synced_mark_loss_interval_ms=Random(f"{seed}/synced-mark-losses").choice((*[0] * 7, 3_000)),
         file_loss_interval_ms=Random(f"{seed}/file-losses").choice((0, 0, 0, 1_000)),
         lost_write_interval_ms=Random(f"{seed}/lost-writes-options").choice((0, 0, 0, 500)),
         newcomers=Random(f"{seed}/newcomers-options").choice((0.0, 0.7)),

@@ -36,7 +36,7 @@ class QuorumStateFaults:
         slots = member.disk.durable(path)
         has_state = slots is not None and newest_payload(slots) is not None
         # One that has nothing to lose yet begins as ever.
-        if has_state and faults.may_damage(member) and self._are_sound_but(member):
+        if has_state and faults.may_damage(member) and faults.are_sound_but(member):
             if member.process is not None:
                 faults.crash(member)
             member.has_lost = True
@@ -45,13 +45,3 @@ class QuorumStateFaults:
             lose(path)
             faults.happened[kind] += 1
             member.trace.add(self._loop.now_us, "fault {} at {}", kind, member.member_id)
-
-    def _are_sound_but(self, member: SimMember) -> bool:
-        """A member without a vote may hold what nobody else does, and does not campaign: of three, one more that is
-        doubted would leave nobody who can lead.
-        """
-        processes = [other.process for other in self._members if other is not member]
-        return all(
-            process is not None and process.replica.member.has_seat and not process.replica.member.doubted
-            for process in processes
-        )

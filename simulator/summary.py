@@ -63,6 +63,8 @@ FAULT_FLOORS = dict.fromkeys(FAULT_KINDS, _FAULT_FLOOR) | {
     "repair_spoiled": 0.1,
     "quorum_state_lost": 0.05,
     "quorum_state_damaged": 0.05,
+    "synced_mark_lost": 0.02,
+    "synced_mark_damaged": 0.02,
     "data_file_lost": 0.02,
     "data_file_short": 0.02,
     "lost_write": 0.05,

@@ -7,7 +7,7 @@ ledger's own thread, which meanwhile goes on appending.
 from collections.abc import Sequence
 from typing import Protocol
 
-from disk.disk import Disk, File
+from disk.disk import Disk, File, NoSpaceError
 from disk.mapped_file import DescriptorCache, MappedFile
 from disk.mapped_file_queue import MappedFileQueue, make_file
 from disk.readable import write_over
@@ -59,20 +59,26 @@ class SyncJob:
 class MarkJob:
     """Moves the synced mark up. The index files are synced first, so that none below the mark needs repair."""
 
-    __slots__ = ("_files", "_mark_file", "cancelled", "held", "mark")
+    __slots__ = ("_files", "_mark_file", "cancelled", "held", "lacks_space", "mark")
     kind = "mark"
 
     def __init__(self, mark_file: SyncedMarkFile, mark: SyncedMark, files: Sequence[MappedFile]) -> None:
         self.mark = mark
         self.held = list(files)
         self.cancelled = False  # by a cut: the mark must not be raised over what is being cut
+        self.lacks_space = (
+            False  # for its file: what it says may be on disk or not, and is to be written again
+        )
         self._mark_file = mark_file
         self._files = [mapped_file.hold() for mapped_file in files]
 
     def run(self) -> None:
         for file in self._files:
             file.fdatasync()
-        self._mark_file.write_unless(lambda: self.cancelled, self.mark)
+        try:
+            self._mark_file.write_unless(lambda: self.cancelled, self.mark)
+        except NoSpaceError:
+            self.lacks_space = True
 
 
 class NoteFaultsJob:

@@ -313,7 +313,7 @@ class LogStore(ScrubbedLog):
         assert job is self._marking
         self._marking = None
         self._release(job.held)
-        if not job.cancelled:
+        if not job.cancelled and not job.lacks_space:
             self._mark = job.mark
             self._mark_on_disk = job.mark
             del self._file_begins[: bisect_right(self._file_begins, job.mark.index)]

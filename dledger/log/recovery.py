@@ -41,6 +41,7 @@ from dledger.log.membership_entries import MembershipEntries
 from dledger.log.missing_files import MissingFiles
 from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile, before_first_entry
 from dledger.log.tail_scan import junk_behind, last_byte
+from dledger.log.told_members import ToldMembers
 
 log = logging.getLogger(__name__)
 
@@ -98,11 +99,11 @@ class Recovery:
         else:
             self._load_data(mark)
         begin_pos = self._data.queue.min_offset
-        before_java: MembershipEntries | None = None  # of a log of which Java has deleted a part
+        told: ToldMembers = mark or self._mark_file.members.told
         if mark is not None and self._java_run is not None and begin_pos > mark.begin_pos:
             # Java's retention tells our mark nothing. What is left is proved anew, from the first entry on.
             log.warning("Java deleted data files begin_pos=%d before=%d", begin_pos, mark.begin_pos)
-            self._was_doubted, before_java, mark = mark.doubted, MembershipEntries(mark), None
+            self._was_doubted, mark = mark.doubted, None
         begin_index = self._begin_index(mark)
         self._load_index(begin_index)
         if mark is not None and mark.index >= begin_index:
@@ -112,8 +113,9 @@ class Recovery:
             else:
                 self._check_below(mark)
         self._memberships = MembershipEntries(mark)
-        if before_java is not None:
-            self._memberships.before_begin = before_java.known_up_to(Index(begin_index - 1))
+        if mark is None:
+            # Entries that say it may be gone; those that are there say it themselves.
+            self._memberships.before_begin = MembershipEntries(told).known_up_to(Index(begin_index - 1))
         reader = self._reader(mark, begin_index)
         start_index = reader.index
         term_runs: list[tuple[Index, Term]] = []
@@ -123,6 +125,8 @@ class Recovery:
             self._rewrite(verified)
             _add_runs(term_runs, verified)
         if self._java_run is None:
+            if mark is None:
+                self._check_told(told, reader)
             self._refuse_foreign_tail(mark, reader)
         else:
             self._check_java_end(self._java_run, reader)
@@ -353,6 +357,18 @@ class Recovery:
                 "writtenBy=pydledger out of it; nothing was cut"
             )
 
+    def _check_told(self, told: ToldMembers, reader: SequentialReader) -> None:
+        """With the mark goes all that is said of damage below it. But who has lost entries that say who the members are
+        might lead without them.
+        """
+        if told.membership_indexes and reader.index < told.membership_indexes[-1]:
+            raise LedgerDamagedError(
+                f"{self._config.data_directory}: readable up to entry {reader.index} at pos {reader.end_pos} "
+                f"({reader.stopped_by or 'nothing follows'}), but entry {told.membership_indexes[-1]}, which says who "
+                "the members are, was durable; and the synced mark is lost, so that it cannot be repaired. Nothing was "
+                f"cut. {what_to_do(self._config.directory)}"
+            )
+
     def _check_java_end(self, java_run: JavaRun, reader: SequentialReader) -> None:
         """What Java knows to be committed must be there. It would itself have cut the rest at its next start. If it
         knows of nothing, only the last data file may have a torn tail.
@@ -433,8 +449,7 @@ class Recovery:
         else:
             # It may say that a cut is done, and the one on the disk that it is under way: what is appended from now on
             # would be taken for what was to be cut.
-            self._mark_file.slots.make_durable()
-            self._mark_file.slots.sync_copy()
+            self._mark_file.make_durable()
         log.info(
             "recovered begin=%d end=%d/%d end_pos=%d above_mark=%d doubted=%s mark=%s stopped_by=%s",
             begin_index, reader.term, reader.index, reader.end_pos, reader.index - start_index, new_mark.doubted,

@@ -36,8 +36,9 @@ class ScrubbedLog(LogBegin):
         return self._disk
 
     @property
-    def mark_slots(self) -> Slots:
-        return self._mark_file.slots
+    def mark_slots(self) -> tuple[Slots, Slots]:
+        """Of the mark, and of what it tells of the members."""
+        return self._mark_file.slots, self._mark_file.members.slots
 
     @property
     def is_cutting(self) -> bool:

@@ -4,17 +4,14 @@ Below it damage is a fault to be repaired from peers; above it damage is what a 
 behind what is durable by at most 64 MiB or a second, so it costs next to nothing and bounds what recovery reads.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 import orjson
 
 from disk.disk import Disk
-from disk.slots import Slots, SlotsUnreadableError
 from dledger.entry import GENESIS_CHAIN, Index, Pos, Term
-
-log = logging.getLogger(__name__)
+from dledger.log.told_members import ToldMembers, ToldMembersFile, read_slots
 
 _NO_INDEX = Index(-1)
 _NO_TERM = Term(-1)
@@ -32,7 +29,7 @@ class CutRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncedMark:
+class SyncedMark(ToldMembers):
     """Entries up to `index` are on disk; the next entry lies at `end_pos` or at the start of the file behind it."""
 
     index: Index
@@ -46,14 +43,6 @@ class SyncedMark:
     before_begin_chain: int = GENESIS_CHAIN
     # Where the first entry lies, or will lie; files before it are gone, or are to be.
     begin_pos: Pos = _NO_POS
-    # The last membership entry before those of `membership_indexes`, if there is any: index and body, in hexadecimal
-    # digits. It lies before the first entry, or counts there in place of one that was let go.
-    before_begin_membership_index: Index = _NO_INDEX
-    before_begin_membership: str = ""
-    # The newest ones up to `index`: recovery looks for none of them again. And what the last one says.
-    membership_indexes: tuple[Index, ...] = ()
-    last_membership_index: Index = _NO_INDEX
-    last_membership: str = ""
     cut: CutRecord | None = None
     # A torn tail was found, and the quorum state may not say so yet. A tail once cut would not be found again.
     doubted: bool = False
@@ -79,21 +68,21 @@ def before_first_entry(mark: SyncedMark) -> SyncedMark:
 
 
 class SyncedMarkFile:
-    """Two slots on disk. Written by one job at a time; the simulator and recovery read it."""
+    """Two slots on disk. Written by one job at a time; the simulator and recovery read it.
+
+    Invariant: what the mark on disk says of the members, or something newer, `members` has on disk as well.
+    """
 
     def __init__(self, disk: Disk, directory: str) -> None:
         """Raises nothing for an unreadable file: `unreadable` then says why, and there is no mark."""
-        self.path = f"{directory}/{MARK_FILE_NAME}"
-        self.unreadable: str | None = None
         self.mark: SyncedMark | None = None
-        try:
-            self.slots = Slots(disk, self.path)
-        except SlotsUnreadableError as error:
-            self.unreadable = str(error)
-            # Recovery goes without it, and what it finds is what the new file begins with.
-            log.warning("synced mark is lost, the whole log is verified and the member doubted: %s", error)
-            disk.unlink(self.path)
-            self.slots = Slots(disk, self.path)
+        # Recovery goes without a lost one, and what it finds is what the new file begins with.
+        self.slots, self.unreadable = read_slots(
+            disk,
+            f"{directory}/{MARK_FILE_NAME}",
+            "synced mark is lost, the whole log is verified and the member doubted",
+        )
+        self.members = ToldMembersFile(disk, directory)
         if self.slots.payload is not None:
             self.mark = unpack_mark(self.slots.payload)
 
@@ -106,11 +95,22 @@ class SyncedMarkFile:
         with self.slots.lock:
             if cancelled():
                 return False
+            self.members.keep(mark)
             self.slots.write_locked(_pack(mark))
             return True
 
+    def make_durable(self) -> None:
+        """Of the mark that was read: it, and a cut that it says is done, must not turn into the one before it. Blocks
+        on syncs. Raises DiskError.
+        """
+        assert self.mark is not None
+        self.members.keep(self.mark)
+        self.slots.make_durable()
+        self.slots.sync_copy()
+
     def close(self) -> None:
         self.slots.close()
+        self.members.close()
 
 
 def _pack(mark: SyncedMark) -> bytes:

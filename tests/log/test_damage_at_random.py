@@ -5,8 +5,8 @@ from random import Random
 import pytest
 from crash_disk import CrashDisk
 from test_faulty_entries import read_all
-from test_log_recovery import INDEX
-from test_log_store import DATA, FILE_SIZE, append, config, cut, run, sync
+from test_log_recovery import INDEX, mark
+from test_log_store import DATA, FILE_SIZE, append, config, cut, sync
 from test_stale_entries import scrub
 
 from dledger.entry import ENTRY_HEADER_SIZE, INDEX_UNIT_SIZE, Index, Pos
@@ -40,7 +40,7 @@ class Harmed:
             for number in range(first, COUNT):
                 append(self.log, [b"X%02d" % number * (random.choice(SIZES) + 1)], term)
             sync(self.log)
-        run(self.log.mark_job(0) or self.log.mark_job(1 << 41), self.log.mark_done)
+        mark(self.log)
         indexes = [Index(index) for index in range(self.log.ledger_end_index + 1)]
         self.positions = [*map(self.log.pos_at, indexes), self.log.ledger_end_pos]
         self.ends = [*map(self.log.end_pos_at, indexes), Pos(0)]

@@ -393,7 +393,7 @@ def test_the_unit_of_a_first_entry_that_nothing_leads_to_is_written_anew(
     log = LogStore.open(disk, config(recent_bytes_max=0))
     fill(log, 150)
     sync(log)
-    run(log.mark_job(0) or log.mark_job(1 << 41), log.mark_done)
+    mark(log)
     run(log.delete_first_file_job(), log.move_begin_done)
     log.close(clean=False)
     marks = SyncedMarkFile(disk, config().own_directory)

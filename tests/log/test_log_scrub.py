@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from test_log_recovery import mark
 from test_log_store import FILE_SIZE, append, config, cut, fill, run, sync
 
 from disk.real_disk import RealDisk
@@ -21,15 +22,14 @@ INDEX_FILE_SIZE = 640
 def log(tmp_path: Path) -> Iterator[LogStore]:
     log = LogStore.open(RealDisk(), config(directory=f"{tmp_path}/dledger-n0"))
     fill(log, 60)
-    mark(log)
+    sync_and_mark(log)
     yield log
     log.close()
 
 
-def mark(log: LogStore, now_ms: int = 1_000_000) -> None:
-    """Moves the synced mark to the end."""
+def sync_and_mark(log: LogStore) -> None:
     sync(log)
-    run(log.mark_job(0) or log.mark_job(now_ms), log.mark_done)
+    mark(log)
 
 
 def scrub(log: LogStore, *, size_max: int = 1500) -> list[Finding]:
@@ -196,7 +196,7 @@ def test_a_stale_entry_in_the_place_of_another_is_found(log: LogStore) -> None:
     before = log.pos_at(Index(30))
     cut(log, 30)
     fill(log, 30, first=30, term=2)
-    mark(log, 2_000_000)
+    sync_and_mark(log)
     overwrite(log, "data", before, bytes(data))
     (finding,) = scrub(log, size_max=1 << 20)
     assert "entries 30..31" in finding.where
@@ -219,7 +219,7 @@ def test_a_cut_while_a_step_runs_is_no_fault(log: LogStore) -> None:
     assert job.faults, "what it read was cut"
     assert walk.settle(job) == []
     fill(log, 60, first=3, term=2)
-    mark(log, 2_000_000)
+    sync_and_mark(log)
     assert scrub(log) == []
 
 

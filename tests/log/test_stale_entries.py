@@ -3,8 +3,8 @@
 import pytest
 from crash_disk import CrashDisk
 from test_faulty_entries import ranges_of, read_all
-from test_log_recovery import INDEX
-from test_log_store import DATA, FILE_SIZE, append, config, cut, run, sync
+from test_log_recovery import INDEX, mark
+from test_log_store import DATA, FILE_SIZE, append, config, cut, sync
 
 from dledger.entry import ENTRY_HEADER_SIZE, Index, Pos, Term, blank
 from dledger.errors import FaultyEntryError
@@ -38,7 +38,7 @@ class Ledger:
         for number in range(COMMON, count):
             append(self.log, [b"X%02d" % number * 30], term=2)
         sync(self.log)
-        run(self.log.mark_job(0) or self.log.mark_job(1 << 41), self.log.mark_done)
+        mark(self.log)
         self.positions = [self.log.pos_at(Index(index)) for index in range(count)]
         self.bodies = {index: self.log.body_at(Index(index)) for index in range(count)}
 

@@ -1,5 +1,6 @@
 """A voter that was the only one, and has lost the entries by which the group grew: it must not lead by itself."""
 
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any
@@ -10,8 +11,10 @@ from virtual_group import VirtualMember
 
 from dledger.config import FlushMode
 from dledger.core.messages import PeerId
-from dledger.core.output import Role
+from dledger.core.output import AppendStatus, Role
 from dledger.entry import Pos
+from dledger.log.synced_mark import MARK_FILE_NAME
+from simulator.disk import SimDisk
 from simulator.disk_nodes import Survival
 
 
@@ -90,3 +93,52 @@ def test_a_voter_that_was_the_only_one_knows_of_the_others_after_the_loss_of_the
     group.start(leader.id)
     assert group.members[leader.id].replica.log.has_faults
     assert leads_never(group, leader.id)
+
+
+@pytest.mark.parametrize("flush_mode", FlushMode)
+@pytest.mark.parametrize("loses", [SimDisk.lose, SimDisk.zero])
+def test_a_member_that_formed_its_group_alone_knows_of_the_others_without_its_synced_mark(
+    flush_mode: FlushMode, loses: Callable[[SimDisk, str], None]
+) -> None:
+    """Retention has deleted the entries that say so. It went by the formation and led by itself, beside the others."""
+    group = SimGroup(flush_mode=flush_mode)
+    group.late = frozenset(peer for peer in group.peers if peer != "n0")
+    group.start("n0")
+    leader = group.elect()
+    log, core = leader.replica.log, leader.replica.member
+    for new in ("n1", "n2"):
+        assert (
+            leader.replica.add_member(new, str(group.peers[new]), lambda status: None, group.now_ms) is None
+        )
+        group.start(new)
+        group.meet_all(group.members[new])
+        group.run_until(
+            lambda new=new: new in core.membership.voters and core.committed_index >= core.membership_index,
+            limit_ms=20_000,
+        )
+    while len(log._data.queue.mapped_files) < 4:
+        group.append(leader, [bytes(9000)])
+        group.run_for(30)
+    group.run_for(1_500)
+    while leader.replica.delete_first_file(group.now_ms):
+        group.run_for(50)
+    assert core.membership_index < log.ledger_begin_index
+    group.crash(leader.id)
+    loses(group.disks[leader.id], f"{leader.replica.config.log_config.own_directory}/{MARK_FILE_NAME}")
+    carry = group.carry
+
+    def carry_between_the_others(sender: VirtualMember, to: PeerId, message: Any, payload: bytes) -> None:
+        if leader.id not in (sender.id, to):
+            carry(sender, to, message, payload)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(group, "carry", carry_between_the_others)
+        group.start(leader.id)
+        assert leads_never(group, leader.id)
+        (other,) = [member for member in group.running() if member.replica.member.role is Role.LEADER]
+    group.meet_all(group.members[leader.id])
+    ends: list[AppendStatus] = []
+    group.append(other, [b"after"], ends.append)
+    end = other.replica.log.ledger_end_index
+    group.run_until(lambda: group.members[leader.id].replica.member.committed_index >= end, limit_ms=20_000)
+    assert ends == [AppendStatus.SUCCESS]

@@ -1,0 +1,197 @@
+"""Who the members are outlives the synced mark, also when retention has deleted the entries that say it."""
+
+import re
+from random import Random
+
+import pytest
+from crash_disk import CrashDisk, no_space
+from test_log_begin import delete_first_file
+from test_log_recovery import mark
+from test_log_store import append, config, cut, fill, run, sync
+from test_membership_entries import said, say
+
+from disk.slots import SLOT_SIZE
+from dledger.core.messages import MembershipBefore
+from dledger.entry import Index
+from dledger.log.errors import LedgerDamagedError
+from dledger.log.log_store import LogStore
+from dledger.log.synced_mark import MARK_FILE_NAME
+from dledger.log.told_members import TOLD_MEMBERS_FILE_NAME
+
+MARK = f"{config().own_directory}/{MARK_FILE_NAME}"
+TOLD = f"{config().own_directory}/{TOLD_MEMBERS_FILE_NAME}"
+
+
+def deleted(disk: CrashDisk) -> tuple[LogStore, Index]:
+    """A log of which the entry that says who the members are is gone, and the index of that."""
+    log = LogStore.open(disk, config())
+    fill(log, 5)
+    index = say(log, b"n0 n1 n2")
+    fill(log, 60)
+    sync(log)
+    mark(log)
+    while log.first_file_last_index is not None:
+        delete_first_file(log)
+    assert log.ledger_begin_index > index
+    return log, index
+
+
+def damage(disk: CrashDisk, path: str, *slots: int) -> None:
+    for slot in slots:
+        disk.content(path)[slot * SLOT_SIZE + 40] ^= 1
+
+
+def lose(disk: CrashDisk, path: str, how: str) -> None:
+    if how == "gone":
+        disk.unlink(path)
+    else:
+        damage(disk, path, 0, 1)
+
+
+def without_mark(disk: CrashDisk, seed: int = 1) -> tuple[CrashDisk, LogStore]:
+    """The next start, behind a power loss."""
+    disk = disk.crash(Random(seed))
+    disk.unlink(MARK)
+    return disk, LogStore.open(disk, config())
+
+
+@pytest.mark.parametrize("how", ["gone", "damaged"])
+def test_they_are_known_without_the_mark(how: str) -> None:
+    disk = CrashDisk()
+    _, index = deleted(disk)
+    disk = disk.crash(Random(1))
+    lose(disk, MARK, how)
+    log = LogStore.open(disk, config())
+    assert log.doubted
+    assert said(log) == (index, b"n0 n1 n2")
+    assert log.membership_before_begin == MembershipBefore(index, b"n0 n1 n2")
+    # Newer ones count from there on, and a second loss is one like the first.
+    newer = say(log, b"n0 n1")
+    assert said(log) == (newer, b"n0 n1")
+    sync(log)
+    mark(log)
+    assert said(without_mark(disk)[1]) == (newer, b"n0 n1")
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_damage_to_one_slot_brings_back_nobody(slot: int) -> None:
+    disk = CrashDisk()
+    log, _ = deleted(disk)
+    newer = say(log, b"n0 n1")
+    fill(log, 60)
+    sync(log)
+    mark(log)
+    while log.first_file_last_index is not None:
+        delete_first_file(log)
+    assert log.ledger_begin_index > newer
+    disk = disk.crash(Random(1))
+    damage(disk, TOLD, slot)
+    disk.unlink(MARK)
+    assert said(LogStore.open(disk, config())) == (newer, b"n0 n1")
+
+
+@pytest.mark.parametrize("how", ["gone", "damaged"])
+def test_a_start_writes_them_again_when_the_file_is_lost(how: str) -> None:
+    disk = CrashDisk()
+    log, index = deleted(disk)
+    log.close(clean=True)
+    disk = disk.crash(Random(1))
+    lose(disk, TOLD, how)
+    assert not LogStore.open(disk, config()).doubted
+    assert said(without_mark(disk)[1]) == (index, b"n0 n1 n2")
+
+
+def test_there_is_no_file_before_somebody_says_who_the_members_are() -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 5)
+    sync(log)
+    mark(log)
+    assert not disk.exists(TOLD)
+    say(log, b"n0 n1 n2")
+    sync(log)
+    mark(log)
+    assert disk.exists(TOLD)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_file_is_on_disk_before_the_mark_is(seed: int) -> None:
+    """Power is lost behind any operation of a job: what the mark tells, the file does."""
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 5)
+    say(log, b"n0")
+    sync(log)
+    mark(log)
+    second = say(log, b"n0 n1")
+    fill(log, 60)
+    sync(log)
+    left = seed
+
+    def fail(operation: str, path: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+
+    disk.fail = fail
+    try:
+        mark(log)
+        while log.first_file_last_index is not None:
+            delete_first_file(log)
+    except KeyboardInterrupt:
+        pass
+    disk.fail = lambda operation, path: None
+    assert said(without_mark(disk, seed)[1]) == (second, b"n0 n1")
+
+
+def test_a_change_that_was_cut_is_not_remembered() -> None:
+    """Nobody had committed it; others may have been made in its place."""
+    disk = CrashDisk()
+    log, index = deleted(disk)
+    undone = say(log, b"n0 n1 n2 n3")
+    sync(log)
+    mark(log)
+    cut(log, undone)
+    _, log = without_mark(disk)
+    assert said(log) == (index, b"n0 n1 n2")
+    append(log, [b"message"])
+    assert said(log) == (index, b"n0 n1 n2")
+
+
+def test_without_the_mark_an_entry_in_front_of_the_members_must_not_be_damaged() -> None:
+    """Nobody knows what lay behind it: the one that says that there are others is missing."""
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 5)
+    pos = log.ledger_end_pos
+    fill(log, 1)
+    index = say(log, b"n0 n1 n2")
+    sync(log)
+    mark(log)
+    disk = disk.crash(Random(1))
+    disk.unlink(MARK)
+    data_file = f"{config().data_directory}/{0:020d}"
+    disk.content(data_file)[pos + 60] ^= 1
+    content = bytes(disk.content(data_file))
+    for _ in range(2):
+        expected = f"entry {index}, which says who the members are, was durable"
+        with pytest.raises(LedgerDamagedError, match=re.escape(expected)):
+            LogStore.open(disk, config())
+    assert bytes(disk.content(data_file)) == content
+
+
+def test_on_a_disk_without_space_the_mark_moves_when_there_is_some() -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    say(log, b"n0 n1 n2")
+    sync(log)
+    disk.fail = lambda operation, path: no_space(operation, path) if TOLD in path else None
+    for fails in (disk.fail, lambda operation, path: None):
+        disk.fail = fails
+        job = log.mark_job(0)
+        assert job is not None
+        run(job, log.mark_done)
+        assert job.lacks_space is (log.index_before_untold < log.ledger_end_index)
+    assert log.index_before_untold == log.ledger_end_index
+    assert said(without_mark(disk)[1]) == (0, b"n0 n1 n2")

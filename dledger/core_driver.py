@@ -163,14 +163,14 @@ class CoreDriver:
             end_index = self._durable_at_end()
         else:
             end_index = min(self._log.durable_index, self._log.index_before_untold)
-        self.call(now_ms, self.member.synced, end_index, self._log.log_generation)
+        self.call(now_ms, self.member.synced, end_index)
 
     def _durable_now(self, now_ms: int) -> Output:
         """Under ASYNC_FLUSH, after an append."""
         end_index = self._durable_at_end()
         if end_index <= self.member.durable_index:
             return NOTHING  # what waits for a sync has waited since before
-        return self.member.synced(end_index, self._log.log_generation, now_ms)
+        return self.member.synced(end_index, now_ms)
 
     def _durable_at_end(self) -> Index:
         """Up to where entries count as durable under ASYNC_FLUSH: to the end, but for those that wait for the mark, see

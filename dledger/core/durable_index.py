@@ -1,7 +1,7 @@
 """How far this member's own log is on disk, and whether its disk still gets anything done.
 
-Follows rule 1 of durability: a cut lowers the durable index, and the result of a sync that began before a cut counts
-only up to the lowest cut since, for the bytes behind it may be those of other entries by now.
+Follows rule 1 of durability: a cut lowers the durable index. What a sync that began before a cut has proved is the
+log's to say, which knows what it captured.
 """
 
 from dledger.core.output import LogView
@@ -11,12 +11,11 @@ from dledger.entry import Index
 class DurableIndex:
     """Invariant: value <= the log's end."""
 
-    __slots__ = ("_cuts", "_log", "_waiting_since_ms", "value")
+    __slots__ = ("_log", "_waiting_since_ms", "value")
 
     def __init__(self, log: LogView, durable_index: Index, now_ms: int) -> None:
         self._log = log
         self.value = durable_index
-        self._cuts: list[tuple[int, Index]] = []  # (generation that it ended, index), oldest first
         self._waiting_since_ms = now_ms if durable_index < log.ledger_end_index else None
 
     def appended(self, now_ms: int) -> None:
@@ -28,13 +27,8 @@ class DurableIndex:
         if self.value >= self._log.ledger_end_index:
             self._waiting_since_ms = None
 
-    def synced(self, end_index: Index, log_generation: int, now_ms: int) -> bool:
-        """Result of a sync that captured `end_index` in `log_generation`. Whether the durable index rose."""
-        # Results come in the order of their generations.
-        if self._cuts:
-            self._cuts = [cut for cut in self._cuts if cut[0] >= log_generation]
-            for _, from_index in self._cuts:
-                end_index = min(end_index, Index(from_index - 1))
+    def synced(self, end_index: Index, now_ms: int) -> bool:
+        """A sync is done, and up to `end_index` the log is durable as it is now. Whether the durable index rose."""
         self._waiting_since_ms = now_ms if end_index < self._log.ledger_end_index else None
         if end_index <= self.value:
             return False
@@ -42,8 +36,7 @@ class DurableIndex:
         return True
 
     def cut(self, from_index: Index) -> None:
-        """A cut that is about to be made: the log's generation is still the one that it ends."""
-        self._cuts.append((self._log.log_generation, from_index))
+        """A cut that is about to be made."""
         self.value = min(self.value, Index(from_index - 1))
         if self.value == from_index - 1:
             self._waiting_since_ms = None

@@ -499,10 +499,10 @@ class Member:
 
     # --- finished disk work
 
-    def synced(self, end_index: Index, log_generation: int, now_ms: int) -> Output:
-        """A sync is done that captured `end_index` in `log_generation`."""
+    def synced(self, end_index: Index, now_ms: int) -> Output:
+        """A sync is done, and up to `end_index` the log is durable as it is now: without what was cut meanwhile."""
         state = self._state
-        if state.stopped or not self._durable.synced(end_index, log_generation, now_ms):
+        if state.stopped or not self._durable.synced(end_index, now_ms):
             return NOTHING
         if self._leads():
             if self._members.is_voter:

@@ -117,7 +117,7 @@ class CoreGroup:
     def sync(self, node_id: PeerId) -> None:
         node = self.nodes[node_id]
         node.log.durable_index = node.log.ledger_end_index
-        output = node.up.synced(node.log.ledger_end_index, node.log.log_generation, self.now_ms)
+        output = node.up.synced(node.log.ledger_end_index, self.now_ms)
         self.carry_out(node_id, output)
 
     def finish_cut(self, node_id: PeerId) -> None:

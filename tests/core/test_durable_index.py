@@ -10,38 +10,25 @@ def _log_and_durable(durable_index):
 
 def test_a_sync_raises_it_once():
     _, durable = _log_and_durable(4)
-    assert durable.synced(9, 0, 5)
+    assert durable.synced(9, 5)
     assert durable.value == 9
-    assert not durable.synced(9, 0, 6)
+    assert not durable.synced(9, 6)
 
 
-def test_a_sync_that_began_before_a_cut_counts_up_to_the_cut():
-    log, durable = _log_and_durable(4)
-    durable.cut(6)
-    log.cut(6)
-    log.append([b"x"] * 10, 2)
-    assert durable.synced(9, 0, 5)
-    assert durable.value == 5
-
-
-def test_of_two_cuts_since_the_sync_began_the_lower_counts():
-    log, durable = _log_and_durable(2)
-    for from_index in (5, 3):
-        durable.cut(from_index)
-        log.cut(from_index)
-        log.append([b"x"] * 10, 2)
-    assert not durable.synced(9, 0, 5)
-    assert durable.value == 2
-
-
-def test_a_sync_that_began_after_a_cut_counts_whole():
+def test_a_cut_lowers_it_and_what_is_synced_behind_it_counts():
     log, durable = _log_and_durable(9)
     durable.cut(6)
     assert durable.value == 5
     log.cut(6)
     log.append([b"x"] * 10, 2)
-    assert durable.synced(15, 1, 5)
+    assert durable.synced(15, 5)
     assert durable.value == 15
+
+
+def test_a_cut_of_what_is_not_durable_leaves_it():
+    _, durable = _log_and_durable(4)
+    durable.cut(6)
+    assert durable.value == 4
 
 
 def test_it_tells_how_long_work_waits_without_a_completed_sync():
@@ -57,9 +44,9 @@ def test_each_completed_sync_shows_that_the_disk_works():
     log, durable = _log_and_durable(9)
     log.append([b"x"] * 2, 1)
     durable.appended(0)
-    durable.synced(10, 0, 4000)  # and entry 11 waits
+    durable.synced(10, 4000)  # and entry 11 waits
     assert durable.waiting_ms(9000) == 5000
-    durable.synced(11, 0, 9001)
+    durable.synced(11, 9001)
     assert durable.waiting_ms(99_000) == 0
 
 

@@ -75,7 +75,7 @@ class Follower:
         return output
 
     def sync(self):
-        return self.member.synced(self.log.ledger_end_index, self.log.log_generation, 20)
+        return self.member.synced(self.log.ledger_end_index, 20)
 
     def answer(self, push_type, result=PushResult.SUCCESS, *, durable, end=None, conflict=(-1, -1)):
         response = PushResponse(
@@ -110,9 +110,9 @@ def test_one_sync_acknowledges_all_that_came_before_it():
 def test_what_came_after_the_sync_began_waits_for_the_next():
     follower = Follower([1], [1, 4, 4, 4])
     follower.push(PushType.APPEND, 0, last_index=1)
-    end_index, generation = follower.log.ledger_end_index, follower.log.log_generation
+    end_index = follower.log.ledger_end_index
     follower.push(PushType.APPEND, 1, last_index=2)
-    output = follower.member.synced(end_index, generation, 20)
+    output = follower.member.synced(end_index, 20)
     assert output == follower.answer(PushType.APPEND, durable=1)
 
 
@@ -347,15 +347,6 @@ def test_to_begin_behind_another_entry_than_the_committed_one_stops_it():
     follower.push(PushType.COMPARE, 1, committed_index=1)
     follower.theirs = MemoryLog([2, 2])
     assert _install(follower, 1).fatal is not None
-
-
-def test_what_was_acknowledged_before_it_began_anew_is_not_said_again():
-    follower = Follower([1, 1], [1, 1, 2, 3])
-    generation = follower.log.log_generation
-    _install(follower, 2)
-    assert follower.member.synced(Index(1), generation, 12) == NOTHING
-    follower.member.cut_done(13)
-    assert follower.member.durable_index == 2
 
 
 def test_without_entries_it_begins_where_entry_0_of_the_leader_lies():

@@ -48,7 +48,7 @@ def _quiet_append(group, closure):
 def test_an_append_is_acknowledged_when_a_majority_holds_it_durably():
     group, member = _leader()
     _quiet_append(group, "a")
-    assert member.synced(Index(1), 0, group.now_ms) == Output()
+    assert member.synced(Index(1), group.now_ms) == Output()
     assert member.step(_ack(group, "n1", 1), group.now_ms) == Output(
         committed_index=Index(1), completions=(Completion("a", SUCCESS),)
     )
@@ -67,7 +67,7 @@ def test_one_acknowledgement_completes_all_appends_that_it_covers():
     group, member = _leader()
     for closure in ("a", "b", "c"):
         _quiet_append(group, closure)
-    member.synced(Index(3), 0, group.now_ms)
+    member.synced(Index(3), group.now_ms)
     assert member.step(_ack(group, "n1", 2), group.now_ms) == Output(
         committed_index=Index(2), completions=(Completion("a", SUCCESS), Completion("b", SUCCESS))
     )
@@ -80,7 +80,7 @@ def test_an_append_that_waits_too_long_ends_as_unknown_and_may_still_be_committe
     output = member.tick(group.now_ms)
     assert output.completions == (Completion("a", UNKNOWN),)
     group.carry_out("n0", output)
-    member.synced(Index(1), 0, group.now_ms)
+    member.synced(Index(1), group.now_ms)
     output = member.step(_ack(group, "n2", 1), group.now_ms)
     assert (output.committed_index, output.completions) == (1, ())
 
@@ -100,7 +100,7 @@ def test_a_sync_that_ends_after_stepping_down_still_counts_as_durable():
     group, member = _leader()
     _quiet_append(group, "a")
     member.step(HeartBeatRequest(Term(2), "n1", Index(0), 1), group.now_ms)
-    member.synced(Index(1), 0, group.now_ms)
+    member.synced(Index(1), group.now_ms)
     assert member.durable_index == 1
 
 
@@ -328,7 +328,7 @@ def test_a_group_of_one_commits_what_is_on_its_own_disk():
     batch = log.append([b"a"], Term(1))
     assert batch == Batch(Index(1), Index(1), Term(1), 49)
     assert member.append(batch, "a", group.now_ms) == Output()
-    assert member.synced(Index(1), 0, group.now_ms) == Output(
+    assert member.synced(Index(1), group.now_ms) == Output(
         committed_index=Index(1), completions=(Completion("a", SUCCESS),)
     )
 

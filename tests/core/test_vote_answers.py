@@ -62,7 +62,7 @@ def test_a_member_whose_group_is_not_formed_votes_for_nobody(pre_vote):
 def test_no_vote_is_given_on_a_tail_that_was_read_back_and_not_synced():
     member, request = _member(durable_index=Index(0)), _request(3)
     assert member.step(request, 5) == _only(request, VoteResult.REJECT_CANNOT_VOTE)
-    member.synced(Index(1), 0, 6)
+    member.synced(Index(1), 6)
     assert member.step(request, 7).hard_state == HardState(9, Term(3), "n0", False)
 
 

@@ -33,7 +33,7 @@ CONF = {
     "pyDLedgerScrubPauseMs": "200",
     "pyDLedgerScrubBytesPerSecond": str(1 << 28),
 }
-SLOTS_DAMAGED = {"quorum-state": 0, "synced-mark": 1, "key-index-mark": 0}
+SLOTS_DAMAGED = {"quorum-state": 0, "synced-mark": 1, "begin-mark": 0, "key-index-mark": 0}
 ONLY_WHEN_TOLD = {"pyDLedgerScrubBytesPerSecond": "0"}
 
 

@@ -20,6 +20,7 @@ from dledger.entry import (
     walk,
 )
 from dledger.log import fault_finder, scrub_job
+from dledger.log.begin_mark import BeginMark, BeginMarkFile
 from dledger.log.checked_reads import CheckedReads
 from dledger.log.entry_reader import SequentialReader, entry_alone
 from dledger.log.log_repair import RangeRepair, RepairRefusedError
@@ -149,4 +150,11 @@ def stale_entries_believed() -> Iterator[None]:
         return len(right) // INDEX_UNIT_SIZE
 
     with patched(fault_finder, "count_before_other", count_before_other):
+        yield
+
+
+@contextmanager
+def begin_known_to_the_mark_alone() -> Iterator[None]:
+    """Where the log begins, and who the members were there, is lost with the synced mark."""
+    with patched(BeginMarkFile, "mark", property(lambda self: BeginMark())):
         yield

@@ -28,6 +28,7 @@ from dledger.log.jobs import DiskJob
 from dledger.log.quorum_state import QuorumState
 from simulator import member
 from simulator.damage_mutants import (
+    begin_known_to_the_mark_alone,
     damaged_member_leads,
     fault_taken_for_the_end,
     lost_tail_not_doubted,
@@ -416,6 +417,7 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             repair_bytes_not_checked,
             damaged_member_leads,
             lost_tail_not_doubted,
+            begin_known_to_the_mark_alone,
             scrub_skips_bodies,
             stale_entries_believed,
             read_index_without_a_round,

@@ -16,7 +16,7 @@ from disk.slots import SLOT_SIZE, newest_payload
 from dledger.entry import INDEX_UNIT, INDEX_UNIT_SIZE, IndexUnit
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE
 
-SLOT_FILES: Final = ("quorum-state", "synced-mark", "told-members", "key-index-mark", "faulty-ranges")
+SLOT_FILES: Final = ("quorum-state", "synced-mark", "begin-mark", "key-index-mark", "faulty-ranges")
 SLOTS: Final = 2
 # The last of what is in the mark may still be on its way to the others.
 LAST_SPARED: Final = 50

@@ -24,8 +24,8 @@ CONF = {
     "flushConsumerOffsetInterval": "1000",
     "pyDLedgerScrubBytesPerSecond": str(1 << 28),
 }
-# Made when there is damage to note, when a member comes or goes, or when many keys have come: maybe too late.
-MAYBE_NOT_YET = {"slot of faulty-ranges", "slot of told-members", "slot of key-index-mark", "IndexFile"}
+# Made when there is damage to note, or when many keys have come: maybe too late for their turn.
+MAYBE_NOT_YET = {"slot of faulty-ranges", "slot of key-index-mark", "IndexFile"}
 
 
 def test_each_kind_of_file_is_damaged_in_turn_and_repaired(our_group: OurGroup, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ class MoveBeginJob:
         self._directories = directories
 
     def run(self) -> None:
-        if not self._mark_file.write_unless(lambda: self.cancelled, self.mark):
+        if not self._mark_file.write_unless(lambda: self.cancelled, self.mark, goes_without_begin=True):
             return
         for path in self._unlinked:
             if self._disk.exists(path):

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from dledger.core.messages import MembershipBefore
 from dledger.entry import EntryKind, Index, VerifiedRange
-from dledger.log.told_members import ToldMembers
+from dledger.log.begin_mark import BeginMark
 
 # Of the body of an entry, in bytes: the mark must take the one before the begin whatever else it says.
 MEMBERSHIP_SIZE_MAX: Final = 1500
@@ -30,7 +30,7 @@ LISTED_COUNT_MAX: Final = 16
 class MembershipEntries:
     """Invariant: indexes rise, lie within the ledger, and behind that of `before_begin`."""
 
-    def __init__(self, mark: ToldMembers | None) -> None:
+    def __init__(self, mark: BeginMark | None) -> None:
         """Of a ledger that ends with `mark`."""
         # What counts before the first one listed. Its entry may lie behind the begin, and behind the end.
         self.before_begin: MembershipBefore | None = None

@@ -28,6 +28,7 @@ from dledger.entry import (
     VerifiedRange,
     index_units_of,
 )
+from dledger.log.begin_mark import BeginMark
 from dledger.log.below_mark import BelowMark
 from dledger.log.config import LogConfig
 from dledger.log.data_files import DataFiles
@@ -41,7 +42,6 @@ from dledger.log.membership_entries import MembershipEntries
 from dledger.log.missing_files import MissingFiles
 from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile, before_first_entry
 from dledger.log.tail_scan import junk_behind, last_byte
-from dledger.log.told_members import ToldMembers
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +91,8 @@ class Recovery:
                 f"{self._config.data_directory}: made with data files of {mark.data_file_size} bytes, configured are "
                 f"{self._config.data_file_size}. The size is a constant of the group: configure the old one"
             )
+        if mark is None and self._java_run is None:
+            mark = self._mark_by_the_begin()
         if mark is not None:
             self._finish_deletion(mark)
             mark = self._make_missing_files_anew(mark)
@@ -99,7 +101,7 @@ class Recovery:
         else:
             self._load_data(mark)
         begin_pos = self._data.queue.min_offset
-        told: ToldMembers = mark or self._mark_file.members.told
+        begin_mark: BeginMark = mark or self._mark_file.begin.mark
         if mark is not None and self._java_run is not None and begin_pos > mark.begin_pos:
             # Java's retention tells our mark nothing. What is left is proved anew, from the first entry on.
             log.warning("Java deleted data files begin_pos=%d before=%d", begin_pos, mark.begin_pos)
@@ -109,13 +111,14 @@ class Recovery:
         if mark is not None and mark.index >= begin_index:
             if self._java_run is not None and self._has_java_replaced(mark):
                 log.warning("Java went on in front of our mark index=%d: all is proved anew", mark.index)
-                mark = before_first_entry(mark)
+                mark = before_first_entry(mark, mark.data_file_size, doubted=mark.doubted)
             else:
                 self._check_below(mark)
         self._memberships = MembershipEntries(mark)
         if mark is None:
             # Entries that say it may be gone; those that are there say it themselves.
-            self._memberships.before_begin = MembershipEntries(told).known_up_to(Index(begin_index - 1))
+            told = MembershipEntries(begin_mark)
+            self._memberships.before_begin = told.known_up_to(Index(begin_index - 1))
         reader = self._reader(mark, begin_index)
         start_index = reader.index
         term_runs: list[tuple[Index, Term]] = []
@@ -125,14 +128,21 @@ class Recovery:
             self._rewrite(verified)
             _add_runs(term_runs, verified)
         if self._java_run is None:
-            if mark is None:
-                self._check_told(told, reader)
+            if self._mark_file.mark is None:
+                self._check_told_members(reader)
             self._refuse_foreign_tail(mark, reader)
         else:
             self._check_java_end(self._java_run, reader)
         return self._finish(mark, begin_index, start_index, reader, term_runs)
 
     # -- files -------------------------------------------------------------------------------------------------
+
+    def _mark_by_the_begin(self) -> SyncedMark | None:
+        """In the place of a lost mark; None if the log begins with entry 0, or elsewhere than the begin mark says."""
+        begin, files = self._mark_file.begin.mark, self._data.queue.list_files()
+        if begin.before_begin_index < 0 or (files and begin.begin_pos not in files):
+            return None
+        return before_first_entry(begin, self._config.data_file_size, doubted=True)
 
     def _finish_deletion(self, mark: SyncedMark) -> None:
         """Files before the begin are what a crash has left of a deletion."""
@@ -357,15 +367,16 @@ class Recovery:
                 "writtenBy=pydledger out of it; nothing was cut"
             )
 
-    def _check_told(self, told: ToldMembers, reader: SequentialReader) -> None:
+    def _check_told_members(self, reader: SequentialReader) -> None:
         """With the mark goes all that is said of damage below it. But who has lost entries that say who the members are
         might lead without them.
         """
-        if told.membership_indexes and reader.index < told.membership_indexes[-1]:
+        told = self._mark_file.begin.mark.membership_indexes
+        if told and reader.index < told[-1]:
             raise LedgerDamagedError(
                 f"{self._config.data_directory}: readable up to entry {reader.index} at pos {reader.end_pos} "
-                f"({reader.stopped_by or 'nothing follows'}), but entry {told.membership_indexes[-1]}, which says who "
-                "the members are, was durable; and the synced mark is lost, so that it cannot be repaired. Nothing was "
+                f"({reader.stopped_by or 'nothing follows'}), but entry {told[-1]}, which says who the members "
+                "are, was durable; and the synced mark is lost, so that it cannot be repaired. Nothing was "
                 f"cut. {what_to_do(self._config.directory)}"
             )
 
@@ -444,8 +455,8 @@ class Recovery:
             self._cut(replace(new_mark, cut=cut), new_mark, cut, unlinked)
             for mapped_file in later:
                 mapped_file.retire()
-        elif new_mark != mark or self._mark_file.slots.was_damaged:
-            self._mark_file.write(new_mark)
+        elif new_mark != mark or self._mark_file.mark is None or self._mark_file.slots.was_damaged:
+            self._mark_file.write(new_mark, goes_without_begin=True)
         else:
             # It may say that a cut is done, and the one on the disk that it is under way: what is appended from now on
             # would be taken for what was to be cut.
@@ -453,7 +464,7 @@ class Recovery:
         log.info(
             "recovered begin=%d end=%d/%d end_pos=%d above_mark=%d doubted=%s mark=%s stopped_by=%s",
             begin_index, reader.term, reader.index, reader.end_pos, reader.index - start_index, new_mark.doubted,
-            "found" if mark is not None else self._mark_file.unreadable or "none", reader.stopped_by,
+            "found" if self._mark_file.mark is not None else self._mark_file.unreadable or "none", reader.stopped_by,
         )  # fmt: skip
         return Recovered(begin_index, new_mark, term_runs)
 

@@ -37,8 +37,8 @@ class ScrubbedLog(LogBegin):
 
     @property
     def mark_slots(self) -> tuple[Slots, Slots]:
-        """Of the mark, and of what it tells of the members."""
-        return self._mark_file.slots, self._mark_file.members.slots
+        """Of the synced mark, and of the begin mark."""
+        return self._mark_file.slots, self._mark_file.begin.slots
 
     @property
     def is_cutting(self) -> bool:

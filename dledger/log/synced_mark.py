@@ -5,17 +5,14 @@ behind what is durable by at most 64 MiB or a second, so it costs next to nothin
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass
 
 import orjson
 
-from disk.disk import Disk
-from dledger.entry import GENESIS_CHAIN, Index, Pos, Term
-from dledger.log.told_members import ToldMembers, ToldMembersFile, read_slots
-
-_NO_INDEX = Index(-1)
-_NO_TERM = Term(-1)
-_NO_POS = Pos(0)
+from disk.disk import Disk, NoSpaceError
+from dledger.entry import Index, Pos, Term
+from dledger.log.begin_mark import BeginMark, BeginMarkFile, read_slots
 
 MARK_FILE_NAME = "synced-mark"
 
@@ -29,7 +26,7 @@ class CutRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncedMark(ToldMembers):
+class SyncedMark(BeginMark):
     """Entries up to `index` are on disk; the next entry lies at `end_pos` or at the start of the file behind it."""
 
     index: Index
@@ -37,12 +34,6 @@ class SyncedMark(ToldMembers):
     end_pos: Pos  # behind the entry
     chain_crc: int
     data_file_size: int  # a group constant: positions mean nothing without it
-    # What lies before the first entry: kept here because retention deletes the entry that says so.
-    before_begin_index: Index = _NO_INDEX
-    before_begin_term: Term = _NO_TERM
-    before_begin_chain: int = GENESIS_CHAIN
-    # Where the first entry lies, or will lie; files before it are gone, or are to be.
-    begin_pos: Pos = _NO_POS
     cut: CutRecord | None = None
     # A torn tail was found, and the quorum state may not say so yet. A tail once cut would not be found again.
     doubted: bool = False
@@ -53,24 +44,29 @@ class SyncedMark(ToldMembers):
         return max(self.index, self.before_begin_membership_index)
 
 
-def before_first_entry(mark: SyncedMark) -> SyncedMark:
-    """The same log, of which nothing is known to be durable: all of it is to be proved anew."""
-    return replace(
-        mark,
-        index=mark.before_begin_index,
-        term=mark.before_begin_term,
-        end_pos=mark.begin_pos,
-        chain_crc=mark.before_begin_chain,
-        membership_indexes=(),
-        last_membership_index=mark.before_begin_membership_index,
-        last_membership=mark.before_begin_membership,
+def before_first_entry(begin: BeginMark, data_file_size: int, *, doubted: bool) -> SyncedMark:
+    """Of the same log, nothing of which is known to be durable: all of it is to be proved anew."""
+    return SyncedMark(
+        begin.before_begin_index,
+        begin.before_begin_term,
+        begin.begin_pos,
+        begin.before_begin_chain,
+        data_file_size,
+        before_begin_index=begin.before_begin_index,
+        before_begin_term=begin.before_begin_term,
+        before_begin_chain=begin.before_begin_chain,
+        begin_pos=begin.begin_pos,
+        before_begin_membership_index=begin.before_begin_membership_index,
+        before_begin_membership=begin.before_begin_membership,
+        doubted=doubted,
     )
 
 
 class SyncedMarkFile:
     """Two slots on disk. Written by one job at a time; the simulator and recovery read it.
 
-    Invariant: what the mark on disk says of the members, or something newer, `members` has on disk as well.
+    Invariant: what the mark on disk says of the begin and of the members, or something newer, `begin` has on disk as
+    well; but see write_unless().
     """
 
     def __init__(self, disk: Disk, directory: str) -> None:
@@ -82,20 +78,25 @@ class SyncedMarkFile:
             f"{directory}/{MARK_FILE_NAME}",
             "synced mark is lost, the whole log is verified and the member doubted",
         )
-        self.members = ToldMembersFile(disk, directory)
+        self.begin = BeginMarkFile(disk, directory)
         if self.slots.payload is not None:
             self.mark = unpack_mark(self.slots.payload)
 
-    def write(self, mark: SyncedMark) -> None:
+    def write(self, mark: SyncedMark, *, goes_without_begin: bool = False) -> None:
         """Blocks on a sync. Raises DiskError."""
-        self.write_unless(lambda: False, mark)
+        self.write_unless(lambda: False, mark, goes_without_begin=goes_without_begin)
 
-    def write_unless(self, cancelled: Callable[[], bool], mark: SyncedMark) -> bool:
-        """Writes unless cancelled() when it is this writer's turn. Whether it has written."""
+    def write_unless(
+        self, cancelled: Callable[[], bool], mark: SyncedMark, *, goes_without_begin: bool = False
+    ) -> bool:
+        """Writes unless cancelled() when it is this writer's turn. Whether it has written. `goes_without_begin`: also
+        if there is no space for the begin mark. A start on a full disk needs none, nor does what is to free some.
+        """
         with self.slots.lock:
             if cancelled():
                 return False
-            self.members.keep(mark)
+            with suppress(NoSpaceError) if goes_without_begin else nullcontext():
+                self.begin.keep(mark)
             self.slots.write_locked(_pack(mark))
             return True
 
@@ -104,13 +105,14 @@ class SyncedMarkFile:
         on syncs. Raises DiskError.
         """
         assert self.mark is not None
-        self.members.keep(self.mark)
+        with suppress(NoSpaceError):
+            self.begin.keep(self.mark)
         self.slots.make_durable()
         self.slots.sync_copy()
 
     def close(self) -> None:
         self.slots.close()
-        self.members.close()
+        self.begin.close()
 
 
 def _pack(mark: SyncedMark) -> bytes:

@@ -59,7 +59,7 @@ def test_what_reads_back_is_written_and_synced_before_it_counts() -> None:
         assert not after.doubted
 
 
-def test_a_clean_stop_needs_no_write_but_the_mark_at_the_next_start() -> None:
+def test_a_clean_stop_needs_no_write_but_the_marks_at_the_next_start() -> None:
     disk = CrashDisk()
     log = LogStore.open(disk, config())
     fill(log, 50)
@@ -70,7 +70,7 @@ def test_a_clean_stop_needs_no_write_but_the_mark_at_the_next_start() -> None:
         writes.append(path.rpartition("/")[2]) if operation == "pwrite" else None
     )
     assert facts(LogStore.open(disk, config())) == before
-    assert set(writes) == {"synced-mark"}
+    assert set(writes) == {"synced-mark", "begin-mark"}
 
 
 def test_a_blank_without_an_entry_behind_it_is_taken_back_without_doubt() -> None:

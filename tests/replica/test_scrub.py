@@ -78,7 +78,7 @@ def test_damage_in_a_running_members_data_file_is_named(
     assert f"[{member.id}]" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["quorum-state", "synced-mark"])
+@pytest.mark.parametrize("name", ["quorum-state", "synced-mark", "begin-mark"])
 @pytest.mark.parametrize("slot", [0, 1])
 def test_a_damaged_slot_is_made_good_while_the_member_runs(group: VirtualGroup, name: str, slot: int) -> None:
     (member, *_) = group.running()

@@ -1,4 +1,4 @@
-"""Who the members are outlives the synced mark, also when retention has deleted the entries that say it."""
+"""Where the log begins, and who the members are, outlives the synced mark."""
 
 import re
 from random import Random
@@ -8,18 +8,18 @@ from crash_disk import CrashDisk, no_space
 from test_log_begin import delete_first_file
 from test_log_recovery import mark
 from test_log_store import append, config, cut, fill, run, sync
-from test_membership_entries import said, say
+from test_membership_entries import push, said, say
 
 from disk.slots import SLOT_SIZE
 from dledger.core.messages import MembershipBefore
-from dledger.entry import Index
+from dledger.entry import Index, Pos, Term
+from dledger.log.begin_mark import BEGIN_MARK_FILE_NAME
 from dledger.log.errors import LedgerDamagedError
 from dledger.log.log_store import LogStore
 from dledger.log.synced_mark import MARK_FILE_NAME
-from dledger.log.told_members import TOLD_MEMBERS_FILE_NAME
 
 MARK = f"{config().own_directory}/{MARK_FILE_NAME}"
-TOLD = f"{config().own_directory}/{TOLD_MEMBERS_FILE_NAME}"
+BEGIN = f"{config().own_directory}/{BEGIN_MARK_FILE_NAME}"
 
 
 def deleted(disk: CrashDisk) -> tuple[LogStore, Index]:
@@ -85,7 +85,7 @@ def test_damage_to_one_slot_brings_back_nobody(slot: int) -> None:
         delete_first_file(log)
     assert log.ledger_begin_index > newer
     disk = disk.crash(Random(1))
-    damage(disk, TOLD, slot)
+    damage(disk, BEGIN, slot)
     disk.unlink(MARK)
     assert said(LogStore.open(disk, config())) == (newer, b"n0 n1")
 
@@ -96,22 +96,45 @@ def test_a_start_writes_them_again_when_the_file_is_lost(how: str) -> None:
     log, index = deleted(disk)
     log.close(clean=True)
     disk = disk.crash(Random(1))
-    lose(disk, TOLD, how)
+    lose(disk, BEGIN, how)
     assert not LogStore.open(disk, config()).doubted
     assert said(without_mark(disk)[1]) == (index, b"n0 n1 n2")
 
 
-def test_there_is_no_file_before_somebody_says_who_the_members_are() -> None:
+@pytest.mark.parametrize("how", ["gone", "damaged"])
+def test_where_the_log_begins_is_known_without_the_mark(how: str) -> None:
+    """Else the first entry could be proved by nobody, and a peer that begins there could take none behind it."""
+    disk = CrashDisk()
+    log, _ = deleted(disk)
+    begin, end = log.begin, log.ledger_end_index
+    disk = disk.crash(Random(1))
+    lose(disk, MARK, how)
+    again = LogStore.open(disk, config())
+    assert again.begin == begin
+    assert again.ledger_end_index == end
+    assert again.doubted
+    follower = LogStore.open(CrashDisk(), config())
+    run(
+        follower.begin_anew(
+            begin.before_index, begin.before_term, begin.before_chain, begin.pos, begin.membership
+        ),
+        follower.cut_done,
+    )
+    while push(again, follower):
+        pass
+    assert follower.ledger_end_index == end
+
+
+def test_a_log_that_begins_anew_and_has_no_entry_yet_is_known_without_the_mark() -> None:
     disk = CrashDisk()
     log = LogStore.open(disk, config())
-    fill(log, 5)
-    sync(log)
-    mark(log)
-    assert not disk.exists(TOLD)
-    say(log, b"n0 n1 n2")
-    sync(log)
-    mark(log)
-    assert disk.exists(TOLD)
+    fill(log, 20)
+    told = MembershipBefore(Index(70), b"n0 n3")
+    run(log.begin_anew(Index(90), Term(3), 7, Pos(8 * 4096), told), log.cut_done)
+    _, again = without_mark(disk)
+    assert again.begin == log.begin
+    assert (again.ledger_end_index, again.doubted) == (90, True)
+    assert said(again) == (70, b"n0 n3")
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -142,7 +165,11 @@ def test_the_file_is_on_disk_before_the_mark_is(seed: int) -> None:
     except KeyboardInterrupt:
         pass
     disk.fail = lambda operation, path: None
-    assert said(without_mark(disk, seed)[1]) == (second, b"n0 n1")
+    begin = log.begin
+    _, again = without_mark(disk, seed)
+    assert said(again) == (second, b"n0 n1")
+    # As it was before the deletion under way, or is after it.
+    assert again.begin == begin or again.ledger_begin_index < log.ledger_begin_index
 
 
 def test_a_change_that_was_cut_is_not_remembered() -> None:
@@ -186,7 +213,7 @@ def test_on_a_disk_without_space_the_mark_moves_when_there_is_some() -> None:
     log = LogStore.open(disk, config())
     say(log, b"n0 n1 n2")
     sync(log)
-    disk.fail = lambda operation, path: no_space(operation, path) if TOLD in path else None
+    disk.fail = lambda operation, path: no_space(operation, path) if BEGIN in path else None
     for fails in (disk.fail, lambda operation, path: None):
         disk.fail = fails
         job = log.mark_job(0)
@@ -195,3 +222,23 @@ def test_on_a_disk_without_space_the_mark_moves_when_there_is_some() -> None:
         assert job.lacks_space is (log.index_before_untold < log.ledger_end_index)
     assert log.index_before_untold == log.ledger_end_index
     assert said(without_mark(disk)[1]) == (0, b"n0 n1 n2")
+
+
+def test_what_is_to_free_space_goes_on_without_a_begin_mark() -> None:
+    """And a start does: of a store of before there was such a file, on a disk that is full."""
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 60)
+    sync(log)
+    mark(log)
+    disk.unlink(BEGIN)
+    disk.fail = lambda operation, path: no_space(operation, path) if BEGIN in path else None
+    log = LogStore.open(disk, config())
+    begin = log.ledger_begin_index
+    delete_first_file(log)
+    assert log.ledger_begin_index > begin
+    disk.fail = lambda operation, path: None
+    fill(log, 5)
+    sync(log)
+    mark(log)
+    assert without_mark(disk)[1].begin == log.begin

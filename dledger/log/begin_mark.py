@@ -1,0 +1,91 @@
+"""What the synced mark says and no entry of the log does, once more in a file of its own: behind what the log begins,
+and who the members were there.
+
+Retention deletes the entries that say it. A member that lost the mark would go by the group's formation: one that
+formed it alone would lead alone, beside the others. And nobody could prove the first entry, here or where a log begins
+behind the same one.
+"""
+
+import logging
+from dataclasses import asdict, dataclass, fields
+
+import orjson
+
+from disk.disk import Disk
+from disk.slots import Slots, SlotsUnreadableError
+from dledger.entry import GENESIS_CHAIN, Index, Pos, Term
+
+log = logging.getLogger(__name__)
+
+_NO_INDEX = Index(-1)
+_NO_TERM = Term(-1)
+_NO_POS = Pos(0)
+
+BEGIN_MARK_FILE_NAME = "begin-mark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginMark:
+    """Membership entries: see membership_entries.py. Their bodies are in hexadecimal digits."""
+
+    # What lies before the first entry.
+    before_begin_index: Index = _NO_INDEX
+    before_begin_term: Term = _NO_TERM
+    before_begin_chain: int = GENESIS_CHAIN
+    # Where the first entry lies, or will lie; files before it are gone, or are to be.
+    begin_pos: Pos = _NO_POS
+    # The last membership entry before those of `membership_indexes`, if there is any. It lies before the first entry,
+    # or counts there in place of one that was let go.
+    before_begin_membership_index: Index = _NO_INDEX
+    before_begin_membership: str = ""
+    # The newest ones up to the synced mark: recovery looks for none of them again. And what the last one says.
+    membership_indexes: tuple[Index, ...] = ()
+    last_membership_index: Index = _NO_INDEX
+    last_membership: str = ""
+
+
+_FIELDS = tuple(field.name for field in fields(BeginMark))
+
+
+class BeginMarkFile:
+    """Two slots on disk, written where synced marks are, in front of them: so it is never older than the mark."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        """Raises nothing for an unreadable file: the mark has it all, and with the next start the file as well."""
+        self.slots, _ = read_slots(
+            disk, f"{directory}/{BEGIN_MARK_FILE_NAME}", "begin mark is lost and written anew"
+        )
+
+    @property
+    def mark(self) -> BeginMark:
+        """As it was written or read last; of a log that begins with entry 0 if it never was."""
+        payload = self.slots.payload
+        if payload is None:
+            return BeginMark()
+        fields = orjson.loads(payload)
+        return BeginMark(**fields | {"membership_indexes": tuple(fields["membership_indexes"])})
+
+    def keep(self, mark: BeginMark) -> None:
+        """When this returns, it is on disk. Blocks on syncs if it was not. Raises DiskError; after want of space it may
+        be called again.
+        """
+        payload = orjson.dumps(asdict(BeginMark(**{name: getattr(mark, name) for name in _FIELDS})))
+        if payload == self.slots.payload:
+            self.slots.make_durable()  # nothing to do but for what was read, or not wholly written
+        else:
+            self.slots.write(payload)
+            # Damage to one slot must not bring back what was before.
+            self.slots.sync_copy()
+
+    def close(self) -> None:
+        self.slots.close()
+
+
+def read_slots(disk: Disk, path: str, consequence: str) -> tuple[Slots, str | None]:
+    """Those of a file that may be lost, and why they are unreadable: the file then is gone."""
+    try:
+        return Slots(disk, path), None
+    except SlotsUnreadableError as error:
+        log.warning("%s: %s", consequence, error)
+        disk.unlink(path)
+        return Slots(disk, path), str(error)

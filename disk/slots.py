@@ -128,7 +128,7 @@ class Slots:
         if self._durable or self.payload is None:
             return
         if self._file is None:
-            self._create()  # there was no space for it
+            self._create()  # the first write found no space for it
         else:
             # Whoever made the file may have been ended between the rename and this: its name is not durable by the
             # record being so.

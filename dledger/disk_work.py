@@ -254,6 +254,7 @@ class DiskWork:
             self._log.mark_done(job)
             if job.lacks_space:
                 self._mark_not_before_ms = now_ms + self._config.no_space_retry_ms
+                return None
             return Synced()
         if job is self._move:
             self._move = None

@@ -19,7 +19,7 @@ def scrubber_of(
     submit: Callable[[DiskJob], None],
     now_ms: int,
 ) -> Scrubber:
-    walks: list[ScrubWalk] = [SlotScrub((quorum_state.slots, *log_store.mark_slots))]
+    walks: list[ScrubWalk] = [SlotScrub((quorum_state.slots, *log_store.record_slots))]
     if log_store.head_size:
         # Else the log is a plain CommitLog: its entries have no header of ours, and there is no peer.
         walks.append(LogScrub(log_store, config.entry_size_max))

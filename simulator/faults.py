@@ -38,7 +38,7 @@ class Faults:
         self.crashes_with_loss = 0
         self.bytes_lost = 0
         self.is_healed = False
-        # Whose term and vote are lost, and who has no seat yet since; or whose synced mark is, and who is doubted.
+        # Who counts for no vote: has lost term and vote, and got no seat since, or the synced mark, and is doubted.
         self.without_vote: list[SimMember] = []
         self.gone: set[str] = set()  # ids of members whose hosts are gone for good
         self._loop = loop

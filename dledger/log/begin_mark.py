@@ -48,11 +48,12 @@ _FIELDS = tuple(field.name for field in fields(BeginMark))
 
 
 class BeginMarkFile:
-    """Two slots on disk, written where synced marks are, in front of them: so it is never older than the mark."""
+    """Two slots on disk, written where synced marks are, in front of them."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         """Raises nothing for an unreadable file: the mark has it all, and with the next start the file as well."""
-        self.slots, _ = read_slots(
+        self._kept: bytes | None = None  # what both slots are known to hold on disk
+        self.slots, _ = read_or_drop_slots(
             disk, f"{directory}/{BEGIN_MARK_FILE_NAME}", "begin mark is lost and written anew"
         )
 
@@ -66,23 +67,27 @@ class BeginMarkFile:
         return BeginMark(**fields | {"membership_indexes": tuple(fields["membership_indexes"])})
 
     def keep(self, mark: BeginMark) -> None:
-        """When this returns, it is on disk. Blocks on syncs if it was not. Raises DiskError; after want of space it may
-        be called again.
+        """When this returns, both slots hold it on disk: damage to one must not bring back what was before. Blocks on
+        syncs if they did not. Raises DiskError; after want of space it may be called again.
         """
         payload = orjson.dumps(asdict(BeginMark(**{name: getattr(mark, name) for name in _FIELDS})))
+        if payload == self._kept:
+            return
         if payload == self.slots.payload:
-            self.slots.make_durable()  # nothing to do but for what was read, or not wholly written
+            self.slots.make_durable()
         else:
             self.slots.write(payload)
-            # Damage to one slot must not bring back what was before.
-            self.slots.sync_copy()
+        self.slots.sync_copy()
+        self._kept = payload
 
     def close(self) -> None:
         self.slots.close()
 
 
-def read_slots(disk: Disk, path: str, consequence: str) -> tuple[Slots, str | None]:
-    """Those of a file that may be lost, and why they are unreadable: the file then is gone."""
+def read_or_drop_slots(disk: Disk, path: str, consequence: str) -> tuple[Slots, str | None]:
+    """Those of a file that may be lost. An unreadable one is deleted, and why it is unreadable comes with empty slots;
+    `consequence` is said in the log. Raises DiskError.
+    """
     try:
         return Slots(disk, path), None
     except SlotsUnreadableError as error:

@@ -66,9 +66,8 @@ class MarkJob:
         self.mark = mark
         self.held = list(files)
         self.cancelled = False  # by a cut: the mark must not be raised over what is being cut
-        self.lacks_space = (
-            False  # for its file: what it says may be on disk or not, and is to be written again
-        )
+        # For its file: what it says may be on disk or not, and is to be written again.
+        self.lacks_space = False
         self._mark_file = mark_file
         self._files = [mapped_file.hold() for mapped_file in files]
 
@@ -76,7 +75,7 @@ class MarkJob:
         for file in self._files:
             file.fdatasync()
         try:
-            self._mark_file.write_unless(lambda: self.cancelled, self.mark)
+            self._mark_file.write_unless(lambda: self.cancelled, self.mark, needs_begin=True)
         except NoSpaceError:
             self.lacks_space = True
 
@@ -122,7 +121,7 @@ class MoveBeginJob:
         self._directories = directories
 
     def run(self) -> None:
-        if not self._mark_file.write_unless(lambda: self.cancelled, self.mark, goes_without_begin=True):
+        if not self._mark_file.write_unless(lambda: self.cancelled, self.mark):
             return
         for path in self._unlinked:
             if self._disk.exists(path):

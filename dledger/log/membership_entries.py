@@ -31,7 +31,7 @@ class MembershipEntries:
     """Invariant: indexes rise, lie within the ledger, and behind that of `before_begin`."""
 
     def __init__(self, mark: BeginMark | None) -> None:
-        """Of a ledger that ends with `mark`."""
+        """As a mark tells them."""
         # What counts before the first one listed. Its entry may lie behind the begin, and behind the end.
         self.before_begin: MembershipBefore | None = None
         self._indexes: list[Index] = []

@@ -128,9 +128,9 @@ class Recovery:
             self._rewrite(verified)
             _add_runs(term_runs, verified)
         if self._java_run is None:
+            self._refuse_foreign_tail(mark, reader)
             if self._mark_file.mark is None:
                 self._check_told_members(reader)
-            self._refuse_foreign_tail(mark, reader)
         else:
             self._check_java_end(self._java_run, reader)
         return self._finish(mark, begin_index, start_index, reader, term_runs)
@@ -140,6 +140,12 @@ class Recovery:
     def _mark_by_the_begin(self) -> SyncedMark | None:
         """In the place of a lost mark; None if the log begins with entry 0, or elsewhere than the begin mark says."""
         begin, files = self._mark_file.begin.mark, self._data.queue.list_files()
+        if self._mark_file.begin.slots.payload is not None and files and files[0] > begin.begin_pos:
+            raise LedgerDamagedError(
+                f"{self._data.queue.path_of(files[0])}: the oldest data file, but the log began at {begin.begin_pos}; "
+                "and the synced mark is lost, so that what is missing cannot be repaired. Nothing was changed. "
+                f"{what_to_do(self._config.directory)}"
+            )
         if begin.before_begin_index < 0 or (files and begin.begin_pos not in files):
             return None
         return before_first_entry(begin, self._config.data_file_size, doubted=True)
@@ -456,11 +462,11 @@ class Recovery:
             for mapped_file in later:
                 mapped_file.retire()
         elif new_mark != mark or self._mark_file.mark is None or self._mark_file.slots.was_damaged:
-            self._mark_file.write(new_mark, goes_without_begin=True)
+            self._mark_file.write(new_mark)
         else:
             # It may say that a cut is done, and the one on the disk that it is under way: what is appended from now on
             # would be taken for what was to be cut.
-            self._mark_file.make_durable()
+            self._mark_file.make_durable(new_mark)
         log.info(
             "recovered begin=%d end=%d/%d end_pos=%d above_mark=%d doubted=%s mark=%s stopped_by=%s",
             begin_index, reader.term, reader.index, reader.end_pos, reader.index - start_index, new_mark.doubted,

@@ -36,8 +36,8 @@ class ScrubbedLog(LogBegin):
         return self._disk
 
     @property
-    def mark_slots(self) -> tuple[Slots, Slots]:
-        """Of the synced mark, and of the begin mark."""
+    def record_slots(self) -> tuple[Slots, Slots]:
+        """Of the records beside the entries: synced mark and begin mark."""
         return self._mark_file.slots, self._mark_file.begin.slots
 
     @property

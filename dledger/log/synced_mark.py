@@ -4,15 +4,17 @@ Below it damage is a fault to be repaired from peers; above it damage is what a 
 behind what is durable by at most 64 MiB or a second, so it costs next to nothing and bounds what recovery reads.
 """
 
+import logging
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 
 import orjson
 
 from disk.disk import Disk, NoSpaceError
 from dledger.entry import Index, Pos, Term
-from dledger.log.begin_mark import BeginMark, BeginMarkFile, read_slots
+from dledger.log.begin_mark import BeginMark, BeginMarkFile, read_or_drop_slots
+
+log = logging.getLogger(__name__)
 
 MARK_FILE_NAME = "synced-mark"
 
@@ -65,15 +67,15 @@ def before_first_entry(begin: BeginMark, data_file_size: int, *, doubted: bool) 
 class SyncedMarkFile:
     """Two slots on disk. Written by one job at a time; the simulator and recovery read it.
 
-    Invariant: what the mark on disk says of the begin and of the members, or something newer, `begin` has on disk as
-    well; but see write_unless().
+    What it says of the begin and of the members `begin` has in a file of its own, on disk before the mark is. In
+    between the two differ, by a cut too: a start goes by the one if there is a mark, and by the other if there is none.
     """
 
     def __init__(self, disk: Disk, directory: str) -> None:
         """Raises nothing for an unreadable file: `unreadable` then says why, and there is no mark."""
         self.mark: SyncedMark | None = None
         # Recovery goes without a lost one, and what it finds is what the new file begins with.
-        self.slots, self.unreadable = read_slots(
+        self.slots, self.unreadable = read_or_drop_slots(
             disk,
             f"{directory}/{MARK_FILE_NAME}",
             "synced mark is lost, the whole log is verified and the member doubted",
@@ -82,33 +84,39 @@ class SyncedMarkFile:
         if self.slots.payload is not None:
             self.mark = unpack_mark(self.slots.payload)
 
-    def write(self, mark: SyncedMark, *, goes_without_begin: bool = False) -> None:
+    def write(self, mark: SyncedMark) -> None:
         """Blocks on a sync. Raises DiskError."""
-        self.write_unless(lambda: False, mark, goes_without_begin=goes_without_begin)
+        self.write_unless(lambda: False, mark)
 
     def write_unless(
-        self, cancelled: Callable[[], bool], mark: SyncedMark, *, goes_without_begin: bool = False
+        self, cancelled: Callable[[], bool], mark: SyncedMark, *, needs_begin: bool = False
     ) -> bool:
-        """Writes unless cancelled() when it is this writer's turn. Whether it has written. `goes_without_begin`: also
-        if there is no space for the begin mark. A start on a full disk needs none, nor does what is to free some.
+        """Writes unless cancelled() when it is this writer's turn. Whether it has written. `needs_begin`: want of space
+        for the begin mark is an error. Only what raises the mark waits for space: starts, cuts and what is to free some
+        do not; the next mark that is raised makes good for it.
         """
         with self.slots.lock:
             if cancelled():
                 return False
-            with suppress(NoSpaceError) if goes_without_begin else nullcontext():
-                self.begin.keep(mark)
+            self._keep_begin(mark, is_needed=needs_begin)
             self.slots.write_locked(_pack(mark))
             return True
 
-    def make_durable(self) -> None:
-        """Of the mark that was read: it, and a cut that it says is done, must not turn into the one before it. Blocks
-        on syncs. Raises DiskError.
+    def make_durable(self, mark: SyncedMark) -> None:
+        """`mark` is the one that was read: it, and a cut that it says is done, must not turn into the one before it.
+        Blocks on syncs. Raises DiskError.
         """
-        assert self.mark is not None
-        with suppress(NoSpaceError):
-            self.begin.keep(self.mark)
+        self._keep_begin(mark, is_needed=False)
         self.slots.make_durable()
         self.slots.sync_copy()
+
+    def _keep_begin(self, mark: SyncedMark, *, is_needed: bool) -> None:
+        try:
+            self.begin.keep(mark)
+        except NoSpaceError as error:
+            log.warning("no space for the begin mark, which is written again with the next mark: %s", error)
+            if is_needed:
+                raise
 
     def close(self) -> None:
         self.slots.close()

@@ -1,6 +1,7 @@
 """Where the log begins, and who the members are, outlives the synced mark."""
 
 import re
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -13,7 +14,7 @@ from test_membership_entries import push, said, say
 from disk.slots import SLOT_SIZE
 from dledger.core.messages import MembershipBefore
 from dledger.entry import Index, Pos, Term
-from dledger.log.begin_mark import BEGIN_MARK_FILE_NAME
+from dledger.log.begin_mark import BEGIN_MARK_FILE_NAME, BeginMarkFile
 from dledger.log.errors import LedgerDamagedError
 from dledger.log.log_store import LogStore
 from dledger.log.synced_mark import MARK_FILE_NAME
@@ -39,6 +40,10 @@ def deleted(disk: CrashDisk) -> tuple[LogStore, Index]:
 def damage(disk: CrashDisk, path: str, *slots: int) -> None:
     for slot in slots:
         disk.content(path)[slot * SLOT_SIZE + 40] ^= 1
+
+
+def killed(operation: str, path: str) -> None:
+    raise KeyboardInterrupt
 
 
 def lose(disk: CrashDisk, path: str, how: str) -> None:
@@ -224,8 +229,8 @@ def test_on_a_disk_without_space_the_mark_moves_when_there_is_some() -> None:
     assert said(without_mark(disk)[1]) == (0, b"n0 n1 n2")
 
 
-def test_what_is_to_free_space_goes_on_without_a_begin_mark() -> None:
-    """And a start does: of a store of before there was such a file, on a disk that is full."""
+def test_only_a_mark_that_is_raised_waits_for_space() -> None:
+    """Not a start, of a store of before there was such a file, nor what is to free space, nor a cut."""
     disk = CrashDisk()
     log = LogStore.open(disk, config())
     fill(log, 60)
@@ -235,10 +240,71 @@ def test_what_is_to_free_space_goes_on_without_a_begin_mark() -> None:
     disk.fail = lambda operation, path: no_space(operation, path) if BEGIN in path else None
     log = LogStore.open(disk, config())
     begin = log.ledger_begin_index
+    undone = say(log, b"n0 n1 n2")
+    fill(log, 3)
+    sync(log)
+    job = log.mark_job(0)
+    assert job is not None
+    run(job, log.mark_done)
+    assert job.lacks_space
     delete_first_file(log)
     assert log.ledger_begin_index > begin
+    cut(log, Index(undone + 2))
+    cut(log, undone)
+    log = LogStore.open(disk, config())
     disk.fail = lambda operation, path: None
     fill(log, 5)
     sync(log)
     mark(log)
     assert without_mark(disk)[1].begin == log.begin
+
+
+@pytest.mark.parametrize("fails", [no_space, killed])
+def test_both_slots_say_it_before_the_mark_does(fails: Callable[[str, str], None]) -> None:
+    for seed in range(20):
+        disk = CrashDisk()
+        log = LogStore.open(disk, config())
+        say(log, b"n0")
+        sync(log)
+        mark(log)
+        newer = say(log, b"n0 n1")
+        sync(log)
+        syncs: list[str] = []
+
+        def fail(operation: str, path: str, syncs: list[str] = syncs) -> None:
+            if (operation, path) == ("fdatasync", BEGIN):
+                syncs.append(path)
+                if len(syncs) == 2:
+                    fails(operation, path)
+
+        disk.fail = fail
+        try:
+            mark(log)
+            mark(log)
+        except KeyboardInterrupt:
+            disk = disk.crash(Random(seed))
+            LogStore.open(disk, config())
+        disk.fail = lambda operation, path: None
+        for slot in (0, 1):
+            survivor = disk.crash(Random(100 + seed))
+            damage(survivor, BEGIN, slot)
+            (index,) = BeginMarkFile(survivor, config().own_directory).mark.membership_indexes[-1:]
+            assert index == newer
+
+
+def test_without_the_mark_the_oldest_data_file_must_not_be_missing() -> None:
+    """What it said of the members is gone with it, and the last that is known of them nobody may have committed."""
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    say(log, b"n0 n1 n2")
+    fill(log, 60)
+    say(log, b"n0 n1 n2 n3")
+    sync(log)
+    mark(log)
+    disk = disk.crash(Random(1))
+    disk.unlink(MARK)
+    disk.unlink(f"{config().data_directory}/{0:020d}")
+    paths = disk.paths()
+    with pytest.raises(LedgerDamagedError, match="the oldest data file, but the log began at 0"):
+        LogStore.open(disk, config())
+    assert disk.paths() == paths

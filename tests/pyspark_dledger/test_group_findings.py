@@ -372,7 +372,14 @@ def test_a_log_that_began_anew_and_has_no_entry_yet_lacks_nothing(tmp_path: Path
     chain = before.chain_crc
     end_pos = group.places[49].end_pos
     mark = SyncedMark(
-        before.index, before.term, end_pos, chain, group.file_size, before.index, before.term, chain
+        before.index,
+        before.term,
+        end_pos,
+        chain,
+        group.file_size,
+        before_begin_index=before.index,
+        before_begin_term=before.term,
+        before_begin_chain=chain,
     )
     mark_file = SyncedMarkFile(RealDisk(), str(own))
     mark_file.write(mark)

@@ -195,6 +195,18 @@ class Slots:
         self._next_slot = 1 - at if other is None or other.sequence == newest.sequence else at
 
 
+def read_or_drop_slots(disk: Disk, path: str, consequence: str) -> tuple[Slots, str | None]:
+    """Those of a file that may be lost. An unreadable one is deleted, and why it is unreadable comes with empty slots;
+    `consequence` is said in the log. Raises DiskError.
+    """
+    try:
+        return Slots(disk, path), None
+    except SlotsUnreadableError as error:
+        log.warning("%s: %s", consequence, error)
+        disk.unlink(path)
+        return Slots(disk, path), str(error)
+
+
 def _slot_at(file: File, offset: int) -> _Slot | None:
     try:
         return _unpack(file.pread(SLOT_SIZE, offset))

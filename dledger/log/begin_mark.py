@@ -6,16 +6,13 @@ formed it alone would lead alone, beside the others. And nobody could prove the 
 behind the same one.
 """
 
-import logging
 from dataclasses import asdict, dataclass, fields
 
 import orjson
 
 from disk.disk import Disk
-from disk.slots import Slots, SlotsUnreadableError
+from disk.slots import read_or_drop_slots
 from dledger.entry import GENESIS_CHAIN, Index, Pos, Term
-
-log = logging.getLogger(__name__)
 
 _NO_INDEX = Index(-1)
 _NO_TERM = Term(-1)
@@ -28,7 +25,8 @@ BEGIN_MARK_FILE_NAME = "begin-mark"
 class BeginMark:
     """Membership entries: see membership_entries.py. Their bodies are in hexadecimal digits."""
 
-    # What lies before the first entry.
+    data_file_size: int = 0  # a group constant: positions mean nothing without it; 0: not known
+    # What lies before the first entry. The chain is GENESIS_CHAIN, behind an entry, where nobody knew it any more.
     before_begin_index: Index = _NO_INDEX
     before_begin_term: Term = _NO_TERM
     before_begin_chain: int = GENESIS_CHAIN
@@ -63,8 +61,8 @@ class BeginMarkFile:
         payload = self.slots.payload
         if payload is None:
             return BeginMark()
-        fields = orjson.loads(payload)
-        return BeginMark(**fields | {"membership_indexes": tuple(fields["membership_indexes"])})
+        values = orjson.loads(payload)
+        return BeginMark(**values | {"membership_indexes": tuple(values["membership_indexes"])})
 
     def keep(self, mark: BeginMark) -> None:
         """When this returns, both slots hold it on disk: damage to one must not bring back what was before. Blocks on
@@ -73,6 +71,7 @@ class BeginMarkFile:
         payload = orjson.dumps(asdict(BeginMark(**{name: getattr(mark, name) for name in _FIELDS})))
         if payload == self._kept:
             return
+        self._kept = None
         if payload == self.slots.payload:
             self.slots.make_durable()
         else:
@@ -80,17 +79,10 @@ class BeginMarkFile:
         self.slots.sync_copy()
         self._kept = payload
 
+    def make_durable(self) -> None:
+        """Of what was read: before anything is done that follows from it. Blocks on syncs. Raises DiskError."""
+        self.slots.make_durable()
+        self.slots.sync_copy()
+
     def close(self) -> None:
         self.slots.close()
-
-
-def read_or_drop_slots(disk: Disk, path: str, consequence: str) -> tuple[Slots, str | None]:
-    """Those of a file that may be lost. An unreadable one is deleted, and why it is unreadable comes with empty slots;
-    `consequence` is said in the log. Raises DiskError.
-    """
-    try:
-        return Slots(disk, path), None
-    except SlotsUnreadableError as error:
-        log.warning("%s: %s", consequence, error)
-        disk.unlink(path)
-        return Slots(disk, path), str(error)

@@ -93,7 +93,7 @@ class LogReader:
         """As chain_at(), of an entry before the last one, and as the disk has it: what is remembered may be another."""
         chain = self.chain_at(index)
         assert chain is not None, "it is in the log, or in front of it"
-        if self.recent.find(index) is None:
+        if index < self.ledger_begin_index or self.recent.find(index) is None:
             return chain
         raw = self._data.read(self.pos_at(index), ENTRY_HEADER_SIZE)
         return chain_crc_at(raw.ljust(ENTRY_HEADER_SIZE, b"\0"), 0)

@@ -211,7 +211,8 @@ class RangeRepair:
     def _writes(self, verified: VerifiedRange) -> list[tuple[MappedFile, int, bytes]]:
         """The entries, their units, and the blank where a file ends in front of them or behind."""
         parts = [(verified.first_pos, bytes(memoryview(verified.buffer)[: verified.size]))]
-        if verified.first_pos != self._end_pos:
+        # The log may have come to begin behind that since.
+        if verified.first_pos != self._end_pos and self._end_pos >= self._log.ledger_begin_pos:
             parts.append((self._end_pos, blank(verified.first_pos - self._end_pos)))
         file_end = self._data.file_end(verified.next_pos - 1)
         is_last_of_file = verified.last_index == self.faulty.last_index and self.faulty.next_pos == file_end

@@ -26,7 +26,9 @@ from dledger.entry import (
     Pos,
     Term,
     VerifiedRange,
+    chain_after,
     index_units_of,
+    parse_header,
 )
 from dledger.log.begin_mark import BeginMark
 from dledger.log.below_mark import BelowMark
@@ -86,9 +88,10 @@ class Recovery:
     def run(self) -> Recovered:
         """Raises LedgerDamagedError, LedgerConfigError, DiskError. The files are changed only above the mark."""
         mark = self._mark_file.mark
-        if mark is not None and mark.data_file_size != self._config.data_file_size:
+        size = (mark or self._mark_file.begin.mark).data_file_size
+        if size not in (0, self._config.data_file_size):
             raise LedgerConfigError(
-                f"{self._config.data_directory}: made with data files of {mark.data_file_size} bytes, configured are "
+                f"{self._config.data_directory}: made with data files of {size} bytes, configured are "
                 f"{self._config.data_file_size}. The size is a constant of the group: configure the old one"
             )
         if mark is None and self._java_run is None:
@@ -111,7 +114,7 @@ class Recovery:
         if mark is not None and mark.index >= begin_index:
             if self._java_run is not None and self._has_java_replaced(mark):
                 log.warning("Java went on in front of our mark index=%d: all is proved anew", mark.index)
-                mark = before_first_entry(mark, mark.data_file_size, doubted=mark.doubted)
+                mark = before_first_entry(mark, doubted=mark.doubted)
             else:
                 self._check_below(mark)
         self._memberships = MembershipEntries(mark)
@@ -138,17 +141,36 @@ class Recovery:
     # -- files -------------------------------------------------------------------------------------------------
 
     def _mark_by_the_begin(self) -> SyncedMark | None:
-        """In the place of a lost mark; None if the log begins with entry 0, or elsewhere than the begin mark says."""
+        """In the place of a lost mark, of a log of which all is to be proved. None where nobody knows, or knew, behind
+        what it begins: then its first entry is taken as it is. Raises LedgerDamagedError, DiskError.
+        """
+        if self._mark_file.begin.slots.payload is None:
+            return None
         begin, files = self._mark_file.begin.mark, self._data.queue.list_files()
-        if self._mark_file.begin.slots.payload is not None and files and files[0] > begin.begin_pos:
+        if files and files[0] > begin.begin_pos:
             raise LedgerDamagedError(
                 f"{self._data.queue.path_of(files[0])}: the oldest data file, but the log began at {begin.begin_pos}; "
                 "and the synced mark is lost, so that what is missing cannot be repaired. Nothing was changed. "
                 f"{what_to_do(self._config.directory)}"
             )
-        if begin.before_begin_index < 0 or (files and begin.begin_pos not in files):
+        is_first = begin.before_begin_index < 0
+        is_known = begin.begin_pos > 0 if is_first else begin.before_begin_chain != GENESIS_CHAIN
+        if not is_known or not self._is_begun(begin, files):
             return None
-        return before_first_entry(begin, self._config.data_file_size, doubted=True)
+        return before_first_entry(begin, doubted=True)
+
+    def _is_begun(self, begin: BeginMark, files: list[int]) -> bool:
+        """Whether the first entry lies where the log begins, or it has none yet: one that was to begin anew when the
+        process ended may still be the one of before.
+        """
+        heads = {offset: self._data.queue.read_listed(offset, ENTRY_HEADER_SIZE) for offset in files}
+        head = heads.get(begin.begin_pos, b"")
+        if not any(head):
+            return not any(map(any, heads.values()))
+        header = parse_header(head.ljust(ENTRY_HEADER_SIZE, b"\0"))
+        return (header.magic, header.index) == (ENTRY_MAGIC, begin.before_begin_index + 1) and (
+            chain_after(head, begin.before_begin_chain) == header.chain_crc
+        )
 
     def _finish_deletion(self, mark: SyncedMark) -> None:
         """Files before the begin are what a crash has left of a deletion."""
@@ -164,6 +186,12 @@ class Recovery:
         if not unlinked:
             return
         log.warning("deletion redone begin=%d files=%d", mark.before_begin_index + 1, len(unlinked))
+        if self._mark_file.mark is None:
+            # No mark before all is proved: with one the next start would not know that it was lost.
+            self._mark_file.begin.make_durable()
+            for path in unlinked:
+                self._disk.unlink(path)
+            return
         MoveBeginJob(
             self._disk,
             self._mark_file,
@@ -440,7 +468,7 @@ class Recovery:
         # Java keeps none.
         is_mark_lost = mark is None and (self._java_run is None or self._mark_file.unreadable is not None)
         before = mark or SyncedMark(
-            Index(-1), Term(-1), Pos(0), GENESIS_CHAIN, self._config.data_file_size,
+            Index(-1), Term(-1), Pos(0), GENESIS_CHAIN, data_file_size=self._config.data_file_size,
             before_begin_index=Index(begin_index - 1), doubted=self._was_doubted,
         )  # fmt: skip
         new_mark = replace(
@@ -470,9 +498,14 @@ class Recovery:
         log.info(
             "recovered begin=%d end=%d/%d end_pos=%d above_mark=%d doubted=%s mark=%s stopped_by=%s",
             begin_index, reader.term, reader.index, reader.end_pos, reader.index - start_index, new_mark.doubted,
-            "found" if self._mark_file.mark is not None else self._mark_file.unreadable or "none", reader.stopped_by,
+            self._how_marked(mark), reader.stopped_by,
         )  # fmt: skip
         return Recovered(begin_index, new_mark, term_runs)
+
+    def _how_marked(self, mark: SyncedMark | None) -> str:
+        if self._mark_file.mark is not None:
+            return "found"
+        return "lost, by the begin mark" if mark is not None else self._mark_file.unreadable or "none"
 
     def _cut(
         self, mark_while: SyncedMark, mark_after: SyncedMark, cut: CutRecord, unlinked: list[str]

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 import orjson
 
 from disk.disk import Disk, NoSpaceError
+from disk.slots import read_or_drop_slots
 from dledger.entry import Index, Pos, Term
-from dledger.log.begin_mark import BeginMark, BeginMarkFile, read_or_drop_slots
+from dledger.log.begin_mark import BeginMark, BeginMarkFile
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,6 @@ class SyncedMark(BeginMark):
     term: Term
     end_pos: Pos  # behind the entry
     chain_crc: int
-    data_file_size: int  # a group constant: positions mean nothing without it
     cut: CutRecord | None = None
     # A torn tail was found, and the quorum state may not say so yet. A tail once cut would not be found again.
     doubted: bool = False
@@ -46,14 +46,14 @@ class SyncedMark(BeginMark):
         return max(self.index, self.before_begin_membership_index)
 
 
-def before_first_entry(begin: BeginMark, data_file_size: int, *, doubted: bool) -> SyncedMark:
+def before_first_entry(begin: BeginMark, *, doubted: bool) -> SyncedMark:
     """Of the same log, nothing of which is known to be durable: all of it is to be proved anew."""
     return SyncedMark(
         begin.before_begin_index,
         begin.before_begin_term,
         begin.begin_pos,
         begin.before_begin_chain,
-        data_file_size,
+        data_file_size=begin.data_file_size,
         before_begin_index=begin.before_begin_index,
         before_begin_term=begin.before_begin_term,
         before_begin_chain=begin.before_begin_chain,
@@ -67,8 +67,8 @@ def before_first_entry(begin: BeginMark, data_file_size: int, *, doubted: bool) 
 class SyncedMarkFile:
     """Two slots on disk. Written by one job at a time; the simulator and recovery read it.
 
-    What it says of the begin and of the members `begin` has in a file of its own, on disk before the mark is. In
-    between the two differ, by a cut too: a start goes by the one if there is a mark, and by the other if there is none.
+    What it says of the begin and of the members `begin` has in a file of its own, on disk before the mark is; but see
+    write_unless(). In between the two differ, by a cut too. A start goes by the mark, and by `begin` if there is none.
     """
 
     def __init__(self, disk: Disk, directory: str) -> None:
@@ -93,7 +93,8 @@ class SyncedMarkFile:
     ) -> bool:
         """Writes unless cancelled() when it is this writer's turn. Whether it has written. `needs_begin`: want of space
         for the begin mark is an error. Only what raises the mark waits for space: starts, cuts and what is to free some
-        do not; the next mark that is raised makes good for it.
+        do not; the next mark that is raised makes good for it. A start that finds no mark before that is refused, or
+        knows less.
         """
         with self.slots.lock:
             if cancelled():

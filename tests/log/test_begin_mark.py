@@ -8,14 +8,14 @@ import pytest
 from crash_disk import CrashDisk, no_space
 from test_log_begin import delete_first_file
 from test_log_recovery import mark
-from test_log_store import append, config, cut, fill, run, sync
+from test_log_store import append, config, cut, facts, fill, run, sync
 from test_membership_entries import push, said, say
 
 from disk.slots import SLOT_SIZE
 from dledger.core.messages import MembershipBefore
-from dledger.entry import Index, Pos, Term
+from dledger.entry import GENESIS_CHAIN, Index, Pos, Term
 from dledger.log.begin_mark import BEGIN_MARK_FILE_NAME, BeginMarkFile
-from dledger.log.errors import LedgerDamagedError
+from dledger.log.errors import LedgerConfigError, LedgerDamagedError
 from dledger.log.log_store import LogStore
 from dledger.log.synced_mark import MARK_FILE_NAME
 
@@ -44,6 +44,25 @@ def damage(disk: CrashDisk, path: str, *slots: int) -> None:
 
 def killed(operation: str, path: str) -> None:
     raise KeyboardInterrupt
+
+
+def is_killed(disk: CrashDisk, left: int, act: Callable[[], object]) -> bool:
+    """Whether the process ended behind so many disk operations of it."""
+
+    def fail(operation: str, path: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+
+    disk.fail = fail
+    try:
+        act()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        disk.fail = lambda operation, path: None
+    return False
 
 
 def lose(disk: CrashDisk, path: str, how: str) -> None:
@@ -308,3 +327,128 @@ def test_without_the_mark_the_oldest_data_file_must_not_be_missing() -> None:
     with pytest.raises(LedgerDamagedError, match="the oldest data file, but the log began at 0"):
         LogStore.open(disk, config())
     assert disk.paths() == paths
+
+
+def test_where_nobody_knew_what_lies_before_the_begin_the_first_entry_is_taken_as_it_is() -> None:
+    """Both files were lost once, and later the mark alone: no entry follows from what nobody knows, and none is cut."""
+    disk = CrashDisk()
+    deleted(disk)
+    disk = disk.crash(Random(1))
+    disk.unlink(MARK)
+    disk.unlink(BEGIN)
+    log = LogStore.open(disk, config())
+    fill(log, 10)
+    sync(log)
+    mark(log)
+    before = facts(log)
+    assert facts(without_mark(disk)[1]) == before
+
+
+@pytest.mark.parametrize("begin_pos", [2 * 4096, 8 * 4096, 64 * 4096])
+@pytest.mark.parametrize("has_had_one", [False, True])
+def test_a_log_that_begins_anew_when_it_is_killed_is_the_one_of_before_or_of_after(
+    begin_pos: int, has_had_one: bool
+) -> None:
+    """Without its mark, and behind any operation of the job, and so again when the start is killed."""
+    outcomes = set()
+    for left in range(40):
+        disk = CrashDisk()
+        log = LogStore.open(disk, config())
+        if has_had_one:
+            run(log.begin_anew(Index(20), Term(1), 7, Pos(4096), None), log.cut_done)
+            log = LogStore.open(disk, config())
+        else:
+            fill(log, 120)
+            sync(log)
+            mark(log)
+        before = log.begin
+        told = MembershipBefore(Index(70), b"n0 n3")
+        job = log.begin_anew(Index(400), Term(3), 7, Pos(begin_pos), told)
+        is_done = not is_killed(disk, left, job.run)
+        disk.unlink(MARK)
+        for again in range(left % 7):
+            is_killed(disk, again, lambda disk=disk: LogStore.open(disk, config()))
+            if disk.exists(MARK):
+                break
+        found = LogStore.open(disk, config())
+        assert found.begin in (before, log.begin) or found.begin.membership == told
+        assert found.doubted
+        outcomes.add(found.ledger_begin_index)
+        if is_done:
+            assert found.begin == log.begin
+            break
+    assert outcomes == {before.before_index + 1, 401}
+
+
+def test_damage_in_front_of_the_members_is_not_forgotten_by_a_deletion_that_is_finished() -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 60)
+    pos = log.ledger_end_pos
+    fill(log, 1)
+    index = say(log, b"n0 n1 n2")
+    fill(log, 5)
+    sync(log)
+    mark(log)
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "unlink":
+            raise KeyboardInterrupt
+
+    disk.fail = fail
+    with pytest.raises(KeyboardInterrupt):
+        delete_first_file(log)
+    disk.fail = lambda operation, path: None
+    disk.unlink(MARK)
+    disk.content(f"{config().data_directory}/{pos - pos % 4096:020d}")[pos % 4096 + 60] ^= 1
+    for _ in range(2):
+        with pytest.raises(LedgerDamagedError, match=f"entry {index}, which says who the members are"):
+            LogStore.open(disk, config())
+
+
+def test_another_data_file_size_is_refused_without_the_mark_too() -> None:
+    disk = CrashDisk()
+    deleted(disk)[0].close()
+    disk.unlink(MARK)
+    before = {path: bytes(disk.content(path)) for path in disk.paths()}
+    with pytest.raises(LedgerConfigError, match="made with data files of 4096 bytes, configured are 8192"):
+        LogStore.open(disk, config(data_file_size=8192))
+    assert {path: bytes(disk.content(path)) for path in disk.paths()} == before
+
+
+@pytest.mark.parametrize("has_file", [False, True])
+def test_a_log_whose_first_entry_lies_behind_another_commit_log_is_known_without_the_mark(
+    has_file: bool,
+) -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    run(log.begin_anew(Index(-1), Term(-1), GENESIS_CHAIN, Pos(2 * 4096)), log.cut_done)
+    if has_file:
+        LogStore.open(disk, config())
+    disk.unlink(MARK)
+    again = LogStore.open(disk, config())
+    assert again.begin == log.begin
+    assert again.doubted
+
+
+def test_a_write_that_found_no_space_leaves_no_doubt_about_what_is_kept() -> None:
+    """A change of members is told, half, and then cut: the file does not go on telling of it."""
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 5)
+    sync(log)
+    mark(log)
+    undone = say(log, b"n0 n1")
+    sync(log)
+    syncs: list[str] = []
+
+    def fail(operation: str, path: str) -> None:
+        if (operation, path) == ("fdatasync", BEGIN):
+            syncs.append(path)
+            if len(syncs) == 2:
+                no_space(operation, path)
+
+    disk.fail = fail
+    mark(log)
+    cut(log, undone)
+    assert said(without_mark(disk)[1]) == (-1, None)

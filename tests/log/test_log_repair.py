@@ -6,9 +6,9 @@ import pytest
 from crash_disk import CrashDisk
 from msgspec.structs import replace
 from test_faulty_entries import closed_log, data, open_cold, ranges_of, read_all
-from test_log_begin import filled
-from test_log_recovery import INDEX, locate
-from test_log_store import DATA, FILE_SIZE, config, facts, fill, run
+from test_log_begin import delete_first_file, filled
+from test_log_recovery import INDEX, locate, mark
+from test_log_store import DATA, FILE_SIZE, config, facts, fill, run, sync
 
 from disk.disk import DiskError
 from dledger.core.messages import LedgerBegin
@@ -125,6 +125,40 @@ def test_a_repair_whose_sync_failed_is_made_durable_by_the_next_start_although_i
     after = open_cold(disk)
     read_all(after)
     assert ranges_of(after) == []
+
+
+def test_a_range_is_repaired_although_the_log_has_come_to_begin_with_it() -> None:
+    disk, log = closed_log()
+    before = Index(next(index for index in range(99) if log.pos_at(Index(index + 1)) >= FILE_SIZE))
+    damaged(disk, log, before + 1, before + 1)
+    again = open_cold(disk)
+    read_all(again)
+    (faulty,) = again.faulty
+    assert faulty.first_index == before + 1
+    repair = again.range_repair(faulty)
+    term, chain = log.term_at(before), log.chain_at(before)
+    assert term is not None
+    assert chain is not None
+    begin = LedgerBegin(before, term, chain, Pos(FILE_SIZE), None)
+    run(again.begin_at_job(begin), again.move_begin_done)
+    assert again.ledger_begin_index == before + 1
+    assert pieces(repair, log, 1 << 20) == 1
+    again.repaired(repair.faulty)
+    read_all(again)
+    assert not again.has_faults
+
+
+def test_the_first_entry_is_repaired_while_the_one_before_the_begin_is_still_remembered() -> None:
+    log = LogStore.open(CrashDisk(), config(recent_bytes_max=1 << 20))
+    fill(log, 80)
+    sync(log)
+    mark(log)
+    delete_first_file(log)
+    first = log.ledger_begin_index
+    assert log.recent.find(Index(first - 1)) is not None
+    assert log.stored_chain_at(Index(first - 1)) == log.begin.before_chain
+    faulty = FaultyRange(first, first, log.pos_at(first), log.end_pos_at(first))
+    assert log.range_repair(faulty).next_index == first
 
 
 def faulty_in_the_middle() -> tuple[LogStore, LogStore, FaultyRange]:

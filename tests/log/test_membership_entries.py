@@ -252,7 +252,7 @@ def test_the_largest_mark_fits_into_its_slot() -> None:
             term,
             pos,
             -(1 << 31),
-            largest,
+            data_file_size=largest,
             before_begin_index=index,
             before_begin_term=term,
             before_begin_chain=-(1 << 31),

@@ -376,7 +376,7 @@ def test_a_log_that_began_anew_and_has_no_entry_yet_lacks_nothing(tmp_path: Path
         before.term,
         end_pos,
         chain,
-        group.file_size,
+        data_file_size=group.file_size,
         before_begin_index=before.index,
         before_begin_term=before.term,
         before_begin_chain=chain,

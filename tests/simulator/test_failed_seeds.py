@@ -87,6 +87,9 @@ FAILED_ONCE = {
     "key_index_partly_back": 832358,
     # Who had been the only voter, and was none any more, lost all that said so behind its mark, and led by itself.
     "only_voter_of_before": 840162,
+    # The log came to begin with damage while that was being repaired, or while the entry before it was remembered.
+    "repaired_at_the_begin_of_meanwhile": 871402,
+    "entry_before_the_begin_remembered": 870978,
     # The synced mark is lost: of a log that began anew and has no entry yet, of one that begins behind an entry of
     # which nothing else tells, and of an empty one that counted as sound.
     "mark_of_an_empty_log_lost": 960537,

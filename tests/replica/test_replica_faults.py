@@ -431,7 +431,7 @@ def test_the_data_file_size_of_a_member_without_a_ledger_is_still_that_of_its_gr
     group = VirtualGroup(tmp_path, 1)
     group.start()
     group.stop("n0")
-    for name in ("data", "index", "pydledger/synced-mark"):
+    for name in ("data", "index", "pydledger/synced-mark", "pydledger/begin-mark"):
         (tmp_path / "dledger-n0" / name).rename(tmp_path / name.replace("/", "-"))
     group.data_file_size *= 2
     with pytest.raises(DLedgerConfigError, match="has data files of 65536 bytes"):

@@ -50,12 +50,8 @@ class PlainLog(LogStore):
         """Nothing tells what is damaged more closely than who has found it, and there is no peer that could repair
         it: the entries are refused until a backup is put back.
         """
-        faulty = FaultyRange(
-            Index(first_index),
-            Index(last_index),
-            self.pos_at(Index(first_index)),
-            self.end_pos_at(Index(last_index)),
-        )
+        first, last = max(Index(first_index), self.ledger_begin_index), Index(last_index)
+        faulty = FaultyRange(first, last, self.pos_at(first), self.end_pos_at(last))
         self.faulty.add(faulty)
         return [faulty]
 

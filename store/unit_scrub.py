@@ -166,7 +166,7 @@ class UnitScrub:
 
     def _is_before_log(self, place: Place) -> bool:
         """The log begins behind it since: no index leads on from there, and what was read there counts no more."""
-        return not self._is_in_old and place.index < self._ledger.ledger_begin_index - 1
+        return not self._is_in_old and place.is_before(self._ledger.begin_place())
 
     def _dispatch_again(self, read_range: ReadRange, head_size: int, size_max: int) -> DispatchAgainJob:
         return DispatchAgainJob(

@@ -66,7 +66,7 @@ class MarkJob:
         self.mark = mark
         self.held = list(files)
         self.cancelled = False  # by a cut: the mark must not be raised over what is being cut
-        # For what it says, which may be on disk or not, and is to be written again.
+        # For it or for the begin mark: either may be on disk or not, and is to be written again.
         self.lacks_space = False
         self._mark_file = mark_file
         self._files = [mapped_file.hold() for mapped_file in files]

@@ -50,7 +50,7 @@ class LogScrub:
         log, bounds = self._log, self._log.scrub_bounds()
         if log.is_cutting:
             return None
-        if self._place.index < bounds.begin.index:
+        if self._place.is_before(bounds.begin):
             self._place, self._suspect = bounds.begin, None
         if self._log_generation != bounds.log_generation:
             self._log_generation = bounds.log_generation
@@ -81,7 +81,7 @@ class LogScrub:
 
     def settle(self, job: LogScrubJob) -> list[Finding]:
         bounds = self._log.scrub_bounds()
-        if job.log_generation != bounds.log_generation or job.start.index < bounds.begin.index:
+        if job.log_generation != bounds.log_generation or job.start.is_before(bounds.begin):
             return []
         suspect = job.missing or job.faults
         if suspect and suspect != self._suspect:

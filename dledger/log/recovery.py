@@ -141,8 +141,9 @@ class Recovery:
     # -- files -------------------------------------------------------------------------------------------------
 
     def _mark_by_the_begin(self) -> SyncedMark | None:
-        """In the place of a lost mark, of a log of which all is to be proved. None where nobody knows, or knew, behind
-        what it begins: then its first entry is taken as it is. Raises LedgerDamagedError, DiskError.
+        """In the place of a lost mark, of a log of which all is to be proved. None where the log begins with entry 0 at
+        position 0, or elsewhere than the begin mark says, or nobody knew behind what: then its first entry is taken as
+        it is. Raises LedgerDamagedError, DiskError.
         """
         if self._mark_file.begin.slots.payload is None:
             return None

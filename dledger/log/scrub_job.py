@@ -50,6 +50,10 @@ class Place:
     is_proven: bool = True  # the chain, by that of the entry before
     is_unit_right: bool = True  # of an entry whose chain is not proven yet; of others that is told already
 
+    def is_before(self, begin: "Place") -> bool:
+        """The log has come to begin behind it. Behind the same entry the end of a file may lie between the two."""
+        return self.index < begin.index or (self.index == begin.index and self.end_pos < begin.end_pos)
+
 
 @dataclass(frozen=True, slots=True)
 class EntriesFault:

@@ -248,6 +248,24 @@ def test_files_deleted_while_a_step_runs_are_no_fault(log: LogStore) -> None:
     assert log.ledger_begin_index > 0
 
 
+def test_a_file_that_is_deleted_when_all_but_its_blank_is_read_is_no_fault(log: LogStore) -> None:
+    last_index = log.first_file_last_index
+    assert last_index is not None
+    walk = LogScrub(log, 2048)
+    while walk._place.index < last_index:
+        job = walk.next_job(1)
+        assert job is not None
+        job.run()
+        assert walk.settle(job) == []
+    assert walk._place.end_pos == log.end_pos_at(last_index)
+    run(log.delete_first_file_job(), log.move_begin_done)
+    while not walk.is_over:
+        job = walk.next_job(1500)
+        assert job is not None
+        job.run()
+        assert walk.settle(job) == []
+
+
 def test_a_file_that_somebody_has_taken_away_is_told_and_ends_the_round(log: LogStore) -> None:
     path, _ = path_of(log, "data", FILE_SIZE)
     path.unlink()

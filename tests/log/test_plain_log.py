@@ -162,6 +162,15 @@ def test_damage_below_the_mark_stops_the_broker_and_nothing_is_cut(where: str) -
     assert {path: bytes(disk.content(path)) for path in before} == before
 
 
+def test_a_damaged_unit_of_the_first_record_refuses_that_to_who_reads_it() -> None:
+    disk = CrashDisk()
+    log = filled(disk)
+    (unit_file, *_) = (path for path in disk.paths() if "/index/" in path)
+    disk.content(unit_file)[0:4] = b"abcd"
+    with pytest.raises(LedgerDamagedError, match="no sound unit for entry 0"):
+        list(log.batches_from(Index(0), Index(5), 1000))
+
+
 def test_a_file_that_is_gone_from_the_beginning_stops_the_broker() -> None:
     disk = CrashDisk()
     filled(disk)

@@ -2,6 +2,7 @@ import asyncio
 import gc
 import zlib
 from collections.abc import Coroutine, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -350,8 +351,14 @@ def test_parts_of_a_batch_that_never_left_are_told_what_kept_them(monkeypatch: p
 
     async def story() -> None:
         async with FakeGroup() as group, Producer(group.address, "g", config=QUICK) as producer:
-            group.brokers[0].steps = [14] * 1000
-            outcomes = await producer.send_batch([Message("T", bytes(10)) for _ in range(3)], timeout_s=0.05)
+            broker = group.brokers[0]
+            broker.steps = [14] * 1000
+            # The time is up as soon as the first part has been refused.
+            clock = SimpleNamespace(time=lambda: 1000.0 if broker.sends else 0.0)
+            module = SimpleNamespace(**vars(asyncio) | {"get_running_loop": lambda: clock})
+            monkeypatch.setattr("mqclient.producer.asyncio", module)
+            outcomes = await producer.send_batch([Message("T", bytes(10)) for _ in range(3)])
+            assert len(broker.sends) == 1
             for outcome in outcomes:
                 assert isinstance(outcome, SendError)
                 assert "last trouble: 127.0.0.1:" in str(outcome)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from crash_disk import CrashDisk, no_space
-from test_log_begin import delete_first_file
+from test_log_begin import crash_after, delete_first_file
 from test_log_recovery import mark
 from test_log_store import append, config, cut, facts, fill, run, sync
 from test_membership_entries import push, said, say
@@ -48,14 +48,7 @@ def killed(operation: str, path: str) -> None:
 
 def is_killed(disk: CrashDisk, left: int, act: Callable[[], object]) -> bool:
     """Whether the process ended behind so many disk operations of it."""
-
-    def fail(operation: str, path: str) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise KeyboardInterrupt
-
-    disk.fail = fail
+    crash_after(disk, left)
     try:
         act()
     except KeyboardInterrupt:
@@ -173,22 +166,13 @@ def test_the_file_is_on_disk_before_the_mark_is(seed: int) -> None:
     second = say(log, b"n0 n1")
     fill(log, 60)
     sync(log)
-    left = seed
 
-    def fail(operation: str, path: str) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise KeyboardInterrupt
-
-    disk.fail = fail
-    try:
+    def mark_and_delete() -> None:
         mark(log)
         while log.first_file_last_index is not None:
             delete_first_file(log)
-    except KeyboardInterrupt:
-        pass
-    disk.fail = lambda operation, path: None
+
+    is_killed(disk, seed, mark_and_delete)
     begin = log.begin
     _, again = without_mark(disk, seed)
     assert said(again) == (second, b"n0 n1")

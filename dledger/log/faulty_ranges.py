@@ -4,16 +4,13 @@ The set is durable, so that a member that restarts knows what it must neither cu
 anything else hangs on: when it is lost, whoever reads the entries finds them again.
 """
 
-import logging
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from disk.disk import Disk
-from disk.slots import PAYLOAD_SIZE_MAX, Slots, SlotsUnreadableError
+from disk.slots import PAYLOAD_SIZE_MAX, read_or_drop_slots
 from dledger.entry import Index, Pos
-
-log = logging.getLogger(__name__)
 
 FAULTY_RANGES_FILE_NAME = "faulty-ranges"
 
@@ -118,12 +115,9 @@ class FaultyRangesFile:
     def __init__(self, disk: Disk, directory: str) -> None:
         """A file that cannot be read is as good as none, with a warning."""
         self.path = f"{directory}/{FAULTY_RANGES_FILE_NAME}"
-        try:
-            self._slots = Slots(disk, self.path)
-        except SlotsUnreadableError as error:
-            log.warning("known damage forgotten, reads and scrub will find it again: %s", error)
-            disk.unlink(self.path)
-            self._slots = Slots(disk, self.path)
+        self._slots, _ = read_or_drop_slots(
+            disk, self.path, "known damage forgotten, reads and scrub will find it again"
+        )
         payload = self._slots.payload or b""
         self.ranges = tuple(
             FaultyRange(Index(first), Index(last), Pos(pos), Pos(next_pos))

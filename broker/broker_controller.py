@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.admin_broker_processor import AdminBrokerProcessor
 from broker.answers import RequestHandler
+from broker.backlog_hand_over import BacklogHandOver
 from broker.broker_config import BrokerConfig
 from broker.broker_info_processor import BrokerInfoProcessor, DiskUsage
 from broker.broker_stats import BrokerStats
@@ -100,6 +101,9 @@ class BrokerController:
             lambda topic, queue_id: self.hold_service.wake_queue(topic, queue_id, clock()),
         )
         self._leadership = LeadershipProcessor(store, is_group=config.dledger is not None)
+        self._backlog_hand_over = (
+            BacklogHandOver(store, config.dledger.self_id) if config.dledger is not None else None
+        )
         self._scrub = ScrubProcessor(store)
         self._repair = RepairProcessor(store)
         self._membership = MembershipProcessor(store, is_group=config.dledger is not None)
@@ -152,6 +156,8 @@ class BrokerController:
         self._consume_stats.tick()
         self._queries.tick(now_ms)
         self._leadership.tick(now_ms)
+        if self._backlog_hand_over is not None:
+            self._backlog_hand_over.tick(now_ms)
         if self._store.serving:
             self.stats.tick(now_ms)
         if now_ms < self._next_scan_ms:

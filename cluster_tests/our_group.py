@@ -159,12 +159,10 @@ class OurGroup:
         wait_for(has_each_begun, seconds, "a scrub of each member")
         wait_for(is_each_sound, seconds, "each member scrubbed and without damage")
 
-    def scrub_progress(self, member: str) -> tuple[int, int]:
-        """Bytes that its round has read, 0 between two, and those that a round reads, about."""
+    def scrub_read_size(self, member: str) -> int:
+        """Bytes that its round has read; 0 between two."""
         told = self._status(member)["scrub"]
-        if told is None:
-            return 0, 0
-        return (told["round"] or {"bytes_read": 0})["bytes_read"], told["size"]
+        return int(told["round"]["bytes_read"]) if told is not None and told["round"] is not None else 0
 
     def led_by(self, member: str) -> tuple[str, int, str] | None:
         """(Raft group, term, leader), as the member says; None if it says nothing, or knows no leader."""

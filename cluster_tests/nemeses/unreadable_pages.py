@@ -20,7 +20,7 @@ from faults.nemesis import NemesisSpec, TargetKind
 
 PAGE = 4096
 PAGES = 8
-# Of the scrub's round, and by up to as much again: a part of a second, at the rate of fault runs.
+# Of the scrub, and by up to as much again: a part of a second, at the rate of fault runs.
 _AHEAD = 8 << 20
 
 
@@ -47,11 +47,16 @@ class UnreadablePages(DiskNemesis):
         files = sorted(self._group.store_dir(member).glob("dledger-*/data/*"))
         if not files:
             raise NemesisError(f"{member} has no data file")
-        read_size, round_size = self._group.scrub_progress(member)
-        begin = read_size + _AHEAD if read_size + 2 * _AHEAD < round_size * 3 // 4 else 0
         file_size = files[0].stat().st_size
+        begin = self._ahead_of_scrub(member, (len(files) - 1) * file_size)
         pages = min(_AHEAD, file_size) // PAGE
         number, offset = divmod(begin + self._dice.randrange(max(1, pages - PAGES)) * PAGE, file_size)
-        if number >= len(files):
-            raise NemesisError(f"{member} has no data file where its scrub goes on")
         disk.fail_reads(files[number], offset - offset % PAGE, PAGES * PAGE)
+
+    def _ahead_of_scrub(self, member: str, full_size: int) -> int:
+        """Where it comes by soon, within the `full_size` bytes of the files that are full. A round reads the log twice:
+        for its own sake, and to hold what is derived from it against it. It reads units beside, so it is not as far as
+        its bytes say.
+        """
+        place = self._group.scrub_read_size(member) % full_size if full_size else 0
+        return place + _AHEAD if place + 2 * _AHEAD < full_size else 0

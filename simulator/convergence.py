@@ -59,7 +59,11 @@ class Convergence:
             lambda: self._oracle.delivered_count >= len(self._oracle.waiting),
             "delayed messages are not delivered",
         )
-        self._wait(self._is_at_rest, "the members do not come to hold the same")
+        self._wait(
+            self._is_at_rest,
+            "the members do not come to hold the same",
+            limit_us=_LIMIT_US + self._repair_us(),
+        )
         self.compare()
 
     def _probe(self, healed_us: int) -> None:
@@ -101,6 +105,11 @@ class Convergence:
             for member in self._members
             if member.process is not None
         )
+
+    def _repair_us(self) -> int:
+        """What it takes at most to bring whole logs back."""
+        processes = [member.process for member in self._members if member.process is not None]
+        return max((_repair_us(process) for process in processes if process.host.is_damaged), default=0)
 
     def _has_sound_units(self) -> bool:
         return all(_has_sound_units(member.process) for member in self._members if member.process is not None)
@@ -192,6 +201,13 @@ def _is_at(process: Process, end_index: Index) -> bool:
         == end_index
         and process.store.index.behind == 0
     )
+
+
+def _repair_us(process: Process) -> int:
+    """A push a round trip, each with syncs of what is repaired and of what is left."""
+    options, log = process.host.options, process.replica.log
+    pushes = (log.ledger_end_pos - log.ledger_begin_pos) // options.push_size_max + 1
+    return pushes * 4 * (options.delay_us_max + options.sync_latency_us_max)
 
 
 def _has_sound_units(process: Process) -> bool:

@@ -7,6 +7,7 @@ it, yet none says how far it is. So each is tried: one that is no better hands o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dledger.core.messages import PeerId
@@ -15,32 +16,40 @@ from dledger.core.output import Role
 if TYPE_CHECKING:
     from store.message_store import MessageStore
 
-# Well above what the dispatch lags behind in a healthy member, and below what a sender tries for.
+# How long it looks how fast it goes; well above what the dispatch lags behind in a healthy member.
 UNSERVING_MS_MAX = 1_000
-# Whoever was no better may be so by now.
-ASK_AGAIN_MS = 10_000
+# Who will serve that soon leads on: the next one may be no better.
+REST_MS_MAX = 3_000
+# Whoever was no better may be so by now, and who was better may have had to give leadership back.
+ASK_AGAIN_MS = 3_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Unserving:
+    since_ms: int
+    behind: int  # entries, then
 
 
 class BacklogHandOver:
-    """Invariant: it asks each other voter once in `ASK_AGAIN_MS` at most. Where all are behind, each has some rest."""
+    """Invariant: it asks each other voter once in `ASK_AGAIN_MS` at most."""
 
     def __init__(self, store: MessageStore, self_id: PeerId) -> None:
         self._store = store
         self._self_id = self_id
         self._asked_ms: dict[PeerId, int] = {}
-        self._since_ms: int | None = None  # that it leads and is behind
+        self._unserving: _Unserving | None = None
 
     def tick(self, now_ms: int) -> None:
         if not self._is_behind():
-            self._since_ms = None
-            return
-        if self._since_ms is None:
-            self._since_ms = now_ms
-        unserving_ms = now_ms - self._since_ms
-        if unserving_ms < UNSERVING_MS_MAX:
+            self._unserving = None
             return
         store = self._store
-        reason = f"it has {store.reput_behind} entries to dispatch before it serves"
+        behind = store.reput_behind
+        if self._unserving is None:
+            self._unserving = _Unserving(now_ms, behind)
+        if self._serves_soon(behind, now_ms - self._unserving.since_ms):
+            return
+        reason = f"it has {behind} entries to dispatch before it serves"
         for voter in self._others():
             asked_ms = self._asked_ms.get(voter)
             if asked_ms is not None and now_ms - asked_ms < ASK_AGAIN_MS:
@@ -50,14 +59,24 @@ class BacklogHandOver:
                 return
 
     def _is_behind(self) -> bool:
-        """Else it serves, or waits for what another leader would have to wait for as well: a quorum."""
+        """Else it serves, or waits for what another leader would have to wait for as well: a quorum, or the state that
+        it brings into the log behind Java's entries, which nobody has and not everybody can give.
+        """
         store = self._store
         return (
             store.role is Role.LEADER
             and not store.serving
             and store.reput_behind > 0
+            and store.is_state_whole
             and store.replica.transfer_target is None
         )
+
+    def _serves_soon(self, behind: int, unserving_ms: int) -> bool:
+        """By how much it has dispatched since; perhaps, as long as that is too short to tell."""
+        assert self._unserving is not None, "that is what it is asked for"
+        dispatched = self._unserving.behind - behind
+        is_fast = dispatched > 0 and behind * unserving_ms <= REST_MS_MAX * dispatched
+        return unserving_ms < UNSERVING_MS_MAX or is_fast
 
     def _others(self) -> list[PeerId]:
         """In the order of the ids from this one on, and round: each that hands on tries another one first."""

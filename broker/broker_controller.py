@@ -149,7 +149,7 @@ class BrokerController:
         store.add_serving_listener(self._serving_changed)
 
     def tick(self, now_ms: int) -> list[ClientChannel]:
-        """Every 10 ms or so. Channels of clients that have been silent too long: to be closed."""
+        """Every 50 ms or so. Channels of clients that have been silent too long: to be closed."""
         self.pulls.tick(now_ms)
         self.hold_service.tick(now_ms)
         self.client_requests.tick(now_ms)

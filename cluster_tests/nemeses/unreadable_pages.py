@@ -48,7 +48,8 @@ class UnreadablePages(DiskNemesis):
         if not files:
             raise NemesisError(f"{member} has no data file")
         file_size = files[0].stat().st_size
-        begin = self._ahead_of_scrub(member, (len(files) - 1) * file_size)
+        # The last is made ahead, the one before it may be half full.
+        begin = self._ahead_of_scrub(member, max(0, len(files) - 2) * file_size)
         pages = min(_AHEAD, file_size) // PAGE
         number, offset = divmod(begin + self._dice.randrange(max(1, pages - PAGES)) * PAGE, file_size)
         disk.fail_reads(files[number], offset - offset % PAGE, PAGES * PAGE)

@@ -25,7 +25,7 @@ class FaultyRange:
 
     first_index: Index
     last_index: Index
-    pos: Pos  # where the first entry lies
+    pos: Pos  # where the first entry lies, or the blank in front of it
     next_pos: (
         Pos  # where the entry behind the last one lies, in the next data file perhaps; the end of the log
     )
@@ -104,7 +104,8 @@ class FaultyRanges:
 
 
 def _joined(one: FaultyRange, other: FaultyRange) -> FaultyRange:
-    first = min(one, other, key=lambda faulty: faulty.first_index)
+    # A blank in front of the first entry is damaged as well where one of two begins with that.
+    first = min(one, other, key=lambda faulty: (faulty.first_index, faulty.pos))
     last = max(one, other, key=lambda faulty: faulty.last_index)
     return FaultyRange(first.first_index, last.last_index, first.pos, last.next_pos)
 

@@ -190,6 +190,20 @@ def test_a_blank_behind_a_damaged_entry_is_no_more_passed_over_than_the_entry(
         assert log.faulty_at(end_pos)
 
 
+@pytest.mark.parametrize("at", [0, 5, 8, -1])
+def test_a_blank_in_front_of_an_entry_that_is_known_to_be_damaged_is_a_part_of_that_damage(
+    log: LogStore, at: int
+) -> None:
+    last = next(index for index in range(60) if log.end_pos_at(Index(index)) != log.pos_at(Index(index + 1)))
+    flip(log, "data", FILE_SIZE)
+    (entry,) = scrub(log, size_max=1 << 20)
+    assert entry.where.startswith(f"entries {last + 1}..{last + 1} ")
+    blank_pos = log.end_pos_at(Index(last))
+    flip(log, "data", blank_pos + at if at >= 0 else FILE_SIZE - 1)
+    assert not [finding for finding in scrub(log, size_max=1 << 20) if finding.is_mended]
+    assert log.faulty_at(blank_pos)
+
+
 def test_a_stale_entry_in_the_place_of_another_is_found(log: LogStore) -> None:
     """Sound in itself and behind the right one, of an earlier term: what comes behind does not follow from it."""
     data = bytearray(log.read(log.pos_at(Index(30)), log.end_pos_at(Index(30)) - log.pos_at(Index(30))))

@@ -77,7 +77,7 @@ def test_a_signal_to_the_whole_process_group_ends_a_run_and_it_says_what_it_was_
     # The first report of a failure says that the processes are in the middle of their seeds.
     command = ["-m", "simulator", "--seeds", "3..9999", "--jobs", "2", "--keep-going", "--mutant"]
     with subprocess.Popen(
-        [sys.executable, *command, "ack_before_sync"],
+        [sys.executable, *command, "reput_past_commit"],
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -417,9 +417,9 @@ class Repairer:
         self._has_written = True
         if repair.is_done:
             self._repair = None
-            self._has_written = False
             if repair.faulty not in self._log.faulty.ranges:
                 return
+            self._has_written = False
             if repair.committed_index is not None:
                 self._log.repaired_up_to(repair.faulty, repair.committed_index, repair.next_pos)
                 return

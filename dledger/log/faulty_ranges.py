@@ -95,8 +95,8 @@ class FaultyRanges:
         for faulty in self._ranges:
             if faulty.last_index < begin_index or faulty.first_index > end_index:
                 continue
-            if faulty.first_index < begin_index:
-                faulty = replace(faulty, first_index=begin_index, pos=begin_pos)
+            if faulty.first_index < begin_index or faulty.pos < begin_pos:
+                faulty = replace(faulty, first_index=max(faulty.first_index, begin_index), pos=begin_pos)
             if faulty.last_index > end_index:
                 faulty = replace(faulty, last_index=end_index, next_pos=end_pos)
             kept.append(faulty)

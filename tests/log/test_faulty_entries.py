@@ -328,6 +328,20 @@ def test_a_log_that_grows_behind_damage_goes_on() -> None:
     assert third.chain_at(Index(hit + 1)) == again.ledger_end_chain
 
 
+def test_a_range_ends_with_the_log_and_begins_no_earlier_not_by_the_blank_in_front_of_it() -> None:
+    known = FaultyRange(Index(4), Index(9), Pos(90), Pos(1000))  # file ends at 100, 200, ...
+    for begin, end, left in (
+        ((0, 0), (20, 2000), known),
+        ((4, 100), (20, 2000), FaultyRange(Index(4), Index(9), Pos(100), Pos(1000))),
+        ((6, 300), (7, 420), FaultyRange(Index(6), Index(7), Pos(300), Pos(420))),
+        ((10, 1000), (20, 2000), None),
+        ((0, 0), (3, 90), None),
+    ):
+        ranges = FaultyRanges((known,))
+        ranges.keep_within(Index(begin[0]), Pos(begin[1]), Index(end[0]), Pos(end[1]))
+        assert ranges.ranges == ((left,) if left else ())
+
+
 def test_ranges_that_touch_become_one_and_too_many_come_together_where_they_are_closest() -> None:
     ranges = FaultyRanges()
 

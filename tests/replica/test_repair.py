@@ -520,6 +520,28 @@ def test_of_a_range_that_is_written_in_part_what_is_sound_need_not_come_from_a_p
     group.run_until(lambda: is_level(group))
 
 
+def test_a_range_that_grows_while_the_last_of_it_is_written_need_not_come_whole_from_a_peer(
+    group: VirtualGroup,
+) -> None:
+    """What it has grown by may be sound, or have been written with it, and nobody be left who gives it once more."""
+    flip(group, "n0", 50)
+    group.start()
+    member, log = group.members["n0"], group.members["n0"].replica.log
+    member.job_delays_ms["cut"] = 1000  # that of repairs
+    group.run_until(lambda: told(member).stage is RepairStage.WRITING)
+    group.run_for(500)
+    before = told(member)
+    assert (before.written_size, before.peer) == (0, None), "the job is under way"
+    last_index = Index(before.faulty.last_index + 1)
+    log.note_damage(
+        FaultyRange(before.faulty.first_index, last_index, before.faulty.pos, log.end_pos_at(last_index))
+    )
+    group.loses = lambda message: isinstance(message, RepairResponse)
+    group.run_until(lambda: not faulty(member))
+    assert member.replica.repairer.repaired_count == 1
+    group.run_until(lambda: is_level(group))
+
+
 def test_a_range_that_grows_is_known_for_as_long_as_its_oldest_part(group: VirtualGroup) -> None:
     flip(group, "n0", 50)
     group.loses = lambda message: isinstance(message, RepairResponse)

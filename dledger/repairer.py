@@ -56,9 +56,8 @@ class _Refusal:
     # Under which term and leader, if that peer itself led when it said that its history is another than this log's: it
     # ends before the damage does, or does not lead into it or on behind it.
     parted: LedBy | None = None
-    not_continued: LedBy | None = (
-        None  # likewise, if its bytes do not follow from the entry in front of the damage
-    )
+    # Under which term and leader its bytes did not follow from the entry in front of the damage.
+    not_continued: LedBy | None = None
     begin: LedgerBegin | None = None  # of a peer that has deleted what it was asked for
 
 
@@ -273,7 +272,7 @@ class Repairer:
             self._repair = None
             return
         if self._is_other_in_front(faulty) and self._log.widen_before(faulty):
-            log.warning("[%s] what is in front is not the leader's %s; %s", self._config.self_id, faulty, why)
+            log.warning("[%s] what is in front is not the group's %s; %s", self._config.self_id, faulty, why)
             self._repair = None
             return
         if self._led_by() in {refusal.parted for refusal in self._refusals.values()}:
@@ -297,10 +296,14 @@ class Repairer:
 
     def _is_other_in_front(self, faulty: FaultyRange) -> bool:
         """Whether damage begins before the range: the leader has all that is committed, and what it has of the range
-        follows from another entry than the one in front here.
+        follows from another entry than the one in front here. Where it has deleted that, whoever has it is believed:
+        if that one is wrong, sound entries come to be called damaged for as long as it has others, and nothing is cut.
         """
-        not_continued = {refusal.not_continued for refusal in self._refusals.values()}
-        return faulty.first_index <= self._committed_index() and self._led_by() in not_continued
+        led_by = self._led_by()
+        told_by = {peer for peer, refusal in self._refusals.items() if refusal.not_continued == led_by}
+        has_deleted = {peer for peer, refusal in self._refusals.items() if refusal.begin is not None}
+        is_told = bool(told_by) and led_by[1] in told_by | has_deleted
+        return faulty.first_index <= self._committed_index() and is_told
 
     def _repair_committed(self, faulty: FaultyRange) -> None:
         """The leader has what of the range is committed, although its history is another in the rest. DiskError."""
@@ -368,7 +371,7 @@ class Repairer:
             led_by = self._parted_from(peer)
             # Where that is about what is committed, nothing is to be cut by it.
             parted = led_by if is_other and repair.committed_index is None else None
-            not_continued = led_by if isinstance(error, NotContinuedError) else None
+            not_continued = self._led_by() if isinstance(error, NotContinuedError) else None
             text = f"other bytes: {error}"
             refusal = _Refusal(text, has_other=is_other, parted=parted, not_continued=not_continued)
             self._refused(peer, refusal)

@@ -6,9 +6,10 @@ from simulator.member import SimMember
 from simulator.oracle import Oracle
 
 
-def committed_mark(member: SimMember, oracle: Oracle) -> SyncedMark | None:
-    """The synced mark on a member's medium, if all that it covers has been committed."""
-    slots = member.disk.durable(f"{member.config.directory}/pydledger/{MARK_FILE_NAME}")
+def committed_mark(member: SimMember, oracle: Oracle, *, is_cached: bool = False) -> SyncedMark | None:
+    """The synced mark on a member's medium, or in the page cache, if all that it covers has been committed."""
+    read = member.disk.content if is_cached else member.disk.durable
+    slots = read(f"{member.config.directory}/pydledger/{MARK_FILE_NAME}")
     payload = newest_payload(slots) if slots is not None else None
     if payload is None:
         return None

@@ -97,6 +97,9 @@ FAILED_ONCE = {
     "empty_log_not_doubted": 960699,
     # A blank was lost in front of an entry that was known to be damaged: each round of the scrub called it mended.
     "blank_before_known_damage": 1005320,
+    # A file was lost of which a mark in the page cache covered more than that on the medium: of the rest the simulator
+    # took the zeros for what the group had written, when it took the file once more.
+    "lost_again_before_it_was_back": 1010840,
 }
 
 # Likewise, in calm lives.

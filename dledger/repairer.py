@@ -56,8 +56,9 @@ class _Refusal:
     # Under which term and leader, if that peer itself led when it said that its history is another than this log's: it
     # ends before the damage does, or does not lead into it or on behind it.
     parted: LedBy | None = None
-    # Under which term and leader its bytes did not follow from the entry in front of the damage.
-    not_continued: LedBy | None = None
+    not_continued: LedBy | None = (
+        None  # likewise, if its bytes do not follow from the entry in front of the damage
+    )
     begin: LedgerBegin | None = None  # of a peer that has deleted what it was asked for
 
 
@@ -272,7 +273,7 @@ class Repairer:
             self._repair = None
             return
         if self._is_other_in_front(faulty) and self._log.widen_before(faulty):
-            log.warning("[%s] what is in front is not the group's %s; %s", self._config.self_id, faulty, why)
+            log.warning("[%s] what is in front is not the leader's %s; %s", self._config.self_id, faulty, why)
             self._repair = None
             return
         if self._led_by() in {refusal.parted for refusal in self._refusals.values()}:
@@ -296,14 +297,10 @@ class Repairer:
 
     def _is_other_in_front(self, faulty: FaultyRange) -> bool:
         """Whether damage begins before the range: the leader has all that is committed, and what it has of the range
-        follows from another entry than the one in front here. Where it has deleted that, whoever has it is believed:
-        if that one is wrong, sound entries come to be called damaged for as long as it has others, and nothing is cut.
+        follows from another entry than the one in front here.
         """
-        led_by = self._led_by()
-        told_by = {peer for peer, refusal in self._refusals.items() if refusal.not_continued == led_by}
-        has_deleted = {peer for peer, refusal in self._refusals.items() if refusal.begin is not None}
-        is_told = bool(told_by) and led_by[1] in told_by | has_deleted
-        return faulty.first_index <= self._committed_index() and is_told
+        not_continued = {refusal.not_continued for refusal in self._refusals.values()}
+        return faulty.first_index <= self._committed_index() and self._led_by() in not_continued
 
     def _repair_committed(self, faulty: FaultyRange) -> None:
         """The leader has what of the range is committed, although its history is another in the rest. DiskError."""
@@ -371,7 +368,7 @@ class Repairer:
             led_by = self._parted_from(peer)
             # Where that is about what is committed, nothing is to be cut by it.
             parted = led_by if is_other and repair.committed_index is None else None
-            not_continued = self._led_by() if isinstance(error, NotContinuedError) else None
+            not_continued = led_by if isinstance(error, NotContinuedError) else None
             text = f"other bytes: {error}"
             refusal = _Refusal(text, has_other=is_other, parted=parted, not_continued=not_continued)
             self._refused(peer, refusal)
@@ -420,14 +417,17 @@ class Repairer:
         self._has_written = True
         if repair.is_done:
             self._repair = None
-            if repair.faulty not in self._log.faulty.ranges:
+            faulty = repair.faulty
+            if faulty not in self._log.faulty.ranges:
+                left = self._log.faulty.first_within(faulty.first_index, faulty.last_index)
+                self._has_written = left is not None
                 return
             self._has_written = False
             if repair.committed_index is not None:
-                self._log.repaired_up_to(repair.faulty, repair.committed_index, repair.next_pos)
+                self._log.repaired_up_to(faulty, repair.committed_index, repair.next_pos)
                 return
-            self._log.repaired(repair.faulty)
-            self._count_repaired(repair.faulty)
+            self._log.repaired(faulty)
+            self._count_repaired(faulty)
 
     def _count_repaired(self, faulty: FaultyRange) -> None:
         self.repaired_count += 1

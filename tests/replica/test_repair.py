@@ -542,6 +542,23 @@ def test_a_range_that_grows_while_the_last_of_it_is_written_need_not_come_whole_
     group.run_until(lambda: is_level(group))
 
 
+def test_what_was_written_of_a_range_that_is_gone_has_no_other_looked_at(group: VirtualGroup) -> None:
+    """It may hold what was written of that one and could not be synced."""
+    flip(group, "n0", 50)
+    group.start()
+    member, log = group.members["n0"], group.members["n0"].replica.log
+    member.job_delays_ms["cut"] = 1000  # that of repairs
+    group.run_until(lambda: told(member).stage is RepairStage.WRITING)
+    group.run_for(500)
+    log.faulty.remove(told(member).faulty)  # as where retention takes it
+    group.run_for(1000)
+    assert member.replica.repairer.repaired_size
+    group.loses = lambda message: isinstance(message, RepairResponse)
+    log.note_damage(FaultyRange(Index(3), Index(5), log.pos_at(Index(3)), log.end_pos_at(Index(5))))
+    group.run_until(lambda: told(member).stage is RepairStage.WAITING)
+    assert told(member).refusals.keys() == {"n1", "n2"}
+
+
 def test_a_range_that_grows_is_known_for_as_long_as_its_oldest_part(group: VirtualGroup) -> None:
     flip(group, "n0", 50)
     group.loses = lambda message: isinstance(message, RepairResponse)

@@ -111,22 +111,3 @@ def test_what_the_member_remembers_does_not_hide_them_from_the_repair(
     parked = ParkedGroup(tmp_path, 30, is_stopped=False)
     parked.lose_writes(*kinds)
     parked.run_until_mended()
-
-
-def test_where_the_leader_has_deleted_what_lay_there_they_are_mended_from_another(tmp_path: Path) -> None:
-    """Nobody but a follower tells then that what is in front of the known damage is not the group's either."""
-    parked = ParkedGroup(tmp_path, 1000)
-    parked.lose_writes("data", "index")
-    group = parked.group
-    leader = group.elect()
-    group.run_for(1500)  # the synced mark comes up
-    group.run_until(lambda: leader.replica.delete_first_file(group.now_ms))
-    group.run_until(lambda: leader.replica.idle)
-    assert leader.replica.log.ledger_begin_index > FIRST + 5
-    group.start(parked.peer)
-    group.run_until(group.converged)
-    assert group.leader() is leader
-    scrub(group, group.members[parked.peer])
-    group.run_until(lambda: not parked.log.has_faults)
-    assert parked.log.ledger_begin_index == 0
-    assert all_bodies(parked.log)[: len(parked.bodies)] == parked.bodies

@@ -67,6 +67,13 @@ def flip(log: LogStore, kind: str, offset: int) -> None:
     overwrite(log, kind, offset, bytes([path.read_bytes()[at] ^ 4]))
 
 
+def last_of_first_file(log: LogStore) -> Index:
+    """A blank is behind it."""
+    return next(
+        index for index in map(Index, range(60)) if log.end_pos_at(index) != log.pos_at(Index(index + 1))
+    )
+
+
 def content_of(log: LogStore) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in Path(log.config.directory).rglob("*") if path.is_file()}
 
@@ -160,7 +167,7 @@ def test_a_unit_behind_damage_that_stays_is_written_anew(log: LogStore, index: i
 @pytest.mark.parametrize("at", [0, 5, 8, -1])
 def test_a_damaged_blank_is_made_exact_again(log: LogStore, at: int) -> None:
     before = content_of(log)
-    last = next(index for index in range(60) if log.end_pos_at(Index(index)) != log.pos_at(Index(index + 1)))
+    last = last_of_first_file(log)
     flip(log, "data", log.end_pos_at(Index(last)) + at if at >= 0 else FILE_SIZE - 1)
     (finding,) = scrub(log)
     assert finding.where.startswith("blank ")
@@ -173,7 +180,7 @@ def test_a_damaged_blank_is_made_exact_again(log: LogStore, at: int) -> None:
 def test_a_blank_behind_a_damaged_entry_is_no_more_passed_over_than_the_entry(
     log: LogStore, byte: int, at: int
 ) -> None:
-    last = next(index for index in range(60) if log.end_pos_at(Index(index)) != log.pos_at(Index(index + 1)))
+    last = last_of_first_file(log)
     entry_pos, end_pos = log.pos_at(Index(last)), log.end_pos_at(Index(last))
     flip(log, "data", entry_pos + byte)
     before = content_of(log)
@@ -194,7 +201,7 @@ def test_a_blank_behind_a_damaged_entry_is_no_more_passed_over_than_the_entry(
 def test_a_blank_in_front_of_an_entry_that_is_known_to_be_damaged_is_a_part_of_that_damage(
     log: LogStore, at: int
 ) -> None:
-    last = next(index for index in range(60) if log.end_pos_at(Index(index)) != log.pos_at(Index(index + 1)))
+    last = last_of_first_file(log)
     flip(log, "data", FILE_SIZE)
     (entry,) = scrub(log, size_max=1 << 20)
     assert entry.where.startswith(f"entries {last + 1}..{last + 1} ")

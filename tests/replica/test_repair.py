@@ -520,18 +520,24 @@ def test_of_a_range_that_is_written_in_part_what_is_sound_need_not_come_from_a_p
     group.run_until(lambda: is_level(group))
 
 
+def with_the_last_piece_under_way(group: VirtualGroup) -> VirtualMember:
+    """A member with one range, all of which is being written."""
+    flip(group, "n0", 50)
+    group.start()
+    member = group.members["n0"]
+    member.job_delays_ms["cut"] = 1000  # that of repairs
+    group.run_until(lambda: told(member).stage is RepairStage.WRITING)
+    group.run_for(500)
+    assert (told(member).written_size, told(member).peer) == (0, None), "the job is under way"
+    return member
+
+
 def test_a_range_that_grows_while_the_last_of_it_is_written_need_not_come_whole_from_a_peer(
     group: VirtualGroup,
 ) -> None:
     """What it has grown by may be sound, or have been written with it, and nobody be left who gives it once more."""
-    flip(group, "n0", 50)
-    group.start()
-    member, log = group.members["n0"], group.members["n0"].replica.log
-    member.job_delays_ms["cut"] = 1000  # that of repairs
-    group.run_until(lambda: told(member).stage is RepairStage.WRITING)
-    group.run_for(500)
-    before = told(member)
-    assert (before.written_size, before.peer) == (0, None), "the job is under way"
+    member = with_the_last_piece_under_way(group)
+    before, log = told(member), member.replica.log
     last_index = Index(before.faulty.last_index + 1)
     log.note_damage(
         FaultyRange(before.faulty.first_index, last_index, before.faulty.pos, log.end_pos_at(last_index))
@@ -544,12 +550,8 @@ def test_a_range_that_grows_while_the_last_of_it_is_written_need_not_come_whole_
 
 def test_what_was_written_of_a_range_that_is_gone_has_no_other_looked_at(group: VirtualGroup) -> None:
     """It may hold what was written of that one and could not be synced."""
-    flip(group, "n0", 50)
-    group.start()
-    member, log = group.members["n0"], group.members["n0"].replica.log
-    member.job_delays_ms["cut"] = 1000  # that of repairs
-    group.run_until(lambda: told(member).stage is RepairStage.WRITING)
-    group.run_for(500)
+    member = with_the_last_piece_under_way(group)
+    log = member.replica.log
     log.faulty.remove(told(member).faulty)  # as where retention takes it
     group.run_for(1000)
     assert member.replica.repairer.repaired_size

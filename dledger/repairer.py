@@ -7,14 +7,15 @@ left, the range waits, the member says so, and nothing is cut.
 
 What nobody can give any more, because it went by the others' retention, would be waited for for ever: then this log is
 to begin behind it, where one of theirs does. And what the group never committed nobody has to give: where the leader's
-history does not lead to the entry behind the damage, the log is to be cut there. Where its committed entries do not
-follow from the one in front, that one is of an earlier history, and damage as well. A leader of which nobody has what
-it would have to give next is told so, and lets another lead.
+history does not lead to the entry behind the damage, the log is to be cut there. Where a peer's committed entries do
+not follow from the one in front, that one is of an earlier history, and damage as well: how many there are of those,
+its entries in front of them tell. A leader of which nobody has what it would have to give next is told so, and lets
+another lead.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -25,6 +26,7 @@ from dledger.core.messages import LedgerBegin, PeerId
 from dledger.entry import Index, Term
 from dledger.errors import FaultyEntryError
 from dledger.log.faulty_ranges import FaultyRange
+from dledger.log.front_search import FrontSearch
 from dledger.log.jobs import DiskJob
 from dledger.log.log_repair import (
     NotContinuedError,
@@ -56,9 +58,6 @@ class _Refusal:
     # Under which term and leader, if that peer itself led when it said that its history is another than this log's: it
     # ends before the damage does, or does not lead into it or on behind it.
     parted: LedBy | None = None
-    not_continued: LedBy | None = (
-        None  # likewise, if its bytes do not follow from the entry in front of the damage
-    )
     begin: LedgerBegin | None = None  # of a peer that has deleted what it was asked for
 
 
@@ -132,6 +131,8 @@ class Repairer:
         self._peers: list[PeerId] = []  # connected ones that know repairs
         self._repair: RangeRepair | None = None
         self._refusals: dict[PeerId, _Refusal] = {}  # in this round of the present range
+        # Who is asked how far back what is in front of the present range is another, and the refusal that told of it.
+        self._search: tuple[FrontSearch, PeerId, _Refusal] | None = None
         self._asked: tuple[PeerId, RepairRequest, int] | None = None  # and until when
         self._job: RepairJob | None = None
         self._written_size = 0  # of the present range
@@ -154,7 +155,9 @@ class Repairer:
     def peer_disconnected(self, peer: PeerId) -> None:
         if peer in self._peers:
             self._peers.remove(peer)
-        if self._asked is not None and self._asked[0] == peer:
+        waited_for = self._asked[0] if self._asked is not None else None
+        searched = self._search[1] if self._search is not None else None
+        if peer in (waited_for, searched):
             self._refused(peer, _Refusal("its connection closed"))
 
     def tick(self, now_ms: int) -> None:
@@ -215,16 +218,21 @@ class Repairer:
         repair = self._current()
         if repair is None:
             return
-        peer = self._next_peer(repair)
-        if peer is None:
-            self._give_up(repair.faulty, now_ms)
-            return
+        wanted: RangeRepair | FrontSearch = repair
+        if self._search is not None:
+            wanted, peer, _ = self._search
+        else:
+            next_peer = self._next_peer(repair)
+            if next_peer is None:
+                self._give_up(repair.faulty, now_ms)
+                return
+            peer = next_peer
         self._request_id += 1
         request = RepairRequest(
             self._request_id,
             self._config.self_id,
-            repair.next_index,
-            repair.last_index,
+            wanted.next_index,
+            wanted.last_index,
             self._config.member_config.push_size_max,
         )
         self._asked = peer, request, now_ms + self._config.repair_answer_ms_max
@@ -248,7 +256,7 @@ class Repairer:
         ranges = self._log.faulty.ranges
         if self._repair is not None and self._repair.faulty in ranges:
             return self._repair
-        self._repair = None
+        self._repair, self._search = None, None
         self._refusals = {}
         self._written_size = 0
         faulty = next(
@@ -272,10 +280,6 @@ class Repairer:
             log.warning("[%s] log begins behind damage %s; %s", self._config.self_id, faulty, why)
             self._repair = None
             return
-        if self._is_other_in_front(faulty) and self._log.widen_before(faulty):
-            log.warning("[%s] what is in front is not the leader's %s; %s", self._config.self_id, faulty, why)
-            self._repair = None
-            return
         if self._led_by() in {refusal.parted for refusal in self._refusals.values()}:
             if faulty.first_index <= self._committed_index() < faulty.last_index:
                 self._repair_committed(faulty)
@@ -294,13 +298,6 @@ class Repairer:
             faulty,
             why or "no peer is connected that could repair it",
         )
-
-    def _is_other_in_front(self, faulty: FaultyRange) -> bool:
-        """Whether damage begins before the range: the leader has all that is committed, and what it has of the range
-        follows from another entry than the one in front here.
-        """
-        not_continued = {refusal.not_continued for refusal in self._refusals.values()}
-        return faulty.first_index <= self._committed_index() and self._led_by() in not_continued
 
     def _repair_committed(self, faulty: FaultyRange) -> None:
         """The leader has what of the range is committed, although its history is another in the rest. DiskError."""
@@ -336,6 +333,9 @@ class Repairer:
 
     def _refused(self, peer: PeerId, refusal: _Refusal) -> None:
         self._asked = None
+        if self._search is not None:  # it has come to nothing, and what began it counts
+            _, peer, refusal = self._search
+            self._search = None
         self._refusals[peer] = refusal
 
     def on_response(self, response: RepairResponse, entries: bytes, now_ms: int) -> None:
@@ -346,6 +346,8 @@ class Repairer:
         if (response.member_id, response.request_id) != (peer, request.request_id):
             return  # an answer that came too late
         if response.code is not ResponseCode.SUCCESS:
+            if self._search is not None and response.code in _REASONS and self._is_asked_on():
+                return
             reason = _REASONS.get(response.code)
             cannot_give = reason is not None
             parted = self._parted_from(peer) if response.code is ResponseCode.INDEX_OUT_OF_RANGE else None
@@ -357,6 +359,9 @@ class Repairer:
         repair = self._repair
         if repair.faulty not in self._log.faulty.ranges:
             return  # it was cut or deleted meanwhile, or is larger now
+        if self._search is not None:
+            self._take_in_front(self._search[0], peer, response.first_pos, entries)
+            return
         try:
             job = repair.take(response.first_pos, entries)
         except RepairRefusedError as error:
@@ -368,15 +373,55 @@ class Repairer:
             led_by = self._parted_from(peer)
             # Where that is about what is committed, nothing is to be cut by it.
             parted = led_by if is_other and repair.committed_index is None else None
-            not_continued = led_by if isinstance(error, NotContinuedError) else None
-            text = f"other bytes: {error}"
-            refusal = _Refusal(text, has_other=is_other, parted=parted, not_continued=not_continued)
-            self._refused(peer, refusal)
+            refusal = _Refusal(f"other bytes: {error}", has_other=is_other, parted=parted)
             self._repair = self._restarted(repair)
+            if not isinstance(error, NotContinuedError) or not self._search_in_front(repair, peer, refusal):
+                self._refused(peer, refusal)
             return
         if job is not None:
             self._job = job
             self._submit(job)
+
+    def _search_in_front(self, repair: RangeRepair, peer: PeerId, refusal: _Refusal) -> bool:
+        """Whether the peer is asked on, for it may tell where what its committed entries do not continue begins.
+        Raises DiskError.
+        """
+        faulty, committed_index = repair.faulty, self._committed_index()
+        if faulty.first_index > committed_index:
+            return False
+        try:
+            search = FrontSearch(self._log, faulty, repair.committed_index)
+        except FaultyEntryError:
+            return False
+        if faulty.last_index <= committed_index:
+            refusal = replace(refusal, parted=None)  # a cut behind what is wrong would mend nothing
+        self._search = search, peer, refusal
+        return True
+
+    def _is_asked_on(self) -> bool:
+        """Whether the peer, which has not got what it was asked for in a search, is to be asked for more. DiskError."""
+        assert self._search is not None, "under way"
+        search, _, _ = self._search
+        try:
+            is_asked_on = search.not_given()
+        except FaultyEntryError:
+            return False
+        if is_asked_on:
+            self._asked = None
+        return is_asked_on
+
+    def _take_in_front(self, search: FrontSearch, peer: PeerId, first_pos: int, entries: bytes) -> None:
+        """Raises DiskError."""
+        try:
+            search.take(first_pos, entries)
+        except (RepairRefusedError, FaultyEntryError) as error:
+            self._refused(peer, _Refusal(str(error)))
+            return
+        if search.wider is not None:
+            text = "[%s] what is in front is not the group's %s; proved by %s"
+            log.warning(text, self._config.self_id, search.wider, peer)
+            self._log.widen(search.wider)
+            self._repair, self._search = None, None
 
     def _parted_from(self, peer: PeerId) -> LedBy | None:
         """Who leads, if that is the one who has just told of another history."""

@@ -146,15 +146,13 @@ class CheckedReads(LogReader):
         """See RangeRepair. Raises FaultyEntryError if the entry in front of it is damaged, too; DiskError."""
         return RangeRepair(self, self._data, self._index, faulty, committed_index)
 
-    def widen_before(self, faulty: FaultyRange) -> bool:
-        """Whether damage goes back over as many entries again: those in front are not what others have there."""
-        count = faulty.last_index - faulty.first_index + 1
-        first_index = Index(max(self.ledger_begin_index, faulty.first_index - count))
-        if first_index == faulty.first_index:
-            return False
-        pos = Pos(self.likely_pos_at(first_index))
-        self.faulty.add(replace(faulty, first_index=first_index, pos=pos))
-        return True
+    def wider(self, faulty: FaultyRange, first_index: Index) -> FaultyRange:
+        """The range with all from this entry on, which lies in front of it."""
+        return replace(faulty, first_index=first_index, pos=Pos(self.likely_pos_at(first_index)))
+
+    def widen(self, wider: FaultyRange) -> None:
+        """Entries that are sound in themselves are not the group's: to be repaired with the damage behind them."""
+        self.faulty.add(wider)
 
     def repaired_up_to(self, faulty: FaultyRange, last_index: Index, next_pos: Pos) -> None:
         """Entries of the range up to there are written and durable, and end at `next_pos`."""

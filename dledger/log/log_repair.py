@@ -122,24 +122,33 @@ class RangeRepair:
     def take(self, first_pos: int, entries: bytes) -> RepairJob | None:
         """Bytes of entries from next_index on. A job to write them, once all are proved. Raises RepairRefusedError."""
         verified = self._verify(first_pos, entries)
-        is_last = verified.last_index == self._final_index
         if not self.is_proved:
-            if is_last and self.committed_index is None:
-                self._check_link(verified)
-            self._borders[verified.last_index] = verified.chain
-            if not is_last:
-                self._advance(verified)
-                return None
-            self.is_proved = True
-            if verified.first_index != self.faulty.first_index:
-                self._start_round()
+            self._prove(verified)
+            if not self.is_proved or verified.first_index != self.faulty.first_index:
                 return None
         elif self._borders.get(verified.last_index) != verified.chain:
             raise RepairRefusedError(f"entries up to {verified.last_index} are others than before")
         job = RepairJob(self._writes(verified), verified.size)
         self._advance(verified)
-        self.is_done = is_last
+        self.is_done = verified.last_index == self._final_index
         return job
+
+    def proves(self, first_pos: int, entries: bytes) -> bool:
+        """As take() in the first round, and nothing is to be written: whether all is proved with these."""
+        self._prove(self._verify(first_pos, entries))
+        return self.is_proved
+
+    def _prove(self, verified: VerifiedRange) -> None:
+        """When all is proved, the second round begins. Raises NotLinkedError."""
+        is_last = verified.last_index == self._final_index
+        if is_last and self.committed_index is None:
+            self._check_link(verified)
+        self._borders[verified.last_index] = verified.chain
+        if is_last:
+            self.is_proved = True
+            self._start_round()
+        else:
+            self._advance(verified)
 
     @property
     def next_pos(self) -> Pos:

@@ -9,6 +9,7 @@ from dledger.entry import Index
 from dledger.errors import FaultyEntryError
 from dledger.log.log_store import LogStore
 
+FILE_SIZE = 65536
 FIRST = 51  # of the entries that were cut; in front are a no-op and 50 messages
 
 
@@ -17,19 +18,20 @@ class ParkedGroup:
     and remembers those.
     """
 
-    def __init__(self, directory: Path, count: int, *, is_stopped: bool = True) -> None:
+    def __init__(self, directory: Path, count: int, *, is_stopped: bool = True, body_size: int = 40) -> None:
+        """`body_size`: of the 50, in bytes."""
         self.group = group = VirtualGroup(directory)
         group.start()
         old_leader = group.elect()
         self.peer = old_leader.id
-        group.append(old_leader, [b"%d" % number * 40 for number in range(50)])
+        group.append(old_leader, [b"%d" % (number % 10) * body_size for number in range(50)])
         group.run_until(group.converged)
         others = [member.id for member in group.running() if member is not old_leader]
         for other in others:
             group.crash(other)
-        self.begin = old_leader.replica.log.ledger_end_pos
         group.append(old_leader, [b"A%d" % number * 40 for number in range(5)])
         log = old_leader.replica.log
+        self.begin = log.pos_at(Index(FIRST))
         group.run_until(lambda: log.durable_index == log.ledger_end_index)
         self.end = log.ledger_end_pos
         group.crash(self.peer)
@@ -49,11 +51,16 @@ class ParkedGroup:
             group.run_until(lambda: self.log.scrub_bounds().last_index == end_index)
 
     def _path(self, kind: str) -> Path:
-        return min((self.directory / kind).iterdir())
+        """Of the file in which the five began."""
+        names = sorted((self.directory / kind).iterdir())
+        return names[self.begin // FILE_SIZE if kind == "data" else 0]
 
     def lose_writes(self, *kinds: str) -> None:
         for kind in kinds:
-            start, end = (self.begin, self.end) if kind == "data" else (FIRST * 32, (FIRST + 5) * 32)
+            start, end = FIRST * 32, (FIRST + 5) * 32
+            if kind == "data":
+                start = self.begin % FILE_SIZE
+                end = start + self.end - self.begin
             with self._path(kind).open("r+b") as file:
                 file.seek(start)
                 file.write(self.stale[kind][start:end])
@@ -111,3 +118,62 @@ def test_what_the_member_remembers_does_not_hide_them_from_the_repair(
     parked = ParkedGroup(tmp_path, 30, is_stopped=False)
     parked.lose_writes(*kinds)
     parked.run_until_mended()
+
+
+def start_where_the_leader_has_deleted_them(
+    parked: ParkedGroup, *, other_begins: int = 0, other_damage: int | None = None
+) -> VirtualMember:
+    """The other member, which begins where `other_begins`, and may have a damaged entry that it does not know of."""
+    parked.lose_writes("data", "index")
+    group = parked.group
+    leader = group.elect()
+    (other,) = (member for member in group.running() if member is not leader)
+    group.run_for(1500)  # the synced mark comes up
+    for member, begin_index in ((other, other_begins), (leader, FIRST + 6)):
+        while member.replica.log.ledger_begin_index < begin_index:
+            delete_first_file(group, member)
+    assert other.replica.log.ledger_begin_index == other_begins
+    if other_damage is not None:
+        pos = other.replica.log.pos_at(Index(other_damage)) + 60
+        path = min((parked.directory.parent / f"dledger-{other.id}" / "data").iterdir())
+        with path.open("r+b") as file:
+            file.seek(pos)
+            file.write(b"\xff")
+    group.start(parked.peer)
+    group.run_until(group.converged)
+    assert group.leader() is leader
+    return other
+
+
+def delete_first_file(group: VirtualGroup, member: VirtualMember) -> None:
+    group.run_until(lambda: member.replica.delete_first_file(group.now_ms))
+    group.run_until(lambda: member.replica.idle)
+
+
+@pytest.mark.parametrize("is_other_first", [False, True])
+@pytest.mark.parametrize("damage", [None, FIRST - 3, FIRST - 1, FIRST + 3])
+def test_where_the_leader_has_deleted_what_lay_there_they_are_mended_from_another(
+    tmp_path: Path, damage: int | None, is_other_first: bool
+) -> None:
+    """Nobody but a follower tells then that what is in front of the known damage is not the group's either. What is
+    damaged on its disk is mended from here, and never by them.
+    """
+    parked = ParkedGroup(tmp_path, 1000)
+    other = start_where_the_leader_has_deleted_them(parked, other_damage=damage)
+    member = parked.group.members[parked.peer]
+    for scrubbed in (other, member) if is_other_first else (member, other):
+        scrub(parked.group, scrubbed)
+    parked.group.run_until(lambda: not parked.log.has_faults and not other.replica.log.has_faults)
+    for log in (parked.log, other.replica.log):
+        assert log.ledger_begin_index == 0
+        assert all_bodies(log)[: len(parked.bodies)] == parked.bodies
+
+
+def test_nothing_in_front_of_them_is_given_up_where_the_others_log_begins(tmp_path: Path) -> None:
+    parked = ParkedGroup(tmp_path, 1000, body_size=1261)
+    start_where_the_leader_has_deleted_them(parked, other_begins=FIRST)
+    scrub(parked.group, parked.group.members[parked.peer])
+    parked.group.run_until(lambda: not parked.log.has_faults)
+    assert parked.group.members[parked.peer].replica.repairer.repaired_count
+    assert parked.log.ledger_begin_index == 0
+    assert all_bodies(parked.log)[: len(parked.bodies)] == parked.bodies

@@ -113,6 +113,8 @@ FAILED_ONCE_CALM = {
     # Four data files came back two entries at a time, and were not whole within half a minute.
     "files_repaired_by_small_pushes": 1002720,
     "files_repaired_by_small_pushes_again": 1005888,
+    # Stale entries lay in front of known damage, which the leader had deleted: who had it was not believed.
+    "stale_where_the_leader_has_deleted": 1008640,
 }
 
 

@@ -1,0 +1,82 @@
+"""Finds how far back entries are not the group's in front of damage into which a peer's entries do not lead.
+
+Such entries came back with a lost write: sound in themselves, each follows from the one in front, and only the seam at
+their end tells of them. Where they begin is found by asking the peer for single ones and comparing. Nobody's word is
+taken for it: they are called damaged only when the peer's entries from there on follow from what lies in front here,
+and what lies behind follows from them. So nothing sound is given up for a peer that is itself wrong, or that could not
+give all that would have to be repaired then.
+"""
+
+from dledger.entry import ENTRY_HEADER_SIZE, Index, parse_header
+from dledger.errors import FaultyEntryError
+from dledger.log.checked_reads import CheckedReads
+from dledger.log.faulty_ranges import FaultyRange
+from dledger.log.log_repair import RangeRepair
+
+
+class FrontSearch:
+    """Invariant: entry `_common`, or the log's begin, counts as the peer's as well, and entry `_other` does not."""
+
+    def __init__(self, log: CheckedReads, faulty: FaultyRange, committed_index: Index | None) -> None:
+        """The entry in front of `faulty` is not the peer's. `committed_index`: see RangeRepair. Raises FaultyEntryError
+        if nothing more can be told: the log begins there, or what is in front of it is damaged, too.
+        """
+        self._faulty = faulty
+        self.wider: FaultyRange | None = None  # with what is wrong in front of it, once that is proved
+        self._log = log
+        self._committed_index = committed_index
+        self._common = Index(log.ledger_begin_index - 1)
+        self._other = Index(faulty.first_index - 1)
+        self._step = 1  # entries
+        self._proof: RangeRepair | None = None
+        if self._other == self._common:
+            raise FaultyEntryError(f"{faulty} begin where the log does")
+        self._find_next()
+
+    @property
+    def next_index(self) -> Index:
+        """To be asked for; the answer goes to take(), or not_given()."""
+        return self._next if self._proof is None else self._proof.next_index
+
+    @property
+    def last_index(self) -> Index:
+        return self._next if self._proof is None else self._proof.last_index
+
+    def take(self, first_pos: int, entries: bytes) -> None:
+        """Raises RepairRefusedError where the peer's entries are not those that lay here either; FaultyEntryError."""
+        if self._proof is not None:
+            if self._proof.proves(first_pos, entries):
+                self.wider = self._proof.faulty
+            return
+        header = parse_header(entries.ljust(ENTRY_HEADER_SIZE, b"\0"))
+        self._heard(is_common=header.chain_crc == self._stored_chain())
+
+    def not_given(self) -> bool:
+        """The peer has not got what it was asked for. Whether there is something else to ask it for: of no use is
+        what would have to be repaired from there on.
+        """
+        if self._proof is not None:
+            return False
+        self._heard(is_common=True)
+        return True
+
+    def _stored_chain(self) -> int | None:
+        try:
+            return self._log.stored_chain_at(self._next)
+        except FaultyEntryError:
+            return None
+
+    def _heard(self, *, is_common: bool) -> None:
+        if is_common:
+            self._common = self._next
+        else:
+            self._other = self._next
+            self._step *= 2
+        self._find_next()
+
+    def _find_next(self) -> None:
+        if self._other - self._common > 1:
+            self._next = Index(max(self._other - self._step, (self._common + self._other) // 2))
+        else:
+            wider = self._log.wider(self._faulty, self._other)
+            self._proof = self._log.range_repair(wider, self._committed_index)

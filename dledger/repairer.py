@@ -15,7 +15,7 @@ another lead.
 
 import logging
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -254,7 +254,8 @@ class Repairer:
     def _current(self) -> RangeRepair | None:
         """The repair under way, or that of the next range."""
         ranges = self._log.faulty.ranges
-        if self._repair is not None and self._repair.faulty in ranges:
+        is_outdated = self._search is not None and self._search[0].is_outdated
+        if self._repair is not None and self._repair.faulty in ranges and not is_outdated:
             return self._repair
         self._repair, self._search = None, None
         self._refusals = {}
@@ -334,6 +335,8 @@ class Repairer:
     def _refused(self, peer: PeerId, refusal: _Refusal) -> None:
         self._asked = None
         if self._search is not None:  # it has come to nothing, and what began it counts
+            text = "[%s] peer=%s does not tell where what is in front becomes another: %s"
+            log.warning(text, self._config.self_id, peer, refusal.reason)
             _, peer, refusal = self._search
             self._search = None
         self._refusals[peer] = refusal
@@ -345,8 +348,11 @@ class Repairer:
         peer, request, _ = self._asked
         if (response.member_id, response.request_id) != (peer, request.request_id):
             return  # an answer that came too late
+        if self._search is not None and self._search[0].is_outdated:
+            self._asked = self._repair = self._search = None
+            return
         if response.code is not ResponseCode.SUCCESS:
-            if self._search is not None and response.code in _REASONS and self._is_asked_on():
+            if self._search is not None and response.code in _REASONS and self._is_asked_on(response.begin):
                 return
             reason = _REASONS.get(response.code)
             cannot_give = reason is not None
@@ -386,24 +392,21 @@ class Repairer:
         """Whether the peer is asked on, for it may tell where what its committed entries do not continue begins.
         Raises DiskError.
         """
-        faulty, committed_index = repair.faulty, self._committed_index()
-        if faulty.first_index > committed_index:
+        if repair.faulty.first_index > self._committed_index():
             return False
         try:
-            search = FrontSearch(self._log, faulty, repair.committed_index)
+            search = FrontSearch(self._log, repair.faulty, repair.committed_index)
         except FaultyEntryError:
             return False
-        if faulty.last_index <= committed_index:
-            refusal = replace(refusal, parted=None)  # a cut behind what is wrong would mend nothing
         self._search = search, peer, refusal
         return True
 
-    def _is_asked_on(self) -> bool:
+    def _is_asked_on(self, begin: LedgerBegin | None) -> bool:
         """Whether the peer, which has not got what it was asked for in a search, is to be asked for more. DiskError."""
         assert self._search is not None, "under way"
         search, _, _ = self._search
         try:
-            is_asked_on = search.not_given()
+            is_asked_on = search.not_given(begin)
         except FaultyEntryError:
             return False
         if is_asked_on:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from disk.disk import DiskError
 from disk.mapped_file import MappedFile
-from dledger.core.messages import EntryRange
+from dledger.core.messages import EntryRange, LedgerBegin
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
     ENTRY_MAGIC,
@@ -142,9 +142,11 @@ class CheckedReads(LogReader):
         """Whether a start would know of this damage: it may not believe in a repair that was only just written."""
         return self._noting is None and faulty in self._faulty_file.ranges
 
-    def range_repair(self, faulty: FaultyRange, committed_index: Index | None = None) -> RangeRepair:
+    def range_repair(
+        self, faulty: FaultyRange, committed_index: Index | None = None, begin: LedgerBegin | None = None
+    ) -> RangeRepair:
         """See RangeRepair. Raises FaultyEntryError if the entry in front of it is damaged, too; DiskError."""
-        return RangeRepair(self, self._data, self._index, faulty, committed_index)
+        return RangeRepair(self, self._data, self._index, faulty, committed_index, begin)
 
     def wider(self, faulty: FaultyRange, first_index: Index) -> FaultyRange:
         """The range with all from this entry on, which lies in front of it."""

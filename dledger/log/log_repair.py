@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from disk.disk import File
 from disk.mapped_file import MappedFile
 from disk.readable import write_over
+from dledger.core.messages import LedgerBegin
 from dledger.entry import (
     INDEX_UNIT_SIZE,
     EntryCorruptError,
@@ -84,11 +85,13 @@ class RangeRepair:
         index: IndexFiles,
         faulty: FaultyRange,
         committed_index: Index | None = None,
+        begin: LedgerBegin | None = None,
     ) -> None:
-        """`committed_index`: only entries up to there, and those of the leader, which has all that is committed: then
+        """`begin`: of the peer's log, with the first of these entries; what is here in front of it does not count.
+        `committed_index`: only entries up to there, and those of the leader, which has all that is committed: then
         they need not lead to what lies behind the damage.
 
-        Raises FaultyEntryError, DiskError: the entry in front must be sound.
+        Raises FaultyEntryError, DiskError: the entry in front must be sound, without `begin`.
         """
         self.faulty = faulty
         self.committed_index = committed_index
@@ -97,11 +100,15 @@ class RangeRepair:
         self._log = log
         self._data = data
         self._index = index
-        self._before = Index(faulty.first_index - 1)
-        term = log.term_at(self._before)
-        assert term is not None, "damage lies within the log"
-        self._before_term, self._before_chain = term, log.stored_chain_at(self._before)
-        self._before_end_pos = log.end_pos_at(self._before)
+        before = Index(faulty.first_index - 1)
+        if begin is not None:
+            self._before_term, self._before_chain = begin.before_term, begin.before_chain
+            self._before_end_pos = begin.pos
+        else:
+            term = log.term_at(before)
+            assert term is not None, "damage lies within the log"
+            self._before_term, self._before_chain = term, log.stored_chain_at(before)
+            self._before_end_pos = log.end_pos_at(before)
         self._borders: dict[Index, int] = {}  # last index of a piece -> chain, when it was proved
         self.is_proved = False  # all that peers sent is what lay here
         self._start_round()

@@ -8,8 +8,9 @@ from virtual_group import VirtualGroup, VirtualMember
 from dledger.entry import Index
 from dledger.errors import FaultyEntryError
 from dledger.log.log_store import LogStore
+from dledger.rpc.requests import RepairRequest
 
-FILE_SIZE = 65536
+FILE_SIZE = 65536  # of data files; there is one index file
 FIRST = 51  # of the entries that were cut; in front are a no-op and 50 messages
 
 
@@ -36,7 +37,7 @@ class ParkedGroup:
         self.end = log.ledger_end_pos
         group.crash(self.peer)
         self.directory = directory / f"dledger-{self.peer}"
-        self.stale = {kind: self._path(kind).read_bytes() for kind in ("data", "index")}
+        self.stale = {kind: self._read(kind) for kind in ("data", "index")}
         group.start(*others)
         leader = group.elect()
         group.append(leader, [b"B%d" % number * 40 for number in range(count)])
@@ -50,20 +51,21 @@ class ParkedGroup:
             end_index = self.log.ledger_end_index
             group.run_until(lambda: self.log.scrub_bounds().last_index == end_index)
 
-    def _path(self, kind: str) -> Path:
-        """Of the file in which the five began."""
-        names = sorted((self.directory / kind).iterdir())
-        return names[self.begin // FILE_SIZE if kind == "data" else 0]
+    def _read(self, kind: str) -> list[bytes]:
+        return [path.read_bytes() for path in sorted((self.directory / kind).iterdir())]
 
     def lose_writes(self, *kinds: str) -> None:
         for kind in kinds:
-            start, end = FIRST * 32, (FIRST + 5) * 32
-            if kind == "data":
-                start = self.begin % FILE_SIZE
-                end = start + self.end - self.begin
-            with self._path(kind).open("r+b") as file:
-                file.seek(start)
-                file.write(self.stale[kind][start:end])
+            pos, end = (self.begin, self.end) if kind == "data" else (FIRST * 32, (FIRST + 5) * 32)
+            paths = sorted((self.directory / kind).iterdir())
+            while pos < end:
+                stale = self.stale[kind][pos // FILE_SIZE]
+                offset = pos % FILE_SIZE
+                lost = stale[offset : offset + end - pos]
+                with paths[pos // FILE_SIZE].open("r+b") as file:
+                    file.seek(offset)
+                    file.write(lost)
+                pos += len(lost)
 
     def run_until_mended(self) -> None:
         group = self.group
@@ -169,11 +171,74 @@ def test_where_the_leader_has_deleted_what_lay_there_they_are_mended_from_anothe
         assert all_bodies(log)[: len(parked.bodies)] == parked.bodies
 
 
+# Sizes of the 50 messages with which the five lie at the begin of the second data file, and across it.
+SECOND_FILE, BOTH_FILES = 1261, 1254
+
+
 def test_nothing_in_front_of_them_is_given_up_where_the_others_log_begins(tmp_path: Path) -> None:
-    parked = ParkedGroup(tmp_path, 1000, body_size=1261)
+    parked = ParkedGroup(tmp_path, 1000, body_size=SECOND_FILE)
     start_where_the_leader_has_deleted_them(parked, other_begins=FIRST)
     scrub(parked.group, parked.group.members[parked.peer])
     parked.group.run_until(lambda: not parked.log.has_faults)
     assert parked.group.members[parked.peer].replica.repairer.repaired_count
     assert parked.log.ledger_begin_index == 0
     assert all_bodies(parked.log)[: len(parked.bodies)] == parked.bodies
+
+
+def test_where_all_others_begin_among_them_the_log_begins_there_as_well(tmp_path: Path) -> None:
+    """Who has those behind tells that they are others; of those in front nobody has the right ones."""
+    parked = ParkedGroup(tmp_path, 1000, body_size=BOTH_FILES)
+    parked.lose_writes("data", "index")
+    group = parked.group
+    group.elect()
+    group.run_for(1500)  # the synced mark comes up
+    for member in group.running():
+        delete_first_file(group, member)
+    (begin_index,) = {member.replica.log.ledger_begin_index for member in group.running()}
+    assert FIRST < begin_index < FIRST + 5
+    group.start(parked.peer)
+    group.run_until(group.converged)
+    scrub(group, group.members[parked.peer])
+    group.run_until(lambda: not parked.log.has_faults)
+    assert parked.log.ledger_begin_index == begin_index
+    bodies = [parked.log.body_at(Index(index)) for index in range(begin_index, len(parked.bodies))]
+    assert bodies == parked.bodies[begin_index:]
+
+
+@pytest.mark.parametrize(
+    ("body_size", "asked_for"),
+    [(SECOND_FILE, range(FIRST - 5, FIRST)), (BOTH_FILES, range(FIRST, FIRST + 1))],
+)
+def test_retention_may_come_by_while_a_peer_is_asked_where_they_begin(
+    tmp_path: Path, body_size: int, asked_for: range
+) -> None:
+    """Where it deletes some of them, what the log begins behind is an entry of before as well."""
+    parked = ParkedGroup(tmp_path, 1000, body_size=body_size)
+    parked.lose_writes("data", "index")
+    group = parked.group
+    group.elect()
+    group.start(parked.peer)
+    group.run_until(group.converged)
+    group.run_for(1500)  # the synced mark comes up
+    replica = group.members[parked.peer].replica
+    asked: list[int] = []
+
+    def delete_while_asked(message: object, payload: bytes) -> bytes:
+        if isinstance(message, RepairRequest) and message.first_index in asked_for and not asked:
+            asked.append(message.first_index)
+            group.at(group.now_ms, lambda: replica.delete_first_file(group.now_ms))
+        return payload
+
+    group.tamper = delete_while_asked
+    scrub(group, group.members[parked.peer])
+    group.run_until(lambda: asked and replica.idle)
+    begin_index = parked.log.ledger_begin_index
+    assert begin_index in range(FIRST, FIRST + 5)
+    if begin_index == FIRST:
+        group.run_until(lambda: not parked.log.has_faults)
+        bodies = [parked.log.body_at(Index(index)) for index in range(FIRST, len(parked.bodies))]
+        assert bodies == parked.bodies[FIRST:]
+    else:
+        group.run_for(20_000)
+        assert parked.log.has_faults
+    assert not replica.failure

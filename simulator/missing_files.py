@@ -38,18 +38,19 @@ class MissingFiles(DamageMaker):
 
     def _take(self, member: SimMember, kind: str, mark: SyncedMark) -> bool:
         """`mark` is the one on the medium: what it covers, one in the page cache covers as well, and more perhaps. That
-        is damaged too where no power loss takes that one, and was committed, so that it comes back as it was.
+        is damaged too where no power loss takes that one, so that it comes back as it was. Where it was not committed
+        it may not, and what would be zeros from now on is not to be taken for right later: that file stays.
         """
         random, disk, size = self._random, member.disk, self._options.data_file_size
         start = random.choice(self._files(mark))
         path = self._path(member, start)
         content = disk.durable(path)
-        if content is None or len(content) < size:
+        cached = committed_mark(member, self._oracle, is_cached=True)
+        if content is None or len(content) < size or cached is None:
             return False
         if start + size > mark.end_pos:
             member.has_lost = True  # what was acknowledged behind the mark
-        cached = committed_mark(member, self._oracle, is_cached=True)
-        end_pos = mark.end_pos if cached is None else max(mark.end_pos, cached.end_pos)
+        end_pos = max(mark.end_pos, cached.end_pos)
         low, high = max(mark.begin_pos - start, 0), min(size, end_pos - start)
         original = as_it_was(content, disk, path, member.damages)[low:high]
         if kind == "data_file_lost":

@@ -100,6 +100,7 @@ FAILED_ONCE = {
     # A file was lost of which a mark in the page cache covered more than that on the medium: of the rest the simulator
     # took the zeros for what the group had written, when it took the file once more.
     "lost_again_before_it_was_back": 1010840,
+    "lost_with_what_was_not_committed": 1012889,
 }
 
 # Likewise, in calm lives.

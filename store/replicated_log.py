@@ -37,6 +37,11 @@ class Ledger(Protocol):
         ...
 
     @property
+    def durable_begin_pos(self) -> Pos:
+        """As ledger_begin_pos, after a power loss: what is derived from entries before it need not be kept."""
+        ...
+
+    @property
     def first_file_last_index(self) -> Index | None:
         """The last entry of the oldest data file, None if the log ends in that file."""
         ...

@@ -65,6 +65,11 @@ class LogBegin(CheckedReads):
         self._doomed: list[str] = []  # files before the begin, oldest first, that are not unlinked yet
 
     @property
+    def durable_begin_pos(self) -> Pos:
+        """Where the log begins after a power loss: further in front, while a move of its begin is under way."""
+        return self._mark_on_disk.begin_pos
+
+    @property
     def first_file_last_index(self) -> Index | None:
         """The last entry of the oldest data file. None if the log ends in that file, or as long as damage hides it."""
         files = self._data.queue.mapped_files

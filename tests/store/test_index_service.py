@@ -8,6 +8,7 @@ import pytest
 from store_group import START_MS, StoreGroup, StoreMember, message, scrub
 from worn_disk import WornDisk
 
+from dledger.log.jobs import DiskJob, MoveBeginJob
 from message.properties import encode_properties
 from store.index_service import ENTRIES_PER_IDLE_TICK, ENTRIES_PER_TICK
 from store.layout.checkpoint import parse_checkpoint
@@ -197,7 +198,9 @@ def test_under_load_the_index_takes_a_few_entries_per_tick_and_more_when_it_is_o
     group.run_until(lambda: index.behind == 0, limit_ms=200)
 
 
-def test_files_before_the_begin_of_the_log_go(tmp_path: Path) -> None:
+@pytest.fixture
+def short_lived(tmp_path: Path) -> StoreGroup:
+    """Data files are kept for a second."""
     group = StoreGroup(
         tmp_path,
         index_file_shape=SHAPE,
@@ -208,6 +211,28 @@ def test_files_before_the_begin_of_the_log_go(tmp_path: Path) -> None:
         thorough_interval_ms=200,
     )
     group.start()
+    return group
+
+
+def test_files_before_the_begin_of_the_log_stay_until_that_is_durable(short_lived: StoreGroup) -> None:
+    """Else a power loss could bring the log's begin back, and not the keys of what lies behind it."""
+    group = short_lived
+    put(group, range(400))
+    leader = group.lead()
+    oldest = min((group.root() / "index").iterdir())
+    waiting: list[DiskJob] = []
+    run = leader._run
+    leader._run = lambda job: waiting.append(job) if isinstance(job, MoveBeginJob) else run(job)
+    group.run_until(lambda: waiting)
+    group.run_for(1000)
+    assert leader.store.min_phy_offset > 48
+    assert oldest.exists()
+    run(waiting.pop())
+    group.run_until(lambda: not oldest.exists())
+
+
+def test_files_before_the_begin_of_the_log_go(short_lived: StoreGroup) -> None:
+    group = short_lived
     put(group, range(400))
     leader = group.lead()
     index = group.root() / "index"

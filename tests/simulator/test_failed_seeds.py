@@ -101,6 +101,8 @@ FAILED_ONCE = {
     # took the zeros for what the group had written, when it took the file once more.
     "lost_again_before_it_was_back": 1010840,
     "lost_with_what_was_not_committed": 1012889,
+    # A damaged entry took the next one with it, which nobody but the leader had: nobody could give both.
+    "next_entry_with_damage_that_is_nobody_elses": 1020628,
 }
 
 # Likewise, in calm lives.
@@ -116,6 +118,8 @@ FAILED_ONCE_CALM = {
     "files_repaired_by_small_pushes_again": 1005888,
     # Stale entries lay in front of known damage, which the leader had deleted: who had it was not believed.
     "stale_where_the_leader_has_deleted": 1008640,
+    # Files of the key index went with the log's begin before that was durable, and a power loss brought it back.
+    "key_index_behind_a_begin_that_fell": 1018080,
 }
 
 

@@ -354,9 +354,6 @@ class Repairer:
         if response.code is not ResponseCode.SUCCESS:
             if self._search is not None and response.code in _REASONS and self._is_asked_on(response.begin):
                 return
-            if response.code is ResponseCode.INDEX_OUT_OF_RANGE and self._repair.ends_here():
-                self._asked = None
-                return
             reason = _REASONS.get(response.code)
             cannot_give = reason is not None
             parted = self._parted_from(peer) if response.code is ResponseCode.INDEX_OUT_OF_RANGE else None
@@ -473,10 +470,9 @@ class Repairer:
                 left = self._log.faulty.first_within(faulty.first_index, faulty.last_index)
                 self._has_written = left is not None
                 return
-            # The rest of it may be all right, where only the entry in front of it was not.
-            self._has_written = repair.final_index < faulty.last_index
-            if self._has_written:
-                self._log.repaired_up_to(faulty, repair.final_index, repair.next_pos)
+            self._has_written = False
+            if repair.committed_index is not None:
+                self._log.repaired_up_to(faulty, repair.committed_index, repair.next_pos)
                 return
             self._log.repaired(faulty)
             self._count_repaired(faulty)

@@ -95,8 +95,7 @@ class RangeRepair:
         """
         self.faulty = faulty
         self.committed_index = committed_index
-        # The last one to be repaired.
-        self.final_index = faulty.last_index if committed_index is None else committed_index
+        self._final_index = faulty.last_index if committed_index is None else committed_index
         self.is_done = False  # the last job has been given out
         self._log = log
         self._data = data
@@ -124,7 +123,7 @@ class RangeRepair:
     def last_index(self) -> Index:
         """Up to which entry to ask next; a piece may end before, in the first round."""
         if not self.is_proved:
-            return self.final_index
+            return self._final_index
         return min(index for index in self._borders if index >= self.next_index)
 
     def take(self, first_pos: int, entries: bytes) -> RepairJob | None:
@@ -138,7 +137,7 @@ class RangeRepair:
             raise RepairRefusedError(f"entries up to {verified.last_index} are others than before")
         job = RepairJob(self._writes(verified), verified.size)
         self._advance(verified)
-        self.is_done = verified.last_index == self.final_index
+        self.is_done = verified.last_index == self._final_index
         return job
 
     def proves(self, first_pos: int, entries: bytes) -> bool:
@@ -146,22 +145,9 @@ class RangeRepair:
         self._prove(self._verify(first_pos, entries))
         return self.is_proved
 
-    def ends_here(self) -> bool:
-        """The peer has no more than what was proved: whether the entry behind that, which lies in the damage, is sound
-        in itself and follows from it. Then only what is in front of it is repaired.
-        """
-        if self.is_proved or self._is_at_begin or self.committed_index is not None:
-            return False
-        last_index = Index(self.next_index - 1)
-        if not self._is_followed(last_index, self._chain, self._end_pos):
-            return False
-        self.final_index, self.is_proved = last_index, True
-        self._start_round()
-        return True
-
     def _prove(self, verified: VerifiedRange) -> None:
         """When all is proved, the second round begins. Raises NotLinkedError."""
-        is_last = verified.last_index == self.final_index
+        is_last = verified.last_index == self._final_index
         if is_last and self.committed_index is None:
             self._check_link(verified)
         self._borders[verified.last_index] = verified.chain
@@ -200,7 +186,7 @@ class RangeRepair:
             ):
                 raise NotContinuedError(str(error)) from error
             raise RepairRefusedError(str(error)) from error
-        if not verified.count or verified.last_index > self.final_index:
+        if not verified.count or verified.last_index > self._final_index:
             raise RepairRefusedError(
                 f"entries {verified.first_index}..{verified.last_index} were not asked for"
             )
@@ -216,21 +202,21 @@ class RangeRepair:
         if index == log.ledger_end_index:
             is_linked = (verified.chain, verified.next_pos) == (log.ledger_end_chain, log.ledger_end_pos)
         else:
-            is_linked = self._is_followed(index, verified.chain, verified.next_pos)
+            is_linked = self._is_behind(verified)
         if not is_linked:
             raise NotLinkedError(
                 f"entry {index} of the peer is not the one that entry {index + 1} follows here"
             )
 
-    def _is_followed(self, last_index: Index, chain: int, end_pos: int) -> bool:
-        """Whether the entry behind this one lies where it ends, or in the next file, and continues its chain."""
-        for pos in (end_pos, self._data.file_end(end_pos - 1)):
+    def _is_behind(self, verified: VerifiedRange) -> bool:
+        """Whether the entry behind lies where these end, or in the next file, and continues their chain."""
+        for pos in (verified.next_pos, self._data.file_end(verified.next_pos - 1)):
             try:
                 entry = entry_alone(self._data, pos, None)
             except EntryCorruptError:
                 continue
-            linked = chain_after(memoryview(entry.buffer)[:48], chain) == entry.chain
-            if entry.first_index == last_index + 1 and linked:
+            linked = chain_after(memoryview(entry.buffer)[:48], verified.chain) == entry.chain
+            if entry.first_index == verified.last_index + 1 and linked:
                 return True
         return False
 

@@ -234,28 +234,6 @@ def test_a_leader_lets_go_of_what_only_it_had_and_cannot_read_any_more(
     group.run_until(lambda: not member.doubted)
 
 
-def test_of_damage_that_takes_the_next_entry_with_it_others_need_not_have_that_one(tmp_path: Path) -> None:
-    """Nothing proves an entry whose predecessor is gone with its chain; but what repairs that one does."""
-    group = VirtualGroup(tmp_path)
-    group.start()
-    leader = group.elect()
-    group.append(leader, [b"of all"] * 4)
-    group.run_until(group.converged)
-    log = leader.replica.log
-    last = log.ledger_end_index
-    group.loses = lambda message: isinstance(message, PushRequest)
-    group.append(leader, [b"of one"] * 3)
-    group.run_until(lambda: log.durable_index == last + 3)
-    flip(group, leader.id, log.pos_at(last), count=48 + 6)
-    log.recent.cut_from(Index(0))  # no answer from memory
-    log.fault_found(last, last)
-    assert [(faulty.first_index, faulty.last_index) for faulty in log.faulty] == [(last, last + 1)]
-    group.loses = lambda message: False
-    group.run_until(lambda: is_level(group) and not faulty(leader))
-    assert group.leader() is leader
-    assert log.body_at(Index(last + 3)) == b"of one"
-
-
 def test_a_leader_leads_on_while_what_it_cannot_read_is_on_its_way_from_memory(tmp_path: Path) -> None:
     group = VirtualGroup(tmp_path)
     group.start()

@@ -101,8 +101,6 @@ FAILED_ONCE = {
     # took the zeros for what the group had written, when it took the file once more.
     "lost_again_before_it_was_back": 1010840,
     "lost_with_what_was_not_committed": 1012889,
-    # A damaged entry took the next one with it, which nobody but the leader had: nobody could give both.
-    "next_entry_with_damage_that_is_nobody_elses": 1020628,
 }
 
 # Likewise, in calm lives.

@@ -155,9 +155,8 @@ class Repairer:
     def peer_disconnected(self, peer: PeerId) -> None:
         if peer in self._peers:
             self._peers.remove(peer)
-        waited_for = self._asked[0] if self._asked is not None else None
-        searched = self._search[1] if self._search is not None else None
-        if peer in (waited_for, searched):
+        is_asked = self._asked is not None and self._asked[0] == peer
+        if is_asked or (self._search is not None and self._search[1] == peer):
             self._refused(peer, _Refusal("its connection closed"))
 
     def tick(self, now_ms: int) -> None:
@@ -218,15 +217,11 @@ class Repairer:
         repair = self._current()
         if repair is None:
             return
-        wanted: RangeRepair | FrontSearch = repair
-        if self._search is not None:
-            wanted, peer, _ = self._search
-        else:
-            next_peer = self._next_peer(repair)
-            if next_peer is None:
-                self._give_up(repair.faulty, now_ms)
-                return
-            peer = next_peer
+        peer = self._next_peer(repair)
+        if peer is None:
+            self._give_up(repair.faulty, now_ms)
+            return
+        wanted = self._search[0] if self._search is not None else repair
         self._request_id += 1
         request = RepairRequest(
             self._request_id,
@@ -239,9 +234,11 @@ class Repairer:
         self._send(peer, request)
 
     def _next_peer(self, repair: RangeRepair) -> PeerId | None:
-        """To be asked. What nothing but its being committed proves comes from who leads, also after peers have come and
-        gone: others may have something else there.
+        """To be asked; in a search, whom it began with. What nothing but its being committed proves comes from who
+        leads, also after peers have come and gone: others may have something else there.
         """
+        if self._search is not None:
+            return self._search[1]
         _, leader_id = self._led_by()
         for peer in self._peers:
             if peer in self._refusals:
@@ -349,7 +346,7 @@ class Repairer:
         if (response.member_id, response.request_id) != (peer, request.request_id):
             return  # an answer that came too late
         if self._search is not None and self._search[0].is_outdated:
-            self._asked = self._repair = self._search = None
+            self._asked = None
             return
         if response.code is not ResponseCode.SUCCESS:
             if self._search is not None and response.code in _REASONS and self._is_asked_on(response.begin):

@@ -24,7 +24,7 @@ class FrontSearch:
 
     def __init__(self, log: CheckedReads, faulty: FaultyRange, committed_index: Index | None) -> None:
         """The entry in front of `faulty` is not the peer's. `committed_index`: see RangeRepair. Raises FaultyEntryError
-        if nothing more can be told: the log begins there, or what is in front of it is damaged, too.
+        if nothing more can be told: the log begins there, or what is in front of it is damaged, too; DiskError.
         """
         self.wider: FaultyRange | None = None  # with what is wrong in front of it, once that is proved
         self._faulty = faulty
@@ -56,7 +56,9 @@ class FrontSearch:
         return self._next if self._proof is None else self._proof.last_index
 
     def take(self, first_pos: int, entries: bytes) -> None:
-        """Raises RepairRefusedError where the peer's entries are not those that lay here either; FaultyEntryError."""
+        """Raises RepairRefusedError where the peer's entries are not those that lay here either; FaultyEntryError as
+        when it began; DiskError.
+        """
         if self._proof is not None:
             if self._proof.proves(first_pos, entries):
                 self.wider = self._log.wider(self._faulty, self._other)
@@ -71,7 +73,7 @@ class FrontSearch:
 
     def not_given(self, peer_begin: LedgerBegin | None) -> bool:
         """The peer has not got what it was asked for; `peer_begin` if that is since its log begins later. Whether there
-        is something else to ask it for: of no use is what would have to be repaired from there on. FaultyEntryError.
+        is something else to ask it for: of no use is what would have to be repaired from there on. Raises as take().
         """
         if self._proof is not None:
             return False

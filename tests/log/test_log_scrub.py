@@ -168,7 +168,7 @@ def test_a_unit_behind_damage_that_stays_is_written_anew(log: LogStore, index: i
 def test_a_damaged_blank_is_made_exact_again(log: LogStore, at: int) -> None:
     before = content_of(log)
     last = last_of_first_file(log)
-    flip(log, "data", log.end_pos_at(Index(last)) + at if at >= 0 else FILE_SIZE - 1)
+    flip(log, "data", log.end_pos_at(last) + at if at >= 0 else FILE_SIZE - 1)
     (finding,) = scrub(log)
     assert finding.where.startswith("blank ")
     assert finding.is_mended
@@ -181,7 +181,7 @@ def test_a_blank_behind_a_damaged_entry_is_no_more_passed_over_than_the_entry(
     log: LogStore, byte: int, at: int
 ) -> None:
     last = last_of_first_file(log)
-    entry_pos, end_pos = log.pos_at(Index(last)), log.end_pos_at(Index(last))
+    entry_pos, end_pos = log.pos_at(last), log.end_pos_at(last)
     flip(log, "data", entry_pos + byte)
     before = content_of(log)
     flip(log, "data", end_pos + at if at >= 0 else FILE_SIZE - 1)
@@ -205,7 +205,7 @@ def test_a_blank_in_front_of_an_entry_that_is_known_to_be_damaged_is_a_part_of_t
     flip(log, "data", FILE_SIZE)
     (entry,) = scrub(log, size_max=1 << 20)
     assert entry.where.startswith(f"entries {last + 1}..{last + 1} ")
-    blank_pos = log.end_pos_at(Index(last))
+    blank_pos = log.end_pos_at(last)
     flip(log, "data", blank_pos + at if at >= 0 else FILE_SIZE - 1)
     assert not [finding for finding in scrub(log, size_max=1 << 20) if finding.is_mended]
     assert log.faulty_at(blank_pos)

@@ -19,13 +19,6 @@ def grow(group: VirtualGroup, leader: VirtualMember, count: int = 60) -> None:
     group.run_until(group.converged)
 
 
-def delete(group: VirtualGroup, member: VirtualMember, files: int) -> None:
-    group.run_for(1500)  # the synced mark comes up
-    for _ in range(files):
-        group.run_until(lambda: member.replica.delete_first_file(group.now_ms))
-    group.run_until(lambda: member.replica.idle)
-
-
 def same_files(group: VirtualGroup) -> bool:
     """What more than one member holds is the same, byte for byte."""
     files = [group.data_files(member.id) for member in group.running()]
@@ -46,7 +39,7 @@ def test_a_member_that_was_away_for_longer_than_the_log_reaches_back_begins_wher
     away = next(member.id for member in group.running() if member is not leader)
     group.crash(away)
     grow(group, leader)
-    delete(group, leader, 12)
+    group.delete_files(leader, 12)
     begin = leader.replica.log.ledger_begin_index
     group.start(away)
     group.run_until(group.converged)  # although nobody appends anything
@@ -72,7 +65,7 @@ def test_a_wiped_member_comes_back_and_its_doubt_ends(tmp_path: Path) -> None:
     wiped = next(member.id for member in group.running() if member is not leader)
     group.crash(wiped)
     (tmp_path / f"dledger-{wiped}").rename(tmp_path / "lost")
-    delete(group, leader, 3)
+    group.delete_files(leader, 3)
     group.start(wiped)
     group.run_until(lambda: group.converged() and not group.members[wiped].replica.member.doubted)
     assert group.members[wiped].replica.log.ledger_begin_index == leader.replica.log.ledger_begin_index
@@ -84,7 +77,7 @@ def test_members_with_different_begins_elect_each_other(tmp_path: Path) -> None:
     group.start()
     grow(group, group.elect(), 80)
     for files, member in enumerate(group.running()):
-        delete(group, member, 2 * files)
+        group.delete_files(member, 2 * files)
     for _ in range(3):
         leader = group.elect()
         group.crash(leader.id)

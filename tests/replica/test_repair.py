@@ -326,13 +326,6 @@ def test_an_index_unit_that_is_wrong_stops_nobody(group: VirtualGroup) -> None:
     assert files[0] == files[1]
 
 
-def delete(group: VirtualGroup, member: VirtualMember, files: int = 2) -> None:
-    group.run_for(1500)  # the synced mark comes up
-    for _ in range(files):
-        group.run_until(lambda: member.replica.delete_first_file(group.now_ms))
-    group.run_until(lambda: member.replica.idle)
-
-
 def with_damage_where_others_begin_later(
     group: VirtualGroup, deleted_by: int
 ) -> tuple[VirtualMember, VirtualMember, PeerId]:
@@ -343,7 +336,7 @@ def with_damage_where_others_begin_later(
     leader = group.elect()
     follower, damaged = (member for member in group.running() if member is not leader)
     for member in (leader, follower)[:deleted_by]:
-        delete(group, member)
+        group.delete_files(member, 2)
     group.crash(damaged.id)
     flip(group, damaged.id, 50)
     return leader, follower, damaged.id
@@ -438,7 +431,7 @@ def test_a_leader_whose_damage_no_follower_can_repair_lets_another_lead_first(gr
     leader = group.elect()
     for member in group.running():
         if member is not leader:
-            delete(group, member)
+            group.delete_files(member, 2)
     flip(group, leader.id, 50)
     leader.replica.log.fault_found(0, 0)
     assert faulty(leader) == 1

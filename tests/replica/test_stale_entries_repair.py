@@ -130,10 +130,9 @@ def start_where_the_leader_has_deleted_them(
     group = parked.group
     leader = group.elect()
     (other,) = (member for member in group.running() if member is not leader)
-    group.run_for(1500)  # the synced mark comes up
     for member, begin_index in ((other, other_begins), (leader, FIRST + 6)):
         while member.replica.log.ledger_begin_index < begin_index:
-            delete_first_file(group, member)
+            group.delete_files(member, 1)
     assert other.replica.log.ledger_begin_index == other_begins
     if other_damage is not None:
         pos = other.replica.log.pos_at(Index(other_damage)) + 60
@@ -145,11 +144,6 @@ def start_where_the_leader_has_deleted_them(
     group.run_until(group.converged)
     assert group.leader() is leader
     return other
-
-
-def delete_first_file(group: VirtualGroup, member: VirtualMember) -> None:
-    group.run_until(lambda: member.replica.delete_first_file(group.now_ms))
-    group.run_until(lambda: member.replica.idle)
 
 
 @pytest.mark.parametrize("is_other_first", [False, True])
@@ -191,9 +185,8 @@ def test_where_all_others_begin_among_them_the_log_begins_there_as_well(tmp_path
     parked.lose_writes("data", "index")
     group = parked.group
     group.elect()
-    group.run_for(1500)  # the synced mark comes up
     for member in group.running():
-        delete_first_file(group, member)
+        group.delete_files(member, 1)
     (begin_index,) = {member.replica.log.ledger_begin_index for member in group.running()}
     assert FIRST < begin_index < FIRST + 5
     group.start(parked.peer)

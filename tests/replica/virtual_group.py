@@ -283,6 +283,13 @@ class VirtualGroup:
 
         self.at(self.now_ms + MESSAGE_DELAY_MS, arrive)
 
+    def delete_files(self, member: VirtualMember, count: int) -> None:
+        """Its oldest data files, as retention does."""
+        self.run_for(1500)  # the synced mark comes up
+        for _ in range(count):
+            self.run_until(lambda: member.replica.delete_first_file(self.now_ms))
+        self.run_until(lambda: member.replica.idle)
+
     def run_until(self, condition: Callable[[], object], limit_ms: int = 20_000) -> None:
         end_ms = self.now_ms + limit_ms
         while not condition():

@@ -12,7 +12,7 @@ import pytest
 from java_client import JavaClient
 from java_mqadmin import JavaMqAdmin
 from local_cluster import LocalCluster, wait_for
-from our_commands import mq, outcomes, running
+from our_commands import mq, outcomes, running, try_mq
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,16 @@ def groups(cluster: LocalCluster) -> LocalCluster:
         "-w",
         "4",
     )
+    # A client asks again after 30 s only: else one that begins while a group is electing sends none to that.
+    wait_for(lambda: served(cluster) == set(GROUPS), 30, "a leader of each group in the route")
     return cluster
+
+
+def served(groups: LocalCluster) -> set[str]:
+    """Groups with a leader to which the topic can be sent, as the NameServer knows."""
+    asked = try_mq("admin", "topicRoute", "-n", groups.namesrv, "-t", TOPIC, "--json")
+    rows = json.loads(asked.stdout) if asked.returncode == 0 else []
+    return {row["broker"] for row in rows if row["leader"]}
 
 
 @contextmanager

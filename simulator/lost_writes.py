@@ -2,11 +2,16 @@
 entries that the group went on without.
 
 Entries and their units are not both hit: where both are of the earlier history, nothing but the seam behind them tells.
+Nor is an entry that was written twice with one unit, as by a leader that found no space when it wrote it first.
 """
 
-from dledger.entry import INDEX_UNIT_SIZE
+from collections.abc import Iterator
+
+from zlib_ng.zlib_ng import crc32
+
+from dledger.entry import ENTRY_HEADER_SIZE, ENTRY_MAGIC, INDEX_UNIT_SIZE, parse_header
 from simulator.committed_mark import committed_mark
-from simulator.damage import Damage
+from simulator.damage import Damage, as_it_was
 from simulator.damage_maker import DamageMaker
 from simulator.disk_nodes import SECTOR_SIZE
 from simulator.member import SimMember
@@ -55,13 +60,43 @@ class LostWrites(DamageMaker):
             return False
         data = b"".join(former[at] for at in range(first, end, SECTOR_SIZE))[offset - first : end - first]
         content = member.disk.durable(path)
-        if content is None or content[offset:end] == data or not member.disk.damage(path, offset, data):
+        if content is None or content[offset:end] == data:
+            return False
+        sound = as_it_was(content, member.disk, path, member.damages)
+        if is_data and _has_twins(sound, content[:offset] + data + content[end:]):
+            return False
+        if not member.disk.damage(path, offset, data):
             return False
         original = content[offset:end]
         member.damages.append(
             Damage(member.disk, path, offset, original, self._loop.now_us, is_lost_write=True)
         )
         return True
+
+
+def _has_twins(content: bytes, other: bytes) -> bool:
+    """Whether an entry of the data file `content` is another one in `other`, sound in itself, of which its unit tells
+    the same.
+    """
+    for start, end in _entries(content):
+        if content[start:end] != other[start:end]:
+            header, twin = parse_header(content, start), parse_header(other, start)
+            unit = header.magic, header.pos, header.size, header.index, header.term
+            is_sound = crc32(other[start + ENTRY_HEADER_SIZE : end]) == twin.body_crc & 0xFFFFFFFF
+            if is_sound and unit == (twin.magic, twin.pos, twin.size, twin.index, twin.term):
+                return True
+    return False
+
+
+def _entries(content: bytes) -> Iterator[tuple[int, int]]:
+    """Where each of them begins and ends, as far as there are any."""
+    start = 0
+    while start + ENTRY_HEADER_SIZE <= len(content):
+        header = parse_header(content, start)
+        if header.magic != ENTRY_MAGIC or header.size < ENTRY_HEADER_SIZE:
+            return
+        yield start, start + header.size
+        start += header.size
 
 
 def _path(member: SimMember, name: str, start: int) -> str:

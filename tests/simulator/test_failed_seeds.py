@@ -101,6 +101,8 @@ FAILED_ONCE = {
     # took the zeros for what the group had written, when it took the file once more.
     "lost_again_before_it_was_back": 1010840,
     "lost_with_what_was_not_committed": 1012889,
+    # What a lost write brought back was an entry that the leader had written twice, first without space for its unit.
+    "entry_written_twice": 1021989,
 }
 
 # Likewise, in calm lives.

@@ -12,7 +12,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 
 if TYPE_CHECKING:
-    from dledger.repairer import RangeStatus
+    from dledger.repair_status import RangeStatus
     from store.message_store import MessageStore
 
 

@@ -13,8 +13,10 @@ from dledger.rpc.response_code import ResponseCode
 def answer_repair(
     log: LogStore, self_id: PeerId, request: RepairRequest, size_max: int
 ) -> tuple[RepairResponse, list[bytes]]:
-    """Whole entries from the first one asked for on, not more than about `size_max` bytes. Raises DiskError."""
-    first_index, last_index = request.first_index, request.last_index
+    """Whole entries from the first one asked for on, as far as this log goes, and not more than about `size_max` bytes.
+    Raises DiskError.
+    """
+    first_index, last_index = request.first_index, min(request.last_index, log.ledger_end_index)
 
     def refusal(code: ResponseCode, begin: LedgerBegin | None = None) -> tuple[RepairResponse, list[bytes]]:
         none = Index(first_index - 1)
@@ -22,7 +24,7 @@ def answer_repair(
 
     if first_index < log.ledger_begin_index:
         return refusal(ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN, log.begin)
-    if not first_index <= last_index <= log.ledger_end_index:
+    if first_index > last_index:
         return refusal(ResponseCode.INDEX_OUT_OF_RANGE)
     try:
         entries = log.range_from(first_index, min(request.size_max, size_max))

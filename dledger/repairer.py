@@ -2,8 +2,9 @@
 
 One request is under way at a time, and the bytes that come are limited per second, for a repair has all the time there
 is: nobody is given a damaged entry meanwhile. Any peer will do, leader or not, for the chain proves what it sends. A
-peer that has not got the entries, or has them damaged as well, is not asked again in the same round; when no peer is
-left, the range waits, the member says so, and nothing is cut.
+peer that has not got the entries, or has them damaged as well, is not asked again in the same round; what it gave in
+front of those may be gone on with by what lies here itself, but not by another one, whose history may have parted from
+its. When no peer is left, the range waits, the member says so, and nothing is cut.
 
 What nobody can give any more, because it went by the others' retention, would be waited for for ever: then this log is
 to begin behind it, where one of theirs does. And what the group never committed nobody has to give: where the leader's
@@ -16,7 +17,6 @@ another lead.
 import logging
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from disk.disk import NoSpaceError
@@ -36,6 +36,7 @@ from dledger.log.log_repair import (
     RepairRefusedError,
 )
 from dledger.log.log_store import LogStore
+from dledger.repair_status import RangeStatus, RepairStage, RepairStatus
 from dledger.rpc.requests import RepairRequest, RepairResponse
 from dledger.rpc.response_code import ResponseCode
 
@@ -59,39 +60,6 @@ class _Refusal:
     # ends before the damage does, or does not lead into it or on behind it.
     parted: LedBy | None = None
     begin: LedgerBegin | None = None  # of a peer that has deleted what it was asked for
-
-
-class RepairStage(StrEnum):
-    """How far the repair of a range is; the first stages are those of every range."""
-
-    NOTING = "noting"  # that it is damaged goes to disk first
-    QUEUED = "queued"  # another range has its turn
-    PROVING = "proving"  # bytes of peers are read, to see whether they are what lay here
-    WRITING = "writing"
-    WAITING = "waiting"  # no peer that is connected could give the bytes, or there is no space for them
-
-
-@dataclass(frozen=True, slots=True)
-class RangeStatus:
-    """Times in ms of the replica's clock."""
-
-    faulty: FaultyRange
-    files: tuple[str, ...]  # names of the data files in which it lies
-    since_ms: int | None  # when this process learned of it; None for one that it learned of just now
-    stage: RepairStage
-    peer: PeerId | None  # whose answer is waited for
-    refusals: Mapping[PeerId, str]  # who could not give the bytes in this round, and why
-    written_size: int  # bytes of the range that are the peers'
-    retry_ms: int | None  # of a range that waits: when all are asked again, unless one connects before
-
-
-@dataclass(frozen=True, slots=True)
-class RepairStatus:
-    """Counts are since the start."""
-
-    repaired_count: int  # ranges
-    repaired_size: int  # bytes
-    ranges: tuple[RangeStatus, ...]
 
 
 class Repairer:
@@ -131,6 +99,7 @@ class Repairer:
         self._peers: list[PeerId] = []  # connected ones that know repairs
         self._repair: RangeRepair | None = None
         self._refusals: dict[PeerId, _Refusal] = {}  # in this round of the present range
+        self._giver: PeerId | None = None  # whose entries are being proved
         # Who is asked how far back what is in front of the present range is another, and the refusal that told of it.
         self._search: tuple[FrontSearch, PeerId, _Refusal] | None = None
         self._asked: tuple[PeerId, RepairRequest, int] | None = None  # and until when
@@ -217,10 +186,18 @@ class Repairer:
         repair = self._current()
         if repair is None:
             return
+        if repair.is_here_next:
+            self._take_here(repair, now_ms)
+            return
         peer = self._next_peer(repair)
+        if peer != self._giver and not repair.is_proved and not repair.is_at_begin:
+            self._go_on_without_giver(repair)
+            return
         if peer is None:
             self._give_up(repair.faulty, now_ms)
             return
+        if not repair.is_proved:
+            self._giver = peer
         wanted = self._search[0] if self._search is not None else repair
         self._request_id += 1
         request = RepairRequest(
@@ -371,12 +348,11 @@ class Repairer:
             if isinstance(error, NotLinkedError) and self._grow_behind(repair.faulty):
                 return  # the peer's bytes may be right; the longer range asks for them again
             log.error("[%s] repair refused peer=%s %s: %s", self._config.self_id, peer, repair.faulty, error)
-            self._repair = None
             is_other = isinstance(error, NotLinkedError | NotContinuedError)
             led_by = self._parted_from(peer)
             # Where that is about what is committed, nothing is to be cut by it.
             parted = led_by if is_other and repair.committed_index is None else None
-            refusal = _Refusal(f"other bytes: {error}", has_other=is_other, parted=parted)
+            refusal = _Refusal(f"not taken: {error}", has_other=is_other, parted=parted)
             self._repair = self._restarted(repair)
             if not isinstance(error, NotContinuedError) or not self._search_in_front(repair, peer, refusal):
                 self._refused(peer, refusal)
@@ -384,6 +360,26 @@ class Repairer:
         if job is not None:
             self._job = job
             self._submit(job)
+
+    def _go_on_without_giver(self, repair: RangeRepair) -> None:
+        """Whose entries were being proved gives no more of them. Raises DiskError."""
+        assert self._giver is not None, "something is proved"
+        if repair.goes_on_here():
+            self._refusals.pop(self._giver, None)  # it is to give once more what it has
+        else:
+            self._repair = self._restarted(repair)
+
+    def _take_here(self, repair: RangeRepair, now_ms: int) -> None:
+        """Raises DiskError."""
+        try:
+            job = repair.take_here()
+        except RepairRefusedError as error:
+            log.error("[%s] repair begins anew %s: %s", self._config.self_id, repair.faulty, error)
+            self._repair = self._restarted(repair)
+            return
+        self._next_ms = now_ms + job.entries_size * 1000 // self._config.repair_bytes_per_second
+        self._job = job
+        self._submit(job)
 
     def _search_in_front(self, repair: RangeRepair, peer: PeerId, refusal: _Refusal) -> bool:
         """Whether the peer is asked on, for it may tell where what its committed entries do not continue begins.

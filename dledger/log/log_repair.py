@@ -3,10 +3,13 @@
 The entry in front gives the chain that the peer's bytes must continue, and the entry behind must continue theirs: so
 they are what lay there, or 32 bits of CRC agree by chance. A range that comes in several pieces is asked for twice,
 once to prove it and once to write it, because the bytes that are there may still be the better part of what is left.
+An entry that lost its chain takes the next one with it, of which nothing else is wrong: so the last of the range may be
+what lies here already, if it follows from what a peer gave in front.
 Who is asked, and when, is dledger/repairer.py's.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from disk.disk import File
 from disk.mapped_file import MappedFile
@@ -26,10 +29,14 @@ from dledger.entry import (
     verify_entries,
 )
 from dledger.log.data_files import DataFiles
-from dledger.log.entry_reader import entry_alone
+from dledger.log.entry_reader import EntryReader, entry_alone
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.index_files import IndexFiles
 from dledger.log.log_reader import LogReader
+
+# Of what lies here already within the damage, the entries that begin within so many bytes are looked at: mostly it is
+# one. It is done at once, so that a long stretch of entries of before does not hold up what else a member does.
+_HERE_SIZE_MAX: Final = 1024 * 1024
 
 
 class RepairRefusedError(Exception):
@@ -110,7 +117,8 @@ class RangeRepair:
             self._before_term, self._before_chain = term, log.stored_chain_at(before)
             self._before_end_pos = log.end_pos_at(before)
         self._borders: dict[Index, int] = {}  # last index of a piece -> chain, when it was proved
-        self.is_proved = False  # all that peers sent is what lay here
+        self._here_index: Index | None = None  # from there on, what was proved lies here already
+        self.is_proved = False  # all that a peer sent, and what goes on here behind it, is what lay here
         self._start_round()
 
     def _start_round(self) -> None:
@@ -133,7 +141,9 @@ class RangeRepair:
             self._prove(verified)
             if not self.is_proved or verified.first_index != self.faulty.first_index:
                 return None
-        elif self._borders.get(verified.last_index) != verified.chain:
+        elif verified.last_index not in self._borders:
+            raise RepairRefusedError(f"it ends with entry {verified.last_index}, and went on before")
+        elif self._borders[verified.last_index] != verified.chain:
             raise RepairRefusedError(f"entries up to {verified.last_index} are others than before")
         job = RepairJob(self._writes(verified), verified.size)
         self._advance(verified)
@@ -144,6 +154,56 @@ class RangeRepair:
         """As take() in the first round, and nothing is to be written: whether all is proved with these."""
         self._prove(self._verify(first_pos, entries))
         return self.is_proved
+
+    def goes_on_here(self) -> bool:
+        """The peer gives no more than what was proved so far. Whether that is all, for what lies here behind it is
+        sound in itself, follows from it, and leads to what lies behind the damage. Raises DiskError.
+        """
+        if self.is_proved or self.committed_index is not None:
+            return False
+        here_index, borders, size = self.next_index, dict(self._borders), 0
+        before = self._term, self._chain, self._end_pos
+        try:
+            while not self.is_proved and size < _HERE_SIZE_MAX and (piece := self._lying_here()) is not None:
+                size += len(piece[1])
+                self._prove(self._verify(*piece))
+        except NotLinkedError:
+            pass
+        if self.is_proved:
+            self._here_index = here_index
+        else:
+            self.next_index, self._borders = here_index, borders
+            self._term, self._chain, self._end_pos = before
+        return self.is_proved
+
+    @property
+    def is_here_next(self) -> bool:
+        """In the second round: the next piece comes from take_here(), and nobody is asked for it."""
+        return self.is_proved and self._here_index is not None and self.next_index >= self._here_index
+
+    def take_here(self) -> RepairJob:
+        """As take(), of what lies here: with it go the blank in front and the index units, which may be wrong. Raises
+        RepairRefusedError if it has been damaged since; DiskError.
+        """
+        piece = self._lying_here()
+        if piece is None:
+            raise RepairRefusedError(f"entry {self.next_index} has been damaged since")
+        job = self.take(*piece)
+        assert job is not None, "all is proved"
+        return job
+
+    def _lying_here(self) -> tuple[Pos, bytes] | None:
+        """Sound entries that follow from what was proved, up to `last_index` and of one file, and where they lie."""
+        before = Index(self.next_index - 1)
+        for end_pos in (self._end_pos, self._data.file_end(self._end_pos - 1)):
+            reader = EntryReader(
+                self._data, before, self._term, Pos(end_pos), self._chain, chunk_size=_HERE_SIZE_MAX
+            )
+            for verified in reader.ranges():
+                count = self.last_index - before
+                size = verified.offsets[count] if count < verified.count else verified.size
+                return verified.first_pos, bytes(memoryview(verified.buffer)[:size])
+        return None
 
     def _prove(self, verified: VerifiedRange) -> None:
         """When all is proved, the second round begins. Raises NotLinkedError."""
@@ -163,13 +223,14 @@ class RangeRepair:
         return self._end_pos
 
     @property
-    def _is_at_begin(self) -> bool:
+    def is_at_begin(self) -> bool:
+        """Nothing is proved yet, or in the second round written."""
         return self.next_index == self.faulty.first_index
 
     def _verify(self, first_pos: int, entries: bytes) -> VerifiedRange:
         if first_pos not in (self._end_pos, self._data.file_end(self._end_pos - 1)):
             text = f"entry {self.next_index} lies at {first_pos}, not behind {self._end_pos}"
-            raise NotContinuedError(text) if self._is_at_begin else RepairRefusedError(text)
+            raise NotContinuedError(text) if self.is_at_begin else RepairRefusedError(text)
         try:
             verified = verify_entries(
                 entries,
@@ -180,7 +241,7 @@ class RangeRepair:
             )
         except EntryCorruptError as error:
             if (
-                self._is_at_begin
+                self.is_at_begin
                 and error.kind in (EntryFault.CHAIN, EntryFault.TERM)
                 and error.index == self.next_index
             ):

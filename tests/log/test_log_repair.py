@@ -213,12 +213,125 @@ def test_entries_at_another_place_or_more_than_was_asked_for_are_refused() -> No
         repair.take(response.first_pos, b"")
 
 
+def damage_with_a_sound_end(*, also: int | None = None) -> tuple[CrashDisk, LogStore, LogStore, RangeRepair]:
+    """20 is gone with its chain, and nothing proves 21; as far as 26, if `also` a byte of an entry behind is wrong. A
+    peer has given 20.
+    """
+    disk, peer = closed_log()
+    damaged(disk, peer, 20, 20)
+    if also is not None:
+        path, offset = locate(peer, also)
+        disk.content(path)[offset + 50] ^= 1
+    log = open_cold(disk)
+    read_all(log)
+    if also is not None:
+        log.faulty.add(FaultyRange(Index(20), Index(26), peer.pos_at(Index(20)), peer.pos_at(Index(27))))
+    (faulty,) = log.faulty.ranges
+    assert (faulty.first_index, faulty.last_index) == (20, 21 if also is None else 26)
+    repair = log.range_repair(faulty)
+    assert not repair.goes_on_here()
+    response, entries = ask(peer, 20, 20)
+    assert repair.take(response.first_pos, entries) is None
+    return disk, log, peer, repair
+
+
+def test_what_lies_here_behind_what_a_peer_has_is_the_rest_of_it_with_its_units() -> None:
+    disk, log, peer, repair = damage_with_a_sound_end()
+    units = {name: bytes(disk.content(name)) for name in disk.paths() if name.startswith(INDEX)}
+    number, unit = divmod(21 * 32, len(units[min(units)]))
+    disk.content(sorted(units)[number])[unit + 8] ^= 1
+    assert repair.goes_on_here()
+    response, entries = ask(peer, repair.next_index, repair.last_index)
+    job = repair.take(response.first_pos, entries)
+    assert job is not None
+    run(job, lambda job: None)
+    assert repair.is_here_next
+    assert not repair.is_done
+    job = repair.take_here()
+    assert job is not None
+    run(job, lambda job: None)
+    assert repair.is_done
+    log.repaired(repair.faulty)
+    assert facts(log) == facts(peer)
+    assert {name: bytes(disk.content(name)) for name in units} == units
+    read_all(log)
+    assert not log.has_faults
+
+
+def test_what_lay_here_may_have_been_damaged_before_it_is_written() -> None:
+    disk, _, peer, repair = damage_with_a_sound_end()
+    assert repair.goes_on_here()
+    response, entries = ask(peer, 20, 20)
+    assert repair.take(response.first_pos, entries) is not None
+    path, offset = locate(peer, 21)
+    disk.content(path)[offset + 50] ^= 1
+    with pytest.raises(RepairRefusedError, match="21 has been damaged"):
+        repair.take_here()
+
+
+@pytest.mark.parametrize("also", [23, 26])
+def test_what_lies_here_and_leads_nowhere_is_not_the_rest_of_it(also: int) -> None:
+    """A peer is asked on from where it was."""
+    _, log, peer, repair = damage_with_a_sound_end(also=also)
+    assert not repair.goes_on_here()
+    assert (repair.next_index, repair.last_index) == (21, 26)
+    assert pieces(repair, peer, 1 << 20) == 3
+    log.repaired(repair.faulty)
+    assert facts(log) == facts(peer)
+
+
+def test_entries_of_before_that_lie_here_are_not_the_rest_of_one_that_a_peer_has_of_them() -> None:
+    """They end where the damage does, and each follows from the one in front."""
+    disk, log = closed_log()
+    other = LogStore.open(CrashDisk(), config())
+    fill(other, 9)
+    fill(other, 30, first=9, term=2)
+    first, last = Index(18), Index(23)
+    response, stale = ask(other, first, last)
+    assert response.first_pos == log.pos_at(first)
+    assert response.first_pos + len(stale) == log.pos_at(Index(last + 1))
+    path, offset = locate(log, first)
+    disk.content(path)[offset : offset + len(stale)] = stale
+    again = open_cold(disk)
+    faulty = FaultyRange(first, last, log.pos_at(first), log.pos_at(Index(last + 1)))
+    again.faulty.add(faulty)
+    repair = again.range_repair(faulty)
+    response, entries = ask(other, first, first)
+    assert repair.take(response.first_pos, entries) is None
+    assert not repair.goes_on_here()
+    assert repair.next_index == first + 1
+
+
+def test_where_only_the_leader_is_believed_nothing_here_is_the_rest_of_what_it_gave() -> None:
+    _, log, peer, repair = damage_with_a_sound_end()
+    repair = log.range_repair(repair.faulty, Index(21))
+    response, entries = ask(peer, 20, 20)
+    assert repair.take(response.first_pos, entries) is None
+    assert not repair.goes_on_here()
+
+
+def test_an_answer_that_ends_before_what_was_proved_is_refused() -> None:
+    log, peer, _ = faulty_in_the_middle()
+    log.faulty.add(FaultyRange(Index(20), Index(26), peer.pos_at(Index(20)), peer.pos_at(Index(27))))
+    repair = log.range_repair(*log.faulty.ranges)
+    for first, last in ((20, 22), (23, 26)):
+        response, entries = ask(peer, first, last)
+        assert repair.take(response.first_pos, entries) is None
+    assert repair.is_proved
+    response, entries = ask(peer, 20, 21)
+    with pytest.raises(RepairRefusedError, match="ends with entry 21"):
+        repair.take(response.first_pos, entries)
+
+
 def test_a_peer_says_what_it_has_not_got() -> None:
     log, peer, _ = faulty_in_the_middle()
     assert ask(log, 20, 20)[0].code is ResponseCode.DISK_ERROR
-    assert ask(peer, 0, peer.ledger_end_index + 1)[0].code is ResponseCode.INDEX_OUT_OF_RANGE
+    end_index = peer.ledger_end_index
+    assert ask(peer, end_index + 1, end_index + 1)[0].code is ResponseCode.INDEX_OUT_OF_RANGE
     assert ask(peer, 5, 4)[0].code is ResponseCode.INDEX_OUT_OF_RANGE
-    # Damage behind what it can give does not keep it from giving that.
+    # Neither its end nor damage behind what it can give keeps it from giving that.
+    response, _ = ask(peer, end_index, end_index + 1)
+    assert (response.code, response.last_index) == (ResponseCode.SUCCESS, end_index)
     response, _ = ask(log, 10, 30)
     assert (response.code, response.last_index) == (ResponseCode.SUCCESS, 19)
 

@@ -9,7 +9,7 @@ from dledger.core.messages import Message, PeerId, PushRequest, VoteRequest
 from dledger.core.output import Role
 from dledger.entry import Index
 from dledger.log.faulty_ranges import FaultyRange
-from dledger.repairer import RangeStatus, RepairStage
+from dledger.repair_status import RangeStatus, RepairStage
 from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
 
 

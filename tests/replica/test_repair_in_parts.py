@@ -1,0 +1,236 @@
+"""Damage of which nobody has all: parts of peers, and what lies behind them on the member's own disk."""
+
+from pathlib import Path
+
+import pytest
+from test_repair import faulty, flip, is_level
+from virtual_group import DATA_FILE_SIZE, MESSAGE_DELAY_MS, VirtualGroup, VirtualMember
+
+from dledger.core.messages import Message, PeerId, PushRequest
+from dledger.entry import ENTRY_HEADER_SIZE, Index
+from dledger.rpc.requests import RepairMessage, RepairResponse
+from dledger.rpc.response_code import ResponseCode
+
+
+def append_to_one(group: VirtualGroup, leader: VirtualMember, bodies: list[bytes]) -> None:
+    """Nobody else gets them until `loses` is set anew."""
+    group.loses = lambda message: isinstance(message, PushRequest)
+    group.append(leader, bodies)
+    log = leader.replica.log
+    group.run_until(lambda: log.durable_index == log.ledger_end_index)
+
+
+def ask_in_order(member: VirtualMember, *peers: PeerId) -> None:
+    for peer in peers:
+        member.replica.repairer.peer_disconnected(peer)
+        member.replica.repairer.peer_connected(peer)
+
+
+def find(member: VirtualMember, first: int, last: int) -> list[tuple[int, int]]:
+    """What is known as damaged when these have been read."""
+    log = member.replica.log
+    log.recent.cut_from(Index(0))  # no answer from memory
+    log.fault_found(Index(first), Index(last))
+    return [(faulty.first_index, faulty.last_index) for faulty in log.faulty]
+
+
+@pytest.mark.parametrize("lies", ["in one file", "at a file's end", "behind a blank that is damaged, too"])
+def test_of_damage_that_takes_the_next_entry_with_it_others_need_not_have_that_one(
+    tmp_path: Path, lies: str
+) -> None:
+    """Nothing proves an entry whose predecessor is gone with its chain, until that is given: by who has no more."""
+    group = VirtualGroup(tmp_path)
+    group.start()
+    leader = group.elect()
+    log = leader.replica.log
+    group.append(leader, [b"of all"] * 4)
+    while lies != "in one file" and log.ledger_end_pos < DATA_FILE_SIZE - 5000:
+        group.append(leader, [bytes(3000)])
+        group.run_for(10)
+    group.run_until(group.converged)
+    last = log.ledger_end_index
+    _, other = (member for member in group.running() if member is not leader)
+    append_to_one(group, leader, [b"of one" * 1000] * 3)
+    group.stop(other.id)
+    is_in_next_file = log.pos_at(Index(last + 1)) != log.end_pos_at(last)
+    assert is_in_next_file == (lies != "in one file")
+    flip(group, leader.id, log.pos_at(last), count=ENTRY_HEADER_SIZE + 6)
+    if lies == "behind a blank that is damaged, too":
+        flip(group, leader.id, log.end_pos_at(last), count=200)
+    assert find(leader, last, last) == [(last, last + 1)]
+    group.loses = lambda message: False
+    group.run_until(lambda: group.converged() and not faulty(leader))
+    assert group.leader() is leader
+    group.start(other.id)
+    group.run_until(lambda: is_level(group))
+    assert log.body_at(Index(last + 1)) == b"of one" * 1000
+
+
+def test_what_lies_here_may_be_damaged_while_what_is_in_front_of_it_comes(tmp_path: Path) -> None:
+    group = VirtualGroup(tmp_path)
+    group.start()
+    leader = group.elect()
+    log = leader.replica.log
+    group.append(leader, [b"of all"] * 4)
+    group.run_until(group.converged)
+    last = log.ledger_end_index
+    append_to_one(group, leader, [b"of one"] * 3)
+    flip(group, leader.id, log.pos_at(last), count=ENTRY_HEADER_SIZE + 6)
+    behind = log.pos_at(Index(last + 1))
+    answers: list[Index] = []
+
+    def damage_behind(message: Message | RepairMessage, payload: bytes) -> bytes:
+        if isinstance(message, RepairResponse) and message.code is ResponseCode.SUCCESS:
+            answers.append(message.last_index)
+            if len(answers) == 2:
+                flip(group, leader.id, behind + 50)
+        return payload
+
+    group.tamper = damage_behind
+    assert find(leader, last, last) == [(last, last + 1)]
+    group.run_until(lambda: leader.replica.repairer.waits)
+    assert len(answers) > 2, "the first was proved anew"
+    assert [(faulty.first_index, faulty.last_index) for faulty in log.faulty] == [(last + 1, last + 1)]
+    assert not leader.failure
+
+
+def test_what_one_peer_has_proved_another_may_give(tmp_path: Path) -> None:
+    group = VirtualGroup(tmp_path)
+    group.start()
+    leader = group.elect()
+    group.append(leader, [bytes(30_000)] * 5)
+    group.run_until(group.converged)
+    last = leader.replica.log.ledger_end_index
+    for index in range(last - 4, last):
+        pos = leader.replica.log.pos_at(Index(index)) + 50
+        flip(group, leader.id, pos % DATA_FILE_SIZE, file=pos // DATA_FILE_SIZE)
+    one, other = (member.id for member in group.running() if member is not leader)
+    ask_in_order(leader, one, other)
+    answers: list[tuple[PeerId, Index]] = []
+
+    def go_in_the_second_round(message: Message | RepairMessage, payload: bytes) -> bytes:
+        if isinstance(message, RepairResponse):
+            answers.append((message.member_id, message.first_index))
+            if answers.count((one, Index(last - 4))) == 2 and other not in dict(answers):
+                group.at(group.now_ms + MESSAGE_DELAY_MS + 1, lambda: group.crash(one))
+        return payload
+
+    group.tamper = go_in_the_second_round
+    assert find(leader, last - 4, last - 1) == [(last - 4, last - 1)]
+    group.run_until(lambda: not faulty(leader))
+    first_indexes = [index for peer, index in answers if peer == other]
+    assert first_indexes == sorted(first_indexes)
+    assert first_indexes[0] > last - 4, "what was written counts"
+    group.start(one)
+    group.run_until(lambda: is_level(group))
+
+
+@pytest.mark.parametrize("size", [1, 30_000], ids=["in one piece", "across a file border"])
+@pytest.mark.parametrize("asked", ["first", "last", "first, and gone since"])
+def test_who_has_the_right_entries_is_not_refused_for_what_another_gave_in_front(
+    tmp_path: Path, asked: str, size: int
+) -> None:
+    """A member has one entry of an earlier leader where the group has others, and is asked before that is cut."""
+    group = VirtualGroup(tmp_path)
+    group.start()
+    old_leader = group.elect()
+    group.append(old_leader, [b"of all"] * 3)
+    group.run_until(group.converged)
+    last = old_leader.replica.log.ledger_end_index
+    group.run_until(lambda: old_leader.replica.member.committed_index == last)
+
+    def is_pushed(message: Message | RepairMessage) -> bool:
+        return isinstance(message, PushRequest) and message.leader_id == old_leader.id
+
+    group.loses = is_pushed
+    group.append(old_leader, [b"of one"])
+    group.run_until(lambda: old_leader.replica.log.durable_index == last + 1)
+    group.crash(old_leader.id)
+    leader = group.elect()
+    group.append(leader, [b"of the others" + bytes(size)] * 6)
+    group.run_until(group.converged)
+    (other,) = (member.id for member in group.running() if member is not leader)
+    group.loses = lambda message: isinstance(message, PushRequest)
+    group.start(old_leader.id)
+    for index in range(last + 1, last + 5):
+        pos = leader.replica.log.pos_at(Index(index)) + 50
+        flip(group, leader.id, pos % DATA_FILE_SIZE, file=pos // DATA_FILE_SIZE)
+    ask_in_order(leader, *((other, old_leader.id) if asked == "last" else (old_leader.id, other)))
+    gave: list[Index] = []
+
+    def go_when_asked(message: Message | RepairMessage, payload: bytes) -> bytes:
+        is_answer = isinstance(message, RepairResponse) and message.code is ResponseCode.SUCCESS
+        if is_answer and message.member_id == old_leader.id and not gave:
+            gave.append(message.last_index)
+            if asked == "first, and gone since":
+                group.at(group.now_ms + MESSAGE_DELAY_MS + 1, lambda: group.crash(old_leader.id))
+        return payload
+
+    group.tamper = go_when_asked
+    assert find(leader, last + 1, last + 4) == [(last + 1, last + 4)]
+    group.run_until(lambda: not faulty(leader))
+    assert group.leader() is leader
+    assert not leader.replica.repairer.waits
+    assert gave == ([] if asked == "last" else [last + 1])
+    if asked == "first, and gone since":
+        group.start(old_leader.id)
+    group.loses = lambda message: False
+    group.run_until(lambda: is_level(group))
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["asked first", "asked last"])
+@pytest.mark.parametrize("kinds", [("data",), ("data", "index")])
+def test_entries_of_before_are_not_proved_by_who_has_the_first_of_them(
+    tmp_path: Path, kinds: tuple[str, ...], is_first: bool
+) -> None:
+    """They have come back on the leader's disk, and another one has two of them still: those lead into these, and not
+    on to what lies behind.
+    """
+    group = VirtualGroup(tmp_path, 5)
+    group.start()
+    old_leader = group.elect()
+    group.append(old_leader, [b"of all" * 7] * 50)
+    group.run_until(group.converged)
+    last = old_leader.replica.log.ledger_end_index
+    one, *others = (peer for peer in group.peers if peer != old_leader.id)
+    for peer in others:
+        group.crash(peer)
+    group.append(old_leader, [b"of %d" % number * 7 for number in range(2)])
+    group.run_until(lambda: group.members[one].replica.log.durable_index == last + 2)
+    group.crash(one)
+    group.append(old_leader, [b"of %d" % number * 7 for number in range(2, 5)])
+    log = old_leader.replica.log
+    group.run_until(lambda: log.durable_index == last + 5)
+    places = {
+        "data": (log.pos_at(Index(last + 1)), log.ledger_end_pos),
+        "index": ((last + 1) * 32, (last + 6) * 32),
+    }
+    group.crash(old_leader.id)
+    files = {kind: min((tmp_path / f"dledger-{old_leader.id}" / kind).iterdir()) for kind in places}
+    stale = {kind: path.read_bytes() for kind, path in files.items()}
+    group.start(*others)
+    group.append(group.elect(), [b"B%d" % number * 20 for number in range(30)])
+    group.run_until(group.converged)
+    bodies = {Index(index): group.elect().replica.log.body_at(Index(index)) for index in range(last + 31)}
+    group.start(old_leader.id)
+    group.run_until(group.converged)
+    leader = group.members[old_leader.id]
+    group.run_until(lambda: leader.replica.member.committed_index == leader.replica.log.ledger_end_index)
+    assert (
+        group.elect().replica.transfer_leadership(leader.id, "it is to have the damage", group.now_ms) is None
+    )
+    group.run_until(lambda: group.leader() is leader and group.converged())
+    for kind in kinds:
+        begin, end = places[kind]
+        with files[kind].open("r+b") as file:
+            file.seek(begin)
+            file.write(stale[kind][begin:end])
+    group.loses = lambda message: isinstance(message, PushRequest)
+    group.start(one)
+    ask_in_order(leader, *((one, *others) if is_first else (*others, one)))
+    assert find(leader, last + 1, last + 7) != []
+    group.loses = lambda message: False
+    group.run_until(lambda: group.converged() and not any(map(faulty, group.running())))
+    for member in group.running():
+        assert not member.failure
+        assert {index: member.replica.log.body_at(index) for index in bodies} == bodies

@@ -62,7 +62,7 @@ class Convergence:
         self._wait(
             self._is_at_rest,
             "the members do not come to hold the same",
-            limit_us=_LIMIT_US + self._repair_us(),
+            limit_us=_LIMIT_US + self._repair_us() + self._busy_us(),
         )
         self.compare()
 
@@ -110,6 +110,10 @@ class Convergence:
         """What it takes at most to bring whole logs back."""
         processes = [member.process for member in self._members if member.process is not None]
         return max((_repair_us(process) for process in processes if process.host.is_damaged), default=0)
+
+    def _busy_us(self) -> int:
+        """For how long jobs go on that are under way: one that began on a slow disk may have many files to sync."""
+        return max(0, *(member.disk.busy_until_us - self._loop.now_us for member in self._members))
 
     def _has_sound_units(self) -> bool:
         return all(_has_sound_units(member.process) for member in self._members if member.process is not None)

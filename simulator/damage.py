@@ -45,6 +45,9 @@ class Damage:
         """It lies between, or in part."""
         return self.path == path and self.offset < end and offset < self.offset + len(self.original)
 
+    def overlaps(self, other: "Damage") -> bool:
+        return self.is_at(other.path, other.offset, other.offset + len(other.original))
+
     def changed_offsets(self, begin_index: Index, begin_pos: Pos) -> Iterator[int]:
         """Of bytes that are others, in the whole log or the whole index, not before where the log begins: nobody reads
         there again, and the file may stay for what follows.

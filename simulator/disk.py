@@ -218,6 +218,11 @@ class SimDisk:
             self._runs.append(run)
         return run
 
+    @property
+    def busy_until_us(self) -> int:
+        """When the last of the jobs under way ends; 0 if there is none."""
+        return max((run.end_us for run in self._runs), default=0)
+
     def complete(self, run: DeferredRun) -> None:
         self._runs.remove(run)
         self._settle(run, run.end_us)

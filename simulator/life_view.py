@@ -218,8 +218,9 @@ class LifeView:
                     log.faulty.first_within(index, index) if damage.is_of_index else log.faulty_at(offset)
                 )
                 if not is_known:
-                    # With its time: the same place may be damaged again after it was repaired.
-                    yield damage.path, damage.offset, damage.done_us
+                    # With the newest time: the same place may be damaged again after it was repaired.
+                    newest_us = max(other.done_us for other in host.damages if other.overlaps(damage))
+                    yield damage.path, damage.offset, newest_us
                     break
 
     def unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:

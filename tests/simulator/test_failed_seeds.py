@@ -103,6 +103,10 @@ FAILED_ONCE = {
     "lost_with_what_was_not_committed": 1012889,
     # What a lost write brought back was an entry that the leader had written twice, first without space for its unit.
     "entry_written_twice": 1021989,
+    # One place was damaged, repaired and damaged again between two rounds of the scrub, and taken for one damage.
+    "damaged_again_after_its_repair": 1029453,
+    # A sync of 110 files had begun on a slow disk, and went on for longer than the group was given to come to rest.
+    "sync_of_many_files_on_a_slow_disk": 1029943,
     # A leader's damage took the next entry with it, which nobody else had yet: nobody could give both, or get any.
     "damage_over_what_nobody_else_has": 1020628,
 }

@@ -35,12 +35,14 @@ from dledger.log.index_files import IndexFiles
 from dledger.log.log_reader import LogReader
 
 # Of what lies here already within the damage, the entries that begin within so many bytes are looked at: mostly it is
-# one. It is done at once, so that a long stretch of entries of before does not hold up what else a member does.
+# one. All of it is read in one turn, and a long stretch of entries of before would hold up what else the member does.
 _HERE_SIZE_MAX: Final = 1024 * 1024
 
 
 class RepairRefusedError(Exception):
-    """A peer's bytes are not what lay here; the text tells the difference. Nothing was written."""
+    """A peer's bytes are not what lay here, or what lies here is no longer what was proved; the text tells the
+    difference. Nothing was written.
+    """
 
 
 class NotLinkedError(RepairRefusedError):
@@ -179,7 +181,7 @@ class RangeRepair:
     @property
     def is_here_next(self) -> bool:
         """In the second round: the next piece comes from take_here(), and nobody is asked for it."""
-        return self.is_proved and self._here_index is not None and self.next_index >= self._here_index
+        return self._here_index is not None and self.next_index >= self._here_index
 
     def take_here(self) -> RepairJob:
         """As take(), of what lies here: with it go the blank in front and the index units, which may be wrong. Raises

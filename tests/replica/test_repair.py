@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from virtual_group import VirtualGroup, VirtualMember
+from virtual_group import DATA_FILE_SIZE, VirtualGroup, VirtualMember
 
 from dledger.core.messages import Message, PeerId, PushRequest, VoteRequest
 from dledger.core.output import Role
@@ -37,6 +37,28 @@ def told(member: VirtualMember) -> RangeStatus:
 
 def faulty(member: VirtualMember) -> int:
     return len(member.replica.log.faulty)
+
+
+def flip_bodies(group: VirtualGroup, member: VirtualMember, first: int, last: int) -> None:
+    for index in range(first, last + 1):
+        pos = member.replica.log.pos_at(Index(index)) + 50
+        flip(group, member.id, pos % DATA_FILE_SIZE, file=pos // DATA_FILE_SIZE)
+
+
+def find(member: VirtualMember, first: int, last: int) -> list[tuple[int, int]]:
+    """What is known as damaged when these have been read."""
+    log = member.replica.log
+    log.recent.cut_from(Index(0))  # no answer from memory
+    log.fault_found(Index(first), Index(last))
+    return [(faulty.first_index, faulty.last_index) for faulty in log.faulty]
+
+
+def append_to_one(group: VirtualGroup, leader: VirtualMember, bodies: list[bytes]) -> None:
+    """Nobody else gets them until `loses` is set anew."""
+    group.loses = lambda message: isinstance(message, PushRequest)
+    group.append(leader, bodies)
+    log = leader.replica.log
+    group.run_until(lambda: log.durable_index == log.ledger_end_index)
 
 
 @pytest.mark.parametrize("damaged", [["n0"], ["n1"], ["n2"], ["n0", "n1"]])
@@ -156,11 +178,8 @@ def test_damage_of_what_is_committed_and_what_never_was_is_repaired_up_to_there_
     group.append(leader, [b"of one"] * 3)
     group.run_until(lambda: log.durable_index == last + 3)
     first, end = Index(last + 1 - committed_count), Index(last + own_count)
-    for index in range(first, end + 1):
-        flip(group, leader.id, log.pos_at(Index(index)) + 50)
-    log.recent.cut_from(Index(0))  # no answer from memory
-    log.fault_found(first, end)
-    assert [(faulty.first_index, faulty.last_index) for faulty in log.faulty] == [(first, end)]
+    flip_bodies(group, leader, first, end)
+    assert find(leader, first, end) == [(first, end)]
     group.run_until(lambda: group.leader() not in (None, leader))
     group.loses = lambda message: False
     other_leader = group.elect()
@@ -213,14 +232,10 @@ def test_a_leader_lets_go_of_what_only_it_had_and_cannot_read_any_more(
         group.stop(next(peer for peer in group.peers if peer != leader.id))
     log, member = leader.replica.log, leader.replica.member
     last = log.ledger_end_index
-    group.loses = lambda message: isinstance(message, PushRequest)
-    group.append(leader, [b"of one"] * 3)
-    group.run_until(lambda: log.durable_index == last + 3)
+    append_to_one(group, leader, [b"of one"] * 3)
     first, end = Index(last + 1 - committed), Index(last + own)
-    for index in range(first, end + 1):
-        flip(group, leader.id, log.pos_at(Index(index)) + 50)
-    log.recent.cut_from(Index(0))  # no answer from memory
-    log.fault_found(first, end)
+    flip_bodies(group, leader, first, end)
+    find(leader, first, end)
     assert member.role is Role.LEADER
     group.loses = lambda message: False
     group.run_until(lambda: group.leader() not in (None, leader))

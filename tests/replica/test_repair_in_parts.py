@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from test_repair import faulty, flip, is_level
+from test_repair import append_to_one, faulty, find, flip, flip_bodies, is_level
 from virtual_group import DATA_FILE_SIZE, MESSAGE_DELAY_MS, VirtualGroup, VirtualMember
 
 from dledger.core.messages import Message, PeerId, PushRequest
@@ -12,26 +12,10 @@ from dledger.rpc.requests import RepairMessage, RepairResponse
 from dledger.rpc.response_code import ResponseCode
 
 
-def append_to_one(group: VirtualGroup, leader: VirtualMember, bodies: list[bytes]) -> None:
-    """Nobody else gets them until `loses` is set anew."""
-    group.loses = lambda message: isinstance(message, PushRequest)
-    group.append(leader, bodies)
-    log = leader.replica.log
-    group.run_until(lambda: log.durable_index == log.ledger_end_index)
-
-
 def ask_in_order(member: VirtualMember, *peers: PeerId) -> None:
     for peer in peers:
         member.replica.repairer.peer_disconnected(peer)
         member.replica.repairer.peer_connected(peer)
-
-
-def find(member: VirtualMember, first: int, last: int) -> list[tuple[int, int]]:
-    """What is known as damaged when these have been read."""
-    log = member.replica.log
-    log.recent.cut_from(Index(0))  # no answer from memory
-    log.fault_found(Index(first), Index(last))
-    return [(faulty.first_index, faulty.last_index) for faulty in log.faulty]
 
 
 @pytest.mark.parametrize("lies", ["in one file", "at a file's end", "behind a blank that is damaged, too"])
@@ -101,9 +85,7 @@ def test_what_one_peer_has_proved_another_may_give(tmp_path: Path) -> None:
     group.append(leader, [bytes(30_000)] * 5)
     group.run_until(group.converged)
     last = leader.replica.log.ledger_end_index
-    for index in range(last - 4, last):
-        pos = leader.replica.log.pos_at(Index(index)) + 50
-        flip(group, leader.id, pos % DATA_FILE_SIZE, file=pos // DATA_FILE_SIZE)
+    flip_bodies(group, leader, last - 4, last - 1)
     one, other = (member.id for member in group.running() if member is not leader)
     ask_in_order(leader, one, other)
     answers: list[tuple[PeerId, Index]] = []
@@ -138,23 +120,16 @@ def test_who_has_the_right_entries_is_not_refused_for_what_another_gave_in_front
     group.run_until(group.converged)
     last = old_leader.replica.log.ledger_end_index
     group.run_until(lambda: old_leader.replica.member.committed_index == last)
-
-    def is_pushed(message: Message | RepairMessage) -> bool:
-        return isinstance(message, PushRequest) and message.leader_id == old_leader.id
-
-    group.loses = is_pushed
-    group.append(old_leader, [b"of one"])
-    group.run_until(lambda: old_leader.replica.log.durable_index == last + 1)
+    append_to_one(group, old_leader, [b"of one"])
     group.crash(old_leader.id)
+    group.loses = lambda message: False
     leader = group.elect()
     group.append(leader, [b"of the others" + bytes(size)] * 6)
     group.run_until(group.converged)
     (other,) = (member.id for member in group.running() if member is not leader)
     group.loses = lambda message: isinstance(message, PushRequest)
     group.start(old_leader.id)
-    for index in range(last + 1, last + 5):
-        pos = leader.replica.log.pos_at(Index(index)) + 50
-        flip(group, leader.id, pos % DATA_FILE_SIZE, file=pos // DATA_FILE_SIZE)
+    flip_bodies(group, leader, last + 1, last + 4)
     ask_in_order(leader, *((other, old_leader.id) if asked == "last" else (old_leader.id, other)))
     gave: list[Index] = []
 

@@ -414,7 +414,7 @@ class Cluster:
             self._full_states.add(complete_index)
         member.voters = tuple(raft.membership.voters) if process.replica.formation.group is not None else None
         if member.has_lost and not raft.doubted and raft.has_seat:
-            member.has_lost = False
+            member.has_lost, member.tail_lost_behind = False, None
 
     def _trace_send(self, sender: PeerId, to: PeerId, message: Message | RepairMessage) -> None:
         self.trace.add(self.loop.now_us, "  {} to {} {}", sender, to, message)

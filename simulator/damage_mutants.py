@@ -24,6 +24,7 @@ from dledger.log.begin_mark import BeginMark, BeginMarkFile
 from dledger.log.checked_reads import CheckedReads
 from dledger.log.entry_reader import SequentialReader, entry_alone
 from dledger.log.log_repair import RangeRepair, RepairRefusedError
+from dledger.log.missing_files import MissingFiles
 from dledger.log.recovery import Recovery
 from dledger.log.synced_mark import SyncedMark
 from simulator.patched import patched
@@ -85,8 +86,13 @@ def damaged_member_leads() -> Iterator[None]:
 
 @contextmanager
 def lost_tail_not_doubted() -> Iterator[None]:
-    """Damage up to the last entry that is known is no reason to ask what may have been acknowledged behind it."""
-    with patched(CheckedReads, "ends_in_damage", property(lambda self: False)):
+    """Damage up to the last entry that is known, or in the file behind it, is no reason to ask what may have been
+    acknowledged there.
+    """
+    with (
+        patched(CheckedReads, "ends_in_damage", property(lambda self: False)),
+        patched(MissingFiles, "hides_what_was_behind", property(lambda self: False)),
+    ):
         yield
 
 

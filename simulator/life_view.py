@@ -105,6 +105,10 @@ class LifeView:
         return self.replica.log.faulty.ranges
 
     @property
+    def tail_lost_behind(self) -> Index | None:
+        return self._process.host.tail_lost_behind
+
+    @property
     def log_generation(self) -> int:
         return self.replica.log.log_generation
 

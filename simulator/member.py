@@ -10,6 +10,7 @@ from disk.disk import DiskError, NoSpaceError
 from dledger.config import DLedgerConfig, PeerAddress
 from dledger.core.member_config import MemberConfig
 from dledger.core.messages import Message, PeerId
+from dledger.entry import Index
 from dledger.rpc.requests import RepairMessage
 from dledger.steady_clock import steady_clock
 from simulator.damage import Damage, as_it_was
@@ -83,6 +84,9 @@ class SimMember:
         self.unit_damages: list[Damage] = []  # to ConsumeQueues, which the member mends by itself
         self.repaired_count = self.begun_behind_count = 0  # ranges, in lives that are over
         self.has_lost = False  # acknowledged entries may be gone from this disk, and it is not made good yet
+        self.tail_lost_behind: Index | None = (
+            None  # the last that was marked, where that is so for a lost file's end
+        )
         self.voters: tuple[PeerId, ...] | None = None  # by its log, as last seen; None: not formed yet
         self._watcher = watcher
         self._held: deque[tuple[Process, Callable[..., None], tuple[Any, ...]]] = deque()

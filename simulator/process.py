@@ -68,7 +68,9 @@ class Process:
         quorum_state = QuorumState.load(host.disk, host.config.directory)
         self.replica = Replica(
             host.config,
-            LogStore.open(host.disk, log_config, self.store.is_sound_body),
+            LogStore.open(
+                host.disk, log_config, self.store.is_sound_body, stopped_cleanly=quorum_state.stopped_cleanly
+            ),
             quorum_state,
             self.store,
             self,

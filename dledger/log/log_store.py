@@ -85,9 +85,17 @@ class LogStore(ScrubbedLog):
         ] = []  # (queue, offset) of files made ahead, not in use yet
 
     @classmethod
-    def open(cls, disk: Disk, config: LogConfig, is_sound_body: IsSoundBody = lambda body: True) -> Self:
+    def open(
+        cls,
+        disk: Disk,
+        config: LogConfig,
+        is_sound_body: IsSoundBody = lambda body: True,
+        *,
+        stopped_cleanly: bool = False,
+    ) -> Self:
         """Recovers what the directory holds; an empty or missing one becomes an empty ledger. Blocks. `is_sound_body`
-        judges entries that Java wrote since we were here last; the quorum state has been loaded by then.
+        judges entries that Java wrote since we were here last; the quorum state has been loaded by then, and knows
+        whether the last run of ours has `stopped_cleanly`, so that the synced mark tells of all it acknowledged.
 
         Raises LedgerDamagedError when something durable is not readable, LedgerConfigError when the directory was made
         with another data file size, DiskError.
@@ -110,6 +118,7 @@ class LogStore(ScrubbedLog):
                 faulty_file,
                 find_java_run(disk, config.directory),
                 is_sound_body,
+                stopped_cleanly=stopped_cleanly,
             ).run()
             data.allocated_to = recovered.mark.end_pos
             # So that the first append waits for no directory.

@@ -17,20 +17,29 @@ log = logging.getLogger(__name__)
 class MissingFiles:
     """Of a queue that is not loaded yet. Raises DiskError."""
 
-    def __init__(self, queue: MappedFileQueue, mark: SyncedMark) -> None:
+    def __init__(self, queue: MappedFileQueue, mark: SyncedMark, *, stopped_cleanly: bool) -> None:
         """There are none where no file is left at all: then it is the directory that is the wrong one, or was emptied,
         and who did that has to say what is meant. Nor where nothing could prove the first entry once it is repaired.
+
+        `stopped_cleanly`: the mark tells of all that was acknowledged.
         """
         self._queue = queue
+        self._stopped_cleanly = stopped_cleanly
         self._begin = mark.begin_pos - mark.begin_pos % queue.mapped_file_size
         self._end = mark.end_pos if mark.index > mark.before_begin_index else self._begin
         self._lengths = dict(self._find())
         is_begin_known = mark.before_begin_index < 0 or mark.before_begin_chain != GENESIS_CHAIN
         if self._begin in self._lengths and not is_begin_known:
             self._lengths.clear()
-        # Damage that reaches the last entry tells of that itself.
-        self.hides_what_was_behind = any(
-            self._had_entries(offset, length) if offset >= self._end else offset + length >= self._end
+
+    @property
+    def hides_what_was_behind(self) -> bool:
+        """Whether entries may have gone with them that were acknowledged behind the mark. The last entry that it tells
+        of need not be hit: zeros make one whole that ends with zeros.
+        """
+        return not self._stopped_cleanly and any(
+            offset + self._queue.mapped_file_size > self._end
+            and (offset < self._end or self._had_entries(offset, length))
             for offset, length in self._lengths.items()
         )
 

@@ -109,6 +109,11 @@ class QuorumState:
         return self._state.hard_state
 
     @property
+    def stopped_cleanly(self) -> bool:
+        """Whether the last run of ours has, until the next one begins. Not if that is lost."""
+        return self.identity is not None and self.identity.stopped_cleanly
+
+    @property
     def identity(self) -> MemberIdentity | None:
         """None: this disk has never been a member's."""
         return self._state.identity

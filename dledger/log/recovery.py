@@ -71,8 +71,12 @@ class Recovery:
         faulty_file: FaultyRangesFile,
         java_run: JavaRun | None,
         is_sound_body: IsSoundBody,
+        *,
+        stopped_cleanly: bool,
     ) -> None:
-        """`java_run`: Java was the last to run here. `is_sound_body` judges the bodies of its entries."""
+        """`java_run`: Java was the last to run here. `is_sound_body` judges the bodies of its entries.
+        `stopped_cleanly`: the last run of ours.
+        """
         self._disk = disk
         self._config = config
         self._data = data
@@ -81,6 +85,7 @@ class Recovery:
         self._faulty_file = faulty_file
         self._java_run = java_run
         self._is_sound_body = is_sound_body if java_run is not None else None
+        self._stopped_cleanly = stopped_cleanly
         self._was_doubted = False  # by a mark that does not count any more
         self._touched: list[MappedFile] = []
         self._memberships = MembershipEntries(None)
@@ -204,7 +209,7 @@ class Recovery:
     def _make_missing_files_anew(self, mark: SyncedMark) -> SyncedMark:
         if self._java_run is not None:
             return mark  # its retention tells our mark nothing
-        missing = MissingFiles(self._data.queue, mark)
+        missing = MissingFiles(self._data.queue, mark, stopped_cleanly=self._stopped_cleanly)
         if missing.hides_what_was_behind and not mark.doubted:
             mark = replace(mark, doubted=True)
             self._mark_file.write(mark)

@@ -1,7 +1,8 @@
 """What a disk held durably, and its member knew to be committed, is in the log of every later life on that disk.
 
 Unless it was damaged, and the group's history does not lead to what lies behind it: then the member lets go of it, and
-is doubted. Or unless it has gone together with the last entry that the member remembers: then it is doubted as well.
+is doubted. Or unless it has gone together with the last entry that the member remembers, or with the end of the file
+in which that lies, which zeros can make whole: then it is doubted as well.
 """
 
 from dledger.entry import Index
@@ -25,7 +26,9 @@ class DurableIsKept:
         if end_index < held:
             let_go = any(one.first_index == end_index + 1 for one in faulty)
             ends_in_damage = any(one.last_index == end_index for one in member.faulty_ranges)
-            if member.doubted and (let_go or ends_in_damage):
+            marked = member.tail_lost_behind
+            tail_is_lost = marked is not None and end_index >= marked
+            if member.doubted and (let_go or ends_in_damage or tail_is_lost):
                 self._held[member.disk_uuid] = end_index
                 return None
             return f"{member.member_id} held entry {held} durably, and its log ends with {end_index}"

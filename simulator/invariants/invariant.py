@@ -78,6 +78,11 @@ class MemberView(Protocol):
         ...
 
     @property
+    def tail_lost_behind(self) -> Index | None:
+        """The last entry that its disk's mark told of when the file behind lost its end, or was lost whole."""
+        ...
+
+    @property
     def log_generation(self) -> int:
         """How often this life has cut its log."""
         ...

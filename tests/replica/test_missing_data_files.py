@@ -55,8 +55,42 @@ def test_what_was_acknowledged_behind_the_mark_in_a_file_that_is_gone_raises_a_d
     group.run_until(lambda: not group.members["n0"].replica.member.doubted)
 
 
-def test_a_clean_stop_leaves_nothing_behind_the_mark_to_doubt(group: VirtualGroup) -> None:
-    data_files(group, "n0")[-1].unlink()
+@pytest.mark.parametrize("left", ["none of the zeros", "some of the zeros", "more than the entry"])
+def test_a_file_cut_short_about_an_entry_that_ends_with_zeros_raises_a_doubt(
+    group: VirtualGroup, left: str
+) -> None:
+    """The zeros that come in the place of what is missing make that entry whole, but not those behind it."""
+    group.start("n0", "n1")
+    leader = group.elect()
+    zeros = 40
+    group.append(leader, [b"the last one that is marked" + bytes(zeros)])
+    group.run_until(group.converged)
+    for peer in ("n0", "n1"):
+        group.stop(peer)  # moves the mark
+    group.start("n0", "n1")
+    marked = group.members["n0"].replica.log.ledger_end_pos
+    group.append(group.elect(), [b"acknowledged, and n2 does not have it"])
+    group.run_until(group.converged)
+    for peer in ("n0", "n1"):
+        group.crash(peer)
+    path = data_files(group, "n0")[-1]
+    length = {"none of the zeros": -zeros, "some of the zeros": -1, "more than the entry": 8}[left]
+    os.truncate(path, marked % path.stat().st_size + length)
+    group.start("n0", "n2")
+    assert group.members["n0"].replica.member.doubted
+    group.run_for(20_000)
+    assert group.leader() is None
+    group.start("n1")
+    group.run_until(lambda: is_level(group) and not group.members["n0"].replica.member.doubted)
+
+
+@pytest.mark.parametrize("left", ["nothing", "the last entry"])
+def test_a_clean_stop_leaves_nothing_behind_the_mark_to_doubt(group: VirtualGroup, left: str) -> None:
+    path = data_files(group, "n0")[-1]
+    if left == "nothing":
+        path.unlink()
+    else:
+        os.truncate(path, len(path.read_bytes().rstrip(b"\0")))
     group.start("n0", "n1")
     assert not group.members["n0"].replica.member.doubted
     group.run_until(lambda: not faulty(group.members["n0"]))

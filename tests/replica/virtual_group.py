@@ -102,7 +102,12 @@ class VirtualMember:
         self.journal = Journal()
         config = group.config(peer_id)
         quorum_state = QuorumState.load(disk, config.directory)
-        log_store = LogStore.open(disk, config.log_config, self.journal.is_sound_body)
+        log_store = LogStore.open(
+            disk,
+            config.log_config,
+            self.journal.is_sound_body,
+            stopped_cleanly=quorum_state.stopped_cleanly,
+        )
         self.replica = Replica(
             config,
             log_store,

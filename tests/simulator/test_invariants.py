@@ -55,6 +55,7 @@ class View:
     has_faults: bool = False
     doubted: bool = False
     faulty_ranges: tuple[FaultyRange, ...] = ()
+    tail_lost_behind: int | None = None
     log_generation: int = 0
     is_cutting: bool = False
     scrub_rounds: int = 0
@@ -384,6 +385,18 @@ def test_durable_is_kept_says_nothing_of_what_was_not_durable_or_not_committed()
     assert invariant.check(View(durable_index=2, committed_index=0), _oracle()) is None
     assert invariant.check(View(durable_index=2, is_cutting=True), _oracle()) is None
     assert invariant.check(View(life=2, log=[(1, 10)], durable_index=0), _oracle()) is None
+
+
+def test_durable_is_kept_lets_a_doubted_member_be_without_what_lay_behind_its_mark_in_a_lost_file():
+    def lost(*, doubted: bool, marked: int) -> str | None:
+        invariant = DurableIsKept()
+        assert invariant.check(View(), _oracle()) is None
+        less = View(life=2, log=[(1, 10), (1, 11)], durable_index=1, doubted=doubted, tail_lost_behind=marked)
+        return invariant.check(less, _oracle())
+
+    assert lost(doubted=True, marked=1) is None
+    assert lost(doubted=False, marked=1)
+    assert lost(doubted=True, marked=2)
 
 
 def test_durable_is_kept_lets_a_doubted_member_let_go_of_what_was_damaged_and_of_nothing_else():

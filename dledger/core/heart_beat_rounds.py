@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
 from dledger.core.membership import CurrentMembers
-from dledger.core.messages import HeartBeatRequest, HeartBeatResponse, PeerId
+from dledger.core.messages import NO_ROUND, HeartBeatRequest, HeartBeatResponse, PeerId
 from dledger.core.outbox import Outbox
 
 
@@ -24,7 +24,7 @@ class HeartBeatRounds:
         self._members = members
         self._state = state
         self._outbox = outbox
-        self._round = 0
+        self._round = NO_ROUND
         self._answered: dict[PeerId, int] = {}
         self._heard_ms: dict[PeerId, int] = {}  # when the newest round that a peer answered was sent
         # When each of the newest rounds was sent, oldest first. They are not evenly spaced: reads begin some.
@@ -39,7 +39,7 @@ class HeartBeatRounds:
     @property
     def quorum_round(self) -> int:
         """The newest one that a majority, this leader among it, has answered."""
-        return self._of_majority(self._round, self._answered, 0)
+        return self._of_majority(self._round, self._answered, NO_ROUND)
 
     def _of_majority(self, own: int, heard: Mapping[PeerId, int], floor: int) -> int:
         """The highest that a majority of the voters has reached: this one `own`, others what was `heard` of them. Where
@@ -53,8 +53,8 @@ class HeartBeatRounds:
         return reached[-members.quorum]
 
     def start(self, now_ms: int) -> None:
-        """A new leader: its votes were answers to round 0."""
-        self._round = 0
+        """A new leader: its votes were answers to round NO_ROUND."""
+        self._round = NO_ROUND
         self._answered = {}
         self._heard_ms = {}
         self._sent_ms = deque([now_ms])
@@ -83,8 +83,9 @@ class HeartBeatRounds:
             self._outbox.send(peer, request)
 
     def on_response(self, response: HeartBeatResponse) -> None:
-        peer, answered = response.member_id, min(response.round, self._round)
-        if answered <= self._answered.get(peer, 0):
+        """Of this term. A round that did not begin yet is one of before: peers of releases before this one say it."""
+        peer, answered = response.member_id, response.round
+        if not self._answered.get(peer, NO_ROUND) < answered <= self._round:
             return
         self._answered[peer] = answered
         age = self._round - answered

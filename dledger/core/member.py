@@ -24,6 +24,7 @@ from dledger.core.member_state import MemberState
 from dledger.core.membership import CurrentMembers, FormedMembership, Membership, Seat
 from dledger.core.membership_changes import MembershipChanges
 from dledger.core.messages import (
+    NO_ROUND,
     HeartBeatRequest,
     HeartBeatResponse,
     Message,
@@ -347,6 +348,10 @@ class Member:
             if not self._is_led_by(request.leader_id, now_ms):
                 return
             self._handler.learn_commit(request.committed_index)
+            answered_round = request.round
+        else:
+            # Of an earlier term, and its leader may lead this one by now: its rounds of then are none of now.
+            answered_round = NO_ROUND
         if self._fitness.is_proof_due(now_ms, is_asked=request.asks_for_space):
             self._outbox.want_probe()
         self._outbox.send(
@@ -354,7 +359,7 @@ class Member:
             HeartBeatResponse(
                 state.curr_term,
                 state.self_id,
-                request.round,
+                answered_round,
                 self._log.ledger_end_index,
                 self._fitness.is_fit(now_ms, with_proof=request.asks_for_space),
             ),

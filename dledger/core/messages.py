@@ -57,6 +57,9 @@ class VoteResponse(msgspec.Struct, frozen=True, gc=False):
     doubted: bool
 
 
+NO_ROUND = 0  # the first of each term is 1
+
+
 class HeartBeatRequest(msgspec.Struct, frozen=True, gc=False):
     term: Term
     leader_id: PeerId
@@ -68,7 +71,7 @@ class HeartBeatRequest(msgspec.Struct, frozen=True, gc=False):
 class HeartBeatResponse(msgspec.Struct, frozen=True, gc=False):
     term: Term
     member_id: PeerId
-    round: int
+    round: int  # of the request; NO_ROUND for one of an earlier term, which is answered to tell of this one
     ledger_end_index: Index
     is_disk_fit: bool = True  # to lead with: it has space and finishes syncs
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from dledger.core.member import Member
 from dledger.core.member_config import MemberConfig
 from dledger.core.messages import (
+    NO_ROUND,
     HeartBeatRequest,
     HeartBeatResponse,
     PushRequest,
@@ -269,6 +270,13 @@ def test_a_leader_of_an_earlier_term_is_told_of_the_term():
     follower = Follower([1], [1, 4])
     request = replace(follower.request(PushType.APPEND, 0), term=Term(3))
     assert follower.step(request) == follower.answer(PushType.APPEND, PushResult.EXPIRED_TERM, durable=-1)
+
+
+def test_a_heartbeat_of_an_earlier_term_is_no_round_of_this_one():
+    """Its leader may lead again, and would take the answer for one to its newest round."""
+    follower = Follower([1], [1, 4])
+    output = follower.member.step(HeartBeatRequest(Term(3), "n0", Index(-1), 40), 11)
+    assert output.messages == (Envelope("n0", HeartBeatResponse(TERM, "n1", NO_ROUND, Index(0))),)
 
 
 def test_two_leaders_of_one_term_stop_the_member_that_hears_both():

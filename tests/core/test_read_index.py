@@ -61,6 +61,37 @@ def test_an_answer_to_an_earlier_round_confirms_nothing():
     )
 
 
+def test_an_answer_to_a_round_that_did_not_begin_confirms_nothing():
+    """It was to one of an earlier term, in which the same member led."""
+    group = _group()
+    group.read("n0", "a")
+    newest = group.nodes["n0"].up._rounds.newest_round
+    answer = HeartBeatResponse(Term(1), "n1", newest + 1, Index(0))
+    assert group.nodes["n0"].up.step(answer, group.now_ms) == Output()
+    group.settle()
+    assert group.nodes["n0"].reads == [("a", 0)]
+
+
+def test_the_answer_to_a_heartbeat_of_an_earlier_term_confirms_nothing():
+    """n0 leads again, and a heartbeat of its first term comes late to n1."""
+    group = _group()
+    leader = group.nodes["n0"].up
+    group.receive("n0", HeartBeatResponse(Term(9), "n1", 1, Index(0)))
+    while group.leader() != "n0" or leader.committed_index < 1:
+        group.now_ms += 10
+        group.tick("n0")
+        group.settle()
+    group.read("n0", "a")
+    late = HeartBeatRequest(Term(1), "n0", Index(0), leader._rounds.newest_round)
+    group.links["n0", "n1"].clear()
+    group.links["n0", "n2"].clear()
+    group.receive("n1", late)
+    group.deliver("n1", "n0")
+    assert group.nodes["n0"].reads == []
+    group.run(150)
+    assert group.nodes["n0"].reads == [("a", 1)]
+
+
 def test_reads_that_come_while_a_round_is_under_way_share_the_next_one():
     group = _group()
     group.read("n0", "a")

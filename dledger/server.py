@@ -99,12 +99,7 @@ class DLedgerServer:
         if open_log is not None:
             log_store = open_log(disk, config)
         else:
-            log_store = LogStore.open(
-                disk,
-                config.log_config,
-                embedder.is_sound_body,
-                stopped_cleanly=quorum_state.stopped_cleanly,
-            )
+            log_store = LogStore.open(disk, config.log_config, embedder.is_sound_body, quorum_state.last_run)
         self.replica = Replica(
             config, log_store, quorum_state, embedder, self, self._random, self.now_ms(), boot_id=_boot_id()
         )

@@ -11,6 +11,7 @@ from dledger.errors import FaultyEntryError
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.rpc.requests import RepairMessage
 from simulator.clock_faults import ClockFaults
+from simulator.committed_mark import read_mark
 from simulator.convergence import Convergence
 from simulator.damage_faults import DamageFaults
 from simulator.delivery_accidents import DeliveryAccidents
@@ -330,6 +331,10 @@ class Cluster:
             with member.disk.looked_at():
                 self._count(member, process, looked)
                 self._check(view)
+            member.has_lost_tail, member.tail_lost_behind = (
+                False,
+                None,
+            )  # what is lost from now on is another matter
 
     def failed(self, member: SimMember, reason: str) -> None:
         if not member.may_fail:
@@ -342,6 +347,9 @@ class Cluster:
         self.faults.restart_later(member)
 
     def starts(self, member: SimMember) -> None:
+        if member.has_lost_tail:
+            mark = read_mark(member, member.disk.content)
+            member.tail_lost_behind = mark.index if mark is not None else Index(-1)
         self.recovery_crashes.starts(member)
 
     def falls(self, member: SimMember) -> None:
@@ -414,7 +422,7 @@ class Cluster:
             self._full_states.add(complete_index)
         member.voters = tuple(raft.membership.voters) if process.replica.formation.group is not None else None
         if member.has_lost and not raft.doubted and raft.has_seat:
-            member.has_lost, member.tail_lost_behind = False, None
+            member.has_lost = False
 
     def _trace_send(self, sender: PeerId, to: PeerId, message: Message | RepairMessage) -> None:
         self.trace.add(self.loop.now_us, "  {} to {} {}", sender, to, message)

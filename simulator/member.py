@@ -84,9 +84,9 @@ class SimMember:
         self.unit_damages: list[Damage] = []  # to ConsumeQueues, which the member mends by itself
         self.repaired_count = self.begun_behind_count = 0  # ranges, in lives that are over
         self.has_lost = False  # acknowledged entries may be gone from this disk, and it is not made good yet
-        self.tail_lost_behind: Index | None = (
-            None  # the last that was marked, where that is so for a lost file's end
-        )
+        # What lay behind its mark was lost while it was down; and the last entry that the mark told the next life of.
+        self.has_lost_tail = False
+        self.tail_lost_behind: Index | None = None
         self.voters: tuple[PeerId, ...] | None = None  # by its log, as last seen; None: not formed yet
         self._watcher = watcher
         self._held: deque[tuple[Process, Callable[..., None], tuple[Any, ...]]] = deque()
@@ -311,6 +311,7 @@ class SimMember:
         """Another, empty disk in the place of the old one."""
         self.disk = self._new_disk()
         self.voters = None
+        self.has_lost_tail, self.tail_lost_behind = False, None
 
     def close_connections(self) -> None:
         for pair in list(self.network.up):

@@ -50,7 +50,7 @@ class MissingFiles(DamageMaker):
             return False
         if start + size > mark.end_pos:
             member.has_lost = True  # what was acknowledged behind the mark
-            member.tail_lost_behind = mark.index
+            member.has_lost_tail = True
         end_pos = max(mark.end_pos, cached.end_pos)
         low, high = max(mark.begin_pos - start, 0), min(size, end_pos - start)
         original = as_it_was(content, disk, path, member.damages)[low:high]

@@ -68,9 +68,7 @@ class Process:
         quorum_state = QuorumState.load(host.disk, host.config.directory)
         self.replica = Replica(
             host.config,
-            LogStore.open(
-                host.disk, log_config, self.store.is_sound_body, stopped_cleanly=quorum_state.stopped_cleanly
-            ),
+            LogStore.open(host.disk, log_config, self.store.is_sound_body, quorum_state.last_run),
             quorum_state,
             self.store,
             self,

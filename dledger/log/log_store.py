@@ -39,6 +39,7 @@ from dledger.log.index_files import IndexFiles
 from dledger.log.java_files import find_java_run
 from dledger.log.jobs import CutJob, MarkJob, PrepareFileJob, SyncJob
 from dledger.log.log_reader import chain_crc_at
+from dledger.log.quorum_state import LastRun
 from dledger.log.recent_batches import RecentBatch
 from dledger.log.recovery import Recovered, Recovery
 from dledger.log.scrubbed_log import ScrubbedLog
@@ -90,12 +91,11 @@ class LogStore(ScrubbedLog):
         disk: Disk,
         config: LogConfig,
         is_sound_body: IsSoundBody = lambda body: True,
-        *,
-        stopped_cleanly: bool = False,
+        last_run: LastRun = LastRun.UNKNOWN,
     ) -> Self:
         """Recovers what the directory holds; an empty or missing one becomes an empty ledger. Blocks. `is_sound_body`
-        judges entries that Java wrote since we were here last; the quorum state has been loaded by then, and knows
-        whether the last run of ours has `stopped_cleanly`, so that the synced mark tells of all it acknowledged.
+        judges entries that Java wrote since we were here last; the quorum state has been loaded by then, and knows the
+        `last_run`.
 
         Raises LedgerDamagedError when something durable is not readable, LedgerConfigError when the directory was made
         with another data file size, DiskError.
@@ -118,7 +118,7 @@ class LogStore(ScrubbedLog):
                 faulty_file,
                 find_java_run(disk, config.directory),
                 is_sound_body,
-                stopped_cleanly=stopped_cleanly,
+                last_run,
             ).run()
             data.allocated_to = recovered.mark.end_pos
             # So that the first append waits for no directory.
@@ -574,5 +574,7 @@ class LogStore(ScrubbedLog):
             mark = self._new_mark_job()
             mark.run()
             self.mark_done(mark)
+        # Else damage to one slot could uncover the mark before, which does not tell of all that was acknowledged.
+        self._mark_file.slots.sync_copy()
         self._data.queue.delete_from(self._data.file_end(self.ledger_end_pos))
         self._disk.sync_directory(self.config.data_directory)

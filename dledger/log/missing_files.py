@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from disk.mapped_file_queue import MappedFileQueue
 from dledger.entry import ENTRY_HEADER_SIZE, GENESIS_CHAIN
+from dledger.log.quorum_state import LastRun
 from dledger.log.synced_mark import SyncedMark
 
 log = logging.getLogger(__name__)
@@ -17,14 +18,12 @@ log = logging.getLogger(__name__)
 class MissingFiles:
     """Of a queue that is not loaded yet. Raises DiskError."""
 
-    def __init__(self, queue: MappedFileQueue, mark: SyncedMark, *, stopped_cleanly: bool) -> None:
+    def __init__(self, queue: MappedFileQueue, mark: SyncedMark, last_run: LastRun) -> None:
         """There are none where no file is left at all: then it is the directory that is the wrong one, or was emptied,
         and who did that has to say what is meant. Nor where nothing could prove the first entry once it is repaired.
-
-        `stopped_cleanly`: the mark tells of all that was acknowledged.
         """
         self._queue = queue
-        self._stopped_cleanly = stopped_cleanly
+        self._last_run = last_run
         self._begin = mark.begin_pos - mark.begin_pos % queue.mapped_file_size
         self._end = mark.end_pos if mark.index > mark.before_begin_index else self._begin
         self._lengths = dict(self._find())
@@ -37,7 +36,7 @@ class MissingFiles:
         """Whether entries may have gone with them that were acknowledged behind the mark. The last entry that it tells
         of need not be hit: zeros make one whole that ends with zeros.
         """
-        return not self._stopped_cleanly and any(
+        return self._last_run is not LastRun.STOPPED_CLEANLY and any(
             offset + self._queue.mapped_file_size > self._end
             and (offset < self._end or self._had_entries(offset, length))
             for offset, length in self._lengths.items()

@@ -6,6 +6,7 @@ starts at term 0 and may vote twice. Here whoever cannot read it is somebody els
 
 import logging
 from dataclasses import asdict, dataclass, replace
+from enum import Enum
 
 import orjson
 
@@ -35,6 +36,14 @@ class MemberIdentity:
     boot_id: str = ""
     stopped_cleanly: bool = False
     from_page_cache: bool | None = None  # None: of a release that did not say
+
+
+class LastRun(Enum):
+    """How the last run of ours on a disk ended, as far as is known."""
+
+    UNKNOWN = "UNKNOWN"  # there was none, or the quorum state is lost
+    BROKEN_OFF = "BROKEN_OFF"
+    STOPPED_CLEANLY = "STOPPED_CLEANLY"  # so the synced mark tells of all that was acknowledged
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +118,11 @@ class QuorumState:
         return self._state.hard_state
 
     @property
-    def stopped_cleanly(self) -> bool:
-        """Whether the last run of ours has, until the next one begins. Not if that is lost."""
-        return self.identity is not None and self.identity.stopped_cleanly
+    def last_run(self) -> LastRun:
+        """Until the next one begins (run_record.py)."""
+        if self.identity is None:
+            return LastRun.UNKNOWN
+        return LastRun.STOPPED_CLEANLY if self.identity.stopped_cleanly else LastRun.BROKEN_OFF
 
     @property
     def identity(self) -> MemberIdentity | None:

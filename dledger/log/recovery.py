@@ -42,6 +42,7 @@ from dledger.log.java_files import JavaRun
 from dledger.log.jobs import CutJob, MoveBeginJob
 from dledger.log.membership_entries import MembershipEntries
 from dledger.log.missing_files import MissingFiles
+from dledger.log.quorum_state import LastRun
 from dledger.log.synced_mark import CutRecord, SyncedMark, SyncedMarkFile, before_first_entry
 from dledger.log.tail_scan import junk_behind, last_byte
 
@@ -71,12 +72,9 @@ class Recovery:
         faulty_file: FaultyRangesFile,
         java_run: JavaRun | None,
         is_sound_body: IsSoundBody,
-        *,
-        stopped_cleanly: bool,
+        last_run: LastRun,
     ) -> None:
-        """`java_run`: Java was the last to run here. `is_sound_body` judges the bodies of its entries.
-        `stopped_cleanly`: the last run of ours.
-        """
+        """`java_run`: Java was the last to run here. `is_sound_body` judges the bodies of its entries."""
         self._disk = disk
         self._config = config
         self._data = data
@@ -85,7 +83,7 @@ class Recovery:
         self._faulty_file = faulty_file
         self._java_run = java_run
         self._is_sound_body = is_sound_body if java_run is not None else None
-        self._stopped_cleanly = stopped_cleanly
+        self._last_run = last_run
         self._was_doubted = False  # by a mark that does not count any more
         self._touched: list[MappedFile] = []
         self._memberships = MembershipEntries(None)
@@ -209,7 +207,7 @@ class Recovery:
     def _make_missing_files_anew(self, mark: SyncedMark) -> SyncedMark:
         if self._java_run is not None:
             return mark  # its retention tells our mark nothing
-        missing = MissingFiles(self._data.queue, mark, stopped_cleanly=self._stopped_cleanly)
+        missing = MissingFiles(self._data.queue, mark, self._last_run)
         if missing.hides_what_was_behind and not mark.doubted:
             mark = replace(mark, doubted=True)
             self._mark_file.write(mark)
@@ -473,6 +471,8 @@ class Recovery:
         self._disk.sync_directory(self._config.index_directory)
         # Java keeps none.
         is_mark_lost = mark is None and (self._java_run is None or self._mark_file.unreadable is not None)
+        # Each run begins with a mark, so without one there were entries perhaps, also where there are none now.
+        has_run = self._last_run is not LastRun.UNKNOWN or reader.index >= begin_index
         before = mark or SyncedMark(
             Index(-1), Term(-1), Pos(0), GENESIS_CHAIN, data_file_size=self._config.data_file_size,
             before_begin_index=Index(begin_index - 1), doubted=self._was_doubted,
@@ -484,7 +484,7 @@ class Recovery:
             end_pos=reader.end_pos,
             chain_crc=reader.chain,
             begin_pos=Pos(max(before.begin_pos, self._data.queue.min_offset)),
-            doubted=before.doubted or torn or (is_mark_lost and reader.index >= begin_index),
+            doubted=before.doubted or torn or (is_mark_lost and has_run),
             **self._memberships.as_marked(reader.index),
         )
         if junk_end > reader.end_pos:

@@ -79,7 +79,9 @@ class MemberView(Protocol):
 
     @property
     def tail_lost_behind(self) -> Index | None:
-        """The last entry that its disk's mark told of when the file behind lost its end, or was lost whole."""
+        """The last entry that its mark told of as it started, if the end of that entry's file was lost, or one behind.
+        Of its first look only.
+        """
         ...
 
     @property

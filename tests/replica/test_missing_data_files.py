@@ -8,8 +8,10 @@ from test_repair import faulty, is_level
 from test_replica_faults import SimGroup
 from virtual_group import VirtualGroup
 
+from disk.slots import newest_payload
 from dledger.core.messages import PeerId
 from dledger.core.output import AppendStatus
+from dledger.log.synced_mark import MARK_FILE_NAME, unpack_mark
 
 
 def data_files(group: VirtualGroup, peer: PeerId) -> list[Path]:
@@ -33,8 +35,9 @@ def test_a_missing_data_file_comes_back_byte_by_byte(
     assert path.read_bytes().startswith(before.rstrip(b"\0"))
 
 
+@pytest.mark.parametrize("left", ["nothing", "zeros"])
 def test_what_was_acknowledged_behind_the_mark_in_a_file_that_is_gone_raises_a_doubt(
-    group: VirtualGroup,
+    group: VirtualGroup, left: str
 ) -> None:
     """n2 lacks what n0 and n1 acknowledged. n0 must not make a majority with it, when it does not know that either."""
     group.start("n0", "n1")
@@ -44,7 +47,11 @@ def test_what_was_acknowledged_behind_the_mark_in_a_file_that_is_gone_raises_a_d
     end_index = leader.replica.log.ledger_end_index
     for peer in ("n0", "n1"):
         group.crash(peer)
-    data_files(group, "n0")[-1].unlink()
+    path = data_files(group, "n0")[-1]
+    if left == "nothing":
+        path.unlink()
+    else:
+        path.write_bytes(bytes(path.stat().st_size))
     group.start("n0", "n2")
     assert group.members["n0"].replica.member.doubted
     group.run_for(20_000)
@@ -94,6 +101,60 @@ def test_a_clean_stop_leaves_nothing_behind_the_mark_to_doubt(group: VirtualGrou
     group.start("n0", "n1")
     assert not group.members["n0"].replica.member.doubted
     group.run_until(lambda: not faulty(group.members["n0"]))
+
+
+def test_after_a_clean_stop_both_slots_of_the_mark_tell_of_all_that_was_acknowledged() -> None:
+    """A power loss and damage to the newer one then uncover no other, with which nobody would doubt what is gone."""
+    group = SimGroup()
+    for body in (b"of the mark before", b"more"):
+        group.start()
+        group.append(group.elect(), [body])
+        group.run_until(group.converged)
+        log = group.members["n0"].replica.log
+        for peer in group.peers:
+            group.stop(peer)
+    slots = group.disks["n0"].durable(f"{log.config.own_directory}/{MARK_FILE_NAME}")
+    assert slots is not None
+    half = len(slots) // 2
+    for left in (slots[:half] + bytes(half), bytes(half) + slots[half:]):
+        payload = newest_payload(left)
+        assert payload is not None
+        assert unpack_mark(payload).index == log.ledger_end_index
+
+
+@pytest.mark.parametrize("mark", ["gone", "damaged"])
+@pytest.mark.parametrize("data", ["gone", "emptied"])
+def test_who_has_run_and_has_neither_mark_nor_entries_is_doubted(
+    tmp_path: Path, mark: str, data: str
+) -> None:
+    """Its quorum state says that it has run, and no run was without a mark."""
+    group = VirtualGroup(tmp_path)
+    group.start()
+    group.elect()
+    group.run_until(group.converged)
+    group.stop("n2")
+    group.append(group.elect(), [b"acknowledged, and n2 does not have it"])
+    group.run_until(group.converged)
+    end_index = group.elect().replica.log.ledger_end_index
+    own = Path(group.members["n0"].replica.log.config.own_directory)
+    for peer in ("n0", "n1"):
+        group.crash(peer)
+    if mark == "gone":
+        (own / MARK_FILE_NAME).unlink()
+    else:
+        (own / MARK_FILE_NAME).write_bytes(b"\xff" * 8192)
+    for path in data_files(group, "n0"):
+        if data == "gone":
+            path.unlink()
+        else:
+            os.truncate(path, 0)
+    group.start("n0", "n2")
+    assert group.members["n0"].replica.member.doubted
+    group.run_for(20_000)
+    assert group.leader() is None
+    group.start("n1")
+    group.run_until(lambda: is_level(group) and not group.members["n0"].replica.member.doubted)
+    assert group.elect().replica.log.ledger_end_index > end_index
 
 
 @pytest.mark.parametrize("file", [0, 1, -1])

@@ -106,7 +106,7 @@ class VirtualMember:
             disk,
             config.log_config,
             self.journal.is_sound_body,
-            stopped_cleanly=quorum_state.stopped_cleanly,
+            quorum_state.last_run,
         )
         self.replica = Replica(
             config,

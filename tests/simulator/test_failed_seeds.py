@@ -111,6 +111,8 @@ FAILED_ONCE = {
     "damage_over_what_nobody_else_has": 1020628,
     # Zeros made the last marked entry of a file whole that was cut short, so that nobody doubted what lay behind it.
     "cut_short_within_zeros_at_the_mark": 1031675,
+    # A late heartbeat of an earlier term was answered in the present one, which the same member led: a stale read.
+    "answer_to_a_round_of_an_earlier_term": 1034494,
 }
 
 # Likewise, in calm lives.

@@ -176,10 +176,7 @@ class DiskWork:
         self._start_mark(now_ms)
         if self._probe_at_ms is not None and now_ms >= self._probe_at_ms:
             self._probe_at_ms = None
-            log_config = self._config.log_config
-            # As much as the next append may ask for.
-            size = min(log_config.allocate_step, log_config.data_file_size)
-            self._probe = ProbeSpaceJob(self._log.disk, f"{log_config.own_directory}/space-probe", size)
+            self._probe = self._log.probe_job()
             self._submit(self._probe)
         if self._note is None and now_ms >= self._note_not_before_ms:
             self._note = self._log.note_faults_job()
@@ -222,9 +219,10 @@ class DiskWork:
             return None
         if job is self._probe and (error is None or isinstance(error, NoSpaceError)):
             self._probe = None
-            if error is not None:
+            has_space = self._log.probe_done(job, error)
+            if not has_space:
                 self.no_space(now_ms)
-            return SpaceProbed(error is None)
+            return SpaceProbed(has_space)
         if job is self._export:
             self._export = None
             if error is not None:

@@ -109,9 +109,9 @@ class Replica:
             return
         self._driver.call(now_ms, self.member.tick)
         self.journal.members_are(self.member.membership, self.member.membership_index)
-        self._work.tick(now_ms)
+        self._guarded(now_ms, self._work.tick, now_ms)
         self.scrubber.tick(now_ms)
-        self._repair(now_ms, self.repairer.tick, now_ms)
+        self._guarded(now_ms, self.repairer.tick, now_ms)
 
     def receive(self, message: Message, now_ms: int, payload: bytes = b"") -> None:
         """`payload`: the raw entry bytes of an APPEND. A range that is not sound goes no further."""
@@ -133,7 +133,7 @@ class Replica:
         if self.failure is not None:
             return
         if isinstance(message, RepairResponse):
-            self._repair(now_ms, self.repairer.on_response, message, entries, now_ms)
+            self._guarded(now_ms, self.repairer.on_response, message, entries, now_ms)
             return
 
         def answer() -> None:
@@ -141,9 +141,9 @@ class Replica:
             response, buffers = answer_repair(self.log, self.config.self_id, message, size_max)
             self._runtime.send(message.member_id, response, buffers)
 
-        self._repair(now_ms, answer)
+        self._guarded(now_ms, answer)
 
-    def _repair(self, now_ms: int, step: Callable[..., None], *arguments: object) -> None:
+    def _guarded(self, now_ms: int, step: Callable[..., None], *arguments: object) -> None:
         if self.failure is not None:
             return
         try:

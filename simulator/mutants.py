@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from disk.mapped_file import MappedFile
 from dledger.core.append_guard import AppendGuard
 from dledger.core.disk_fitness import DiskFitness
 from dledger.core.durable_index import DurableIndex
@@ -24,6 +25,7 @@ from dledger.core.refusal import Refusal, RefusalReason
 from dledger.core_driver import CoreDriver
 from dledger.disk_work import DiskWork, Settled
 from dledger.entry import Index, VerifiedRange
+from dledger.log.data_files import DataFiles
 from dledger.log.jobs import DiskJob
 from dledger.log.quorum_state import QuorumState
 from simulator import member
@@ -307,6 +309,19 @@ def acks_after_failed_sync() -> Iterator[None]:
 
 
 @contextmanager
+def failed_append_not_cleared() -> Iterator[None]:
+    """Zeros take the place of an append that found no space in the page cache alone, and others are written there."""
+    old = DataFiles.zero_stray
+
+    def zero_stray(self: DataFiles) -> list[MappedFile]:
+        old(self)
+        return []
+
+    with patched(DataFiles, "zero_stray", zero_stray):
+        yield
+
+
+@contextmanager
 def appends_taken_during_transfer() -> Iterator[None]:
     """A leader that hands over goes on taking appends: what comes last ends without an outcome."""
     old = AppendGuard.check
@@ -406,6 +421,7 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             appends_taken_during_transfer,
             wall_clock_followed,
             acks_after_failed_sync,
+            failed_append_not_cleared,
             full_leader_keeps_leading,
             hung_disk_keeps_heart_beating,
             learner_counted,

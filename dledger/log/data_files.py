@@ -4,12 +4,15 @@ An entry never crosses a file end: when it and the 8 bytes of a blank do not fit
 begins the next one. Behind the last entry everything is zero.
 """
 
+import errno
 from bisect import bisect_left
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import ClassVar
 
-from disk.disk import DiskError
+from disk.disk import DiskError, NoSpaceError
 from disk.mapped_file import DescriptorCache, MappedFile
 from disk.mapped_file_queue import MappedFileQueue
 from disk.readable import read_what_there_is, unreadable
@@ -18,8 +21,21 @@ from dledger.log.errors import EntryTooLargeError, PositionMismatchError
 from dledger.log.jobs import zero_range
 
 
+@dataclass(slots=True, eq=False)
+class Stray:
+    """Positions at which a failed append may have written. Until zeros are durable there, a power loss may bring back
+    whole entries of it, with the index and the term that others get meanwhile.
+    """
+
+    start: int
+    end: int
+    is_zeroed: bool = False  # as read
+
+
 class DataFiles:
-    """Invariant: bytes behind the end of the log are zero, except in `stray`, which the next write clears first."""
+    """Invariant: bytes behind the end of the log are zero, on the medium too, except in `stray`; while there is one
+    nothing is written.
+    """
 
     head_size: ClassVar[int] = ENTRY_HEADER_SIZE  # bytes of an entry in front of its body
 
@@ -32,7 +48,7 @@ class DataFiles:
         self.allocated_to = (
             0  # position up to which the disk has set space aside; anywhere in the newest file
         )
-        self._stray: tuple[int, int] | None = None
+        self.stray: Stray | None = None
 
     def file_end(self, pos: int) -> int:
         return pos - pos % self.file_size + self.file_size
@@ -92,10 +108,13 @@ class DataFiles:
 
     def write(self, end_pos: int, parts: Sequence[tuple[int, bytes]]) -> list[MappedFile]:
         """Writes (position, bytes) parts, each in one file, the first at or behind `end_pos`, and blanks where a file
-        is left. Returns the files written to. Raises DiskError; then nothing but zeros is left behind `end_pos`.
+        is left. Returns the files written to. Raises DiskError; then nothing but zeros is read behind `end_pos`, and
+        NoSpaceError until `stray` is cleared.
         """
-        if self._stray is not None:
-            self._clear_stray()
+        if self.stray is not None:
+            self.zero_stray()
+            reason = "what an append has left that found no space is not cleared from the disk yet"
+            raise NoSpaceError(errno.ENOSPC, reason, self.queue.directory)
         written: list[MappedFile] = []
         at = end_pos
         try:
@@ -119,19 +138,36 @@ class DataFiles:
         return written
 
     def forget_from(self, end_pos: int, written_to: int) -> None:
-        """Zeroes what a failed append may have left in [end_pos, written_to), now or before the next write."""
-        self._stray = (end_pos, written_to)
-        try:
-            self._clear_stray()
-        except DiskError:
-            return  # the disk has no space or is broken; the next append meets it again
+        """Zeroes what a failed append may have left in [end_pos, written_to), if there is space for that."""
+        if written_to > end_pos:
+            self.stray = Stray(end_pos, written_to)
+            with suppress(DiskError):  # whoever clears it meets it again
+                self.zero_stray()
+
+    def zero_stray(self) -> list[MappedFile]:
+        """The files in which `stray` lies, which is zeros now as read. Raises DiskError."""
+        stray = self.stray
+        if stray is None:
+            return []
+        files = [
+            mapped_file
+            for mapped_file in self.queue.mapped_files
+            if mapped_file.file_from_offset < stray.end and stray.start < mapped_file.end_offset
+        ]
+        if not stray.is_zeroed:
+            for mapped_file in files:
+                from_offset = mapped_file.file_from_offset
+                first, last = max(stray.start, from_offset), min(stray.end, mapped_file.end_offset)
+                zero_range(mapped_file.file(), first - from_offset, last - from_offset)
+            stray.is_zeroed = True
+        return files
 
     def stray_end(self) -> int:
-        return self._stray[1] if self._stray is not None else 0
+        return self.stray.end if self.stray is not None else 0
 
     def clear_stray_by_cut(self) -> None:
-        """A cut covers the range; it zeroes it."""
-        self._stray = None
+        """A cut covers the range; it zeroes it durably before anything is written again."""
+        self.stray = None
 
     def ensure_file(self, pos: int) -> MappedFile:
         """The file that holds `pos`; made now, durably, if nobody has made it ahead."""
@@ -170,14 +206,3 @@ class DataFiles:
             mapped_file.file().allocate(start - mapped_file.file_from_offset, size)
             self.allocated_to = start + size
         return mapped_file
-
-    def _clear_stray(self) -> None:
-        assert self._stray is not None
-        start, end = self._stray
-        for mapped_file in self.queue.mapped_files:
-            first = max(start, mapped_file.file_from_offset)
-            last = min(end, mapped_file.end_offset)
-            if first < last:
-                from_offset = mapped_file.file_from_offset
-                zero_range(mapped_file.file(), first - from_offset, last - from_offset)
-        self._stray = None

@@ -225,18 +225,23 @@ class PrepareFileJob:
 
 class ProbeSpaceJob:
     """Finds out whether the disk takes writes again, in a file that never has a name for long: a crash leaves nothing
-    of it. Raises NoSpaceError when it does not.
+    of it. Before that, zeros become durable where an append without space had written. Raises NoSpaceError when it does
+    not.
     """
 
-    __slots__ = ("_disk", "_path", "_size")
+    __slots__ = ("_disk", "_path", "_size", "_zeroed", "held")
     kind = "probe-space"
 
-    def __init__(self, disk: Disk, path: str, size: int) -> None:
+    def __init__(self, disk: Disk, path: str, size: int, zeroed: Sequence[MappedFile]) -> None:
+        self.held = list(zeroed)
         self._disk = disk
         self._path = path
         self._size = size
+        self._zeroed = [mapped_file.hold() for mapped_file in zeroed]
 
     def run(self) -> None:
+        for zeroed in self._zeroed:
+            zeroed.fdatasync()
         file = self._disk.open(self._path, create=True)
         try:
             self._disk.unlink(self._path)

@@ -32,12 +32,12 @@ from dledger.entry import (
 )
 from dledger.errors import FaultyEntryError
 from dledger.log.config import LogConfig
-from dledger.log.data_files import DataFiles
+from dledger.log.data_files import DataFiles, Stray
 from dledger.log.entry_reader import IsSoundBody
 from dledger.log.faulty_ranges import FaultyRangesFile
 from dledger.log.index_files import IndexFiles
 from dledger.log.java_files import find_java_run
-from dledger.log.jobs import CutJob, MarkJob, PrepareFileJob, SyncJob
+from dledger.log.jobs import CutJob, MarkJob, PrepareFileJob, ProbeSpaceJob, SyncJob
 from dledger.log.log_reader import chain_crc_at
 from dledger.log.quorum_state import LastRun
 from dledger.log.recent_batches import RecentBatch
@@ -81,6 +81,7 @@ class LogStore(ScrubbedLog):
         self._file_begins: list[Index] = []
         self._syncs: list[SyncJob] = []
         self._preparing: PrepareFileJob | None = None
+        self._clearing: Stray | None = None  # by a probe under way
         self._made: list[
             tuple[MappedFileQueue, int]
         ] = []  # (queue, offset) of files made ahead, not in use yet
@@ -152,7 +153,7 @@ class LogStore(ScrubbedLog):
         """Seals and writes entries at the positions that reserve() has given for them, all or none. `head_kind`: of
         the first entry, where it differs from that of the others.
 
-        Raises DiskError, of which NoSpaceError may pass; the log is then as before.
+        Raises DiskError; the log is then as before. NoSpaceError passes, with a probe that probe_done() approves.
         """
         assert self._cutting is None, "no append while a cut is under way"
         assert bodies, "a batch has an entry"
@@ -527,6 +528,27 @@ class LogStore(ScrubbedLog):
         self._made += job.made
         if self._cutting is None:
             self._take_made()
+
+    # -- space -------------------------------------------------------------------------------------------------
+
+    def probe_job(self) -> ProbeSpaceJob:
+        """A job after which an append may find space that has found none. Raises DiskError."""
+        zeroed: list[MappedFile] = []
+        with suppress(NoSpaceError):
+            zeroed = self._data.zero_stray()
+            self._clearing = self._data.stray
+        # As much as the next append may ask for.
+        size = min(self.config.allocate_step, self.config.data_file_size)
+        path = f"{self.config.own_directory}/space-probe"
+        return ProbeSpaceJob(self._disk, path, size, zeroed)
+
+    def probe_done(self, job: ProbeSpaceJob, error: DiskError | None = None) -> bool:
+        """Settles a job that has run, or found no space. Returns whether appends are taken again."""
+        self._release(job.held)
+        cleared, self._clearing = self._clearing, None
+        if error is None and cleared is self._data.stray:  # not one that came while the job ran
+            self._data.stray = None
+        return error is None and self._data.stray is None
 
     def _take_made(self) -> None:
         """Files made ahead come into use. No cut is under way, so what is still there stays."""

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 from crash_disk import CrashDisk, broken, no_space
@@ -54,6 +55,15 @@ def run(job: DiskJob | None, done: Callable[..., object]) -> None:
     assert job is not None
     job.run()
     done(job)
+
+
+def probe(log: LogStore) -> bool:
+    job = log.probe_job()
+    try:
+        job.run()
+    except NoSpaceError as error:
+        return log.probe_done(job, error)
+    return log.probe_done(job)
 
 
 def sync(log: LogStore) -> None:
@@ -357,6 +367,102 @@ def test_another_data_file_size_is_refused_before_anything_is_touched(log: LogSt
     assert LogStore.open(RealDisk(), log.config).ledger_end_index == log.ledger_end_index
 
 
+def index_without_space(disk: CrashDisk) -> None:
+    def fail(operation: str, path: str) -> None:
+        if operation == "pwrite" and "/index/" in path:
+            no_space(operation, path)
+
+    disk.fail = fail
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_failed_append_does_not_come_back_in_the_place_of_a_later_one(seed: int) -> None:
+    """Both would have the same indexes and the same term, and others have the later one by then."""
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 7)
+    sync(log)
+    index_without_space(disk)
+    with pytest.raises(NoSpaceError):
+        append(log, [b"refused" * 100, b"as well" * 100])
+    disk.fail = lambda operation, path: None
+    assert probe(log)
+    append(log, [b"taken" * 20, b"too" * 150, b"and this" * 50])
+    appended = {index: chain for index, _, chain, *_ in facts(log)}
+    again = LogStore.open(disk.crash(Random(seed)), config())
+    for index, _, chain, *_ in facts(again):
+        assert chain == appended[index]
+
+
+def test_nothing_is_appended_until_what_a_failed_append_wrote_is_cleared() -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    early = log.probe_job()
+    early.run()
+    index_without_space(disk)
+    with pytest.raises(NoSpaceError):
+        append(log, [b"refused"])
+    disk.fail = lambda operation, path: None
+    assert not log.probe_done(early), "it began before there was anything to clear"
+    with pytest.raises(NoSpaceError, match="not cleared"):
+        append(log, [b"too early"])
+    assert probe(log)
+    append(log, [b"taken"])
+    assert log.ledger_end_index == 0
+
+
+@pytest.mark.parametrize("operation", ["pwrite", "allocate"])
+def test_a_probe_without_space_approves_nothing(operation: str) -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    index_without_space(disk)
+    with pytest.raises(NoSpaceError):
+        append(log, [b"refused"])
+
+    def fail(seen: str, path: str) -> None:
+        if seen == operation:
+            no_space(seen, path)
+
+    disk.fail = fail
+    assert not probe(log)
+    disk.fail = lambda operation, path: None
+    assert probe(log)
+
+
+def test_an_append_that_found_no_space_before_it_wrote_leaves_nothing_to_clear() -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "allocate":
+            no_space(operation, path)
+
+    disk.fail = fail
+    with pytest.raises(NoSpaceError):
+        append(log, [b"refused"])
+    disk.fail = lambda operation, path: None
+    append(log, [b"taken"])
+
+
+def test_a_cut_clears_what_a_failed_append_has_left() -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 7)
+    index_without_space(disk)
+    with pytest.raises(NoSpaceError):
+        append(log, [b"refused"])
+    disk.fail = lambda operation, path: None
+    under_way = log.probe_job()
+    cut(log, 5)
+    append(log, [b"taken"], term=2)
+    under_way.run()
+    assert log.probe_done(under_way)
+    sync(log)
+    after = facts(log)
+    log.close()
+    assert facts(LogStore.open(disk, config())) == after
+
+
 @pytest.mark.parametrize("bad", [{"data_file_size": 56}, {"index_file_size": 33}, {"allocate_step": 0}])
 def test_impossible_sizes_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
@@ -396,6 +502,7 @@ def test_an_append_that_fails_leaves_the_log_as_it_was(
         assert facts(log) == before
         assert log.ledger_end_pos == end_pos
         assert log.reserve([0]) == [end_pos]
+        assert probe(log)
         append(log, [b"small"], term=3)
     sync(log)
     after_append = facts(log)

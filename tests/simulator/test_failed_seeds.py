@@ -113,6 +113,8 @@ FAILED_ONCE = {
     "cut_short_within_zeros_at_the_mark": 1031675,
     # A late heartbeat of an earlier term was answered in the present one, which the same member led: a stale read.
     "answer_to_a_round_of_an_earlier_term": 1034494,
+    # Entries that a leader had taken back for want of space came back in the place of those that it sent after them.
+    "taken_back_and_back_again": 1048214,
 }
 
 # Likewise, in calm lives.

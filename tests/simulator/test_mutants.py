@@ -30,6 +30,7 @@ CAUGHT_BY = {
     "transfer_to_lagging": 6,
     "appends_taken_during_transfer": 6,
     "acks_after_failed_sync": 12,
+    "failed_append_not_cleared": 1048214,
     "full_leader_keeps_leading": 8,
     "hung_disk_keeps_heart_beating": 8,
     "wall_clock_followed": 2,

@@ -135,8 +135,10 @@ class DiskWork:
         self._submit(self._cut)
 
     def no_space(self, now_ms: int) -> None:
-        """A write has failed for want of space: probes again and again, until there is some."""
-        if self._probe is None:
+        """A write has failed for want of space: probes again and again, until there is some. More writes that fail put
+        that off no further.
+        """
+        if self._probe is None and self._probe_at_ms is None:
             self._probe_at_ms = now_ms + self._config.no_space_retry_ms
 
     def probe_space(self, now_ms: int) -> None:

@@ -131,6 +131,24 @@ def test_a_leader_without_space_refuses_appends_and_leads_on_when_there_is_space
     assert ends == [AppendStatus.SUCCESS]
 
 
+def test_changes_that_find_no_space_do_not_put_the_probe_for_it_off() -> None:
+    group = SimGroup(1)
+    group.start()
+    leader = group.elect()
+    disk, log = group.disks["n0"], leader.replica.log
+    disk.is_full = True
+    with pytest.raises(NoSpaceError):
+        group.append(leader, [b"its entry finds space, and its unit does not"])
+    disk.is_full = False
+    end, refusals = log.ledger_end_index, 0
+    for _ in range(15):
+        group.run_for(100)
+        refusals += leader.replica.add_member("n1", "", lambda *_: None, group.now_ms) is not None
+    assert refusals > 5, "there was something to clear"
+    assert log.ledger_end_index > end
+    assert leader.replica.check_append(100, 1) is None
+
+
 def damaged_without_space() -> tuple[SimGroup, VirtualMember]:
     """A group, and a follower that knows entry 3 to be damaged and has no space to note it."""
     group = SimGroup()

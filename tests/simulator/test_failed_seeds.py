@@ -115,6 +115,8 @@ FAILED_ONCE = {
     "answer_to_a_round_of_an_earlier_term": 1034494,
     # Entries that a leader had taken back for want of space came back in the place of those that it sent after them.
     "taken_back_and_back_again": 1048214,
+    # Changes of the members that a full disk refused put the probe for space off for as long as they were asked for.
+    "probe_put_off_by_what_was_refused": 1050354,
 }
 
 # Likewise, in calm lives.

@@ -6,7 +6,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from disk.mapped_file import MappedFile
 from dledger.core.append_guard import AppendGuard
 from dledger.core.disk_fitness import DiskFitness
 from dledger.core.durable_index import DurableIndex
@@ -311,13 +310,13 @@ def acks_after_failed_sync() -> Iterator[None]:
 @contextmanager
 def failed_append_not_cleared() -> Iterator[None]:
     """Zeros take the place of an append that found no space in the page cache alone, and others are written there."""
-    old = DataFiles.zero_stray
+    old = DataFiles.forget_from
 
-    def zero_stray(self: DataFiles) -> list[MappedFile]:
-        old(self)
-        return []
+    def forget_from(self: DataFiles, end_pos: int, written_to: int) -> None:
+        old(self, end_pos, written_to)
+        self.stray = None
 
-    with patched(DataFiles, "zero_stray", zero_stray):
+    with patched(DataFiles, "forget_from", forget_from):
         yield
 
 

@@ -21,7 +21,7 @@ from dledger.log.errors import EntryTooLargeError, PositionMismatchError
 from dledger.log.jobs import zero_range
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Stray:
     """Positions at which a failed append may have written. Until zeros are durable there, a power loss may bring back
     whole entries of it, with the index and the term that others get meanwhile.
@@ -29,7 +29,6 @@ class Stray:
 
     start: int
     end: int
-    is_zeroed: bool = False  # as read
 
 
 class DataFiles:
@@ -112,28 +111,29 @@ class DataFiles:
         NoSpaceError until `stray` is cleared.
         """
         if self.stray is not None:
-            self.zero_stray()
             reason = "what an append has left that found no space is not cleared from the disk yet"
             raise NoSpaceError(errno.ENOSPC, reason, self.queue.directory)
         written: list[MappedFile] = []
-        at = end_pos
+        at = written_to = end_pos
         try:
             for pos, data in parts:
                 if pos != at:
                     # `at` can be a file's first byte only in an empty log, which has no file end before it.
                     left = self.queue.find_mapped_file_by_offset(at)
                     assert left is not None
-                    left.file().pwrite(self.blank_header(pos - at), at - left.file_from_offset)
+                    blank = self.blank_header(pos - at)
+                    written_to = at + len(blank)
+                    left.file().pwrite(blank, at - left.file_from_offset)
                     if left not in written:
                         written.append(left)
                     at = pos
                 mapped_file = self._file_with_space(pos, pos + len(data))
-                at = pos + len(data)
+                at = written_to = pos + len(data)
                 mapped_file.file().pwrite(data, pos - mapped_file.file_from_offset)
                 if mapped_file not in written:
                     written.append(mapped_file)
         except DiskError:
-            self.forget_from(end_pos, at)
+            self.forget_from(end_pos, written_to)
             raise
         return written
 
@@ -145,22 +145,20 @@ class DataFiles:
                 self.zero_stray()
 
     def zero_stray(self) -> list[MappedFile]:
-        """The files in which `stray` lies, which is zeros now as read. Raises DiskError."""
+        """Zeroes `stray`, once more if need be: a sync that comes now covers the zeros. Returns the files in which it
+        lies. Raises DiskError.
+        """
         stray = self.stray
+        zeroed: list[MappedFile] = []
         if stray is None:
-            return []
-        files = [
-            mapped_file
-            for mapped_file in self.queue.mapped_files
-            if mapped_file.file_from_offset < stray.end and stray.start < mapped_file.end_offset
-        ]
-        if not stray.is_zeroed:
-            for mapped_file in files:
-                from_offset = mapped_file.file_from_offset
-                first, last = max(stray.start, from_offset), min(stray.end, mapped_file.end_offset)
+            return zeroed
+        for mapped_file in self.queue.mapped_files:
+            from_offset = mapped_file.file_from_offset
+            first, last = max(stray.start, from_offset), min(stray.end, mapped_file.end_offset)
+            if first < last:
                 zero_range(mapped_file.file(), first - from_offset, last - from_offset)
-            stray.is_zeroed = True
-        return files
+                zeroed.append(mapped_file)
+        return zeroed
 
     def stray_end(self) -> int:
         return self.stray.end if self.stray is not None else 0

@@ -7,7 +7,7 @@ ledger's own thread, which meanwhile goes on appending.
 from collections.abc import Sequence
 from typing import Protocol
 
-from disk.disk import Disk, File, NoSpaceError
+from disk.disk import Disk, DiskError, File, NoSpaceError
 from disk.mapped_file import DescriptorCache, MappedFile
 from disk.mapped_file_queue import MappedFileQueue, make_file
 from disk.readable import write_over
@@ -225,8 +225,8 @@ class PrepareFileJob:
 
 class ProbeSpaceJob:
     """Finds out whether the disk takes writes again, in a file that never has a name for long: a crash leaves nothing
-    of it. Before that, zeros become durable where an append without space had written. Raises NoSpaceError when it does
-    not.
+    of it. Raises NoSpaceError when it does not. Before that, zeros become durable where an append without space had
+    written; a sync of theirs that fails is final like any other, also for want of space.
     """
 
     __slots__ = ("_disk", "_path", "_size", "_zeroed", "held")
@@ -241,7 +241,10 @@ class ProbeSpaceJob:
 
     def run(self) -> None:
         for zeroed in self._zeroed:
-            zeroed.fdatasync()
+            try:
+                zeroed.fdatasync()
+            except NoSpaceError as error:
+                raise DiskError(error.errno, error.strerror, error.filename) from error
         file = self._disk.open(self._path, create=True)
         try:
             self._disk.unlink(self._path)

@@ -585,6 +585,11 @@ class LogStore(ScrubbedLog):
             if job is not None
         ]
         assert not under_way, "jobs are settled first"
+        zeroed: list[MappedFile] = []
+        with suppress(NoSpaceError):  # a start cuts what is left
+            zeroed = self._data.zero_stray()
+        for mapped_file in zeroed:
+            mapped_file.file().fdatasync()
         sync = self.sync_job()
         if sync is not None:
             sync.run()

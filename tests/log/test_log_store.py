@@ -429,6 +429,57 @@ def test_a_probe_without_space_approves_nothing(operation: str) -> None:
     assert probe(log)
 
 
+def test_a_probe_whose_sync_finds_no_space_is_final() -> None:
+    """The kernel takes the zeros for written from then on: no later sync tells that they are not."""
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    index_without_space(disk)
+    with pytest.raises(NoSpaceError):
+        append(log, [b"refused"])
+
+    def fail(seen: str, path: str) -> None:
+        if seen == "fdatasync":
+            no_space(seen, path)
+
+    disk.fail = fail
+    with pytest.raises(DiskError) as raised:
+        log.probe_job().run()
+    assert not isinstance(raised.value, NoSpaceError)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_failed_append_is_gone_for_good_after_a_clean_stop(seed: int) -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    fill(log, 7)
+    before = facts(log)
+    index_without_space(disk)
+    with pytest.raises(NoSpaceError):
+        append(log, [b"refused" * 100])
+    disk.fail = lambda operation, path: None
+    log.close(clean=True)
+    assert facts(LogStore.open(disk.crash(Random(seed)), config())) == before
+
+
+def test_a_blank_of_which_a_part_was_written_is_cleared() -> None:
+    disk = CrashDisk()
+    log = LogStore.open(disk, config())
+    append(log, [bytes(3000)])
+    end_pos = log.ledger_end_pos
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "pwrite" and path.endswith(f"data/{0:020d}"):
+            disk.content(path)[end_pos : end_pos + 3] = b"\xff" * 3
+            disk.fail = lambda operation, path: None
+            no_space(operation, path)
+
+    disk.fail = fail
+    with pytest.raises(NoSpaceError):
+        append(log, [bytes(2000)])
+    assert not any(disk.content(f"{DATA}/{0:020d}")[end_pos:])
+    assert probe(log)
+
+
 def test_an_append_that_found_no_space_before_it_wrote_leaves_nothing_to_clear() -> None:
     disk = CrashDisk()
     log = LogStore.open(disk, config())

@@ -105,6 +105,12 @@ class PeerLink(asyncio.Protocol):
         """The highest that both sides speak, once established."""
         return self._connection.wire_version
 
+    @property
+    def disk_uuid(self) -> bytes | None:
+        """Of the peer, as the handshake has shown it; None before, and of a reader."""
+        peer = self._connection.peer
+        return peer.disk_uuid if peer is not None else None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._owner.link_made(self)

@@ -269,7 +269,13 @@ class Replica:
                 ).run()
             except NoSpaceError as error:
                 log.warning("currterm not exported directory=%s error=%s", self.config.directory, error)
-            end_run(self._quorum_state)
+            if self.log.is_marked:
+                end_run(self._quorum_state)
+            else:
+                log.warning(
+                    "no space for the synced mark: the next start takes this one for killed directory=%s",
+                    self.config.directory,
+                )
         self._quorum_state.close()
 
     # -- appending -------------------------------------------------------------------------------------------

@@ -377,6 +377,10 @@ class DLedgerServer:
             for other in list(self._links):
                 other.abort("the group has been formed, hands are shaken anew")
             return
+        for other in list(self._links):
+            if other.peer_id == peer_id and other.disk_uuid not in (None, peer.disk_uuid):
+                # What came over it would count as said by the disk that was shown last.
+                other.abort("the peer has shown another disk since")
         if link.dialled is None:
             older = self._incoming.get(peer_id)
             self._incoming[peer_id] = link

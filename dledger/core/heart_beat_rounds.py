@@ -82,10 +82,21 @@ class HeartBeatRounds:
         for peer in self._members.others:
             self._outbox.send(peer, request)
 
+    def forget(self, peer: PeerId) -> None:
+        """Another one has its name now, which has answered nothing."""
+        self._answered.pop(peer, None)
+        self._heard_ms.pop(peer, None)
+
+    def is_answer(self, response: HeartBeatResponse) -> bool:
+        """Whether one of this term is to a heartbeat of it. A round that did not begin yet is one of before: peers of
+        releases before this one say it.
+        """
+        return NO_ROUND < response.round <= self._round
+
     def on_response(self, response: HeartBeatResponse) -> None:
-        """Of this term. A round that did not begin yet is one of before: peers of releases before this one say it."""
+        """For is_answer()."""
         peer, answered = response.member_id, response.round
-        if not self._answered.get(peer, NO_ROUND) < answered <= self._round:
+        if answered <= self._answered.get(peer, NO_ROUND):
             return
         self._answered[peer] = answered
         age = self._round - answered

@@ -244,7 +244,7 @@ class Member:
             case HeartBeatRequest():
                 self._on_heart_beat(message, now_ms)
             case HeartBeatResponse():
-                if message.term == state.curr_term and self._leads():
+                if message.term == state.curr_term and self._leads() and self._rounds.is_answer(message):
                     self._rounds.on_response(message)
                     self._fitness.hear(message, now_ms)
                     self._reads.advance(now_ms)
@@ -492,7 +492,8 @@ class Member:
         """A peer has proved which disk it has, and said what it speaks with us; before peer_connected()."""
         if self._state.stopped:
             return NOTHING
-        self.changes.show_peer(peer, disk, wire_version, now_ms)
+        if self.changes.show_peer(peer, disk, wire_version, now_ms):
+            self._rounds.forget(peer)
         return self._take(now_ms)
 
     def _change_members(self, now_ms: int) -> None:

@@ -74,7 +74,8 @@ class MembershipChanges:
         if leads:
             self._checker.voters_changed(self.watermarks())
 
-    def show_peer(self, peer: PeerId, disk: bytes, wire_version: int, now_ms: int) -> None:
+    def show_peer(self, peer: PeerId, disk: bytes, wire_version: int, now_ms: int) -> bool:
+        """Returns whether its disk is another one than before."""
         self._members.show_wire_version(peer, wire_version)
         is_another = self._members.show_disk(peer, disk)
         if is_another and self._state.role is Role.LEADER and peer in self._dispatchers:
@@ -82,6 +83,7 @@ class MembershipChanges:
             self._rounds.pop(peer, None)
             self._dispatchers[peer].start(now_ms)
             self._checker.voters_changed(self.watermarks())
+        return is_another
 
     def watermarks(self) -> dict[PeerId, Index]:
         """Of each voter, as it acknowledged in this term."""

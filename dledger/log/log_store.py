@@ -565,6 +565,11 @@ class LogStore(ScrubbedLog):
 
     # -- the end -----------------------------------------------------------------------------------------------
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether the mark on disk tells of all that is durable."""
+        return self._mark_on_disk.index == self.durable_index
+
     def close(self, *, clean: bool = False) -> None:
         """Closes the files; no job may be under way. `clean`: syncs and marks the end first, and removes the file
         made ahead, in which Java would look for a message. Blocks.

@@ -101,6 +101,7 @@ class Recovery:
             mark = self._mark_by_the_begin()
         if mark is not None:
             self._finish_deletion(mark)
+            mark = self._doubt_damage_behind(mark)
             mark = self._make_missing_files_anew(mark)
         if mark is not None and mark.cut is not None:
             mark = self._redo_cut(mark, mark.cut)
@@ -204,14 +205,29 @@ class Recovery:
             directories=[self._config.data_directory, self._config.index_directory],
         ).run()
 
+    def _doubt_damage_behind(self, mark: SyncedMark) -> SyncedMark:
+        """Entries behind the mark that were known to be damaged look like the end of the log where a repair of them had
+        begun when the process ended, and no later start knows of them.
+        """
+        is_known = any(known.last_index > mark.index for known in self._faulty_file.ranges)
+        if is_known and self._last_run is not LastRun.STOPPED_CLEANLY:
+            return self._doubt(mark)
+        return mark
+
     def _make_missing_files_anew(self, mark: SyncedMark) -> SyncedMark:
         if self._java_run is not None:
             return mark  # its retention tells our mark nothing
         missing = MissingFiles(self._data.queue, mark, self._last_run)
-        if missing.hides_what_was_behind and not mark.doubted:
+        if missing.hides_what_was_behind:
+            mark = self._doubt(mark)
+        missing.make_anew()
+        return mark
+
+    def _doubt(self, mark: SyncedMark) -> SyncedMark:
+        """Durably, before what it follows from is changed."""
+        if not mark.doubted:
             mark = replace(mark, doubted=True)
             self._mark_file.write(mark)
-        missing.make_anew()
         return mark
 
     def _redo_cut(self, mark: SyncedMark, cut: CutRecord) -> SyncedMark:

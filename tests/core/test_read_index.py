@@ -92,6 +92,23 @@ def test_the_answer_to_a_heartbeat_of_an_earlier_term_confirms_nothing():
     assert group.nodes["n0"].reads == [("a", 1)]
 
 
+def test_what_another_disk_has_answered_is_no_answer_of_the_voters_own():
+    """Two processes are started as n1, one of them on the wrong disk."""
+    group = _group()
+    leader = group.nodes["n0"].up
+    for link in group.links.values():
+        link.clear()
+    group.carry_out("n0", leader.peer_shown("n1", b"another", 9, group.now_ms))
+    group.read("n0", "a")
+    group.receive("n0", HeartBeatResponse(Term(1), "n1", leader._rounds.newest_round, Index(0)))
+    assert group.nodes["n0"].reads == []
+    group.carry_out("n0", leader.peer_shown("n1", b"n1", 9, group.now_ms))
+    group.tick("n0")
+    assert group.nodes["n0"].reads == []
+    group.receive("n0", HeartBeatResponse(Term(1), "n1", leader._rounds.newest_round, Index(0)))
+    assert group.nodes["n0"].reads == [("a", 0)]
+
+
 def test_reads_that_come_while_a_round_is_under_way_share_the_next_one():
     group = _group()
     group.read("n0", "a")

@@ -319,6 +319,44 @@ def test_a_member_restarted_at_once_is_found_again(tmp_path: Path) -> None:
     uvloop.run(run())
 
 
+def test_a_peer_that_shows_another_disk_is_heard_over_no_earlier_connection(tmp_path: Path) -> None:
+    """Two processes under one name: what either says must not count as said by the other's disk."""
+
+    async def run() -> None:
+        servers = Servers(tmp_path)
+        await servers.start()
+        await servers.elect()
+        await servers.until(servers.converged)
+        server, group = servers.running["n0"], servers.running["n1"].replica.formation.group
+        assert group is not None
+        await servers.until(lambda: "n1" in server._incoming and "n1" in server._outgoing)
+        earlier = [server._incoming["n1"], server._outgoing["n1"]]
+        hello = Hello(
+            group="g", member_id="n1", addressee_id="n0", nonce=b"n" * 32, disk_uuid=b"another disk 16b",
+            group_uuid=group.group_uuid, pairs=group.pairs, data_file_size=1 << 20, begin_pos=0,
+        )  # fmt: skip
+        handshake = Handshake(hello, secret=b"", members=frozenset(servers.peers), dialling=True)
+        connection = PeerConnection(handshake, frame_size_max=1 << 24)
+        address = servers.peers["n0"]
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        async with asyncio.timeout(20):
+            while not connection.established:
+                writer.write(connection.data_to_send())
+                connection.receive_data(await reader.read(65536))
+            for link in earlier:
+                await link.lost.wait()
+        assert {link.lost_reason for link in earlier} <= {
+            "the peer has dialled again",
+            "the peer has shown another disk since",
+        }
+        writer.close()
+        await writer.wait_closed()
+        await servers.until(servers.converged)
+        await servers.stop()
+
+    uvloop.run(run())
+
+
 def test_a_connection_that_is_given_up_as_it_is_made_does_not_hold_up_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """Members of which somebody took a data file away while they were down."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -8,9 +9,12 @@ from test_repair import faulty, is_level
 from test_replica_faults import SimGroup
 from virtual_group import VirtualGroup
 
+from disk.disk import NoSpaceError
 from disk.slots import newest_payload
 from dledger.core.messages import PeerId
 from dledger.core.output import AppendStatus
+from dledger.log.begin_mark import BeginMark, BeginMarkFile
+from dledger.log.log_repair import RepairJob
 from dledger.log.synced_mark import MARK_FILE_NAME, unpack_mark
 
 
@@ -101,6 +105,74 @@ def test_a_clean_stop_leaves_nothing_behind_the_mark_to_doubt(group: VirtualGrou
     group.start("n0", "n1")
     assert not group.members["n0"].replica.member.doubted
     group.run_until(lambda: not faulty(group.members["n0"]))
+
+
+class _KilledError(BaseException):
+    """kill -9 in the middle of a job."""
+
+
+def test_a_repair_broken_off_when_it_had_given_a_file_its_length_back_leaves_a_doubt(
+    group: VirtualGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then zeros make the last marked entry whole, and nothing seems to follow it."""
+    group.start("n0", "n1")
+    group.append(group.elect(), [b"the last one that is marked" + bytes(40)])
+    log = group.members["n0"].replica.log
+    group.run_until(lambda: log.is_marked and group.converged(), limit_ms=3000)
+    marked = log.ledger_end_pos
+    group.append(group.elect(), [b"acknowledged, and n2 does not have it"])
+    group.run_until(group.converged)
+    end_index = log.ledger_end_index
+    path = data_files(group, "n0")[-1]
+    size = path.stat().st_size
+    os.truncate(path, marked % size - 1)
+
+    def run(job: RepairJob) -> None:
+        os.truncate(path, size)
+        raise _KilledError
+
+    monkeypatch.setattr(RepairJob, "run", run)
+    assert group.members["n0"].replica.scrubber.start_round(group.now_ms)
+    with pytest.raises(_KilledError):
+        group.run_for(20_000)
+    monkeypatch.undo()
+    for peer in ("n0", "n1"):
+        group.crash(peer)
+    group.start("n0", "n2")
+    assert group.members["n0"].replica.member.doubted
+    group.run_for(20_000)
+    assert group.leader() is None
+    group.start("n1")
+    group.run_until(lambda: is_level(group) and not group.members["n0"].replica.member.doubted)
+    assert group.elect().replica.log.ledger_end_index > end_index
+
+
+def test_a_stop_that_has_no_space_for_the_mark_is_no_clean_one(
+    group: VirtualGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mark does not tell of what was acknowledged, so what is gone behind it raises a doubt as after a kill."""
+
+    def keep(file: BeginMarkFile, mark: BeginMark) -> None:
+        raise NoSpaceError(errno.ENOSPC, "no space left on device", file.slots.path)
+
+    group.start("n0", "n1")
+    log = group.members["n0"].replica.log
+    group.run_until(lambda: log.is_marked and group.converged(), limit_ms=3000)
+    marked = log.ledger_end_pos
+    monkeypatch.setattr(BeginMarkFile, "keep", keep)
+    group.append(group.elect(), [b"acknowledged, and n2 does not have it"])
+    group.run_until(group.converged)
+    for peer in ("n0", "n1"):
+        group.stop(peer)
+    monkeypatch.undo()
+    path = data_files(group, "n0")[-1]
+    os.truncate(path, marked % path.stat().st_size)
+    group.start("n0", "n2")
+    assert group.members["n0"].replica.member.doubted
+    group.run_for(20_000)
+    assert group.leader() is None
+    group.start("n1")
+    group.run_until(lambda: is_level(group) and not group.members["n0"].replica.member.doubted)
 
 
 def test_after_a_clean_stop_both_slots_of_the_mark_tell_of_all_that_was_acknowledged() -> None:

@@ -47,7 +47,7 @@ class File(Protocol):
         ...
 
     def allocate(self, offset: int, size: int) -> None:
-        """Makes sure that later writes into the range find space (posix_fallocate); raises NoSpaceError."""
+        """Makes sure that later writes into the range find space; the length stays. Raises NoSpaceError."""
         ...
 
     def forget_cached(self, offset: int, size: int) -> None:

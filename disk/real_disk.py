@@ -26,6 +26,7 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # The system call itself: where a file system cannot do it, glibc's posix_fallocate writes zeros into blocks that read
 # as zeros, which races with a writer in another thread. None on systems that do not have the call.
 _fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 if _fallocate is not None:
     _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS)
@@ -101,7 +102,7 @@ class RealFile:
 
     def allocate(self, offset: int, size: int) -> None:
         # Where it is not supported, a full disk shows at the write itself.
-        while _fallocate is not None and _fallocate(self._descriptor, 0, offset, size):
+        while _fallocate is not None and _fallocate(self._descriptor, _KEEP_SIZE, offset, size):
             code = ctypes.get_errno()
             if code in _NOT_SUPPORTED:
                 return

@@ -64,8 +64,6 @@ class SimFile:
     def allocate(self, offset: int, size: int) -> None:
         node = self._node
         self._disk.before_change(self.path, node, offset + size)
-        if offset + size > len(node.content):
-            self.truncate(offset + size)
 
     def forget_cached(self, offset: int, size: int) -> None:
         pass  # what a fault has changed on the medium it has changed in the cache

@@ -180,7 +180,8 @@ class CutJob:
         for directory in self._directories:
             self._disk.sync_directory(directory)
         for file, start, end in self._zeroed:
-            zero_range(file, start, end)
+            # Not behind the end of a file that somebody has cut short: with its length back nobody would know.
+            zero_range(file, start, min(end, file.size()))
             file.fdatasync()
         self._mark_file.write(self.mark)
         # The record of the cut must not come back by damage to one slot: it would take what is appended from now on.

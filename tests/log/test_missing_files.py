@@ -1,6 +1,8 @@
 """Data files that somebody took away, or left a part of: below the synced mark they are damage, and peers repair it."""
 
+import os
 from itertools import product
+from pathlib import Path
 
 import pytest
 from crash_disk import CrashDisk
@@ -8,10 +10,12 @@ from test_faulty_entries import closed_log, open_cold, ranges_of, read_all
 from test_log_recovery import INDEX, locate, mark
 from test_log_store import DATA, FILE_SIZE, append, config, fill, run, sync
 
+from disk.real_disk import RealDisk
 from dledger.entry import Index
 from dledger.errors import FaultyEntryError
 from dledger.log.errors import LedgerDamagedError
 from dledger.log.log_store import LogStore
+from dledger.log.quorum_state import LastRun
 
 
 def path_of(number: int) -> str:
@@ -207,3 +211,38 @@ def test_a_short_file_that_begins_behind_the_mark_ends_the_log_and_raises_a_doub
         assert again.ledger_end_index == (whole[-1] if whole else first - 1)
         assert again.doubted
         assert not again.has_faults
+
+
+@pytest.mark.parametrize("how", ["space is found ahead", "an append finds it", "an append is cut again"])
+def test_a_file_cut_short_behind_the_mark_does_not_get_its_length_back_unseen(
+    tmp_path: Path, how: str
+) -> None:
+    """Else a start would take the zeros for the end of the log, and not know what had been acknowledged there."""
+    of_file = config(
+        directory=f"{tmp_path}/dledger-n0",
+        data_file_size=65536,
+        allocate_step=16384,
+        recent_bytes_max=1 << 20,
+    )
+    log = LogStore.open(RealDisk(), of_file)
+    while log.ledger_end_pos < 65536 - 26000:
+        append(log, [bytes(range(1, 101)) * 10])
+    sync(log)
+    mark(log)
+    marked_pos = log.ledger_end_pos
+    append(log, [b"acknowledged" * 500])
+    sync(log)
+    acknowledged = log.ledger_end_index
+    (path,) = Path(of_file.data_directory).iterdir()
+    os.truncate(path, marked_pos)
+    if how == "space is found ahead":
+        run(log.prepare_job(), log.prepare_done)
+    else:
+        for _ in range(7):
+            append(log, [b"later" * 500])
+    if how == "an append is cut again":
+        run(log.begin_cut(Index(acknowledged + 1)), log.cut_done)
+    log.close()
+    again = LogStore.open(RealDisk(), of_file, last_run=LastRun.BROKEN_OFF)
+    assert again.doubted
+    again.close()

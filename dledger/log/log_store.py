@@ -529,6 +529,19 @@ class LogStore(ScrubbedLog):
         if self._cutting is None:
             self._take_made()
 
+    def _take_made(self) -> None:
+        """Files made ahead come into use. No cut is under way, so what is still there stays."""
+        for queue, offset in self._made:
+            path = queue.path_of(offset)
+            if queue.find_mapped_file_by_offset(offset) is not None or not self._disk.exists(path):
+                continue  # an append could not wait for it, or a cut has taken it
+            if offset == queue.end_offset:
+                queue.adopt(offset)
+            else:
+                # A cut has taken the files before it. A crash before this line leaves a gap that recovery closes.
+                self._disk.unlink(path)
+        self._made.clear()
+
     # -- space -------------------------------------------------------------------------------------------------
 
     def probe_job(self) -> ProbeSpaceJob:
@@ -549,19 +562,6 @@ class LogStore(ScrubbedLog):
         if error is None and cleared is self._data.stray:  # not one that came while the job ran
             self._data.stray = None
         return error is None and self._data.stray is None
-
-    def _take_made(self) -> None:
-        """Files made ahead come into use. No cut is under way, so what is still there stays."""
-        for queue, offset in self._made:
-            path = queue.path_of(offset)
-            if queue.find_mapped_file_by_offset(offset) is not None or not self._disk.exists(path):
-                continue  # an append could not wait for it, or a cut has taken it
-            if offset == queue.end_offset:
-                queue.adopt(offset)
-            else:
-                # A cut has taken the files before it. A crash before this line leaves a gap that recovery closes.
-                self._disk.unlink(path)
-        self._made.clear()
 
     # -- the end -----------------------------------------------------------------------------------------------
 

@@ -367,12 +367,20 @@ def test_another_data_file_size_is_refused_before_anything_is_touched(log: LogSt
     assert LogStore.open(RealDisk(), log.config).ledger_end_index == log.ledger_end_index
 
 
-def index_without_space(disk: CrashDisk) -> None:
-    def fail(operation: str, path: str) -> None:
-        if operation == "pwrite" and "/index/" in path:
-            no_space(operation, path)
+def without_space(disk: CrashDisk, operation: str, within: str = "") -> None:
+    def fail(seen: str, path: str) -> None:
+        if seen == operation and within in path:
+            no_space(seen, path)
 
     disk.fail = fail
+
+
+def refuse_halfway(disk: CrashDisk, log: LogStore, bodies: Sequence[bytes] = (b"refused",)) -> None:
+    """The entries are written, and their units find no space."""
+    without_space(disk, "pwrite", "/index/")
+    with pytest.raises(NoSpaceError):
+        append(log, bodies)
+    disk.fail = lambda operation, path: None
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -382,10 +390,7 @@ def test_a_failed_append_does_not_come_back_in_the_place_of_a_later_one(seed: in
     log = LogStore.open(disk, config())
     fill(log, 7)
     sync(log)
-    index_without_space(disk)
-    with pytest.raises(NoSpaceError):
-        append(log, [b"refused" * 100, b"as well" * 100])
-    disk.fail = lambda operation, path: None
+    refuse_halfway(disk, log, [b"refused" * 100, b"as well" * 100])
     assert probe(log)
     append(log, [b"taken" * 20, b"too" * 150, b"and this" * 50])
     appended = {index: chain for index, _, chain, *_ in facts(log)}
@@ -399,10 +404,7 @@ def test_nothing_is_appended_until_what_a_failed_append_wrote_is_cleared() -> No
     log = LogStore.open(disk, config())
     early = log.probe_job()
     early.run()
-    index_without_space(disk)
-    with pytest.raises(NoSpaceError):
-        append(log, [b"refused"])
-    disk.fail = lambda operation, path: None
+    refuse_halfway(disk, log)
     assert not log.probe_done(early), "it began before there was anything to clear"
     with pytest.raises(NoSpaceError, match="not cleared"):
         append(log, [b"too early"])
@@ -415,15 +417,8 @@ def test_nothing_is_appended_until_what_a_failed_append_wrote_is_cleared() -> No
 def test_a_probe_without_space_approves_nothing(operation: str) -> None:
     disk = CrashDisk()
     log = LogStore.open(disk, config())
-    index_without_space(disk)
-    with pytest.raises(NoSpaceError):
-        append(log, [b"refused"])
-
-    def fail(seen: str, path: str) -> None:
-        if seen == operation:
-            no_space(seen, path)
-
-    disk.fail = fail
+    refuse_halfway(disk, log)
+    without_space(disk, operation)
     assert not probe(log)
     disk.fail = lambda operation, path: None
     assert probe(log)
@@ -433,15 +428,8 @@ def test_a_probe_whose_sync_finds_no_space_is_final() -> None:
     """The kernel takes the zeros for written from then on: no later sync tells that they are not."""
     disk = CrashDisk()
     log = LogStore.open(disk, config())
-    index_without_space(disk)
-    with pytest.raises(NoSpaceError):
-        append(log, [b"refused"])
-
-    def fail(seen: str, path: str) -> None:
-        if seen == "fdatasync":
-            no_space(seen, path)
-
-    disk.fail = fail
+    refuse_halfway(disk, log)
+    without_space(disk, "fdatasync")
     with pytest.raises(DiskError) as raised:
         log.probe_job().run()
     assert not isinstance(raised.value, NoSpaceError)
@@ -453,10 +441,7 @@ def test_a_failed_append_is_gone_for_good_after_a_clean_stop(seed: int) -> None:
     log = LogStore.open(disk, config())
     fill(log, 7)
     before = facts(log)
-    index_without_space(disk)
-    with pytest.raises(NoSpaceError):
-        append(log, [b"refused" * 100])
-    disk.fail = lambda operation, path: None
+    refuse_halfway(disk, log, [b"refused" * 100])
     log.close(clean=True)
     assert facts(LogStore.open(disk.crash(Random(seed)), config())) == before
 
@@ -484,11 +469,7 @@ def test_an_append_that_found_no_space_before_it_wrote_leaves_nothing_to_clear()
     disk = CrashDisk()
     log = LogStore.open(disk, config())
 
-    def fail(operation: str, path: str) -> None:
-        if operation == "allocate":
-            no_space(operation, path)
-
-    disk.fail = fail
+    without_space(disk, "allocate")
     with pytest.raises(NoSpaceError):
         append(log, [b"refused"])
     disk.fail = lambda operation, path: None
@@ -499,10 +480,7 @@ def test_a_cut_clears_what_a_failed_append_has_left() -> None:
     disk = CrashDisk()
     log = LogStore.open(disk, config())
     fill(log, 7)
-    index_without_space(disk)
-    with pytest.raises(NoSpaceError):
-        append(log, [b"refused"])
-    disk.fail = lambda operation, path: None
+    refuse_halfway(disk, log)
     under_way = log.probe_job()
     cut(log, 5)
     append(log, [b"taken"], term=2)

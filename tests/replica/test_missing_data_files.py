@@ -22,6 +22,16 @@ def data_files(group: VirtualGroup, peer: PeerId) -> list[Path]:
     return sorted((group.directory / f"dledger-{peer}" / "data").iterdir())
 
 
+def assert_n0_waits_for_n1(group: VirtualGroup) -> None:
+    """n1 alone has what was acknowledged, and n0 has lost it and knows that: with n2 it elects nobody."""
+    group.start("n0", "n2")
+    assert group.members["n0"].replica.member.doubted
+    group.run_for(20_000)
+    assert group.leader() is None
+    group.start("n1")
+    group.run_until(lambda: is_level(group) and not group.members["n0"].replica.member.doubted)
+
+
 @pytest.mark.parametrize("file", [0, 1, -1])
 @pytest.mark.parametrize("peer", ["n0", "n1", "n2"])
 def test_a_missing_data_file_comes_back_byte_by_byte(
@@ -87,12 +97,7 @@ def test_a_file_cut_short_about_an_entry_that_ends_with_zeros_raises_a_doubt(
     path = data_files(group, "n0")[-1]
     length = {"none of the zeros": -zeros, "some of the zeros": -1, "more than the entry": 8}[left]
     os.truncate(path, marked % path.stat().st_size + length)
-    group.start("n0", "n2")
-    assert group.members["n0"].replica.member.doubted
-    group.run_for(20_000)
-    assert group.leader() is None
-    group.start("n1")
-    group.run_until(lambda: is_level(group) and not group.members["n0"].replica.member.doubted)
+    assert_n0_waits_for_n1(group)
 
 
 @pytest.mark.parametrize("left", ["nothing", "the last entry"])
@@ -138,12 +143,7 @@ def test_a_repair_broken_off_when_it_had_given_a_file_its_length_back_leaves_a_d
     monkeypatch.undo()
     for peer in ("n0", "n1"):
         group.crash(peer)
-    group.start("n0", "n2")
-    assert group.members["n0"].replica.member.doubted
-    group.run_for(20_000)
-    assert group.leader() is None
-    group.start("n1")
-    group.run_until(lambda: is_level(group) and not group.members["n0"].replica.member.doubted)
+    assert_n0_waits_for_n1(group)
     assert group.elect().replica.log.ledger_end_index > end_index
 
 
@@ -167,12 +167,7 @@ def test_a_stop_that_has_no_space_for_the_mark_is_no_clean_one(
     monkeypatch.undo()
     path = data_files(group, "n0")[-1]
     os.truncate(path, marked % path.stat().st_size)
-    group.start("n0", "n2")
-    assert group.members["n0"].replica.member.doubted
-    group.run_for(20_000)
-    assert group.leader() is None
-    group.start("n1")
-    group.run_until(lambda: is_level(group) and not group.members["n0"].replica.member.doubted)
+    assert_n0_waits_for_n1(group)
 
 
 def test_after_a_clean_stop_both_slots_of_the_mark_tell_of_all_that_was_acknowledged() -> None:
@@ -220,12 +215,7 @@ def test_who_has_run_and_has_neither_mark_nor_entries_is_doubted(
             path.unlink()
         else:
             os.truncate(path, 0)
-    group.start("n0", "n2")
-    assert group.members["n0"].replica.member.doubted
-    group.run_for(20_000)
-    assert group.leader() is None
-    group.start("n1")
-    group.run_until(lambda: is_level(group) and not group.members["n0"].replica.member.doubted)
+    assert_n0_waits_for_n1(group)
     assert group.elect().replica.log.ledger_end_index > end_index
 
 

@@ -422,7 +422,7 @@ class Replica:
         if not self.formation.is_formed:
             return dict(self.config.peers)
         value = self.member.membership
-        seats = {**value.learners, **value.voters}
+        seats = {**self.member.leaving_voters, **value.learners, **value.voters}
         return {
             peer: self.config.peers.get(peer) or parse_address(seat.address)
             for peer, seat in sorted(seats.items())

@@ -10,14 +10,14 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from disk.disk import Disk
 from dledger.config import DLedgerConfig, PeerAddress
-from dledger.core.membership import Membership
+from dledger.core.membership import Membership, Seat
 from dledger.core.messages import (
     HeartBeatResponse,
     Message,
@@ -108,7 +108,8 @@ class DLedgerServer:
         self._links: set[PeerLink] = set()  # also readers and unfinished ones
         self._dial_now: dict[PeerId, asyncio.Event] = {}
         self._dials: dict[PeerId, asyncio.Task[None]] = {}
-        self._dialled_for: tuple[bool, Membership] | None = None  # formed, and the members: who is dialled
+        # Formed, the members, and who was a voter up to now: who is dialled.
+        self._dialled_for: tuple[bool, Membership, Mapping[PeerId, Seat]] | None = None
         # By kind of job (disk_work.py): none waits behind a disk that hangs in another.
         self._job_threads: dict[str, JobThread] = {}
         self._idle: asyncio.Event = asyncio.Event()
@@ -196,7 +197,8 @@ class DLedgerServer:
             self._tick_in(self._pace.delay_ms(now_ms))
         if self._hand_over_settled is not None and (self._another_leads() or not self._outgoing):
             self._hand_over_settled.set()
-        dialled_for = self.replica.formation.group is not None, self.replica.member.membership
+        member = self.replica.member
+        dialled_for = self.replica.formation.group is not None, member.membership, member.leaving_voters
         if dialled_for != self._dialled_for:
             self._dialled_for = dialled_for
             self._follow_members()

@@ -8,12 +8,9 @@ a member that cannot win disturbs nobody; the vote takes a new term. A member th
 in whatever term they are asked: else one member that hears less than the others could depose a leader that works.
 """
 
-from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum
 from random import Random
-
-from msgspec.structs import replace
 
 from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
@@ -21,45 +18,9 @@ from dledger.core.membership import CurrentMembers
 from dledger.core.messages import PeerId, VoteRequest, VoteResponse, VoteResult
 from dledger.core.outbox import Outbox
 from dledger.core.output import LogView, Role
+from dledger.core.tally import RoundOutcome, tally
 from dledger.entry import Index, Term
-
-
-class RoundOutcome(Enum):
-    OPEN = "OPEN"
-    WON = "WON"
-    LOST = "LOST"
-
-
-def tally(
-    answers: Mapping[PeerId, VoteResponse],
-    voters: Sequence[PeerId],
-    unreachable: frozenset[PeerId],
-    ledger_end: tuple[Term, Index],
-) -> RoundOutcome:
-    """How a round stands; `answers` include the candidate's own, `unreachable` voters are not waited for.
-
-    A doubted voter may have lost entries that it acknowledged, so its grant does not prove what a grant proves: that
-    the candidate holds all that a majority ever acknowledged. Undoubted grants of a majority do. So do grants of all
-    voters, none of which holds more than the candidate: then there is nothing to be found anywhere that it lacks, and
-    none can have given its vote elsewhere (a wiped disk forgets a vote as well). One that cannot vote yet has promised
-    nothing: it may vote for another a moment later.
-
-    A candidate that its own log takes out is no voter, and its own grant counts for nothing.
-    """
-    quorum = len(voters) // 2 + 1
-    answers = {voter: answers[voter] for voter in voters if voter in answers}
-    grants = [answer for answer in answers.values() if answer.vote_result is VoteResult.ACCEPT]
-    if sum(not answer.doubted for answer in grants) >= quorum:
-        return RoundOutcome.WON
-    if len(answers) == len(voters):
-        unanimous = all(
-            answer.vote_result is VoteResult.ACCEPT
-            and (answer.ledger_end_term, answer.ledger_end_index) <= ledger_end
-            for answer in answers.values()
-        )
-        return RoundOutcome.WON if unanimous and len(grants) >= quorum else RoundOutcome.LOST
-    awaited = sum(voter not in answers and voter not in unreachable for voter in voters)
-    return RoundOutcome.OPEN if len(grants) + awaited >= quorum else RoundOutcome.LOST
+from dledger.errors import FaultyEntryError
 
 
 @dataclass(slots=True)
@@ -70,6 +31,7 @@ class Campaign:
     until_ms: int
     resend_ms: int
     answers: dict[PeerId, VoteResponse] = field(default_factory=dict)
+    seatless: set[PeerId] = field(default_factory=set)  # who answered from another disk than their seat's
 
 
 class LeaderElector:
@@ -136,7 +98,7 @@ class LeaderElector:
     def peer_connected(self, peer: PeerId, now_ms: int) -> None:
         self._unreachable -= {peer}
         campaign = self._campaign
-        if campaign is not None and peer not in campaign.answers and peer in self._members.voters:
+        if campaign is not None and peer not in campaign.answers and peer in self._asked():
             self._request_vote(peer, campaign)
 
     def peer_disconnected(self, peer: PeerId, now_ms: int) -> None:
@@ -226,16 +188,17 @@ class LeaderElector:
         # Whatever it answers: it can be asked. The connection that closed may have been the one by which it asks us.
         self._unreachable -= {response.voter_id}
         campaign, voter_id = self._campaign, response.voter_id
-        if campaign is None or self._is_stale(response, campaign) or voter_id not in self._members.voters:
+        if campaign is None or self._is_stale(response, campaign) or voter_id not in self._asked():
             return
         self._count(campaign, response)
         self._decide(now_ms)
 
     def _count(self, campaign: Campaign, response: VoteResponse) -> None:
-        if not self._members.counts(response.voter_id):
-            # Its disk is another than the voter's, which may have held more: a doubt that it cannot know of.
-            response = replace(response, doubted=True)
         campaign.answers[response.voter_id] = response
+        if self._members.counts(response.voter_id):
+            campaign.seatless.discard(response.voter_id)
+        else:
+            campaign.seatless.add(response.voter_id)
 
     @staticmethod
     def _is_stale(response: VoteResponse, campaign: Campaign) -> bool:
@@ -245,8 +208,15 @@ class LeaderElector:
     def _decide(self, now_ms: int) -> None:
         campaign = self._campaign
         assert campaign is not None, "a round is decided while it runs"
-        ledger_end = (self._log.ledger_end_term, self._log.ledger_end_index)
-        match tally(campaign.answers, self._members.voters, self._unreachable, ledger_end):
+        outcome = tally(
+            campaign.answers,
+            self._members.voters,
+            self._unreachable,
+            (self._log.ledger_end_term, self._log.ledger_end_index),
+            witnesses=self._witnesses(campaign),
+            seatless=campaign.seatless,
+        )
+        match outcome:
             case RoundOutcome.WON:
                 self._campaign = None
                 if campaign.pre_vote:
@@ -258,6 +228,36 @@ class LeaderElector:
                 self._lose_round(now_ms)
             case RoundOutcome.OPEN:
                 pass
+
+    def _asked(self) -> tuple[PeerId, ...]:
+        """The voters, and those whose vote the last membership entry took, as long as it may not be committed."""
+        return self._voters_and_before() or self._members.voters
+
+    def _witnesses(self, campaign: Campaign) -> tuple[PeerId, ...] | None:
+        """Who together know all that was ever committed; None where damage hides who they are. An entry that takes a
+        vote counts before it is committed: as long as it may not be, a majority of before may have gone on without it.
+        Where a majority of after holds it, none has.
+        """
+        answers = campaign.answers.values()
+        holders = sum(self._holds(answer, self._members.index, campaign) for answer in answers)
+        return self._members.voters if holders >= self._members.quorum else self._voters_and_before()
+
+    def _voters_and_before(self) -> tuple[PeerId, ...] | None:
+        voters = self._members.voters
+        if self._members.index <= self._state.committed_index:
+            return voters
+        with suppress(FaultyEntryError):
+            return tuple(sorted({*voters, *self._members.before().voters}))
+        return None
+
+    def _holds(self, answer: VoteResponse, index: Index, campaign: Campaign) -> bool:
+        """Whether a voter's log is seen to be ours up to this entry."""
+        voter_id, end_index = answer.voter_id, answer.ledger_end_index
+        if voter_id in campaign.seatless or voter_id not in self._members.voters or end_index < index:
+            return False
+        with suppress(FaultyEntryError):
+            return self._log.term_at(end_index) == answer.ledger_end_term
+        return False
 
     def _lose_round(self, now_ms: int) -> None:
         self._lost, self._campaign = self._campaign, None
@@ -275,7 +275,7 @@ class LeaderElector:
         return campaign
 
     def _request_votes(self, campaign: Campaign) -> None:
-        for peer in self._members.voters:
+        for peer in self._asked():
             if peer not in campaign.answers and peer != self._state.self_id:
                 self._request_vote(peer, campaign)
 
@@ -406,15 +406,21 @@ class LeaderElector:
             return None
         missing = ", ".join(
             f"{peer} (not connected)" if peer in self._unreachable else peer
-            for peer in self._members.voters
+            for peer in self._asked()
             if peer not in campaign.answers
         )
         answers = ", ".join(
-            f"{answer.voter_id} {answer.vote_result.name}{' (doubted)' if answer.doubted else ''}"
+            f"{answer.voter_id} {answer.vote_result.name}{self._reservation(answer, campaign)}"
             for answer in campaign.answers.values()
         )
         kind = "pre-vote" if campaign.pre_vote else "vote"
         return f"{kind} of term {campaign.term}: {answers or 'no answers'}; not answered: {missing or 'none'}"
+
+    @staticmethod
+    def _reservation(answer: VoteResponse, campaign: Campaign) -> str:
+        if answer.voter_id in campaign.seatless:
+            return " (another disk)"
+        return " (doubted)" if answer.doubted else ""
 
     def _draw_timeout(self) -> int:
         return self._random.randint(

@@ -87,7 +87,7 @@ class Member:
         self._rounds = HeartBeatRounds(config, members, state, outbox)
         self._handler = EntryHandler(state, log, self._durable, outbox)
         self._fitness = DiskFitness(config, members, self._durable, self._handler)
-        self._checker = QuorumAckChecker(config, state, outbox)
+        self._checker = QuorumAckChecker(config, members, state, outbox)
         self._dispatchers = {
             peer: EntryDispatcher(config, state, log, outbox, peer) for peer in members.others
         }
@@ -177,6 +177,18 @@ class Member:
     def membership_index(self) -> Index:
         """Of the entry that says who the members are; -1 for those of the formation."""
         return self._members.index
+
+    @property
+    def leaving_voters(self) -> Mapping[PeerId, Seat]:
+        """Whose vote the last membership entry took, as long as it may not be committed: they are still spoken with."""
+        members = self._members
+        if members.index <= self._state.committed_index:
+            return {}
+        with suppress(FaultyEntryError):
+            return {
+                peer: seat for peer, seat in members.before().voters.items() if peer not in members.voters
+            }
+        return {}
 
     @property
     def has_seat(self) -> bool:

@@ -178,7 +178,11 @@ class CurrentMembers:
     @property
     def was_voter(self) -> bool:
         """Likewise, up to the last membership entry. Raises FaultyEntryError."""
-        return self._has_seat(self._log.membership_before())
+        return self._has_seat(self.before())
+
+    def before(self) -> Membership:
+        """Up to the last membership entry. Raises FaultyEntryError."""
+        return self._log.membership_before()
 
     def _has_seat(self, membership: Membership) -> bool:
         """The only voter there is, which has lost its vote and formed the group anew by itself, has its seat with the

@@ -2,13 +2,16 @@
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
+from dledger.core.membership import CurrentMembers
 from dledger.core.messages import PeerId
 from dledger.core.outbox import Outbox
 from dledger.core.output import AppendStatus, Batch
 from dledger.entry import Index, Term
+from dledger.errors import FaultyEntryError
 
 
 def quorum_index(watermarks: Iterable[Index]) -> Index:
@@ -22,10 +25,15 @@ class QuorumAckChecker:
 
     Invariant: committed_index covers only entries that a majority holds durably, and moves by counting only to entries
     of the leader's own term (Raft, 5.4.2): an older entry on a majority may still be overwritten by another leader.
+    Until an entry that adds a voter is committed, by a majority without the new one as well: who has not got that entry
+    does not ask the new one, which may be the only one that is left to tell.
     """
 
-    def __init__(self, config: MemberConfig, state: MemberState, outbox: Outbox) -> None:
+    def __init__(
+        self, config: MemberConfig, members: CurrentMembers, state: MemberState, outbox: Outbox
+    ) -> None:
         self._config = config
+        self._members = members
         self._state = state
         self._outbox = outbox
         self._term = Term(-1)
@@ -98,8 +106,25 @@ class QuorumAckChecker:
 
     def _count(self) -> None:
         majority_index = quorum_index(self._watermarks.values())
-        if majority_index > self._state.committed_index and self._may_commit(majority_index):
-            self._commit(majority_index)
+        while majority_index > self._state.committed_index:
+            change_index = self._members.index
+            is_changing = change_index > self._state.committed_index
+            index = min(majority_index, self._index_of_before()) if is_changing else majority_index
+            if index <= self._state.committed_index or not self._may_commit(index):
+                return
+            self._commit(index)
+
+    def _index_of_before(self) -> Index:
+        """The highest one that a majority reached of those who were voters before the last membership entry and still
+        are. One that has come back with another disk elects nobody with a view of before, and could hold this up for
+        ever: its seat is taken only when the change is committed.
+        """
+        members, watermarks = self._members, self._watermarks
+        with suppress(FaultyEntryError):
+            before = members.before().voters
+            reached = [watermarks[voter] for voter in before if voter in watermarks and members.counts(voter)]
+            return quorum_index(reached) if reached else Index(-1)
+        return min(watermarks.values())  # whoever they are
 
     def _may_commit(self, index: Index) -> bool:
         first_index = self._own_term_first_index

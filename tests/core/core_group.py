@@ -55,6 +55,7 @@ class CoreGroup:
         self.settings = settings
         self.ids = tuple(ids)
         self.trace = trace
+        self.apart: set[PeerId] = set()  # what they say to others and hear from them is lost
         self.hung: set[PeerId] = set()  # their disks finish nothing in settle()
         self.wire_versions: dict[PeerId, int] = {}  # of those that do not speak the newest
         self.full: set[PeerId] = set()  # their disks have no space for a no-op or a probe
@@ -179,6 +180,8 @@ class CoreGroup:
             assert node.cutting is None, "no append while a cut is under way"
             node.log.append_range(pushed.payload, pushed.skip)
         for envelope in output.messages:
+            if self.apart & {node_id, envelope.to}:
+                continue
             self.links[node_id, envelope.to].append(self._on_the_wire(node, envelope.message))
         node.results += [(completion.closure, completion.status) for completion in output.completions]
         node.reads += [(completion.closure, completion.outcome) for completion in output.read_completions]

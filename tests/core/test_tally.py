@@ -2,8 +2,8 @@
 
 import pytest
 
-from dledger.core.leader_elector import RoundOutcome, tally
 from dledger.core.messages import VoteResponse, VoteResult
+from dledger.core.tally import RoundOutcome, tally
 from dledger.entry import Index, Term
 
 WON, LOST, OPEN = RoundOutcome.WON, RoundOutcome.LOST, RoundOutcome.OPEN
@@ -36,7 +36,7 @@ def _answers(**results):
     ],
 )
 def test_a_majority_wins_and_nobody_is_awaited_who_cannot_answer(answers, unreachable, outcome):
-    assert tally(answers, VOTERS, frozenset(unreachable), OWN_END) is outcome
+    assert tally(answers, VOTERS, frozenset(unreachable), OWN_END, witnesses=VOTERS) is outcome
 
 
 DOUBTED = (GRANT, True, OWN_END)
@@ -59,4 +59,34 @@ AHEAD = (Term(2), Index(6))
     ],
 )
 def test_a_doubted_grant_counts_only_when_every_voter_was_heard(answers, outcome):
-    assert tally(answers, VOTERS, frozenset(), OWN_END) is outcome
+    assert tally(answers, VOTERS, frozenset(), OWN_END, witnesses=VOTERS) is outcome
+
+
+@pytest.mark.parametrize(
+    ("answers", "seatless", "outcome"),
+    [
+        (_answers(n0=GRANT, n1=GRANT), {"n1"}, OPEN),
+        (_answers(n0=GRANT, n1=GRANT, n2=GRANT), {"n1"}, WON),
+        (_answers(n0=GRANT, n1=GRANT, n2=DOUBTED), {"n1"}, WON),
+        # It could commit nothing: what n1 and n2 acknowledge counts for nobody.
+        (_answers(n0=GRANT, n1=GRANT, n2=GRANT), {"n1", "n2"}, LOST),
+    ],
+)
+def test_a_leader_is_backed_by_a_majority_that_can_acknowledge_to_it(answers, seatless, outcome):
+    assert tally(answers, VOTERS, frozenset(), OWN_END, witnesses=VOTERS, seatless=seatless) is outcome
+
+
+@pytest.mark.parametrize(
+    ("answers", "witnesses", "outcome"),
+    [
+        (_answers(n0=GRANT, n1=GRANT), ("n0", "n1", "n2"), WON),  # a majority without doubt asks nobody else
+        (_answers(n0=GRANT, n1=DOUBTED), ("n0", "n1"), WON),
+        (_answers(n0=GRANT, n1=DOUBTED), ("n0", "n1", "n2"), OPEN),
+        (_answers(n0=GRANT, n1=DOUBTED, n2=GRANT), ("n0", "n1", "n2"), WON),
+        (_answers(n0=GRANT, n1=DOUBTED, n2=(REFUSE, False, AHEAD)), ("n0", "n1", "n2"), LOST),
+        (_answers(n0=GRANT, n1=(REFUSE, True, BEHIND)), ("n0", "n1", "n2"), LOST),
+        (_answers(n0=GRANT, n1=DOUBTED), None, OPEN),
+    ],
+)
+def test_who_was_a_voter_up_to_now_is_heard_as_well_where_a_grant_is_doubted(answers, witnesses, outcome):
+    assert tally(answers, ("n0", "n1"), frozenset(), OWN_END, witnesses=witnesses) is outcome

@@ -85,6 +85,18 @@ def test_a_leader_that_is_taken_out_hands_the_group_to_the_others(tmp_path: Path
     assert leader.replica.member.role is Role.FOLLOWER
 
 
+def test_a_member_that_is_taken_out_is_dialled_until_that_is_committed(tmp_path: Path) -> None:
+    """Votes of those who are left may have to be backed by it until then."""
+    group, leader = started(tmp_path)
+    away = next(member.id for member in group.running() if member is not leader)
+    ended: list[AppendStatus] = []
+    assert leader.replica.remove_member(away, ended.append, group.now_ms) is None
+    assert away not in leader.replica.member.membership.members
+    assert leader.replica.addresses[away] == group.peers[away]
+    group.run_until(lambda: ended == [AppendStatus.SUCCESS])
+    assert away not in leader.replica.addresses
+
+
 def test_one_that_does_not_lead_changes_nobody(tmp_path: Path) -> None:
     group, leader = started(tmp_path)
     follower = next(member for member in group.running() if member is not leader)

@@ -104,6 +104,7 @@ class Repairer:
         self._search: tuple[FrontSearch, PeerId, _Refusal] | None = None
         self._asked: tuple[PeerId, RepairRequest, int] | None = None  # and until when
         self._job: RepairJob | None = None
+        self._found_short: list[int] = []  # positions where files end that a job found too short
         self._written_size = 0  # of the present range
         self._has_written = False  # some of a range, which may have grown since, and not yet all of it
         self._request_id = 0
@@ -130,6 +131,9 @@ class Repairer:
 
     def tick(self, now_ms: int) -> None:
         """Raises DiskError."""
+        for pos in self._found_short:
+            self._log.fault_found_at(pos)
+        self._found_short.clear()
         if self._since or self._log.has_faults:
             self._follow(now_ms)
         if not self._log.has_faults or self._job is not None:
@@ -452,6 +456,10 @@ class Repairer:
             log.error("[%s] damage stays: %s; %s", self._config.self_id, repair.faulty, error)
             self.waits[repair.faulty] = {self._config.self_id: "no space on its disk"}
             self._repair, self._retry_ms = None, now_ms + self._config.repair_retry_ms
+            return
+        if job.found_short:
+            self._found_short = [mapped_file.file_from_offset + size for mapped_file, size in job.found_short]
+            self._repair = None
             return
         self.repaired_size += job.size
         self._written_size += job.entries_size

@@ -146,7 +146,20 @@ class CheckedReads(LogReader):
         self, faulty: FaultyRange, committed_index: Index | None = None, begin: LedgerBegin | None = None
     ) -> RangeRepair:
         """See RangeRepair. Raises FaultyEntryError if the entry in front of it is damaged, too; DiskError."""
-        return RangeRepair(self, self._data, self._index, faulty, committed_index, begin)
+        return RangeRepair(self, self._data, self._index, faulty, self._known_end, committed_index, begin)
+
+    def _known_end(self, mapped_file: MappedFile) -> int:
+        """Offset in a file behind the last byte of the log that a start would not know to be damaged. Index files a
+        start makes anew.
+        """
+        start = mapped_file.file_from_offset
+        if mapped_file not in self._data.queue.mapped_files:
+            return 0
+        end = min(self.ledger_end_pos, mapped_file.end_offset)
+        for noted in reversed(self._faulty_file.ranges):
+            if noted.pos < end <= noted.next_pos:
+                end = noted.pos
+        return max(0, end - start)
 
     def wider(self, faulty: FaultyRange, first_index: Index) -> FaultyRange:
         """The range with all from this entry on, which lies in front of it."""

@@ -8,7 +8,7 @@ what lies here already, if it follows from what a peer gave in front.
 Who is asked, and when, is dledger/repairer.py's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from disk.disk import File
@@ -58,14 +58,27 @@ class RepairJob:
 
     Its kind is that of cuts, for jobs of one kind run one behind the other: a cut that takes the range away begins only
     when this is done, or what is written here would lie behind the end of the log.
+
+    A file that somebody has cut short gets its length back, but not while a start would not know what was lost behind:
+    zeros in its place look like what was never written.
     """
 
-    __slots__ = ("_sizes", "_writes", "entries_size", "held", "size")
+    __slots__ = ("_known_ends", "_sizes", "_writes", "entries_size", "found_short", "held", "size")
     kind = "cut"
 
-    def __init__(self, writes: Sequence[tuple[MappedFile, int, bytes]], entries_size: int) -> None:
-        """`writes`: (file, offset in it, bytes). `entries_size`: of the entries alone, without units and blanks."""
+    def __init__(
+        self,
+        writes: Sequence[tuple[MappedFile, int, bytes]],
+        entries_size: int,
+        known_ends: Mapping[str, int],
+    ) -> None:
+        """`writes`: (file, offset in it, bytes). `entries_size`: of the entries alone, without units and blanks.
+        `known_ends`: by path, the offset behind the last byte that is not noted as damaged; 0 if a start makes it anew.
+        """
         self.entries_size = entries_size
+        # Where files end that are shorter than that; nothing is written then.
+        self.found_short: list[tuple[MappedFile, int]] = []
+        self._known_ends = known_ends
         self.held = [mapped_file for mapped_file, _, _ in writes]
         self.size = sum(len(data) for _, _, data in writes)
         self._writes: list[tuple[File, int, bytes]] = [
@@ -75,8 +88,16 @@ class RepairJob:
 
     def run(self) -> None:
         files = {file.path: file for file, _, _ in self._writes}
+        sizes = {path: file.size() for path, file in files.items()}
+        self.found_short = [
+            (mapped_file, sizes[mapped_file.path])
+            for mapped_file in {mapped_file.path: mapped_file for mapped_file in self.held}.values()
+            if sizes[mapped_file.path] < self._known_ends[mapped_file.path]
+        ]
+        if self.found_short:
+            return
         for path, file in files.items():
-            if file.size() < self._sizes[path]:  # somebody has cut it short
+            if sizes[path] < self._sizes[path]:
                 file.truncate(self._sizes[path])
         for file, offset, data in self._writes:
             write_over(file, data, offset)
@@ -93,17 +114,19 @@ class RangeRepair:
         data: DataFiles,
         index: IndexFiles,
         faulty: FaultyRange,
+        known_end: Callable[[MappedFile], int],
         committed_index: Index | None = None,
         begin: LedgerBegin | None = None,
     ) -> None:
-        """`begin`: of the peer's log, with the first of these entries; what is here in front of it does not count.
-        `committed_index`: only entries up to there, and those of the leader, which has all that is committed: then
-        they need not lead to what lies behind the damage.
+        """`known_end`: see RepairJob; of one file. `begin`: of the peer's log, with the first of these entries; what is
+        here in front of it does not count. `committed_index`: only entries up to there, and those of the leader, which
+        has all that is committed: then they need not lead to what lies behind the damage.
 
         Raises FaultyEntryError, DiskError: the entry in front must be sound, without `begin`.
         """
         self.faulty = faulty
         self.committed_index = committed_index
+        self._known_end = known_end
         self._final_index = faulty.last_index if committed_index is None else committed_index
         self.is_done = False  # the last job has been given out
         self._log = log
@@ -147,7 +170,9 @@ class RangeRepair:
             raise RepairRefusedError(f"it ends with entry {verified.last_index}, and went on before")
         elif self._borders[verified.last_index] != verified.chain:
             raise RepairRefusedError(f"entries up to {verified.last_index} are others than before")
-        job = RepairJob(self._writes(verified), verified.size)
+        writes = self._writes(verified)
+        known_ends = {mapped_file.path: self._known_end(mapped_file) for mapped_file, _, _ in writes}
+        job = RepairJob(writes, verified.size, known_ends)
         self._advance(verified)
         self.is_done = verified.last_index == self._final_index
         return job

@@ -13,6 +13,7 @@ from disk.disk import NoSpaceError
 from disk.slots import newest_payload
 from dledger.core.messages import PeerId
 from dledger.core.output import AppendStatus
+from dledger.entry import ENTRY_HEADER_SIZE
 from dledger.log.begin_mark import BeginMark, BeginMarkFile
 from dledger.log.log_repair import RepairJob
 from dledger.log.synced_mark import MARK_FILE_NAME, unpack_mark
@@ -240,6 +241,43 @@ def test_a_data_file_that_is_cut_short_while_the_member_runs_gets_all_of_its_len
     group.run_until(group.converged)
     files = [group.data_files(peer) for peer in group.peers]
     assert files[0] == files[1] == files[2]
+
+
+def test_a_repair_gives_no_file_its_length_back_before_it_is_noted_what_was_lost_behind(
+    group: VirtualGroup,
+) -> None:
+    """Zeros behind the mark look like the end of the log, and the next start would not doubt."""
+    group.start("n0", "n1")
+    group.append(group.elect(), [b"it rots", b"the last one that is marked"])
+    group.run_until(group.converged)
+    rotten = group.elect().replica.log.ledger_end_index - 1
+    for peer in ("n0", "n1"):
+        group.stop(peer)  # moves the mark
+    group.start("n0", "n1")
+    member = group.members["n0"]
+    marked, marked_index = member.replica.log.ledger_end_pos, member.replica.log.ledger_end_index
+    rotten_pos = member.replica.log.pos_at(rotten)
+    leader = group.elect()
+    group.append(leader, [b"acknowledged, and n2 does not have it"])
+    group.run_until(group.converged)
+    path = data_files(group, "n0")[-1]
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(rotten_pos % size + ENTRY_HEADER_SIZE)
+        file.write(b"!")
+    os.truncate(path, marked % size)
+    repaired = member.replica.repairer.repaired_count
+    member.replica.log.fault_found(rotten, rotten)
+    group.run_until(
+        lambda: path.stat().st_size == size or member.replica.repairer.repaired_count > repaired, limit_ms=500
+    )
+    mark = newest_payload((path.parent.parent / "pydledger" / MARK_FILE_NAME).read_bytes())
+    assert mark is not None
+    assert unpack_mark(mark).index == marked_index  # the next start is told of no more
+    for peer in ("n0", "n1"):
+        group.crash(peer)
+    assert_n0_waits_for_n1(group)
+    assert path.stat().st_size == size
 
 
 def test_nothing_is_acknowledged_of_a_file_of_which_the_mark_does_not_tell_yet() -> None:

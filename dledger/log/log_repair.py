@@ -4,11 +4,12 @@ The entry in front gives the chain that the peer's bytes must continue, and the 
 they are what lay there, or 32 bits of CRC agree by chance. A range that comes in several pieces is asked for twice,
 once to prove it and once to write it, because the bytes that are there may still be the better part of what is left.
 An entry that lost its chain takes the next one with it, of which nothing else is wrong: so the last of the range may be
-what lies here already, if it follows from what a peer gave in front.
+what lies here already, if it follows from what a peer gave in front; what else the peer gave, of another history, is
+passed over then.
 Who is asked, and when, is dledger/repairer.py's.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from disk.disk import File
@@ -16,6 +17,8 @@ from disk.mapped_file import MappedFile
 from disk.readable import write_over
 from dledger.core.messages import LedgerBegin
 from dledger.entry import (
+    ENTRY_HEADER_SIZE,
+    ENTRY_MAGIC,
     INDEX_UNIT_SIZE,
     EntryCorruptError,
     EntryFault,
@@ -26,13 +29,14 @@ from dledger.entry import (
     blank,
     chain_after,
     index_units_of,
+    parse_header,
     verify_entries,
 )
 from dledger.log.data_files import DataFiles
 from dledger.log.entry_reader import EntryReader, entry_alone
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.index_files import IndexFiles
-from dledger.log.log_reader import LogReader
+from dledger.log.log_reader import LogReader, chain_crc_at
 
 # Of what lies here already within the damage, the entries that begin within so many bytes are looked at: mostly it is
 # one. All of it is read in one turn, and a long stretch of entries of before would hold up what else the member does.
@@ -163,7 +167,12 @@ class RangeRepair:
         """Bytes of entries from next_index on. A job to write them, once all are proved. Raises RepairRefusedError."""
         verified = self._verify(first_pos, entries)
         if not self.is_proved:
-            self._prove(verified)
+            try:
+                self._prove(verified)
+            except NotLinkedError:
+                if self._parts_from(verified):
+                    return None
+                raise
             if not self.is_proved or verified.first_index != self.faulty.first_index:
                 return None
         elif verified.last_index not in self._borders:
@@ -202,6 +211,44 @@ class RangeRepair:
             self.next_index, self._borders = here_index, borders
             self._term, self._chain, self._end_pos = before
         return self.is_proved
+
+    def _parts_from(self, verified: VerifiedRange) -> bool:
+        """The last of these do not lead to what lies behind the damage. Whether some in front do, with what lies here:
+        then the peer has others than we from where its history parts from ours, and all is proved by those. DiskError.
+        """
+        before = self._term, self._chain, self._end_pos
+        borders = dict(self._borders)
+        for count in self._counts_gone_on_here(verified):
+            self.next_index = Index(verified.first_index + count)
+            if count:
+                last = count - 1
+                self._term = Term(verified.terms[last])
+                self._chain = chain_crc_at(verified.buffer, verified.offsets[last])
+                self._end_pos = Pos(verified.first_pos + verified.offsets[count])
+                self._borders[Index(verified.first_index + last)] = self._chain
+            if self.goes_on_here():
+                return True
+            self._term, self._chain, self._end_pos = before
+            self._borders = dict(borders)
+        self.next_index = verified.first_index
+        return False
+
+    def _counts_gone_on_here(self, verified: VerifiedRange) -> Iterator[int]:
+        """Behind how many of these, not all, lies an entry that follows. Looked for within the last bytes of them."""
+        file_end = self._data.file_end(verified.first_pos)
+        start = max(verified.first_pos, verified.next_pos - _HERE_SIZE_MAX)
+        here = self._data.read(start, min(verified.next_pos + ENTRY_HEADER_SIZE, file_end) - start)
+        in_next_file = self._data.read(file_end, ENTRY_HEADER_SIZE)
+        for count in reversed(range(1, verified.count)):
+            index, pos = verified.first_index + count, verified.first_pos + verified.offsets[count]
+            if pos < start:
+                break
+            chain = chain_crc_at(verified.buffer, verified.offsets[count - 1])
+            follows = _is_next(here, pos - start, index, pos, chain)
+            if follows or _is_next(in_next_file, 0, index, file_end, chain):
+                yield count
+        if not self.is_at_begin:
+            yield 0
 
     @property
     def is_here_next(self) -> bool:
@@ -303,7 +350,7 @@ class RangeRepair:
                 entry = entry_alone(self._data, pos, None)
             except EntryCorruptError:
                 continue
-            linked = chain_after(memoryview(entry.buffer)[:48], verified.chain) == entry.chain
+            linked = chain_after(memoryview(entry.buffer)[:ENTRY_HEADER_SIZE], verified.chain) == entry.chain
             if entry.first_index == verified.last_index + 1 and linked:
                 return True
         return False
@@ -335,3 +382,15 @@ class RangeRepair:
             writes.append((mapped_file, offset - mapped_file.file_from_offset, part))
             units, offset = units[len(part) :], offset + len(part)
         return writes
+
+
+def _is_next(raw: bytes, offset: int, index: int, pos: int, prev_chain: int) -> bool:
+    """Whether the header in `raw` is of the entry with this index, at this position, behind one with this chain."""
+    if len(raw) < offset + ENTRY_HEADER_SIZE:
+        return False
+    header = parse_header(raw, offset)
+    return (header.magic, header.index, header.pos) == (
+        ENTRY_MAGIC,
+        index,
+        pos,
+    ) and header.chain_crc == chain_after(memoryview(raw)[offset : offset + ENTRY_HEADER_SIZE], prev_chain)

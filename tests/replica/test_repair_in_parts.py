@@ -7,6 +7,7 @@ from test_repair import append_to_one, faulty, find, flip, flip_bodies, is_level
 from virtual_group import DATA_FILE_SIZE, MESSAGE_DELAY_MS, VirtualGroup, VirtualMember
 
 from dledger.core.messages import Message, PeerId, PushRequest
+from dledger.core.output import Role
 from dledger.entry import ENTRY_HEADER_SIZE, Index
 from dledger.rpc.requests import RepairMessage, RepairResponse
 from dledger.rpc.response_code import ResponseCode
@@ -48,6 +49,50 @@ def test_of_damage_that_takes_the_next_entry_with_it_others_need_not_have_that_o
     group.start(other.id)
     group.run_until(lambda: is_level(group))
     assert log.body_at(Index(last + 1)) == b"of one" * 1000
+
+
+@pytest.mark.parametrize(
+    "body", [b"of the other", b"of the other" * 1000, b""], ids=["same size", "larger", "none"]
+)
+@pytest.mark.parametrize("lies", ["in one file", "at a file's end"])
+def test_who_has_the_damaged_entries_may_have_others_behind_them(
+    tmp_path: Path, lies: str, body: bytes
+) -> None:
+    """The leader's last entries are its alone, as those of the only other one are: what both have in common comes from
+    there, and what is the leader's own lies here.
+    """
+    group = VirtualGroup(tmp_path)
+    group.start()
+    other = group.elect()
+    log = other.replica.log
+    group.append(other, [b"of all"] * 4)
+    while lies != "in one file" and log.ledger_end_pos < DATA_FILE_SIZE - 5000:
+        group.append(other, [bytes(3000)])
+        group.run_for(10)
+    group.run_until(group.converged)
+    last = log.ledger_end_index
+    if body:
+        append_to_one(group, other, [body] * 3)
+    group.crash(other.id)
+    group.loses = lambda message: isinstance(message, PushRequest)
+    group.run_until(lambda: any(member.replica.member.role is Role.LEADER for member in group.running()))
+    (leader,) = (member for member in group.running() if member.replica.member.role is Role.LEADER)
+    group.run_until(lambda: leader.replica.log.durable_index == last + 1)
+    (gone,) = (member.id for member in group.running() if member is not leader)
+    group.crash(gone)
+    group.run_until(lambda: leader.replica.member.role is not Role.LEADER)
+    group.start(other.id)
+    own = leader.replica.log
+    group.run_until(lambda: own.durable_index == last + 2)  # the no-ops of its two terms
+    own_entry = own.body_at(Index(last + 1))
+    flip(group, leader.id, own.pos_at(last), count=ENTRY_HEADER_SIZE + 6)
+    assert find(leader, last, last) == [(last, last + 1)]
+    group.loses = lambda message: False
+    group.run_until(lambda: group.converged() and not faulty(leader))
+    assert group.leader() is leader
+    assert own.body_at(Index(last + 1)) == own_entry
+    group.start(gone)
+    group.run_until(lambda: is_level(group))
 
 
 def test_what_lies_here_may_be_damaged_while_what_is_in_front_of_it_comes(tmp_path: Path) -> None:

@@ -117,6 +117,8 @@ FAILED_ONCE = {
     "taken_back_and_back_again": 1048214,
     # Changes of the members that a full disk refused put the probe for space off for as long as they were asked for.
     "probe_put_off_by_what_was_refused": 1050354,
+    # Who had what was damaged at the leader had another entry behind it, of its own, and was refused for that.
+    "damage_in_front_of_where_histories_part": 1053782,
 }
 
 # Likewise, in calm lives.

@@ -261,22 +261,29 @@ class Replica:
         """Blocks. After stop() and when idle it may be `clean`; else the files are left as a crash leaves
         them.
         """
-        self.log.close(clean=clean)
-        if clean:
-            try:
-                curr_term_job(
-                    self.log.disk, self.config.directory, self._quorum_state.hard_state.curr_term
-                ).run()
-            except NoSpaceError as error:
-                log.warning("currterm not exported directory=%s error=%s", self.config.directory, error)
-            if self.log.is_marked:
-                end_run(self._quorum_state)
-            else:
-                log.warning(
-                    "no space for the synced mark: the next start takes this one for killed directory=%s",
-                    self.config.directory,
-                )
-        self._quorum_state.close()
+        try:
+            self.log.close(clean=clean)
+            if clean:
+                self._end_run()
+        except NoSpaceError as error:
+            self._warn_not_ended(str(error))
+        finally:
+            self._quorum_state.close()
+
+    def _end_run(self) -> None:
+        """Raises NoSpaceError."""
+        try:
+            curr_term_job(self.log.disk, self.config.directory, self._quorum_state.hard_state.curr_term).run()
+        except NoSpaceError as error:
+            log.warning("currterm not exported directory=%s error=%s", self.config.directory, error)
+        if self.log.is_marked:
+            end_run(self._quorum_state)
+        else:
+            self._warn_not_ended("no space for the synced mark")
+
+    def _warn_not_ended(self, why: str) -> None:
+        text = "the next start takes this one for killed directory=%s error=%s"
+        log.warning(text, self.config.directory, why)
 
     # -- appending -------------------------------------------------------------------------------------------
 

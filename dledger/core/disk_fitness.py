@@ -108,6 +108,10 @@ class DiskFitness:
             return
         self._heard[response.member_id] = response.is_disk_fit, now_ms
 
+    def forget(self, peer: PeerId) -> None:
+        """It has another disk than the one that it spoke of."""
+        self._heard.pop(peer, None)
+
     def is_said_fit(self, peer: PeerId) -> bool:
         """By that peer's last heartbeat answer; one that has said nothing yet may be."""
         return self._heard.get(peer, (True, 0))[0]

@@ -506,6 +506,7 @@ class Member:
             return NOTHING
         if self.changes.show_peer(peer, disk, wire_version, now_ms):
             self._rounds.forget(peer)
+            self._fitness.forget(peer)
         return self._take(now_ms)
 
     def _change_members(self, now_ms: int) -> None:

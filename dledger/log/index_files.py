@@ -42,7 +42,7 @@ class IndexFiles:
         self.queue = MappedFileQueue(descriptors, directory, file_size)
 
     def write(self, first_index: int, units: bytes) -> list[MappedFile]:
-        """Returns the files written to. Raises DiskError; then call zero() for the same range."""
+        """Returns the files written to. Raises DiskError; some may have been written then."""
         offset = first_index * INDEX_UNIT_SIZE
         first = self.ensure_file(first_index)
         end = offset + len(units)

@@ -572,16 +572,18 @@ class LogStore(ScrubbedLog):
 
     def close(self, *, clean: bool = False) -> None:
         """Closes the files; no job may be under way. `clean`: syncs and marks the end first, and removes the file
-        made ahead, in which Java would look for a message. Blocks.
+        made ahead, in which Java would look for a message. Blocks. Raises DiskError, and all is closed then.
         """
-        if clean:
-            self._close_clean()
-        self._release(self._dirty_data)
-        self._release(self._dirty_index)
-        self._data.queue.close()
-        self._index.queue.close()
-        self._mark_file.close()
-        self._faulty_file.close()
+        try:
+            if clean:
+                self._close_clean()
+        finally:
+            self._release(self._dirty_data)
+            self._release(self._dirty_index)
+            self._data.queue.close()
+            self._index.queue.close()
+            self._mark_file.close()
+            self._faulty_file.close()
 
     def _close_clean(self) -> None:
         under_way = [

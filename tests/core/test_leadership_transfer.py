@@ -259,6 +259,16 @@ def test_a_member_that_says_its_disk_is_full_is_not_handed_over_to():
     assert (group.leader(), member.curr_term) == ("n0", 1)
 
 
+def test_what_a_member_said_of_its_disk_is_forgotten_with_that_disk():
+    group, member = _led_by_n0()
+    group.carry_out("n1", group.nodes["n1"].up.write_failed_no_space(True, group.now_ms))
+    group.run(500)
+    assert member.check_transfer("n1").reason is RefusalReason.NOT_FIT
+    group.carry_out("n0", member.peer_shown("n1", b"another", 9, group.now_ms))
+    refusal = member.check_transfer("n1")
+    assert refusal is None or refusal.reason is not RefusalReason.NOT_FIT
+
+
 def test_a_preferred_leader_must_be_a_member():
     with pytest.raises(DLedgerConfigError, match="'n7'"):
         _led_by_n0(preferred_leader_ids=("n7",))

@@ -238,6 +238,31 @@ def test_a_member_without_space_stops_cleanly() -> None:
     assert group.elect().replica.log.ledger_end_index == end + 1
 
 
+@pytest.mark.parametrize("record", ["synced mark", "quorum state"])
+def test_a_member_that_finds_no_space_for_what_ends_its_run_closes_its_files_and_says_so(
+    record: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = SimGroup()
+    group.start()
+    group.elect()
+    group.run_until(group.converged)
+    log = group.members["n0"].replica.log
+
+    def without_space(*_: object) -> None:
+        raise NoSpaceError("none is left")
+
+    if record == "synced mark":
+        monkeypatch.setattr(log._mark_file.slots, "sync_copy", without_space)
+    else:
+        monkeypatch.setattr("dledger.replica.end_run", without_space)
+    group.stop("n0")
+    assert "takes this one for killed" in caplog.text
+    assert "none is left" in caplog.text
+    assert not log._descriptors.open_count
+    group.start("n0")
+    group.run_until(group.converged)
+
+
 def test_a_search_for_space_leaves_nothing_on_the_disk() -> None:
     group = SimGroup(1)
     group.start()

@@ -13,6 +13,8 @@ from disk.real_disk import RealFile
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
+# Their tests are seconds of one seed each, and share nothing: they fill up what whole files have left to one process.
+FILES_IN_PARTS = ("test_failed_seeds.py", "test_mutants.py")
 SPARK_FILES = ("test_data_source.py", "test_spark_runner.py", "test_validate.py")
 
 
@@ -21,6 +23,8 @@ class FilesWhole(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::")[0]
+        if file.endswith(FILES_IN_PARTS):
+            return nodeid
         return "spark" if file.endswith(SPARK_FILES) else file
 
 

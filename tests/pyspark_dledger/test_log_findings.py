@@ -409,7 +409,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Replicas:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_flipped_bit_below_the_end_is_found_at_the_entry_that_holds_it(
     shared: Replicas, data: st.DataObject

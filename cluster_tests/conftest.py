@@ -1,6 +1,7 @@
 """Fixtures of the tests on real processes; each ends what it started, by pid, whatever the test did."""
 
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import java_client
@@ -14,6 +15,11 @@ from proved_load import PATIENCE_S
 from toxiproxy_server import running_server
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First what takes minutes, or one process would be left with it when the other has done all the rest."""
+    items.sort(key=lambda item: item.path.name != "test_migration.py")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     reason = java_client.why_not()
     if reason and item.get_closest_marker("java"):
@@ -24,9 +30,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """What the members did goes with the failure: where nobody can look at their directories, it is all there is."""
     report = yield
-    cluster = getattr(item, "funcargs", {}).get("cluster")
-    if report.when == "call" and report.failed and isinstance(cluster, LocalCluster):
-        report.sections.append(("ends of the members' logs", cluster.log_ends()))
+    if report.when == "call" and report.failed:
+        for made in getattr(item, "funcargs", {}).values():
+            if isinstance(made, LocalCluster):
+                report.sections.append(("ends of the members' logs", made.log_ends()))
     return report
 
 
@@ -74,16 +81,44 @@ def newest_java(request: pytest.FixtureRequest, tmp_path: Path) -> java_client.J
     return java_client.JavaClient(request.param, tmp_path / "java")
 
 
-@pytest.fixture(params=["ours", pytest.param("rocketmq", marks=pytest.mark.long)])
-def namesrv(request: pytest.FixtureRequest, cluster: LocalCluster, tmp_path: Path) -> Iterator[str]:
-    """The NameServer of a cluster of ours that serves; with --long also of RocketMQ's broker, which proves the test."""
-    if request.param == "ours":
+SERVERS = ["ours", pytest.param("rocketmq", marks=pytest.mark.long)]
+
+
+@contextmanager
+def serving(whose: str, cluster: LocalCluster, work: Path) -> Iterator[str]:
+    """The address of a NameServer."""
+    if whose == "ours":
         cluster.up()
         yield cluster.namesrv
         return
     # On ports of the cluster, which is not started.
-    name_server = JavaNameServer(tmp_path / "servers", cluster.base_port + 90)
-    broker = JavaBroker(tmp_path / "servers", tmp_path / "store", name_server.address, cluster.base_port + 50)
-    with name_server, broker, JavaMqAdmin(name_server.address, tmp_path / "mqadmin") as mqadmin:
+    name_server = JavaNameServer(work / "servers", cluster.base_port + 90)
+    broker = JavaBroker(work / "servers", work / "store", name_server.address, cluster.base_port + 50)
+    with name_server, broker, JavaMqAdmin(name_server.address, work / "mqadmin") as mqadmin:
         wait_for(lambda: "broker-java" in mqadmin.run("clusterList"), 60, "the broker at its NameServer")
         yield name_server.address
+
+
+@pytest.fixture(params=SERVERS)
+def namesrv(request: pytest.FixtureRequest, cluster: LocalCluster, tmp_path: Path) -> Iterator[str]:
+    """The NameServer of a cluster of ours that serves; with --long also of RocketMQ's broker, which proves the test."""
+    with serving(request.param, cluster, tmp_path) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Not started yet."""
+    with port_block() as base_port:
+        made = LocalCluster(tmp_path_factory.mktemp("shared") / "cluster", base_port)
+        yield made
+        made.down()
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def shared_namesrv(
+    request: pytest.FixtureRequest, shared_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """As `namesrv`, but one for all tests of a file, which break nothing and have topics and groups of their own."""
+    with serving(request.param, shared_cluster, tmp_path_factory.mktemp("shared_servers")) as address:
+        yield address

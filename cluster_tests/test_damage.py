@@ -315,7 +315,8 @@ def test_data_files_that_are_gone_or_cut_short_come_back_byte_by_byte(
     cluster.up(conf=CONF)
     sent.produce(1500)
     cluster.level()
-    for name in cluster.nodes():
+    leader = cluster.leader()
+    for name in (leader, next(name for name in cluster.nodes() if name != leader)):
         cluster.stop(name)
         first, second, *_, last = files_of(cluster, name).data_files
         first.unlink()

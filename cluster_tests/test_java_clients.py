@@ -1,5 +1,6 @@
 """Official Java clients, also at RocketMQ's broker: what they were told is stored is there, where they were told."""
 
+import re
 import threading
 
 import pytest
@@ -7,7 +8,6 @@ from java_client import JavaClient, JavaProcess
 from local_cluster import LocalCluster, wait_for
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
-
 
 # Where nothing is killed either, a machine that stands still for a second has its leader step down. What is under way
 # then may be stored or not, and what comes while nobody leads fails at once.
@@ -34,33 +34,44 @@ def sent(
     raise AssertionError(f"{ROUNDS} times in a row not all of {count} sends were acknowledged: {uncertain}")
 
 
+@pytest.fixture
+def namesrv(shared_namesrv: str) -> str:
+    return shared_namesrv
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """Of this test alone."""
+    return re.sub(r"\W+", "_", request.node.name)
+
+
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_what_a_java_producer_was_told_is_read_back_at_that_offset(
-    java: JavaClient, namesrv: str, mode: str
+    java: JavaClient, namesrv: str, topic: str, mode: str
 ) -> None:
-    with java.send(namesrv, "InteropSend", mode, 200, "k", "TagA", "TagB") as sender:
+    with java.send(namesrv, topic, mode, 200, "k", "TagA", "TagB") as sender:
         sender.wait_for("done")
         told = {e["key"]: (e["queue"], e["offset"]) for e in sender.events if e["event"] == "ok"}
         uncertain = set(keys_of(sender, "failed"))
     assert len(told) + len(uncertain) == 200
     assert len(told) > 100, uncertain
-    found = {e["key"]: (e["queue"], e["offset"]) for e in java.read(namesrv, "InteropSend")}
+    found = {e["key"]: (e["queue"], e["offset"]) for e in java.read(namesrv, topic)}
     assert {key: place for key, place in found.items() if key not in uncertain} == told
 
 
-def test_one_way_sends_arrive_once_the_topic_is_known(java: JavaClient, namesrv: str) -> None:
-    sent(java, namesrv, "InteropOneway", 1, "first")
-    with java.send(namesrv, "InteropOneway", "oneway", 50, "o") as sender:
+def test_one_way_sends_arrive_once_the_topic_is_known(java: JavaClient, namesrv: str, topic: str) -> None:
+    sent(java, namesrv, topic, 1, "first")
+    with java.send(namesrv, topic, "oneway", 50, "o") as sender:
         list(sender.rest(60))  # to its orderly end: before that, nothing says that they have left it
         left = set(keys_of(sender, "oneway"))
     with java.reader(namesrv) as reader:
-        wait_for(lambda: left <= {e["key"] for e in reader.read("InteropOneway")}, 20, "all one-way messages")
+        wait_for(lambda: left <= {e["key"] for e in reader.read(topic)}, 20, "all one-way messages")
 
 
 def test_two_push_consumers_share_the_queues_and_one_takes_over_from_the_other(
-    java: JavaClient, namesrv: str
+    java: JavaClient, namesrv: str, topic: str
 ) -> None:
-    topic, group = "InteropPush", "interop_group"
+    group = f"{topic}_group"
     before, unknown_before = sent(java, namesrv, topic, 40, "a")
     with (
         java.consume(namesrv, topic, group, "one") as one,
@@ -102,10 +113,10 @@ def shares(process: JavaProcess) -> set[int]:
     return {int(part) for part in told[-1].strip("[]").split(",") if part.strip()} if told else set()
 
 
-def test_a_tag_subscription_filters(java: JavaClient, namesrv: str) -> None:
+def test_a_tag_subscription_filters(java: JavaClient, namesrv: str, topic: str) -> None:
     tags = ("TagA", "TagB", "TagC")
-    acknowledged, uncertain = sent(java, namesrv, "InteropTags", 60, "t", *tags)
-    with java.consume(namesrv, "InteropTags", "tag_group", "one", "TagA || TagC") as consumer:
+    acknowledged, uncertain = sent(java, namesrv, topic, 60, "t", *tags)
+    with java.consume(namesrv, topic, f"{topic}_group", "one", "TagA || TagC") as consumer:
         wanted = {key for key in acknowledged if int(key.rpartition("-")[2]) % 3 != 1}
         assert len(wanted) >= 40
         wait_for(lambda: wanted <= set(keys_of(consumer, "received")), 60, "two of three")
@@ -114,9 +125,9 @@ def test_a_tag_subscription_filters(java: JavaClient, namesrv: str) -> None:
 
 
 def test_nothing_acknowledged_is_missing_after_the_leader_is_killed(
-    cluster: LocalCluster, java: JavaClient
+    cluster: LocalCluster, newest_java: JavaClient
 ) -> None:
-    kill_leaders(cluster, java, kills=1, count=1500, interval_ms=10)
+    kill_leaders(cluster, newest_java, kills=1, count=1000, interval_ms=10)
 
 
 @pytest.mark.long

@@ -14,7 +14,7 @@ from local_cluster import LocalCluster, port_block, wait_for
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 TOPIC = "WayBack"
-FILE_SIZE = 1 << 20  # small data files, so that some thousand messages fill three
+FILE_SIZE = 1 << 18  # small data files, so that a thousand messages fill three
 
 
 def read_all(reader: JavaReader) -> dict[tuple[int, int], tuple[str, int, int, str]]:
@@ -59,7 +59,7 @@ def test_java_serves_every_message_of_a_stopped_store_of_ours_at_the_same_offset
     client = JavaClient("5.5.0", tmp_path / "java")
     cluster.up(conf=CONF | retention)
     for part in range(4):
-        with client.send(cluster.namesrv, TOPIC, "async", 3000, f"p{part}-", "TagA", "TagB") as sender:
+        with client.send(cluster.namesrv, TOPIC, "async", 800, f"p{part}-", "TagA", "TagB") as sender:
             sender.wait_for("done", 120)
         leader = cluster.leader()
         if part < 3:
@@ -81,10 +81,10 @@ def test_java_serves_every_message_of_a_stopped_store_of_ours_at_the_same_offset
     if retention:
         assert int(files[0].name) > 0
         before = {key: seen for key, seen in before.items() if seen[1] >= int(files[0].name)}
-        assert len(before) >= 500
+        assert len(before) >= 100
     else:
         assert len(files) >= 3
-        assert len(before) >= 11_000
+        assert len(before) >= 3_000
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-a", "--sparse=always", str(store), str(copy)], check=True)
     shutil.rmtree(copy / f"dledger-{node['id']}" / "pydledger", ignore_errors=True)

@@ -45,16 +45,17 @@ def test_a_message_that_a_consumer_cannot_do_with_comes_again_and_ends_as_a_dead
     assert {event["times"] for event in dead} == {times_max + 1}
 
 
-@pytest.mark.parametrize("kills", [0, 2])
+# After how many sends the leader is killed: the last time when deliveries are under way, whose first is due after 5 s.
+@pytest.mark.parametrize(
+    "kills", [(), (350,), pytest.param((100, 450), marks=pytest.mark.long)], ids=lambda kills: str(len(kills))
+)
 def test_delayed_messages_arrive_once_and_not_early_whatever_becomes_of_the_leader(
-    cluster: LocalCluster, java: JavaClient, kills: int
+    cluster: LocalCluster, java: JavaClient, kills: tuple[int, ...]
 ) -> None:
     cluster.up()
-    count, level, delay_ms = (800, 2, 5_000) if kills else (50, 1, 1_000)
+    count, level, delay_ms = (kills[-1] + 250, 2, 5_000) if kills else (50, 1, 1_000)
     with java.delay(cluster.namesrv, "Later", level, count, "k", interval_ms=20 if kills else 0) as sender:
-        for kill in range(kills):
-            # The second comes when deliveries are under way, whose first is due 5 s after its send.
-            wanted = 100 + 350 * kill
+        for wanted in kills:
             wait_for(lambda wanted=wanted: told(sender, "ok", wanted), 90, f"{wanted} sends acknowledged")
             leader = cluster.leader()
             cluster.kill(leader)

@@ -50,7 +50,7 @@ def are_voters(cluster: LocalCluster, *ids: str) -> bool:
     return sorted(listed) == sorted(ids) and {member["role"] for member in listed.values()} == {"voter"}
 
 
-@pytest.mark.parametrize("lost", ["disk", "vote", "vote_is_zeroed"])
+@pytest.mark.parametrize("lost", ["disk", "vote", pytest.param("vote_is_zeroed", marks=pytest.mark.long)])
 def test_a_member_that_lost_its_disk_or_its_vote_gets_its_seat_back_while_nothing_is_sent(
     cluster: LocalCluster, lost: str
 ) -> None:

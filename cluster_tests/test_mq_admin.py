@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from java_mqadmin import JavaMqAdmin
 from local_cluster import ROOT, LocalCluster, wait_for
 
-from mq.admin.__main__ import COMMANDS
+from mq.admin.__main__ import COMMANDS, main
 from remoting.bodies import TopicRouteData
 
 pytestmark = pytest.mark.slow
@@ -19,7 +21,10 @@ CLUSTER = ("-c", "DefaultCluster")
 
 
 class MqAdmin:
-    """What a command shows as JSON. Repeated where it fails: a leader may just be made."""
+    """What a command shows as JSON. Repeated where it fails: a leader may just be made.
+
+    In this process: a Python that starts takes longer than nearly all of them.
+    """
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.used: set[str] = set()
@@ -30,20 +35,20 @@ class MqAdmin:
         return wait_for(lambda: self._run(*arguments), 30, " ".join(arguments))[0]
 
     def _run(self, *arguments: str) -> tuple[Any] | None:
-        done = subprocess.run(
-            [sys.executable, "-m", "mq", "admin", *arguments, "-n", self._cluster.namesrv, "--json"],
-            capture_output=True, text=True, check=False, timeout=60, cwd=ROOT,
-        )  # fmt: skip
-        if done.returncode:
-            assert done.stderr.count("\n") == 1, done.stderr
+        shown, told = StringIO(), StringIO()
+        try:
+            with redirect_stdout(shown), redirect_stderr(told):
+                main([*arguments, "-n", self._cluster.namesrv, "--json"])
+        except SystemExit:
+            assert told.getvalue().count("\n") == 1, told.getvalue()
             return None
-        return (json.loads(done.stdout),)
+        return (json.loads(shown.getvalue()),)
 
 
 @pytest.fixture
 def admin(cluster: LocalCluster) -> MqAdmin:
     """Of a cluster that is up."""
-    cluster.up()
+    cluster.up(conf={"flushConsumeQueueThoroughInterval": "1000"})  # units are waited for
     return MqAdmin(cluster)
 
 

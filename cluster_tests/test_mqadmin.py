@@ -116,6 +116,8 @@ def test_operators_see_topics_groups_and_clients(
     wait_for(lambda: not list(queue_files.glob("*/*")), 60, "the deleted topic's files to go")
 
 
+# The next test resets as well, and then kills the leader.
+@pytest.mark.long
 def test_a_reset_rewinds_a_consumer_at_work(
     cluster: LocalCluster, java: JavaClient, mqadmin: JavaMqAdmin
 ) -> None:

@@ -20,7 +20,7 @@ TOPIC = "PlainTopic"
 CONF = {
     "brokerName": "broker-java",
     "enableDLegerCommitLog": "false",
-    "mappedFileSizeCommitLog": str(1 << 18),
+    "mappedFileSizeCommitLog": str(1 << 17),
     "mappedFileSizeConsumeQueue": "10000",
     "maxHashSlotNum": "5000",
     "maxIndexNum": "20000",
@@ -148,7 +148,7 @@ def test_rocketmq_and_it_go_on_with_each_others_store(plain: Plain, tmp_path: Pa
     def send(prefix: str) -> set[str]:
         """Keys of what was acknowledged; a busy Java broker refuses some."""
         wait_for(is_registered, 60, "the broker at the NameServer")
-        with client.send(plain.namesrv, TOPIC, "async", 1500, prefix, "TagA", "TagB") as sender:
+        with client.send(plain.namesrv, TOPIC, "async", 500, prefix, "TagA", "TagB") as sender:
             sender.wait_for("done", 120)
             keys = {event["key"] for event in sender.events if event["event"] == "ok"}
         assert keys

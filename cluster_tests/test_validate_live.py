@@ -111,12 +111,7 @@ async def kill_and_validate(cluster: LocalCluster, history: Path, kills: int) ->
     assert len(report.replicas[0].term_runs) > kills
 
 
-def test_three_kills_leave_no_false_finding(cluster: LocalCluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [2, pytest.param(15, marks=pytest.mark.long)])
+def test_kills_leave_no_false_finding(cluster: LocalCluster, tmp_path: Path, kills: int) -> None:
     cluster.up(conf={"mappedFileSizeCommitLog": str(1 << 20)})
-    asyncio.run(kill_and_validate(cluster, tmp_path / "history.jsonl", kills=3))
-
-
-@pytest.mark.long
-def test_fifteen_kills_leave_no_false_finding(cluster: LocalCluster, tmp_path: Path) -> None:
-    cluster.up(conf={"mappedFileSizeCommitLog": str(1 << 20)})
-    asyncio.run(kill_and_validate(cluster, tmp_path / "history.jsonl", kills=15))
+    asyncio.run(kill_and_validate(cluster, tmp_path / "history.jsonl", kills))

@@ -27,6 +27,9 @@ class Counts:
     reads: int = 0  # that were told how far to reach
     reads_refused: int = 0
     let_go: int = 0  # leaders that let go of what they cannot give
+    added: int = 0  # members, as learners first
+    removed: int = 0
+    wiped: int = 0  # disks
 
 
 @dataclass
@@ -110,11 +113,14 @@ class Judge:
 class Soup:
     """Everything that may happen, in an order drawn from the seed."""
 
-    def __init__(self, size: int, seed: int) -> None:
+    def __init__(self, size: int, seed: int, *, voters: int = 0) -> None:
+        """`voters`: with so many it was formed, and members come, go and lose their disks; 0: they are for good."""
         self.random = Random(seed)
+        ids = [f"n{number}" for number in range(size)]
         self.group = CoreGroup(
-            [f"n{number}" for number in range(size)],
+            ids,
             seed,
+            voters=ids[: voters or size],
             push_size_max=self.random.choice((60, 200, 5000)),
             push_window_size=5000,
         )
@@ -142,6 +148,11 @@ class Soup:
         self._read_count = 0
         self._damage_random = Random(f"{seed}/damage")
         self._damages = self._damage_random.choice((0.0, 0.05, 0.3))
+        self._change_random = Random(f"{seed}/changes")
+        self._changes = self._change_random.choice((0.005, 0.02, 0.1)) if voters else 0.0
+        self._change_crashes = self._change_random.choice((0.0, 0.02, 0.1)) if voters else 0.0
+        self._slow: PeerId | None = None  # its log is not synced, until the members change again
+        self._wipes = self._change_random.choice((0.0, 0.1, 0.5)) if voters else 0.0
         for node_id in self.group.ids:
             self.group.start(node_id)
 
@@ -166,6 +177,10 @@ class Soup:
                 self._read(self._read_random.choice(self.group.ids))
             if self._damage_random.random() < self._damages:
                 self._lose_next(self._damage_random.choice(self.group.ids))
+            if self._change_random.random() < self._changes:
+                self._change_members()
+            if self._change_random.random() < self._change_crashes:
+                self._crash_while_members_change()
             # Where it hurts: a vote is out, and the voter forgets all that it did not save.
             if self._just_voted is not None and self.random.random() < self._vote_crashes:
                 self._crash(self._just_voted, closing=0.0)
@@ -176,6 +191,7 @@ class Soup:
     def heal(self) -> None:
         """Faults end: one leader must be ready, and all must hold the same committed log."""
         group = self.group
+        self._slow = None
         self._cut_off.clear()
         for node_id, node in group.nodes.items():
             if node.member is None:
@@ -185,16 +201,26 @@ class Soup:
             group.connect(*pair)
         group.settle()
         group.run_until(lambda: group.leader() is not None, 20_000)
-        group.run_until(lambda: len({n.log.ledger_end_index for n in group.nodes.values()}) == 1, 20_000)
+        group.run_until(lambda: len(self._ends()) == 1, 20_000)
         leader = group.leader()
         assert leader is not None
         self._append(leader)
         group.run_until(self._all_committed, 20_000)
         self.judge.logs_match()
 
+    def _members(self) -> list[Node]:
+        """As the leader knows them."""
+        leader = self.group.leader()
+        if leader is None:
+            return []
+        return [self.group.nodes[peer] for peer in self.group.nodes[leader].up.membership.members]
+
+    def _ends(self) -> set[Index]:
+        return {node.log.ledger_end_index for node in self._members()}
+
     def _all_committed(self) -> bool:
-        ends = {node.log.ledger_end_index for node in self.group.nodes.values()}
-        return len(ends) == 1 and set(self.group.committed().values()) == ends
+        committed = {node.up.committed_index for node in self._members()}
+        return len(committed) == 1 and committed == self._ends()
 
     def _pairs(self) -> list[tuple[PeerId, PeerId]]:
         return [(a, b) for a in self.group.ids for b in self.group.ids if a < b]
@@ -225,7 +251,9 @@ class Soup:
                     self._append(node_id)
         elif roll < 0.42 and up:
             node_id = random.choice(up)
-            random.choice((group.save, group.sync, group.finish_cut))(node_id)
+            finish = random.choice((group.save, group.sync, group.finish_cut))
+            if node_id != self._slow or finish != group.sync:
+                finish(node_id)
         else:
             for _ in range(random.randint(1, self._burst_max)):
                 self._deliver()
@@ -248,6 +276,32 @@ class Soup:
             self._read_count += 1
             self.judge.open_reads.add(self._read_count)
             self.group.read(node_id, (self._read_count, len(self.judge.committed) - 1))
+
+    def _change_members(self) -> None:
+        """A leader takes somebody in or out; who is in already, or may not go, is refused."""
+        random = self._change_random
+        leaders = [node for node in self.group.nodes.values() if node.member and node.member.leader_ready]
+        if not leaders:
+            return
+        leader, peer = random.choice(leaders), random.choice(self.group.ids)
+        is_member = peer in leader.up.membership.members
+        changes = leader.up.changes
+        wanted = changes.remove(peer) if is_member else changes.add(peer, "")
+        if self.group.change_members(leader.node_id, wanted) is None:
+            self._slow = random.choice([*leader.up.membership.voters, None])
+            self.judge.counts.removed += is_member
+            self.judge.counts.added += not is_member
+
+    def _crash_while_members_change(self) -> None:
+        """Where it hurts: what a leader acknowledges then may be on its disk and on the newcomer's alone."""
+        up = [node for node in self.group.nodes.values() if node.member is not None]
+        changing = [
+            node.node_id
+            for node in up
+            if node.up.role is Role.LEADER and node.up.membership_index >= max(0, node.up.committed_index - 2)
+        ]
+        if changing:
+            self._crash(self._change_random.choice(changing), closing=1.0)
 
     def _lose_next(self, node_id: PeerId) -> None:
         """What is to be committed next is damaged there, and no peer that it can reach has it."""
@@ -309,6 +363,9 @@ class Soup:
         group.crash(node_id, keep=self.random.randint(0, log.ledger_end_index - log.durable_index))
         if self.random.random() < self._losses and self._may_lose(node_id):
             self._lose_acknowledged(node_id)
+            if self._change_random.random() < self._wipes:
+                group.wipe(node_id)
+                self.judge.counts.wiped += 1
         for peer in group.ids:
             if peer != node_id and self.random.random() < closing:
                 group.disconnect(node_id, peer)
@@ -323,9 +380,18 @@ class Soup:
                     self.group.disconnect(node_id, peer)
 
     def _may_lose(self, node_id: PeerId) -> bool:
-        """As long as a majority has lost nothing, nothing acknowledged is lost."""
-        doubted = [node.hard_state.doubted for peer, node in self.group.nodes.items() if peer != node_id]
-        return sum(doubted) + 1 <= len(self.group.ids) // 2
+        """As long as a majority has lost nothing, nothing acknowledged is lost: of the voters by the newest committed
+        change, and of those by one that may yet be committed.
+        """
+        nodes = self.group.nodes
+        hurt = {peer for peer, node in nodes.items() if node.hard_state.doubted} | {node_id}
+        logs = [node.log for node in nodes.values()]
+        views = {log.membership_index: log.membership() for log in logs}
+        committed = [index for index in views if index < len(self.judge.committed)]
+        if not committed:
+            committed, views[-1] = [Index(-1)], logs[0].formed
+        counting = [view for index, view in views.items() if index >= max(committed)]
+        return all(len(hurt & view.voters.keys()) <= (len(view.voters) - 1) // 2 for view in counting)
 
     def _lose_acknowledged(self, node_id: PeerId) -> None:
         """What a power loss under ASYNC_FLUSH takes: entries that were acknowledged from the page cache."""

@@ -149,8 +149,8 @@ class Soup:
         self._damage_random = Random(f"{seed}/damage")
         self._damages = self._damage_random.choice((0.0, 0.05, 0.3))
         self._change_random = Random(f"{seed}/changes")
-        self._changes = self._change_random.choice((0.005, 0.02, 0.1)) if voters else 0.0
-        self._change_crashes = self._change_random.choice((0.0, 0.02, 0.1)) if voters else 0.0
+        self._changes = self._change_random.choice((0.02, 0.1)) if voters else 0.0
+        self._change_crashes = self._change_random.choice((0.0, 0.005, 0.02)) if voters else 0.0
         self._slow: PeerId | None = None  # its log is not synced, until the members change again
         self._wipes = self._change_random.choice((0.0, 0.1, 0.5)) if voters else 0.0
         for node_id in self.group.ids:

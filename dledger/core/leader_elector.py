@@ -213,7 +213,7 @@ class LeaderElector:
             self._members.voters,
             self._unreachable,
             (self._log.ledger_end_term, self._log.ledger_end_index),
-            witnesses=self._witnesses(campaign),
+            witnesses=self._witnesses(),
             seatless=campaign.seatless,
         )
         match outcome:
@@ -231,33 +231,18 @@ class LeaderElector:
 
     def _asked(self) -> tuple[PeerId, ...]:
         """The voters, and those whose vote the last membership entry took, as long as it may not be committed."""
-        return self._voters_and_before() or self._members.voters
+        return self._witnesses() or self._members.voters
 
-    def _witnesses(self, campaign: Campaign) -> tuple[PeerId, ...] | None:
+    def _witnesses(self) -> tuple[PeerId, ...] | None:
         """Who together know all that was ever committed; None where damage hides who they are. An entry that takes a
         vote counts before it is committed: as long as it may not be, a majority of before may have gone on without it.
-        Where a majority of after holds it, none has.
         """
-        answers = campaign.answers.values()
-        holders = sum(self._holds(answer, self._members.index, campaign) for answer in answers)
-        return self._members.voters if holders >= self._members.quorum else self._voters_and_before()
-
-    def _voters_and_before(self) -> tuple[PeerId, ...] | None:
         voters = self._members.voters
         if self._members.index <= self._state.committed_index:
             return voters
         with suppress(FaultyEntryError):
             return tuple(sorted({*voters, *self._members.before().voters}))
         return None
-
-    def _holds(self, answer: VoteResponse, index: Index, campaign: Campaign) -> bool:
-        """Whether a voter's log is seen to be ours up to this entry."""
-        voter_id, end_index = answer.voter_id, answer.ledger_end_index
-        if voter_id in campaign.seatless or voter_id not in self._members.voters or end_index < index:
-            return False
-        with suppress(FaultyEntryError):
-            return self._log.term_at(end_index) == answer.ledger_end_term
-        return False
 
     def _lose_round(self, now_ms: int) -> None:
         self._lost, self._campaign = self._campaign, None

@@ -5,8 +5,12 @@ are committed: then any majority of before and any of after have a member in com
 flaw of single-server changes without the second condition: Ongaro to raft-dev, July 2015).
 
 A disk is replaced in three changes of that kind: the voter that came back with another disk becomes a learner, the
-learner is brought up, and becomes a voter again. A new member begins with the second one.
+learner is brought up, and becomes a voter again. A new member begins with the second one. Each that moved a voter is
+followed by an entry that says the same once more: whoever holds that knows, from its log alone, that the change is
+committed.
 """
+
+from contextlib import suppress
 
 from dledger.core.durable_index import DurableIndex
 from dledger.core.entry_dispatcher import EntryDispatcher
@@ -21,6 +25,7 @@ from dledger.core.output import LogView, Role
 from dledger.core.quorum_ack_checker import QuorumAckChecker
 from dledger.core.refusal import Refusal, RefusalReason
 from dledger.entry import Index
+from dledger.errors import FaultyEntryError
 
 
 class MembershipChanges:
@@ -210,7 +215,16 @@ class MembershipChanges:
             is_there = disk is not None and self._heart_beats.is_live(peer)
             if disk is not None and is_there and self._has_caught_up(peer, now_ms):
                 return value.with_voter(peer, disk)
-        return None
+        return value if self._is_unsettled() else None
+
+    def _is_unsettled(self) -> bool:
+        """The last change moved a voter and is committed, which a member that starts does not know: as far as it is
+        concerned that takes the voters of before as well. It is said once more, and nobody asks for them any more.
+        """
+        members = self._members
+        with suppress(FaultyEntryError):
+            return members.before().voters.keys() != members.value.voters.keys()
+        return False
 
     def _has_caught_up(self, peer: PeerId, now_ms: int) -> bool:
         match_index, end_index = self._dispatchers[peer].match_index, self._log.ledger_end_index

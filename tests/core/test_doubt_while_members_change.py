@@ -162,7 +162,7 @@ def test_one_that_a_change_nobody_else_has_took_out_is_heard_where_another_is_do
     assert group.nodes[group.leader()].log.entry(end_index).endswith(b"acknowledged")
 
 
-def test_one_that_was_taken_out_need_not_be_heard_where_the_others_hold_that_entry() -> None:
+def test_one_that_was_taken_out_long_ago_need_not_be_heard() -> None:
     group = start(IDS)
     group.crash("n2")
     group.run(1200)
@@ -213,3 +213,44 @@ def test_where_damage_hides_who_voted_before_all_voters_hold_what_is_acknowledge
     group.hung.remove("n1")
     group.run(50)
     assert is_acknowledged(group, "n0", "behind")
+
+
+def restart_without(group: CoreGroup, away: PeerId) -> None:
+    for node_id in IDS:
+        group.crash(node_id)
+    up = [node_id for node_id in IDS if node_id != away]
+    for node_id in up:
+        group.start(node_id)
+    join(group, *up)
+
+
+@pytest.mark.parametrize("away", IDS)
+def test_a_new_voter_that_is_committed_counts_after_a_restart_whichever_other_one_is_away(
+    away: PeerId,
+) -> None:
+    """Nobody who starts knows what is committed, and who had voted before would be needed to tell."""
+    group = grow_past_n1()
+    group.hung.clear()
+    group.run(200)
+    restart_without(group, away)
+    group.run_until(lambda: group.leader() is not None)
+    leader_id = group.leader()
+    group.append(leader_id, [b"more"], "more")
+    group.run(50)
+    assert is_acknowledged(group, leader_id, "more")
+
+
+@pytest.mark.parametrize("away", ["n0", "n1"])
+def test_a_replaced_disk_counts_after_a_restart_whichever_other_one_is_away(away: PeerId) -> None:
+    group = start(IDS)
+    group.crash("n2")
+    group.wipe("n2")
+    group.start("n2")
+    join(group, *IDS)
+    new_disk = group.nodes["n2"].disk
+    group.run_until(
+        lambda: "n2" in voters(group, "n0") and group.nodes["n0"].up.membership.voters["n2"].disk == new_disk
+    )
+    group.run(200)
+    restart_without(group, away)
+    group.run_until(lambda: group.leader() is not None)

@@ -182,15 +182,21 @@ class JavaGroup:
         return elected.leader if elected is not None else None
 
     def elected(self) -> Elected | None:
-        """For whom two members have voted in the newest term."""
+        """For whom a majority has voted in the newest term."""
         votes = self._votes()
         newest = max((term for _, term, _ in votes), default=0)
         voters: dict[str, set[str]] = {}
         for member_id, term, voted_for in votes:
             if term == newest:
                 voters.setdefault(voted_for, set()).add(member_id)
+        majority = len(self.stores) // 2 + 1
         return next(
-            (Elected(newest, leader, frozenset(who)) for leader, who in voters.items() if len(who) >= 2), None
+            (
+                Elected(newest, leader, frozenset(who))
+                for leader, who in voters.items()
+                if len(who) >= majority
+            ),
+            None,
         )
 
     def _votes(self) -> list[tuple[str, int, str]]:

@@ -10,8 +10,8 @@ BASE_PORT = 12000
 MEMBERS = ("n0", "n1", "n2")
 
 
-def group_of(work: Path) -> JavaGroup:
-    return JavaGroup(work, {member: work / member / "store" for member in MEMBERS}, BASE_PORT, {})
+def group_of(work: Path, members: tuple[str, ...] = MEMBERS) -> JavaGroup:
+    return JavaGroup(work, {member: work / member / "store" for member in members}, BASE_PORT, {})
 
 
 def vote(group: JavaGroup, member: str, term: int, leader: str | None) -> None:
@@ -19,6 +19,13 @@ def vote(group: JavaGroup, member: str, term: int, leader: str | None) -> None:
     file = group.stores[member] / f"dledger-{member}" / "currterm"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"currTerm={term}\n" + (f"voteLeader={leader}\n" if leader else ""))
+
+
+def test_one_alone_leads_by_its_own_vote_in_the_term_in_which_it_begins(tmp_path: Path) -> None:
+    group = group_of(tmp_path, ("n1",))
+    assert group.elected() is None
+    vote(group, "n1", 0, "n1")
+    assert group.elected() == Elected(0, "n1", frozenset({"n1"}))
 
 
 def test_a_leader_is_whom_two_members_have_voted_for_in_the_newest_term(tmp_path: Path) -> None:

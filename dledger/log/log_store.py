@@ -1,5 +1,5 @@
 """The ledger of one member: entries appended at the end, made durable, and marked so. log_reader.py is its reading
-half, log_cut.py cuts the tail, log_begin.py deletes what is old.
+half, cut_log.py cuts the tail, log_begin.py deletes what is old.
 
 Decides where entries lie and what of them is durable. Term, vote and commit are the core's; when to sync is the
 caller's, who owns time and threads: everything here runs in one thread, blocking work is handed out as jobs (jobs.py)
@@ -30,13 +30,13 @@ from dledger.entry import (
 )
 from dledger.errors import FaultyEntryError
 from dledger.log.config import LogConfig
+from dledger.log.cut_log import CutLog
 from dledger.log.data_files import DataFiles, Stray
 from dledger.log.entry_reader import IsSoundBody
 from dledger.log.faulty_ranges import FaultyRangesFile
 from dledger.log.index_files import IndexFiles
 from dledger.log.java_files import find_java_run
 from dledger.log.jobs import MarkJob, ProbeSpaceJob, SyncJob
-from dledger.log.log_cut import CutLog
 from dledger.log.log_reader import chain_crc_at
 from dledger.log.quorum_state import LastRun
 from dledger.log.recent_batches import RecentBatch

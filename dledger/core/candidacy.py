@@ -2,8 +2,6 @@
 and its seat in the group.
 """
 
-from contextlib import suppress
-
 from dledger.core.disk_fitness import DiskFitness
 from dledger.core.durable_index import DurableIndex
 from dledger.core.entry_handler import EntryHandler
@@ -13,7 +11,6 @@ from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
 from dledger.core.membership import CurrentMembers
 from dledger.core.output import LogView
-from dledger.errors import FaultyEntryError
 
 
 class Candidacy:
@@ -99,9 +96,7 @@ class Candidacy:
         """
         if self._members.index <= self._state.committed_index or not self._is_last_resort(now_ms):
             return False
-        with suppress(FaultyEntryError):
-            return self._members.was_voter
-        return False
+        return self._members.was_voter
 
     def _is_last_resort(self, now_ms: int) -> bool:
         return self._elector.leaderless_ms(now_ms) >= self._config.last_resort_patience_ms

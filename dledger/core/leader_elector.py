@@ -8,7 +8,6 @@ a member that cannot win disturbs nobody; the vote takes a new term. A member th
 in whatever term they are asked: else one member that hears less than the others could depose a leader that works.
 """
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
@@ -20,7 +19,6 @@ from dledger.core.outbox import Outbox
 from dledger.core.output import LogView, Role
 from dledger.core.tally import RoundOutcome, tally
 from dledger.entry import Index, Term
-from dledger.errors import FaultyEntryError
 
 
 @dataclass(slots=True)
@@ -237,12 +235,10 @@ class LeaderElector:
         """Who together know all that was ever committed; None where damage hides who they are. An entry that takes a
         vote counts before it is committed: as long as it may not be, a majority of before may have gone on without it.
         """
-        voters = self._members.voters
-        if self._members.index <= self._state.committed_index:
-            return voters
-        with suppress(FaultyEntryError):
-            return tuple(sorted({*voters, *self._members.before().voters}))
-        return None
+        members = self._members
+        if members.index <= self._state.committed_index:
+            return members.voters
+        return tuple(sorted({*members.voters, *members.before.voters})) if members.before else None
 
     def _lose_round(self, now_ms: int) -> None:
         self._lost, self._campaign = self._campaign, None

@@ -1,7 +1,6 @@
 """The parts of a member of a replicated log, put together, and what they say of it to whoever asks."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from random import Random
 
 from dledger.core.append_guard import AppendGuard
@@ -23,7 +22,6 @@ from dledger.core.output import HardState, LogView, Role
 from dledger.core.quorum_ack_checker import QuorumAckChecker
 from dledger.core.read_index import ReadIndex
 from dledger.entry import Index, Term
-from dledger.errors import FaultyEntryError
 
 _NOTHING_COMMITTED = Index(-1)
 
@@ -159,13 +157,9 @@ class MemberParts:
     def leaving_voters(self) -> Mapping[PeerId, Seat]:
         """Whose vote the last membership entry took, as long as it may not be committed: they are still spoken with."""
         members = self._members
-        if members.index <= self._state.committed_index:
+        if members.index <= self._state.committed_index or members.before is None:
             return {}
-        with suppress(FaultyEntryError):
-            return {
-                peer: seat for peer, seat in members.before().voters.items() if peer not in members.voters
-            }
-        return {}
+        return {peer: seat for peer, seat in members.before.voters.items() if peer not in members.voters}
 
     @property
     def has_seat(self) -> bool:

@@ -9,6 +9,7 @@ acknowledged, and what it says counts for nobody until the log has given it a se
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, Protocol
 
 import msgspec
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 
 from dledger.core.messages import PeerId
 from dledger.entry import Index
+from dledger.errors import FaultyEntryError
 
 # The lowest wire version whose members go by the membership entries of their logs.
 MEMBERSHIP_WIRE_VERSION: Final = 2
@@ -125,6 +127,7 @@ class CurrentMembers:
     """
 
     __slots__ = (
+        "_before",
         "_disks",
         "_formed_alone",
         "_log",
@@ -153,6 +156,7 @@ class CurrentMembers:
 
     def _read(self) -> None:
         value = self._log.membership()
+        self._before: Membership | None = None  # not asked for yet, or damaged
         self.index, self._log_generation = self._log.membership_index, self._log.log_generation
         self.value = value
         self.voters = tuple(sorted(value.voters))
@@ -177,12 +181,16 @@ class CurrentMembers:
 
     @property
     def was_voter(self) -> bool:
-        """Likewise, up to the last membership entry. Raises FaultyEntryError."""
-        return self._has_seat(self.before())
+        """Likewise, up to the last membership entry; False where that is damaged."""
+        return self.before is not None and self._has_seat(self.before)
 
-    def before(self) -> Membership:
-        """Up to the last membership entry. Raises FaultyEntryError."""
-        return self._log.membership_before()
+    @property
+    def before(self) -> Membership | None:
+        """Up to the last membership entry; None as long as damage hides it."""
+        if self._before is None:
+            with suppress(FaultyEntryError):
+                self._before = self._log.membership_before()
+        return self._before
 
     def _has_seat(self, membership: Membership) -> bool:
         """The only voter there is, which has lost its vote and formed the group anew by itself, has its seat with the

@@ -10,8 +10,6 @@ followed by an entry that says the same once more: whoever holds that knows, fro
 committed.
 """
 
-from contextlib import suppress
-
 from dledger.core.durable_index import DurableIndex
 from dledger.core.entry_dispatcher import EntryDispatcher
 from dledger.core.heart_beat_rounds import HeartBeatRounds
@@ -25,7 +23,6 @@ from dledger.core.output import LogView, Role
 from dledger.core.quorum_ack_checker import QuorumAckChecker
 from dledger.core.refusal import Refusal, RefusalReason
 from dledger.entry import Index
-from dledger.errors import FaultyEntryError
 
 
 class MembershipChanges:
@@ -221,10 +218,8 @@ class MembershipChanges:
         """The last change moved a voter and is committed, which a member that starts does not know: as far as it is
         concerned that takes the voters of before as well. It is said once more, and nobody asks for them any more.
         """
-        members = self._members
-        with suppress(FaultyEntryError):
-            return members.before().voters.keys() != members.value.voters.keys()
-        return False
+        before = self._members.before
+        return before is not None and before.voters.keys() != self._members.value.voters.keys()
 
     def _has_caught_up(self, peer: PeerId, now_ms: int) -> bool:
         match_index, end_index = self._dispatchers[peer].match_index, self._log.ledger_end_index

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 
 from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
@@ -11,7 +10,6 @@ from dledger.core.messages import PeerId
 from dledger.core.outbox import Outbox
 from dledger.core.output import AppendStatus, Batch
 from dledger.entry import Index, Term
-from dledger.errors import FaultyEntryError
 
 
 def quorum_index(watermarks: Iterable[Index]) -> Index:
@@ -120,11 +118,11 @@ class QuorumAckChecker:
         ever: its seat is taken only when the change is committed.
         """
         members, watermarks = self._members, self._watermarks
-        with suppress(FaultyEntryError):
-            before = members.before().voters
-            reached = [watermarks[voter] for voter in before if voter in watermarks and members.counts(voter)]
-            return quorum_index(reached) if reached else Index(-1)
-        return min(watermarks.values())  # whoever they are
+        if members.before is None:
+            return min(watermarks.values())  # whoever they are
+        voters = members.before.voters
+        reached = [watermarks[voter] for voter in voters if voter in watermarks and members.counts(voter)]
+        return quorum_index(reached) if reached else Index(-1)
 
     def _may_commit(self, index: Index) -> bool:
         first_index = self._own_term_first_index

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from core_group import CoreGroup
+from memory_log import MemoryLog
 
 from dledger.core.membership import Membership
 from dledger.core.messages import PeerId
@@ -200,12 +201,11 @@ def test_a_removal_that_is_on_one_disk_alone_holds_up_nobody_who_all_can_be_hear
 def test_where_damage_hides_who_voted_before_all_voters_hold_what_is_acknowledged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    group = grow_past_n1()
-
-    def hidden() -> Membership:
+    def hidden(_: MemoryLog) -> Membership:
         raise FaultyEntryError("entry 1 is damaged")
 
-    monkeypatch.setattr(group.nodes["n0"].log, "membership_before", hidden)
+    monkeypatch.setattr(MemoryLog, "membership_before", hidden)
+    group = grow_past_n1()
     group.append("n0", [b"behind"], "behind")
     group.run(50)
     assert group.nodes["n2"].up.durable_index == group.nodes["n0"].log.ledger_end_index

@@ -19,20 +19,26 @@ def ask_in_order(member: VirtualMember, *peers: PeerId) -> None:
         member.replica.repairer.peer_connected(peer)
 
 
+def group_of_one_log(tmp_path: Path, *, near_file_end: bool) -> tuple[VirtualGroup, VirtualMember]:
+    """All have the same entries; and who leads."""
+    group = VirtualGroup(tmp_path)
+    group.start()
+    leader = group.elect()
+    group.append(leader, [b"of all"] * 4)
+    while near_file_end and leader.replica.log.ledger_end_pos < DATA_FILE_SIZE - 5000:
+        group.append(leader, [bytes(3000)])
+        group.run_for(10)
+    group.run_until(group.converged)
+    return group, leader
+
+
 @pytest.mark.parametrize("lies", ["in one file", "at a file's end", "behind a blank that is damaged, too"])
 def test_of_damage_that_takes_the_next_entry_with_it_others_need_not_have_that_one(
     tmp_path: Path, lies: str
 ) -> None:
     """Nothing proves an entry whose predecessor is gone with its chain, until that is given: by who has no more."""
-    group = VirtualGroup(tmp_path)
-    group.start()
-    leader = group.elect()
+    group, leader = group_of_one_log(tmp_path, near_file_end=lies != "in one file")
     log = leader.replica.log
-    group.append(leader, [b"of all"] * 4)
-    while lies != "in one file" and log.ledger_end_pos < DATA_FILE_SIZE - 5000:
-        group.append(leader, [bytes(3000)])
-        group.run_for(10)
-    group.run_until(group.converged)
     last = log.ledger_end_index
     _, other = (member for member in group.running() if member is not leader)
     append_to_one(group, leader, [b"of one" * 1000] * 3)
@@ -61,16 +67,8 @@ def test_who_has_the_damaged_entries_may_have_others_behind_them(
     """The leader's last entries are its alone, as those of the only other one are: what both have in common comes from
     there, and what is the leader's own lies here.
     """
-    group = VirtualGroup(tmp_path)
-    group.start()
-    other = group.elect()
-    log = other.replica.log
-    group.append(other, [b"of all"] * 4)
-    while lies != "in one file" and log.ledger_end_pos < DATA_FILE_SIZE - 5000:
-        group.append(other, [bytes(3000)])
-        group.run_for(10)
-    group.run_until(group.converged)
-    last = log.ledger_end_index
+    group, other = group_of_one_log(tmp_path, near_file_end=lies != "in one file")
+    last = other.replica.log.ledger_end_index
     if body:
         append_to_one(group, other, [body] * 3)
     group.crash(other.id)

@@ -55,7 +55,7 @@ class MembershipProcessor:
             leader_id=store.leader_id,
             term=store.term,
             index=store.replica.membership_index,
-            is_committed=store.replica.membership_index <= store.committed_index,
+            is_committed=store.replica.is_membership_committed,
             members=members,
         )
         answers.add(command, body=body.encode())

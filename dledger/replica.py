@@ -322,6 +322,10 @@ class Replica:
         return self.member.membership_index
 
     @property
+    def is_membership_committed(self) -> bool:
+        return self.member.is_membership_committed
+
+    @property
     def watermarks(self) -> Mapping[PeerId, Index]:
         """Of the voters, as acknowledged to this leader; empty at a follower."""
         return self.member.peer_watermarks_by_term.get(self.member.curr_term, {})

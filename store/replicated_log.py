@@ -179,6 +179,9 @@ class ReplicatedLog(Protocol):
     def membership_index(self) -> Index: ...
 
     @property
+    def is_membership_committed(self) -> bool: ...
+
+    @property
     def watermarks(self) -> Mapping[PeerId, Index]:
         """Of the voters, as acknowledged to this leader; empty at a follower."""
         ...

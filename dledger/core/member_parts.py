@@ -154,6 +154,11 @@ class MemberParts:
         return self._members.index
 
     @property
+    def is_membership_committed(self) -> bool:
+        """As far as this member knows."""
+        return self._members.are_committed(self._state.committed_index)
+
+    @property
     def leaving_voters(self) -> Mapping[PeerId, Seat]:
         """Whose vote the last membership entry took, as long as it may not be committed: they are still spoken with."""
         members = self._members

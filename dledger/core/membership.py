@@ -192,6 +192,12 @@ class CurrentMembers:
                 self._before = self._log.membership_before()
         return self._before
 
+    def are_committed(self, committed_index: Index) -> bool:
+        """Whether the members are known to be. An entry that says the same ones once more changes nothing, and is there
+        because they are.
+        """
+        return self.index <= committed_index or self.before == self.value
+
     def _has_seat(self, membership: Membership) -> bool:
         """The only voter there is, which has lost its vote and formed the group anew by itself, has its seat with the
         disk that it is now: nobody else is of that group, could give it the seat, or take it.

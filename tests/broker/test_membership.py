@@ -27,7 +27,7 @@ class GroupStore:
     refusal: Refusal | None = None
     membership: Membership = MEMBERSHIP
     membership_index: int = 7
-    committed_index: int = 6
+    is_membership_committed: bool = False
     watermarks: dict[str, int] = field(default_factory=lambda: {"n0": 9})
     leader_id: str = "n0"
     term: int = 3

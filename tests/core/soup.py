@@ -381,7 +381,7 @@ class Soup:
 
     def _may_lose(self, node_id: PeerId) -> bool:
         """As long as a majority has lost nothing, nothing acknowledged is lost: of the voters by the newest committed
-        change, and of those by one that may yet be committed.
+        change, and of those by one that may yet be committed. A wiped disk has lost all as long as it has no seat.
         """
         nodes = self.group.nodes
         hurt = {peer for peer, node in nodes.items() if node.hard_state.doubted} | {node_id}
@@ -391,7 +391,11 @@ class Soup:
         if not committed:
             committed, views[-1] = [Index(-1)], logs[0].formed
         counting = [view for index, view in views.items() if index >= max(committed)]
-        return all(len(hurt & view.voters.keys()) <= (len(view.voters) - 1) // 2 for view in counting)
+        return all(
+            sum(peer in hurt or nodes[peer].disk != seat.disk for peer, seat in view.voters.items())
+            <= (len(view.voters) - 1) // 2
+            for view in counting
+        )
 
     def _lose_acknowledged(self, node_id: PeerId) -> None:
         """What a power loss under ASYNC_FLUSH takes: entries that were acknowledged from the page cache."""

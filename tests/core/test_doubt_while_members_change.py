@@ -254,3 +254,18 @@ def test_a_replaced_disk_counts_after_a_restart_whichever_other_one_is_away(away
     group.run(200)
     restart_without(group, away)
     group.run_until(lambda: group.leader() is not None)
+
+
+def test_members_that_are_said_once_more_are_told_as_committed() -> None:
+    group = start(IDS)
+    leader = group.nodes["n0"].up
+    assert group.change_members("n0", leader.changes.remove("n2")) is None
+    assert not leader.is_membership_committed
+    changed_index = leader.membership_index
+    group.run_until(lambda: leader.is_membership_committed)
+    group.hung.update(IDS)
+    group.run_until(lambda: leader.membership_index > changed_index)
+    assert leader.committed_index < leader.membership_index
+    assert leader.is_membership_committed
+    group.hung.clear()
+    group.run_until(lambda: leader.committed_index == leader.membership_index)

@@ -131,9 +131,8 @@ class Repairer:
 
     def tick(self, now_ms: int) -> None:
         """Raises DiskError."""
-        for pos in self._found_short:
-            self._log.fault_found_at(pos)
-        self._found_short.clear()
+        if self._found_short:
+            self._look_where_short(now_ms)
         if self._since or self._log.has_faults:
             self._follow(now_ms)
         if not self._log.has_faults or self._job is not None:
@@ -147,6 +146,22 @@ class Repairer:
             self.waits.clear()
         if now_ms >= self._next_ms:
             self._ask(now_ms)
+
+    def _look_where_short(self, now_ms: int) -> None:
+        """Entries that a file has no more are damaged, and a blank is written anew. Raises DiskError."""
+        assert self._repair is not None, "its job found that"
+        faulty, self._repair = self._repair.faulty, None
+        ends, self._found_short = self._found_short, []
+        try:
+            for pos in ends:
+                self._log.fault_found_at(pos)
+        except NoSpaceError as error:
+            self._wait_for_space(faulty, error, now_ms)
+
+    def _wait_for_space(self, faulty: FaultyRange, error: NoSpaceError, now_ms: int) -> None:
+        log.error("[%s] damage stays: %s; %s", self._config.self_id, faulty, error)
+        self.waits[faulty] = {self._config.self_id: "no space on its disk"}
+        self._repair, self._retry_ms = None, now_ms + self._config.repair_retry_ms
 
     def _follow(self, now_ms: int) -> None:
         """A range that has grown is known for as long as its oldest part."""
@@ -453,14 +468,11 @@ class Repairer:
             mapped_file.release()
         if error is not None:
             # What was written of it counts only once all is, for nothing of it was synced.
-            log.error("[%s] damage stays: %s; %s", self._config.self_id, repair.faulty, error)
-            self.waits[repair.faulty] = {self._config.self_id: "no space on its disk"}
-            self._repair, self._retry_ms = None, now_ms + self._config.repair_retry_ms
+            self._wait_for_space(repair.faulty, error, now_ms)
             return
         if job.found_short:
             self._found_short = [mapped_file.file_from_offset + size for mapped_file, size in job.found_short]
-            self._repair = None
-            return
+            return  # looked at in the next tick
         self.repaired_size += job.size
         self._written_size += job.entries_size
         self._has_written = True

@@ -234,20 +234,28 @@ class RangeRepair:
         return False
 
     def _counts_gone_on_here(self, verified: VerifiedRange) -> Iterator[int]:
-        """Behind how many of these, not all, lies an entry that follows. Looked for within the last bytes of them."""
+        """Behind how many of these, not all, lies an entry that follows. Looked for within the last bytes of them.
+
+        Where one lies in the peer's place behind each of several counts in a row, what goes on behind the lowest comes
+        to that behind the highest, or ends before: it is the one to try. All of them would take a time that grows with
+        their square. In the next file one alone can follow, and from it on all is another's.
+        """
+        begins_in_front = not self.is_at_begin
         file_end = self._data.file_end(verified.first_pos)
         start = max(verified.first_pos, verified.next_pos - _HERE_SIZE_MAX)
         here = self._data.read(start, min(verified.next_pos + ENTRY_HEADER_SIZE, file_end) - start)
         in_next_file = self._data.read(file_end, ENTRY_HEADER_SIZE)
+        in_run = False
         for count in reversed(range(1, verified.count)):
             index, pos = verified.first_index + count, verified.first_pos + verified.offsets[count]
             if pos < start:
                 break
             chain = chain_crc_at(verified.buffer, verified.offsets[count - 1])
-            follows = _is_next(here, pos - start, index, pos, chain)
-            if follows or _is_next(in_next_file, 0, index, file_end, chain):
+            is_highest = (follows := _is_next(here, pos - start, index, pos, chain)) and not in_run
+            in_run = follows
+            if is_highest or _is_next(in_next_file, 0, index, file_end, chain):
                 yield count
-        if not self.is_at_begin:
+        if begins_in_front:
             yield 0
 
     @property

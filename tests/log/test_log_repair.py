@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from test_faulty_entries import closed_log, data, open_cold, ranges_of, read_all
 from test_log_begin import delete_first_file, filled
 from test_log_recovery import INDEX, locate, mark
-from test_log_store import DATA, FILE_SIZE, config, facts, fill, run, sync
+from test_log_store import DATA, FILE_SIZE, append, config, facts, fill, run, sync
 
 from disk.disk import DiskError
 from dledger.core.messages import LedgerBegin
@@ -321,6 +321,48 @@ def test_an_answer_that_ends_before_what_was_proved_is_refused() -> None:
     response, entries = ask(peer, 20, 21)
     with pytest.raises(RepairRefusedError, match="ends with entry 21"):
         repair.take(response.first_pos, entries)
+
+
+def parted_log(disk: CrashDisk, sizes: list[int], term: int) -> LogStore:
+    """Seven entries that all have, and some of its own."""
+    log = LogStore.open(disk, config())
+    for number in range(7):
+        append(log, [b"common %d" % number * 30])
+    for size in sizes:
+        append(log, [bytes([term]) * size], term)
+    return log
+
+
+def test_an_entry_of_a_peers_history_that_is_back_does_not_hide_where_that_parts_from_ours() -> None:
+    """Entry 7 is the first of the next file here, and goes on as it should. The peer has small ones in its place, and
+    of these one is back in the blank.
+    """
+    disk = CrashDisk()
+    log, peer = parted_log(disk, [2500, 100, 100], 2), parted_log(CrashDisk(), [40] * 6, 3)
+    damaged_index, first_own, last = 6, Index(7), Index(9)
+    assert log.pos_at(first_own) == FILE_SIZE
+    assert peer.pos_at(last) < FILE_SIZE
+    stale_pos, (_, stale) = peer.pos_at(Index(8)), ask(peer, 8, 8)
+    image = data(disk)
+    faulty = FaultyRange(Index(damaged_index), last, log.pos_at(Index(damaged_index)), log.end_pos_at(last))
+    path, offset = locate(log, damaged_index)
+    log.close(clean=True)
+    again = open_cold(disk)
+    disk.content(path)[offset + 60] ^= 1
+    disk.content(path)[stale_pos : stale_pos + len(stale)] = stale
+    again.faulty.add(faulty)
+    repair = again.range_repair(faulty)
+    response, entries = ask(peer, damaged_index, last)
+    assert repair.take(response.first_pos, entries) is None
+    assert repair.is_proved
+    response, entries = ask(peer, repair.next_index, repair.last_index)
+    assert (response.first_index, response.last_index) == (damaged_index, damaged_index)
+    job = repair.take(response.first_pos, entries)
+    assert job is not None
+    run(job, lambda job: [held.release() for held in job.held])
+    while not repair.is_done:
+        run(repair.take_here(), lambda job: [held.release() for held in job.held])
+    assert data(disk) == image
 
 
 def test_a_peer_says_what_it_has_not_got() -> None:

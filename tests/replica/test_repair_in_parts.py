@@ -9,6 +9,7 @@ from virtual_group import DATA_FILE_SIZE, MESSAGE_DELAY_MS, VirtualGroup, Virtua
 from dledger.core.messages import Message, PeerId, PushRequest
 from dledger.core.output import Role
 from dledger.entry import ENTRY_HEADER_SIZE, Index
+from dledger.log.log_repair import RangeRepair
 from dledger.rpc.requests import RepairMessage, RepairResponse
 from dledger.rpc.response_code import ResponseCode
 
@@ -252,3 +253,58 @@ def test_entries_of_before_are_not_proved_by_who_has_the_first_of_them(
     for member in group.running():
         assert not member.failure
         assert {index: member.replica.log.body_at(index) for index in bodies} == bodies
+
+
+def test_where_entries_of_before_come_to_an_end_is_looked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them follows the peer's in front of it, and from none of them it goes on to what lies behind."""
+    group = VirtualGroup(tmp_path, 5)
+    group.data_file_size = 1 << 20
+    group.start()
+    old_leader = group.elect()
+    group.append(old_leader, [b"of all"] * 50)
+    group.run_until(group.converged)
+    log = old_leader.replica.log
+    last = log.ledger_end_index
+    one, *others = (peer for peer in group.peers if peer != old_leader.id)
+    for peer in others:
+        group.crash(peer)
+    group.append(old_leader, [b"of %d" % number * 7 for number in range(100, 160)])
+    group.run_until(lambda: group.members[one].replica.log.durable_index == last + 60)
+    begin, end = log.pos_at(Index(last + 1)), log.pos_at(Index(last + 51))
+    group.crash(one)
+    group.crash(old_leader.id)
+    path = min((tmp_path / f"dledger-{old_leader.id}" / "data").iterdir())
+    stale = path.read_bytes()
+    group.start(*others)
+    group.append(group.elect(), [b"B%d" % number * 7 for number in range(100, 200)])
+    group.run_until(group.converged)
+    group.start(old_leader.id)
+    group.run_until(group.converged)
+    leader = group.members[old_leader.id]
+    log = leader.replica.log
+    group.run_until(lambda: leader.replica.member.committed_index == log.ledger_end_index)
+    assert (
+        group.elect().replica.transfer_leadership(leader.id, "it is to have the damage", group.now_ms) is None
+    )
+    group.run_until(lambda: group.leader() is leader and group.converged())
+    with path.open("r+b") as file:
+        file.seek(begin)
+        file.write(stale[begin:end])
+    group.loses = lambda message: isinstance(message, PushRequest)
+    group.start(one)
+    ask_in_order(leader, one, *others)
+    looks = []
+    goes_on_here = RangeRepair.goes_on_here
+
+    def counted(repair: RangeRepair) -> bool:
+        looks.append(repair.next_index)
+        return goes_on_here(repair)
+
+    monkeypatch.setattr(RangeRepair, "goes_on_here", counted)
+    assert find(leader, last + 1, last + 7) != []
+    group.loses = lambda message: False
+    group.run_until(lambda: group.converged() and not any(map(faulty, group.running())))
+    assert len(looks) in (1, 2)
+    assert not leader.failure

@@ -1,14 +1,17 @@
 """A repair that finds no space: a data file may be all holes, and full disks give peers' bytes no place in it."""
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
-from test_repair import faulty, is_level
-from virtual_group import VirtualGroup
+from test_repair import faulty, find, flip, is_level
+from virtual_group import DATA_FILE_SIZE, VirtualGroup
 
 from disk.disk import Buffer, NoSpaceError
 from disk.real_disk import RealDisk, RealFile
+from dledger.core.output import Role
+from dledger.entry import Index
 from dledger.log.faulty_ranges import FaultyRange
 
 
@@ -99,3 +102,36 @@ def test_a_look_at_what_was_repaired_so_far_that_finds_no_space_is_taken_again(
     assert member.replica.failure is None
     group.start("n0", "n2")
     group.run_until(lambda: is_level(group) and not faulty(member))
+
+
+def test_a_file_that_is_cut_short_within_its_blank_gets_that_back_when_there_is_space(
+    tmp_path: Path, disks: dict[str, FullDisk]
+) -> None:
+    """The repair of an entry in front finds it so, and the blank is written first."""
+    group = VirtualGroup(tmp_path, disk_of=disks.__getitem__)
+    group.start()
+    leader = group.elect()
+    for number in range(60):
+        group.append(leader, [b"%d" % number * 1000])
+        group.run_until(group.converged)
+    member = next(member for member in group.running() if member.replica.member.role is not Role.LEADER)
+    log = member.replica.log
+    path = min((tmp_path / f"dledger-{member.id}" / "data").iterdir())
+    before = path.read_bytes()
+    last = next(
+        index for index in range(log.ledger_end_index) if log.pos_at(Index(index + 1)) == DATA_FILE_SIZE
+    )
+    blank_pos = log.end_pos_at(Index(last))
+    assert DATA_FILE_SIZE - blank_pos > 8
+    flip(group, member.id, log.pos_at(Index(5)) + 60)
+    os.truncate(path, blank_pos + 8)
+    disks[member.id].is_full = True
+    assert find(member, 5, 5) == [(5, 5)]
+    group.run_until(lambda: bool(member.replica.repairer.waits))
+    group.run_for(12_000)  # and again
+    assert member.replica.failure is None
+    (status,) = member.replica.repairer.status().ranges
+    assert (status.stage, status.refusals) == ("waiting", {member.id: "no space on its disk"})
+    disks[member.id].is_full = False
+    group.run_until(lambda: is_level(group) and not faulty(member))
+    assert path.read_bytes() == before

@@ -109,6 +109,10 @@ class LifeView:
         return self._process.host.tail_lost_behind
 
     @property
+    def has_forgotten_begin(self) -> bool:
+        return self._process.host.has_forgotten_begin
+
+    @property
     def log_generation(self) -> int:
         return self.replica.log.log_generation
 

@@ -84,6 +84,7 @@ class SimMember:
         self.unit_damages: list[Damage] = []  # to ConsumeQueues, which the member mends by itself
         self.repaired_count = self.begun_behind_count = 0  # ranges, in lives that are over
         self.has_lost = False  # acknowledged entries may be gone from this disk, and it is not made good yet
+        self.has_forgotten_begin = False  # nothing on its disk tells what lay in front of its first entry
         # What lay behind its mark was lost while it was down; and the last entry that the mark told the next life of.
         self.has_lost_tail = False
         self.tail_lost_behind: Index | None = None
@@ -312,6 +313,7 @@ class SimMember:
         self.disk = self._new_disk()
         self.voters = None
         self.has_lost_tail, self.tail_lost_behind = False, None
+        self.has_forgotten_begin = False
 
     def close_connections(self) -> None:
         for pair in list(self.network.up):

@@ -1,7 +1,7 @@
 """A log begins behind an entry that the group has committed, and says of it what it was; and its begin never falls."""
 
 from dledger.entry import Index
-from simulator.invariants.invariant import MemberView
+from simulator.invariants.invariant import MemberView, is_forgotten
 from simulator.oracle import Oracle
 
 
@@ -26,6 +26,6 @@ class BeginIsCommitted:
         if index > oracle.end_index:
             return f"the log of {member.member_id} begins with {begin_index}, committed is {oracle.end_index}"
         seen = (member.term_at(index), member.chain_at(index))
-        if seen != (oracle.terms[index], oracle.chains[index]):
+        if seen != (oracle.terms[index], oracle.chains[index]) and not is_forgotten(member, index):
             return f"the log of {member.member_id} begins behind {seen}, which is not the committed entry {index}"
         return None

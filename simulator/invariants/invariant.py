@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dledger.core.membership import Membership
 from dledger.core.output import Role
-from dledger.entry import Index, Term
+from dledger.entry import GENESIS_CHAIN, Index, Term
 from dledger.log.faulty_ranges import FaultyRange
 
 if TYPE_CHECKING:
@@ -85,6 +85,11 @@ class MemberView(Protocol):
         ...
 
     @property
+    def has_forgotten_begin(self) -> bool:
+        """A fault has left nothing on its disk that tells what lay in front of its first entry."""
+        ...
+
+    @property
     def log_generation(self) -> int:
         """How often this life has cut its log."""
         ...
@@ -147,6 +152,12 @@ class MemberView(Protocol):
     def unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:
         """(phy_offset, size, tags_code) that the ConsumeQueue has there."""
         ...
+
+
+def is_forgotten(member: MemberView, index: Index) -> bool:
+    """Whether it lies in front of the log, and the member does not claim to know what it was, nor has it to."""
+    is_in_front = index == member.ledger_begin_index - 1
+    return is_in_front and member.has_forgotten_begin and member.chain_at(index) == GENESIS_CHAIN
 
 
 class Invariant(Protocol):

@@ -119,6 +119,8 @@ FAILED_ONCE = {
     "probe_put_off_by_what_was_refused": 1050354,
     # Who had what was damaged at the leader had another entry behind it, of its own, and was refused for that.
     "damage_in_front_of_where_histories_part": 1053782,
+    # A log that was to begin anew when power went and its mark was lost: what lay in front nobody knows, nor has to.
+    "begin_forgotten_where_one_was_to_be_anew": 1071211,
 }
 
 # Those that take 3 s and longer.

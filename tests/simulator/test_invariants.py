@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
+import pytest
+
 from dledger.core.membership import Membership, Seat
 from dledger.core.output import Role
 from dledger.entry import GENESIS_CHAIN, Index, Pos, Term, parse_header, seal_entries
@@ -56,6 +58,7 @@ class View:
     doubted: bool = False
     faulty_ranges: tuple[FaultyRange, ...] = ()
     tail_lost_behind: int | None = None
+    has_forgotten_begin: bool = False
     log_generation: int = 0
     is_cutting: bool = False
     scrub_rounds: int = 0
@@ -155,6 +158,22 @@ def test_state_machine_safety_fires_on_another_entry_and_on_a_commit_taken_back(
     assert "takes back" in str(invariant.check(View(committed_index=Index(1)), _oracle()))
     other = View("n1", log=[(1, 10), (1, 11), (1, 99)])
     assert "another entry 2" in str(invariant.check(other, _oracle()))
+
+
+@pytest.mark.parametrize("invariant", [StateMachineSafety, BeginIsCommitted])
+@pytest.mark.parametrize("has_forgotten", [False, True])
+def test_what_lies_in_front_of_a_log_may_be_unknown_only_after_a_fault_that_took_it(invariant, has_forgotten):
+    unknown = View(
+        has_forgotten_begin=has_forgotten,
+        ledger_begin_index=2,
+        committed_index=1,
+        log=[(-1, 0), (-1, 0), (1, 12)],
+    )
+    assert (invariant().check(unknown, _oracle()) is None) == has_forgotten
+    other = View(
+        has_forgotten_begin=True, ledger_begin_index=2, committed_index=1, log=[(1, 10), (1, 99), (1, 12)]
+    )
+    assert invariant().check(other, _oracle()) is not None
 
 
 def test_commit_within_end_fires_on_a_commit_and_on_a_durable_index_beyond_the_log():

@@ -5,6 +5,7 @@ from dledger.entry import (
     GENESIS_CHAIN,
     EntryCorruptError,
     Index,
+    chain_after,
     parse_header,
     verify_entries,
 )
@@ -35,20 +36,27 @@ class RepairedIsAsItWas:
                 # A range is written piece by piece. What is damaged anew behind the writer is for the next scrub.
                 entry = member.stored_entry(Index(index), since_us)
                 if not _is_as_committed(entry, index, oracle) and not _goes_another_way(
-                    member, faulty, oracle
+                    member, faulty, since_us, oracle
                 ):
                     return f"{member.member_id} calls entry {index} repaired, and it is not as it was"
         return None
 
 
-def _goes_another_way(member: MemberView, faulty: FaultyRange, oracle: Oracle) -> bool:
-    """What lies behind the range, and proved what was written into it, the group has not committed: so the last entries
-    of the range may be such as well, and are as they were if others hold the same.
+def _goes_another_way(member: MemberView, faulty: FaultyRange, since_us: int, oracle: Oracle) -> bool:
+    """What lies behind the committed entries of the range, and proved what was written into it, does not follow from
+    them: so the last ones of the range may be others as well, and are as they were if others hold the same.
     """
-    behind = Index(faulty.last_index + 1)
-    if behind > min(member.ledger_end_index, oracle.end_index):
+    last_index = min(faulty.last_index, oracle.end_index)
+    behind = Index(last_index + 1)
+    if last_index >= member.ledger_end_index:
+        end_index = member.ledger_end_index
+        return member.chain_at(end_index) != oracle.chains[end_index]  # as it is remembered
+    if behind <= oracle.end_index:
+        return member.chain_at(behind) not in (None, oracle.chains[behind])
+    head = (member.stored_entry(behind, since_us) or b"")[:ENTRY_HEADER_SIZE]
+    if len(head) < ENTRY_HEADER_SIZE:
         return False
-    return member.chain_at(behind) not in (None, oracle.chains[behind])
+    return parse_header(head).chain_crc != chain_after(head, oracle.chains[last_index])
 
 
 def _is_as_committed(entry: bytes | None, index: int, oracle: Oracle) -> bool:

@@ -1,5 +1,6 @@
 """Each invariant is silent on a sound state and fires on a made-up bad one: one that never fires proves nothing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -446,8 +447,7 @@ def test_durable_is_kept_lets_a_doubted_member_lose_what_has_gone_with_the_last_
         assert (told is None) is is_allowed
 
 
-def _entries() -> dict[int, bytes]:
-    bodies = [b"one", b"two", b"three"]
+def _entries(bodies: Sequence[bytes] = (b"one", b"two", b"three")) -> dict[int, bytes]:
     positions = [0, 51, 102]
     buffers, _ = seal_entries(bodies, positions, 0, 1, 0, GENESIS_CHAIN)
     return {index: buffers[2 * index] + buffers[2 * index + 1] for index in range(3)}
@@ -462,14 +462,34 @@ def _oracle_of(entries: dict[int, bytes]) -> Oracle:
 FAULTY = FaultyRange(Index(1), Index(2), Pos(51), Pos(155))
 
 
+def _log_of(entries: dict[int, bytes]) -> list[tuple[int, int]]:
+    return [(header.term, header.chain_crc) for header in map(parse_header, entries.values())]
+
+
 def test_repaired_is_as_it_was_fires_on_other_bytes_and_on_none():
     entries = _entries()
     for index, bad in ((1, entries[1][:-1] + b"?"), (2, b""), (2, entries[1])):
-        invariant = RepairedIsAsItWas()
-        oracle = _oracle_of(entries)
-        assert invariant.check(View(faulty_ranges=(FAULTY,)), oracle) is None
-        fault = invariant.check(View(stored=entries | {index: bad}), oracle)
-        assert f"calls entry {index} repaired" in str(fault)
+        for committed_count in range(index + 1, len(entries) + 1):
+            invariant = RepairedIsAsItWas()
+            oracle = _oracle_of(dict(list(entries.items())[:committed_count]))
+            log = _log_of(entries)
+            assert invariant.check(View(faulty_ranges=(FAULTY,), log=log), oracle) is None
+            fault = invariant.check(View(stored=entries | {index: bad}, log=log), oracle)
+            assert f"calls entry {index} repaired" in str(fault)
+
+
+@pytest.mark.parametrize("committed_count", [2, 3])
+def test_repaired_is_as_it_was_is_silent_where_what_lies_behind_follows_from_another_history(committed_count):
+    """The last entry of the range is of that one, too, and the group has committed others up to there."""
+    entries, others = _entries([b"one", b"2", b"3"]), _entries()
+    invariant = RepairedIsAsItWas()
+    oracle = _oracle_of(dict(list(others.items())[:committed_count]))
+    faulty = FaultyRange(Index(0), Index(1), Pos(0), Pos(102))
+    log = _log_of(entries)
+    assert invariant.check(View(faulty_ranges=(faulty,), log=log), oracle) is None
+    assert invariant.check(View(stored=entries, log=log), oracle) is None
+    assert invariant.check(View(faulty_ranges=(FAULTY,), log=log), oracle) is None
+    assert invariant.check(View(stored=entries, log=log), oracle) is None
 
 
 def test_repaired_is_as_it_was_is_silent_on_the_committed_bytes_and_on_what_is_still_called_damaged():
@@ -484,12 +504,15 @@ def test_repaired_is_as_it_was_is_silent_on_the_committed_bytes_and_on_what_is_s
 
 def test_repaired_is_as_it_was_is_silent_on_damage_done_since_the_range_is_called_damaged():
     entries = _entries()
+    view = View(log=_log_of(entries))
 
     def fault(damaged_us: int) -> str | None:
         invariant = RepairedIsAsItWas()
-        assert invariant.check(View(now_us=10, faulty_ranges=(FAULTY,)), _oracle_of(entries)) is None
-        assert invariant.check(View(now_us=20, faulty_ranges=(FAULTY,)), _oracle_of(entries)) is None
-        return invariant.check(View(now_us=30, stored=entries, damaged_us=damaged_us), _oracle_of(entries))
+        assert invariant.check(replace(view, now_us=10, faulty_ranges=(FAULTY,)), _oracle_of(entries)) is None
+        assert invariant.check(replace(view, now_us=20, faulty_ranges=(FAULTY,)), _oracle_of(entries)) is None
+        return invariant.check(
+            replace(view, now_us=30, stored=entries, damaged_us=damaged_us), _oracle_of(entries)
+        )
 
     assert fault(damaged_us=10) is None
     assert "calls entry 1 repaired" in str(fault(damaged_us=9))

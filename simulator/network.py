@@ -2,7 +2,8 @@
 
 As in dledger/server.py each member dials every other: requests travel on the connection that the sender has dialled,
 answers on the one that the other has. A path may lose single messages of a connection that stays up; TCP never does
-that, but the core does not rely on it.
+that, but the core does not rely on it. What is on its way to a process that ends goes with it: a connection has two
+ends, and a member that starts and doubts itself relies on that.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +46,11 @@ class Endpoint(Protocol):
     @property
     def is_running(self) -> bool:
         """Whether there is a process."""
+        ...
+
+    @property
+    def life(self) -> int:
+        """Of the process that runs, or of the last one."""
         ...
 
     @property
@@ -133,13 +139,15 @@ class SimNetwork:
         self, path: Path, sender: PeerId, to: PeerId, message: Message | RepairMessage, payload: bytes
     ) -> None:
         at_us = self._loop.now_us + self.draw_delay_us()
+        receiver = self.members[to]
         straggling = self._options.straggling
         if straggling and not self.is_healed and self._random.random() < straggling:
             at_us += self._random.randint(*_STRAGGLER_US)
         elif not self._options.reorders or self.is_healed:
             at_us = path.free_us = max(path.free_us, at_us)
+        sent_us = self._loop.now_us
         self._loop.call_at(
-            at_us, self._arrive, path, self._loop.now_us, self.members[to], sender, message, payload
+            at_us, self._arrive, path, sent_us, receiver, receiver.life, sender, message, payload
         )
 
     def _arrive(
@@ -147,11 +155,13 @@ class SimNetwork:
         path: Path,
         sent_us: int,
         receiver: Endpoint,
+        life: int,
         sender: PeerId,
         message: Message | RepairMessage,
         payload: bytes,
     ) -> None:
-        if sent_us <= path.cut_us and self._loop.now_us >= path.lost_from_us:
+        is_cut = sent_us <= path.cut_us and self._loop.now_us >= path.lost_from_us
+        if is_cut or receiver.life != life:
             self.lost += 1
         else:
             receiver.received(sender, message, payload)

@@ -121,6 +121,8 @@ FAILED_ONCE = {
     "damage_in_front_of_where_histories_part": 1053782,
     # A log that was to begin anew when power went and its mark was lost: what lay in front nobody knows, nor has to.
     "begin_forgotten_where_one_was_to_be_anew": 1071211,
+    # What was on its way to a process came to the next one on that host, which took it for what its leader said to it.
+    "commit_told_to_the_life_before": 1078074,
     # Behind the damage lay an entry that the group has not committed, and that follows from what is the member's own.
     "other_history_behind_what_is_committed": 1074030,
 }

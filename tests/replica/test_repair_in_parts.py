@@ -33,6 +33,17 @@ def group_of_one_log(tmp_path: Path, *, near_file_end: bool) -> tuple[VirtualGro
     return group, leader
 
 
+def leads_again(group: VirtualGroup, peer: PeerId) -> VirtualMember:
+    """It starts, knows all that is committed, and is handed the leadership."""
+    group.start(peer)
+    group.run_until(group.converged)
+    leader = group.members[peer]
+    group.run_until(lambda: leader.replica.member.committed_index == leader.replica.log.ledger_end_index)
+    assert group.elect().replica.transfer_leadership(peer, "it is to have the damage", group.now_ms) is None
+    group.run_until(lambda: group.leader() is leader and group.converged())
+    return leader
+
+
 @pytest.mark.parametrize("lies", ["in one file", "at a file's end", "behind a blank that is damaged, too"])
 def test_of_damage_that_takes_the_next_entry_with_it_others_need_not_have_that_one(
     tmp_path: Path, lies: str
@@ -231,14 +242,7 @@ def test_entries_of_before_are_not_proved_by_who_has_the_first_of_them(
     group.append(group.elect(), [b"B%d" % number * 20 for number in range(30)])
     group.run_until(group.converged)
     bodies = {Index(index): group.elect().replica.log.body_at(Index(index)) for index in range(last + 31)}
-    group.start(old_leader.id)
-    group.run_until(group.converged)
-    leader = group.members[old_leader.id]
-    group.run_until(lambda: leader.replica.member.committed_index == leader.replica.log.ledger_end_index)
-    assert (
-        group.elect().replica.transfer_leadership(leader.id, "it is to have the damage", group.now_ms) is None
-    )
-    group.run_until(lambda: group.leader() is leader and group.converged())
+    leader = leads_again(group, old_leader.id)
     for kind in kinds:
         begin, end = places[kind]
         with files[kind].open("r+b") as file:
@@ -280,15 +284,7 @@ def test_where_entries_of_before_come_to_an_end_is_looked_for_once(
     group.start(*others)
     group.append(group.elect(), [b"B%d" % number * 7 for number in range(100, 200)])
     group.run_until(group.converged)
-    group.start(old_leader.id)
-    group.run_until(group.converged)
-    leader = group.members[old_leader.id]
-    log = leader.replica.log
-    group.run_until(lambda: leader.replica.member.committed_index == log.ledger_end_index)
-    assert (
-        group.elect().replica.transfer_leadership(leader.id, "it is to have the damage", group.now_ms) is None
-    )
-    group.run_until(lambda: group.leader() is leader and group.converged())
+    leader = leads_again(group, old_leader.id)
     with path.open("r+b") as file:
         file.seek(begin)
         file.write(stale[begin:end])

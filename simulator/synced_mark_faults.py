@@ -10,7 +10,7 @@ import orjson
 
 from disk.slots import newest_payload
 from dledger.entry import ENTRY_HEADER_SIZE, ENTRY_MAGIC, chain_after, parse_header
-from dledger.log.begin_mark import BEGIN_MARK_FILE_NAME, BeginMark
+from dledger.log.begin_mark import BEGIN_MARK_FILE_NAME
 from dledger.log.synced_mark import MARK_FILE_NAME
 from simulator.damage_maker import DamageMaker
 from simulator.member import SimMember
@@ -57,15 +57,15 @@ def _begins_elsewhere(member: SimMember, begin_mark: str) -> bool:
     """Whether there are entries, and the one with which the log begins by its begin mark is not among them."""
     payload = newest_payload(member.disk.durable(begin_mark) or b"")
     assert payload is not None, "it is readable"
-    begin = BeginMark(**orjson.loads(payload))
+    begin = orjson.loads(payload)
     directory = f"{member.config.directory}/data"
     heads = {
         int(name): (member.disk.content(f"{directory}/{name}") or b"")[:ENTRY_HEADER_SIZE]
         for name in member.disk.list_directory(directory)
     }
-    head = heads.get(begin.begin_pos, b"").ljust(ENTRY_HEADER_SIZE, b"\0")
+    head = heads.get(begin["begin_pos"], b"").ljust(ENTRY_HEADER_SIZE, b"\0")
     header = parse_header(head)
-    is_begun = (header.magic, header.index) == (ENTRY_MAGIC, begin.before_begin_index + 1) and (
-        header.chain_crc == chain_after(head, begin.before_begin_chain)
+    is_begun = (header.magic, header.index) == (ENTRY_MAGIC, begin["before_begin_index"] + 1) and (
+        header.chain_crc == chain_after(head, begin["before_begin_chain"])
     )
     return any(map(any, heads.values())) and not is_begun

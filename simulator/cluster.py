@@ -6,7 +6,7 @@ from random import Random
 
 from dledger.core.messages import Message, PeerId
 from dledger.core.output import Role
-from dledger.entry import Index
+from dledger.entry import GENESIS_CHAIN, Index
 from dledger.errors import FaultyEntryError
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.rpc.requests import RepairMessage
@@ -324,6 +324,9 @@ class Cluster:
                 process.replica.log.ledger_begin_pos,
             )
             self._looked[member.member_id] = looked
+            begin_index = looked.view.ledger_begin_index
+            if begin_index == 0 or looked.view.chain_at(Index(begin_index - 1)) != GENESIS_CHAIN:
+                member.has_forgotten_begin = False  # this start has found again what is in front
         view = looked.view
         state = view.state()
         if state != looked.state:

@@ -86,7 +86,9 @@ class MemberView(Protocol):
 
     @property
     def has_forgotten_begin(self) -> bool:
-        """A fault has left nothing on its disk that tells what lay in front of its first entry."""
+        """A fault has left nothing on its disk that tells what lay in front of its first entry, and no start since has
+        found that again.
+        """
         ...
 
     @property
@@ -157,7 +159,8 @@ class MemberView(Protocol):
 def is_forgotten(member: MemberView, index: Index) -> bool:
     """Whether it lies in front of the log, and the member does not claim to know what it was, nor has it to."""
     is_in_front = index == member.ledger_begin_index - 1
-    return is_in_front and member.has_forgotten_begin and member.chain_at(index) == GENESIS_CHAIN
+    is_unknown = (member.term_at(index), member.chain_at(index)) == (-1, GENESIS_CHAIN)
+    return is_in_front and member.has_forgotten_begin and is_unknown
 
 
 class Invariant(Protocol):

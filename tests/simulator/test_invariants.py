@@ -175,6 +175,8 @@ def test_what_lies_in_front_of_a_log_may_be_unknown_only_after_a_fault_that_took
         has_forgotten_begin=True, ledger_begin_index=2, committed_index=1, log=[(1, 10), (1, 99), (1, 12)]
     )
     assert invariant().check(other, _oracle()) is not None
+    of_another_term = replace(unknown, log=[(-1, 0), (7, 0), (1, 12)])
+    assert invariant().check(of_another_term, _oracle()) is not None
 
 
 def test_commit_within_end_fires_on_a_commit_and_on_a_durable_index_beyond_the_log():
@@ -490,6 +492,36 @@ def test_repaired_is_as_it_was_is_silent_where_what_lies_behind_follows_from_ano
     assert invariant.check(View(stored=entries, log=log), oracle) is None
     assert invariant.check(View(faulty_ranges=(FAULTY,), log=log), oracle) is None
     assert invariant.check(View(stored=entries, log=log), oracle) is None
+
+
+@pytest.mark.parametrize("committed_count", [1, 2, 3])
+@pytest.mark.parametrize("spoiled", [0, 1])
+def test_repaired_is_as_it_was_fires_where_what_lies_behind_is_of_another_history_and_the_range_is_of_none(
+    spoiled, committed_count
+):
+    entries, others = _entries([b"1", b"2", b"3"]), _entries()
+    oracle = _oracle_of(dict(list(others.items())[:committed_count]))
+    faulty = FaultyRange(Index(0), Index(1), Pos(0), Pos(102))
+    log = _log_of(entries)
+    for bad in (entries[spoiled][:-1] + b"?", others[1], bytes(len(entries[spoiled])), b""):
+        invariant = RepairedIsAsItWas()
+        assert invariant.check(View(faulty_ranges=(faulty,), log=log), oracle) is None
+        fault = invariant.check(View(stored=entries | {spoiled: bad}, log=log), oracle)
+        assert "calls entry" in str(fault)
+
+
+def test_repaired_is_as_it_was_judges_a_range_that_parts_from_the_group_once_all_of_it_is_repaired():
+    entries = _entries([b"one", b"2", b"3"])
+    rest = FaultyRange(Index(1), Index(1), Pos(0), Pos(102))
+    whole = replace(rest, first_index=Index(0))
+    log = _log_of(entries)
+    for last in (entries[1], entries[1][:-1] + b"?"):
+        invariant = RepairedIsAsItWas()
+        oracle = _oracle_of(_entries())
+        assert invariant.check(View(faulty_ranges=(whole,), log=log), oracle) is None
+        assert invariant.check(View(faulty_ranges=(rest,), stored=entries, log=log), oracle) is None
+        fault = invariant.check(View(stored=entries | {1: last}, log=log), oracle)
+        assert (fault is None) == (last == entries[1])
 
 
 def test_repaired_is_as_it_was_is_silent_on_the_committed_bytes_and_on_what_is_still_called_damaged():

@@ -326,7 +326,7 @@ class Cluster:
             self._looked[member.member_id] = looked
             begin_index = looked.view.ledger_begin_index
             if begin_index == 0 or looked.view.chain_at(Index(begin_index - 1)) != GENESIS_CHAIN:
-                member.has_forgotten_begin = False  # this start has found again what is in front
+                member.has_forgotten_begin = False  # nothing is in front, or this start has found it again
         view = looked.view
         state = view.state()
         if state != looked.state:

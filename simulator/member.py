@@ -84,7 +84,8 @@ class SimMember:
         self.unit_damages: list[Damage] = []  # to ConsumeQueues, which the member mends by itself
         self.repaired_count = self.begun_behind_count = 0  # ranges, in lives that are over
         self.has_lost = False  # acknowledged entries may be gone from this disk, and it is not made good yet
-        self.has_forgotten_begin = False  # nothing on its disk tells what lay in front of its first entry
+        # Nothing on its disk tells what lay in front of its first entry, and no start since has found that again.
+        self.has_forgotten_begin = False
         # What lay behind its mark was lost while it was down; and the last entry that the mark told the next life of.
         self.has_lost_tail = False
         self.tail_lost_behind: Index | None = None

@@ -1,4 +1,10 @@
-"""Entries that a member does not call damaged any more are on its disk as the group has committed them."""
+"""Entries that a member does not call damaged any more are on its disk as the group has committed them.
+
+Or they are others, of a history that the group has left and the member has not cut yet: where what lies behind the
+range is of that one, it proves those. Nothing else looks at bytes that were written below the end of a log.
+"""
+
+from collections.abc import Iterator
 
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
@@ -11,7 +17,7 @@ from dledger.entry import (
     verify_entries,
 )
 from dledger.log.faulty_ranges import FaultyRange
-from simulator.invariants.invariant import MemberView
+from simulator.invariants.invariant import MemberView, is_forgotten
 from simulator.oracle import Oracle
 
 
@@ -21,75 +27,106 @@ class RepairedIsAsItWas:
     def __init__(self) -> None:
         # By member and life: what it called damaged, and since when, in virtual µs.
         self._faulty: dict[tuple[str, int], dict[FaultyRange, int]] = {}
-        # Those of which some is repaired, not as the group has it, and some not yet.
+        # Some of them is repaired and not as the group has it. What it leads to is to be seen once all of it is.
         self._unproved: dict[tuple[str, int], dict[FaultyRange, int]] = {}
 
     def check(self, member: MemberView, oracle: Oracle) -> str | None:
         key = (member.member_id, member.life)
-        before, now = self._faulty.get(key, {}), member.faulty_ranges
-        if tuple(before) == now:
+        before, known = self._faulty.get(key, {}), member.faulty_ranges
+        if tuple(before) == known:
             return None
-        self._faulty[key] = {faulty: before.get(faulty, member.now_us) for faulty in now}
-        unproved = self._unproved.pop(key, {})
-        for faulty, since_us in (before | unproved).items():
+        unproved: dict[FaultyRange, int] = {}
+        for faulty, since_us in (self._unproved.get(key, {}) | before).items():
             other = _first_other(member, faulty, since_us, oracle)
             if other is None:
                 continue
-            if any(_touches(faulty, rest) for rest in now):
-                self._unproved.setdefault(key, {})[faulty] = since_us
-            elif not _leads_on(member, faulty, since_us):
+            if not _follows(member, faulty, since_us):
                 return f"{member.member_id} calls entry {other} repaired, and it is not as it was"
+            if any(_overlaps(faulty, still) for still in known):
+                unproved[faulty] = since_us
+            elif not _leads_on(member, faulty, since_us):
+                return f"{member.member_id} calls entry {other} repaired, and nothing behind tells of another"
+        # Behind the looks, each of which may come upon damage and break off: then it is all to be judged again.
+        self._unproved[key] = unproved
+        self._faulty[key] = {faulty: before.get(faulty, member.now_us) for faulty in known}
         return None
 
 
 def _first_other(member: MemberView, faulty: FaultyRange, since_us: int, oracle: Oracle) -> int | None:
     """The first committed entry of the range that is not called damaged any more and not as the group has it."""
-    first_index = max(faulty.first_index, member.ledger_begin_index)
-    last_index = min(faulty.last_index, member.ledger_end_index, oracle.end_index)
-    for index in range(first_index, last_index + 1):
-        if any(rest.first_index <= index <= rest.last_index for rest in member.faulty_ranges):
-            continue  # its unit may be as wrong, and lead anywhere
-        # A range is written piece by piece. What is damaged anew behind the writer is for the next scrub.
+    # A range is written piece by piece. What is damaged anew behind the writer is for the next scrub.
+    for index in _repaired_indexes(member, faulty):
+        if index > oracle.end_index:
+            break
         if not _is_as_committed(member.stored_entry(Index(index), since_us), index, oracle):
             return index
     return None
 
 
-def _touches(faulty: FaultyRange, rest: FaultyRange) -> bool:
-    return rest.first_index <= faulty.last_index + 1 and faulty.first_index <= rest.last_index + 1
+def _repaired_indexes(member: MemberView, faulty: FaultyRange) -> Iterator[int]:
+    """Those of the range that the log has and does not call damaged any more."""
+    last_index = min(faulty.last_index, member.ledger_end_index)
+    for index in range(max(faulty.first_index, member.ledger_begin_index), last_index + 1):
+        # Where one is still damaged its unit may be as wrong, and lead anywhere.
+        if not any(still.first_index <= index <= still.last_index for still in member.faulty_ranges):
+            yield index
+
+
+def _overlaps(faulty: FaultyRange, still: FaultyRange) -> bool:
+    return still.first_index <= faulty.last_index and faulty.first_index <= still.last_index
+
+
+def _follows(member: MemberView, faulty: FaultyRange, since_us: int) -> bool:
+    """Whether each repaired entry of the range is sound and follows from the one in front, where that is known."""
+    before, chain = None, None
+    for index in _repaired_indexes(member, faulty):
+        entry = member.stored_entry(Index(index), since_us)
+        if entry is None or len(entry) < ENTRY_HEADER_SIZE:
+            return False
+        if before != index - 1:
+            chain = _chain_in_front(member, index)
+        if chain is None:
+            chain = parse_header(entry).chain_crc
+        elif (verified := _verified(entry, index, chain)) is None:
+            return False
+        else:
+            chain = verified.chain
+        before = index
+    return True
+
+
+def _chain_in_front(member: MemberView, index: int) -> int | None:
+    if index == 0:
+        return GENESIS_CHAIN
+    in_front = Index(index - 1)
+    is_damaged = any(still.first_index <= in_front <= still.last_index for still in member.faulty_ranges)
+    return None if is_damaged or is_forgotten(member, in_front) else member.chain_at(in_front)
 
 
 def _leads_on(member: MemberView, faulty: FaultyRange, since_us: int) -> bool:
-    """Whether what lies in the whole range follows from what is in front, and leads to what lies behind, or to the end
-    as it is remembered. Then it is what lay there, of a history that the group has left and the member not yet.
+    """Whether what lies behind the range, or else the end of the log as it is remembered, follows from its last entry.
+    They follow from each other already.
     """
-    first_index = max(faulty.first_index, member.ledger_begin_index)
-    last_index = min(faulty.last_index, member.ledger_end_index)
-    chain = member.chain_at(Index(first_index - 1)) if first_index else GENESIS_CHAIN
-    for index in range(first_index, last_index + 1):
-        verified = _verified(member.stored_entry(Index(index), since_us), index, chain)
-        if verified is None:
-            return False
-        chain = verified.chain
+    last_index = Index(min(faulty.last_index, member.ledger_end_index))
+    chain = parse_header(member.stored_entry(last_index, since_us) or bytes(ENTRY_HEADER_SIZE)).chain_crc
     if last_index == member.ledger_end_index:
         return chain == member.chain_at(last_index)
-    head = (member.stored_entry(Index(last_index + 1), since_us) or b"")[:ENTRY_HEADER_SIZE]
-    return (
-        chain is not None
-        and len(head) == ENTRY_HEADER_SIZE
-        and parse_header(head).chain_crc == chain_after(head, chain)
-    )
+    behind = Index(last_index + 1)
+    head = (member.stored_entry(behind, since_us) or b"")[:ENTRY_HEADER_SIZE]
+    if len(head) < ENTRY_HEADER_SIZE or parse_header(head).chain_crc != chain_after(head, chain):
+        return False
+    return member.chain_at(behind) in (None, parse_header(head).chain_crc)
 
 
 def _is_as_committed(entry: bytes | None, index: int, oracle: Oracle) -> bool:
+    if entry is None or len(entry) < ENTRY_HEADER_SIZE:
+        return False
     verified = _verified(entry, index, oracle.chains[index - 1] if index else GENESIS_CHAIN)
     return verified is not None and verified.chain == oracle.chains[index]
 
 
-def _verified(entry: bytes | None, index: int, prev_chain: int | None) -> VerifiedRange | None:
-    """The one entry, sound and behind the one with that chain; None for another and where that is not known."""
-    if entry is None or len(entry) < ENTRY_HEADER_SIZE or prev_chain is None:
-        return None
+def _verified(entry: bytes, index: int, prev_chain: int) -> VerifiedRange | None:
+    """The one entry, if it is sound and behind the one with that chain."""
     try:
         verified = verify_entries(
             entry, first_index=index, first_pos=parse_header(entry).pos, prev_chain=prev_chain

@@ -8,6 +8,7 @@ import pytest
 from dledger.core.membership import Membership, Seat
 from dledger.core.output import Role
 from dledger.entry import GENESIS_CHAIN, Index, Pos, Term, parse_header, seal_entries
+from dledger.errors import FaultyEntryError
 from dledger.log.faulty_ranges import FaultyRange
 from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
 from simulator.invariants.begin_is_committed import BeginIsCommitted
@@ -462,6 +463,7 @@ def _oracle_of(entries: dict[int, bytes]) -> Oracle:
 
 
 FAULTY = FaultyRange(Index(1), Index(2), Pos(51), Pos(155))
+WHOLE = FaultyRange(Index(0), Index(1), Pos(0), Pos(102))  # with entry 2 behind it
 
 
 def _log_of(entries: dict[int, bytes]) -> list[tuple[int, int]]:
@@ -486,9 +488,8 @@ def test_repaired_is_as_it_was_is_silent_where_what_lies_behind_follows_from_ano
     entries, others = _entries([b"one", b"2", b"3"]), _entries()
     invariant = RepairedIsAsItWas()
     oracle = _oracle_of(dict(list(others.items())[:committed_count]))
-    faulty = FaultyRange(Index(0), Index(1), Pos(0), Pos(102))
     log = _log_of(entries)
-    assert invariant.check(View(faulty_ranges=(faulty,), log=log), oracle) is None
+    assert invariant.check(View(faulty_ranges=(WHOLE,), log=log), oracle) is None
     assert invariant.check(View(stored=entries, log=log), oracle) is None
     assert invariant.check(View(faulty_ranges=(FAULTY,), log=log), oracle) is None
     assert invariant.check(View(stored=entries, log=log), oracle) is None
@@ -501,27 +502,116 @@ def test_repaired_is_as_it_was_fires_where_what_lies_behind_is_of_another_histor
 ):
     entries, others = _entries([b"1", b"2", b"3"]), _entries()
     oracle = _oracle_of(dict(list(others.items())[:committed_count]))
-    faulty = FaultyRange(Index(0), Index(1), Pos(0), Pos(102))
     log = _log_of(entries)
     for bad in (entries[spoiled][:-1] + b"?", others[1], bytes(len(entries[spoiled])), b""):
         invariant = RepairedIsAsItWas()
-        assert invariant.check(View(faulty_ranges=(faulty,), log=log), oracle) is None
+        assert invariant.check(View(faulty_ranges=(WHOLE,), log=log), oracle) is None
         fault = invariant.check(View(stored=entries | {spoiled: bad}, log=log), oracle)
         assert "calls entry" in str(fault)
 
 
-def test_repaired_is_as_it_was_judges_a_range_that_parts_from_the_group_once_all_of_it_is_repaired():
-    entries = _entries([b"one", b"2", b"3"])
-    rest = FaultyRange(Index(1), Index(1), Pos(0), Pos(102))
-    whole = replace(rest, first_index=Index(0))
-    log = _log_of(entries)
-    for last in (entries[1], entries[1][:-1] + b"?"):
+@pytest.mark.parametrize("is_at_end", [False, True])
+@pytest.mark.parametrize("leads_on", [False, True])
+def test_repaired_is_as_it_was_fires_on_another_history_that_leads_nowhere(is_at_end, leads_on):
+    """It leads to what lies behind the range, and is remembered of that, or to the end that is remembered."""
+    entries, others = _entries([b"1", b"2", b"3"]), _entries()
+    stored = entries if leads_on else entries | {2: others[2]}
+    log = _log_of(entries if leads_on else others)[: 2 if is_at_end else 3]
+    invariant = RepairedIsAsItWas()
+    assert invariant.check(View(faulty_ranges=(WHOLE,), log=log), _oracle_of(others)) is None
+    fault = invariant.check(View(stored=stored, log=log), _oracle_of(others))
+    assert (fault is None) == leads_on
+
+
+def test_repaired_is_as_it_was_fires_where_what_lies_behind_is_not_as_it_is_remembered():
+    """Whoever writes into a range may have written over what is behind as well."""
+    entries, others = _entries([b"1", b"2", b"3"]), _entries()
+    invariant = RepairedIsAsItWas()
+    log = [*_log_of(others), (1, 7)]
+    assert invariant.check(View(faulty_ranges=(WHOLE,), log=log), _oracle_of(others)) is None
+    assert "nothing behind" in str(invariant.check(View(stored=entries, log=log), _oracle_of(others)))
+
+
+def test_repaired_is_as_it_was_fires_on_another_history_that_does_not_follow_from_what_is_in_front():
+    entries, others = _entries([b"1", b"2", b"3"]), _entries()
+    faulty = FaultyRange(Index(1), Index(1), Pos(51), Pos(102))
+    log = [_log_of(others)[0], *_log_of(entries)[1:]]
+    assert log[0] != _log_of(entries)[0]
+    for begin_index in (0, 1):
         invariant = RepairedIsAsItWas()
-        oracle = _oracle_of(_entries())
-        assert invariant.check(View(faulty_ranges=(whole,), log=log), oracle) is None
-        assert invariant.check(View(faulty_ranges=(rest,), stored=entries, log=log), oracle) is None
-        fault = invariant.check(View(stored=entries | {1: last}, log=log), oracle)
-        assert (fault is None) == (last == entries[1])
+        view = View(log=log, ledger_begin_index=begin_index)
+        assert invariant.check(replace(view, faulty_ranges=(faulty,)), _oracle_of(others)) is None
+        assert "calls entry 1 repaired" in str(
+            invariant.check(replace(view, stored=entries), _oracle_of(others))
+        )
+
+
+@pytest.mark.parametrize("still_damaged", [0, 1])
+@pytest.mark.parametrize("leads_on", [False, True])
+def test_repaired_is_as_it_was_judges_where_another_history_leads_once_the_whole_range_is_repaired(
+    still_damaged, leads_on
+):
+    entries, others = _entries([b"1", b"2", b"3"]), _entries()
+    stored = entries if leads_on else entries | {2: others[2]}
+    in_part = {index: entry for index, entry in stored.items() if index != still_damaged}
+    still = FaultyRange(Index(still_damaged), Index(still_damaged), Pos(0), Pos(51))
+    invariant, oracle = RepairedIsAsItWas(), _oracle_of(others)
+    view = View(log=_log_of(entries))
+    assert invariant.check(replace(view, now_us=10, faulty_ranges=(WHOLE,)), oracle) is None
+    assert invariant.check(replace(view, now_us=20, faulty_ranges=(still,), stored=in_part), oracle) is None
+    # Damage done in between is none of the repair's.
+    fault = invariant.check(replace(view, now_us=30, stored=stored, damaged_us=15), oracle)
+    assert (fault is None) == leads_on
+
+
+def test_repaired_is_as_it_was_judges_a_range_at_once_if_only_what_lies_behind_is_damaged():
+    entries, others = _entries([b"1", b"2", b"3"]), _entries()
+    first = FaultyRange(Index(0), Index(0), Pos(0), Pos(51))
+    behind = FaultyRange(Index(1), Index(1), Pos(51), Pos(102))
+    for stored, is_allowed in ((entries, True), (entries | {1: others[1]}, False)):
+        invariant, view = RepairedIsAsItWas(), View(log=_log_of(entries))
+        assert invariant.check(replace(view, faulty_ranges=(first,)), _oracle_of(others)) is None
+        fault = invariant.check(replace(view, faulty_ranges=(behind,), stored=stored), _oracle_of(others))
+        assert (fault is None) == is_allowed
+
+
+def test_repaired_is_as_it_was_is_silent_on_what_the_log_has_no_more():
+    entries = _entries()
+    log = _log_of(entries)
+    for view in (
+        View(log=log[:1], stored={0: entries[0]}),
+        View(log=log, ledger_begin_index=1, stored={1: entries[1]}),
+    ):
+        invariant = RepairedIsAsItWas()
+        assert invariant.check(replace(view, faulty_ranges=(WHOLE,)), _oracle_of(entries)) is None
+        assert invariant.check(view, _oracle_of(entries)) is None
+
+
+def test_repaired_is_as_it_was_fires_on_a_spoiled_piece_while_others_are_still_damaged():
+    entries = _entries()
+    still = FaultyRange(Index(1), Index(1), Pos(51), Pos(102))
+    invariant, log = RepairedIsAsItWas(), _log_of(entries)
+    assert invariant.check(View(faulty_ranges=(WHOLE,), log=log), _oracle_of(entries)) is None
+    spoiled = entries | {0: entries[0][:-1] + b"?"}
+    fault = invariant.check(View(faulty_ranges=(still,), stored=spoiled, log=log), _oracle_of(entries))
+    assert "calls entry 0 repaired" in str(fault)
+
+
+def test_repaired_is_as_it_was_judges_again_what_it_came_upon_damage_in():
+    @dataclass
+    class DamagedInFront(View):
+        def chain_at(self, index):
+            raise FaultyEntryError("entry 0 is damaged")
+
+    entries = _entries()
+    spoiled = entries | {1: entries[1][:-1] + b"?"}
+    invariant, log = RepairedIsAsItWas(), _log_of(entries)
+    assert invariant.check(View(faulty_ranges=(FAULTY,), log=log), _oracle_of(entries)) is None
+    with pytest.raises(FaultyEntryError):
+        invariant.check(DamagedInFront(stored=spoiled, log=log), _oracle_of(entries))
+    assert "calls entry 1 repaired" in str(
+        invariant.check(View(stored=spoiled, log=log), _oracle_of(entries))
+    )
 
 
 def test_repaired_is_as_it_was_is_silent_on_the_committed_bytes_and_on_what_is_still_called_damaged():

@@ -560,7 +560,7 @@ def test_repaired_is_as_it_was_judges_where_another_history_leads_once_the_whole
     assert invariant.check(replace(view, now_us=10, faulty_ranges=(WHOLE,)), oracle) is None
     assert invariant.check(replace(view, now_us=20, faulty_ranges=(still,), stored=in_part), oracle) is None
     # Damage done in between is none of the repair's.
-    fault = invariant.check(replace(view, now_us=30, stored=stored, damaged_us=15), oracle)
+    fault = invariant.check(replace(view, now_us=30, stored=stored, damaged_us=20), oracle)
     assert (fault is None) == leads_on
 
 

@@ -6,6 +6,7 @@ consumer pulls it, and the replicated tables.
 
 from collections.abc import Callable
 
+from dledger.core.output import Role
 from dledger.entry import Index
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND
 from simulator.event_loop import EventLoop
@@ -76,9 +77,11 @@ class Convergence:
 
     def _empty_who_keeps_all_from_leading(self) -> None:
         """As an operator has to (docs/membership.md): a member without a seat that holds more than all others, of whom
-        one is doubted.
+        one is doubted. Not while somebody leads, who may have much to send before what was put last.
         """
         replicas = {member: member.process.replica for member in self._members if member.process is not None}
+        if any(replica.member.role is Role.LEADER for replica in replicas.values()):
+            return
         for member, replica in replicas.items():
             others = [other for other in replicas.values() if other is not replica]
             ends = [(other.log.ledger_end_term, other.log.ledger_end_index) for other in others]

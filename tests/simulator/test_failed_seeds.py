@@ -125,6 +125,8 @@ FAILED_ONCE = {
     "commit_told_to_the_life_before": 1078074,
     # Behind the damage lay an entry that the group has not committed, and that follows from what is the member's own.
     "other_history_behind_what_is_committed": 1074030,
+    # A leader that had thousands of entries to send, in small pushes, was emptied as if it kept others from leading.
+    "leader_emptied_by_hand": 1093855,
 }
 
 # Those that take 3 s and longer.

@@ -16,7 +16,7 @@ from dledger.entry import (
     parse_header,
     verify_entries,
 )
-from dledger.log.faulty_ranges import FaultyRange
+from dledger.log.faulty_ranges import FaultyRange, FaultyRanges
 from simulator.invariants.invariant import MemberView, is_forgotten
 from simulator.oracle import Oracle
 
@@ -42,7 +42,7 @@ class RepairedIsAsItWas:
                 continue
             if not _follows(member, faulty, since_us):
                 return f"{member.member_id} calls entry {other} repaired, and it is not as it was"
-            if any(_overlaps(faulty, still) for still in known):
+            if _is_damaged(member, faulty.first_index, faulty.last_index):
                 unproved[faulty] = since_us
             elif not _leads_on(member, faulty, since_us):
                 return f"{member.member_id} calls entry {other} repaired, and nothing behind tells of another"
@@ -68,12 +68,13 @@ def _repaired_indexes(member: MemberView, faulty: FaultyRange) -> Iterator[int]:
     last_index = min(faulty.last_index, member.ledger_end_index)
     for index in range(max(faulty.first_index, member.ledger_begin_index), last_index + 1):
         # Where one is still damaged its unit may be as wrong, and lead anywhere.
-        if not any(still.first_index <= index <= still.last_index for still in member.faulty_ranges):
+        if not _is_damaged(member, index, index):
             yield index
 
 
-def _overlaps(faulty: FaultyRange, still: FaultyRange) -> bool:
-    return still.first_index <= faulty.last_index and faulty.first_index <= still.last_index
+def _is_damaged(member: MemberView, first_index: int, last_index: int) -> bool:
+    """Whether any of these entries is called damaged now."""
+    return FaultyRanges(member.faulty_ranges).first_within(first_index, last_index) is not None
 
 
 def _follows(member: MemberView, faulty: FaultyRange, since_us: int) -> bool:
@@ -81,16 +82,15 @@ def _follows(member: MemberView, faulty: FaultyRange, since_us: int) -> bool:
     before, chain = None, None
     for index in _repaired_indexes(member, faulty):
         entry = member.stored_entry(Index(index), since_us)
-        if entry is None or len(entry) < ENTRY_HEADER_SIZE:
-            return False
         if before != index - 1:
             chain = _chain_in_front(member, index)
         if chain is None:
-            chain = parse_header(entry).chain_crc
-        elif (verified := _verified(entry, index, chain)) is None:
-            return False
+            chain = _stored_chain(entry)
         else:
-            chain = verified.chain
+            verified = _verified(entry, index, chain)
+            chain = verified.chain if verified is not None else None
+        if chain is None:
+            return False
         before = index
     return True
 
@@ -99,8 +99,8 @@ def _chain_in_front(member: MemberView, index: int) -> int | None:
     if index == 0:
         return GENESIS_CHAIN
     in_front = Index(index - 1)
-    is_damaged = any(still.first_index <= in_front <= still.last_index for still in member.faulty_ranges)
-    return None if is_damaged or is_forgotten(member, in_front) else member.chain_at(in_front)
+    is_unknown = _is_damaged(member, in_front, in_front) or is_forgotten(member, in_front)
+    return None if is_unknown else member.chain_at(in_front)
 
 
 def _leads_on(member: MemberView, faulty: FaultyRange, since_us: int) -> bool:
@@ -108,25 +108,31 @@ def _leads_on(member: MemberView, faulty: FaultyRange, since_us: int) -> bool:
     They follow from each other already.
     """
     last_index = Index(min(faulty.last_index, member.ledger_end_index))
-    chain = parse_header(member.stored_entry(last_index, since_us) or bytes(ENTRY_HEADER_SIZE)).chain_crc
+    chain = _stored_chain(member.stored_entry(last_index, since_us))
     if last_index == member.ledger_end_index:
         return chain == member.chain_at(last_index)
     behind = Index(last_index + 1)
     head = (member.stored_entry(behind, since_us) or b"")[:ENTRY_HEADER_SIZE]
-    if len(head) < ENTRY_HEADER_SIZE or parse_header(head).chain_crc != chain_after(head, chain):
+    chain_behind = _stored_chain(head)
+    if chain is None or chain_behind is None or chain_behind != chain_after(head, chain):
         return False
-    return member.chain_at(behind) in (None, parse_header(head).chain_crc)
+    return member.chain_at(behind) in (None, chain_behind)
 
 
 def _is_as_committed(entry: bytes | None, index: int, oracle: Oracle) -> bool:
-    if entry is None or len(entry) < ENTRY_HEADER_SIZE:
-        return False
     verified = _verified(entry, index, oracle.chains[index - 1] if index else GENESIS_CHAIN)
     return verified is not None and verified.chain == oracle.chains[index]
 
 
-def _verified(entry: bytes, index: int, prev_chain: int) -> VerifiedRange | None:
+def _stored_chain(entry: bytes | None) -> int | None:
+    """As its header says, whatever it is worth."""
+    return parse_header(entry).chain_crc if entry is not None and len(entry) >= ENTRY_HEADER_SIZE else None
+
+
+def _verified(entry: bytes | None, index: int, prev_chain: int) -> VerifiedRange | None:
     """The one entry, if it is sound and behind the one with that chain."""
+    if entry is None or len(entry) < ENTRY_HEADER_SIZE:
+        return None
     try:
         verified = verify_entries(
             entry, first_index=index, first_pos=parse_header(entry).pos, prev_chain=prev_chain

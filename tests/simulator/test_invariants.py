@@ -1,14 +1,12 @@
 """Each invariant is silent on a sound state and fires on a made-up bad one: one that never fires proves nothing."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
-from dledger.core.membership import Membership, Seat
+from dledger.core.membership import Seat
 from dledger.core.output import Role
-from dledger.entry import GENESIS_CHAIN, Index, Pos, Term, parse_header, seal_entries
-from dledger.errors import FaultyEntryError
+from dledger.entry import Index, Pos, Term
 from dledger.log.faulty_ranges import FaultyRange
 from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
 from simulator.invariants.begin_is_committed import BeginIsCommitted
@@ -26,90 +24,13 @@ from simulator.invariants.no_timer_early import NoTimerEarly
 from simulator.invariants.one_change_at_a_time import OneChangeAtATime
 from simulator.invariants.queue_offsets_dense import QueueOffsetsDense
 from simulator.invariants.read_is_fresh import ReadIsFresh
-from simulator.invariants.repaired_is_as_it_was import RepairedIsAsItWas
 from simulator.invariants.scrub_finds_damage import ScrubFindsDamage
 from simulator.invariants.state_machine_safety import StateMachineSafety
 from simulator.invariants.visible_is_committed import VisibleIsCommitted
 from simulator.oracle import Acknowledged, CommittedMessage, FreshRead, Oracle
+from tests.simulator.member_view import FAULTY, THREE, View
 
 KEY = (b"T", 0)
-THREE = Membership({peer: Seat(peer.encode()) for peer in ("n0", "n1", "n2")})
-
-
-@dataclass
-class View:
-    """A member with a log of (term, chain) and nothing behind it."""
-
-    member_id: str = "n0"
-    life: int = 1
-    role: Role = Role.FOLLOWER
-    curr_term: int = 1
-    leader_ready: bool = False
-    committed_index: int = 2
-    applied_index: int = 2
-    durable_index: int = 2
-    ledger_begin_index: int = 0
-    log: list[tuple[int, int]] = field(default_factory=lambda: [(1, 10), (1, 11), (1, 12)])
-    now_us: int = 0
-    leader_heard_us: int | None = None
-    transfer_target: str | None = None
-    told_at: tuple[int, int] | None = None
-    durable_pos: int = 300
-    unwritten_pos: int | None = None
-    has_faults: bool = False
-    doubted: bool = False
-    faulty_ranges: tuple[FaultyRange, ...] = ()
-    tail_lost_behind: int | None = None
-    has_forgotten_begin: bool = False
-    log_generation: int = 0
-    is_cutting: bool = False
-    scrub_rounds: int = 0
-    damage: tuple[str, ...] = ()
-    stored: dict[int, bytes] = field(default_factory=dict)
-    damaged_us: int | None = None  # when all that is stored was damaged last
-    units: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    membership: Membership = THREE
-    logged_membership: Membership = THREE
-    membership_index: int = -1
-
-    @property
-    def is_leader(self) -> bool:
-        return self.role is Role.LEADER
-
-    @property
-    def disk_uuid(self) -> bytes:
-        return self.member_id.encode()
-
-    @property
-    def acknowledgeable_index(self) -> int:
-        return self.durable_index
-
-    @property
-    def ledger_end_index(self) -> Index:
-        return Index(len(self.log) - 1)
-
-    def first_unwritten_pos(self):
-        return self.unwritten_pos
-
-    def term_at(self, index):
-        return Term(self.log[index][0]) if 0 <= index < len(self.log) else None
-
-    def chain_at(self, index):
-        return self.log[index][1] if 0 <= index < len(self.log) else None
-
-    def entries(self, first_index, last_index):
-        return ()
-
-    def stored_entry(self, index, damaged_since_us):
-        if self.damaged_us is not None and self.damaged_us < damaged_since_us:
-            return None
-        return self.stored.get(index)
-
-    def unknown_damage(self):
-        return self.damage
-
-    def unit(self, topic, queue_id, queue_offset):
-        return self.units.get(queue_offset)
 
 
 def _oracle() -> Oracle:
@@ -448,196 +369,6 @@ def test_durable_is_kept_lets_a_doubted_member_lose_what_has_gone_with_the_last_
         assert invariant.check(View(durable_index=2), _oracle()) is None
         told = invariant.check(replace(short, doubted=doubted, faulty_ranges=(faulty,)), _oracle())
         assert (told is None) is is_allowed
-
-
-def _entries(bodies: Sequence[bytes] = (b"one", b"two", b"three")) -> dict[int, bytes]:
-    positions = [0, 51, 102]
-    buffers, _ = seal_entries(bodies, positions, 0, 1, 0, GENESIS_CHAIN)
-    return {index: buffers[2 * index] + buffers[2 * index + 1] for index in range(3)}
-
-
-def _oracle_of(entries: dict[int, bytes]) -> Oracle:
-    oracle = Oracle()
-    oracle.chains = [parse_header(entry).chain_crc for entry in entries.values()]
-    return oracle
-
-
-FAULTY = FaultyRange(Index(1), Index(2), Pos(51), Pos(155))
-WHOLE = FaultyRange(Index(0), Index(1), Pos(0), Pos(102))  # with entry 2 behind it
-
-
-def _log_of(entries: dict[int, bytes]) -> list[tuple[int, int]]:
-    return [(header.term, header.chain_crc) for header in map(parse_header, entries.values())]
-
-
-def test_repaired_is_as_it_was_fires_on_other_bytes_and_on_none():
-    entries = _entries()
-    for index, bad in ((1, entries[1][:-1] + b"?"), (2, b""), (2, entries[1])):
-        for committed_count in range(index + 1, len(entries) + 1):
-            invariant = RepairedIsAsItWas()
-            oracle = _oracle_of(dict(list(entries.items())[:committed_count]))
-            log = _log_of(entries)
-            assert invariant.check(View(faulty_ranges=(FAULTY,), log=log), oracle) is None
-            fault = invariant.check(View(stored=entries | {index: bad}, log=log), oracle)
-            assert f"calls entry {index} repaired" in str(fault)
-
-
-@pytest.mark.parametrize("committed_count", [2, 3])
-def test_repaired_is_as_it_was_is_silent_where_what_lies_behind_follows_from_another_history(committed_count):
-    """The last entry of the range is of that one, too, and the group has committed others up to there."""
-    entries, others = _entries([b"one", b"2", b"3"]), _entries()
-    invariant = RepairedIsAsItWas()
-    oracle = _oracle_of(dict(list(others.items())[:committed_count]))
-    log = _log_of(entries)
-    assert invariant.check(View(faulty_ranges=(WHOLE,), log=log), oracle) is None
-    assert invariant.check(View(stored=entries, log=log), oracle) is None
-    assert invariant.check(View(faulty_ranges=(FAULTY,), log=log), oracle) is None
-    assert invariant.check(View(stored=entries, log=log), oracle) is None
-
-
-@pytest.mark.parametrize("committed_count", [1, 2, 3])
-@pytest.mark.parametrize("spoiled", [0, 1])
-def test_repaired_is_as_it_was_fires_where_what_lies_behind_is_of_another_history_and_the_range_is_of_none(
-    spoiled, committed_count
-):
-    entries, others = _entries([b"1", b"2", b"3"]), _entries()
-    oracle = _oracle_of(dict(list(others.items())[:committed_count]))
-    log = _log_of(entries)
-    for bad in (entries[spoiled][:-1] + b"?", others[1], bytes(len(entries[spoiled])), b""):
-        invariant = RepairedIsAsItWas()
-        assert invariant.check(View(faulty_ranges=(WHOLE,), log=log), oracle) is None
-        fault = invariant.check(View(stored=entries | {spoiled: bad}, log=log), oracle)
-        assert "calls entry" in str(fault)
-
-
-@pytest.mark.parametrize("is_at_end", [False, True])
-@pytest.mark.parametrize("leads_on", [False, True])
-def test_repaired_is_as_it_was_fires_on_another_history_that_leads_nowhere(is_at_end, leads_on):
-    """It leads to what lies behind the range, and is remembered of that, or to the end that is remembered."""
-    entries, others = _entries([b"1", b"2", b"3"]), _entries()
-    stored = entries if leads_on else entries | {2: others[2]}
-    log = _log_of(entries if leads_on else others)[: 2 if is_at_end else 3]
-    invariant = RepairedIsAsItWas()
-    assert invariant.check(View(faulty_ranges=(WHOLE,), log=log), _oracle_of(others)) is None
-    fault = invariant.check(View(stored=stored, log=log), _oracle_of(others))
-    assert (fault is None) == leads_on
-
-
-def test_repaired_is_as_it_was_fires_where_what_lies_behind_is_not_as_it_is_remembered():
-    """Whoever writes into a range may have written over what is behind as well."""
-    entries, others = _entries([b"1", b"2", b"3"]), _entries()
-    invariant = RepairedIsAsItWas()
-    log = [*_log_of(others), (1, 7)]
-    assert invariant.check(View(faulty_ranges=(WHOLE,), log=log), _oracle_of(others)) is None
-    assert "nothing behind" in str(invariant.check(View(stored=entries, log=log), _oracle_of(others)))
-
-
-def test_repaired_is_as_it_was_fires_on_another_history_that_does_not_follow_from_what_is_in_front():
-    entries, others = _entries([b"1", b"2", b"3"]), _entries()
-    faulty = FaultyRange(Index(1), Index(1), Pos(51), Pos(102))
-    log = [_log_of(others)[0], *_log_of(entries)[1:]]
-    assert log[0] != _log_of(entries)[0]
-    for begin_index in (0, 1):
-        invariant = RepairedIsAsItWas()
-        view = View(log=log, ledger_begin_index=begin_index)
-        assert invariant.check(replace(view, faulty_ranges=(faulty,)), _oracle_of(others)) is None
-        assert "calls entry 1 repaired" in str(
-            invariant.check(replace(view, stored=entries), _oracle_of(others))
-        )
-
-
-@pytest.mark.parametrize("still_damaged", [0, 1])
-@pytest.mark.parametrize("leads_on", [False, True])
-def test_repaired_is_as_it_was_judges_where_another_history_leads_once_the_whole_range_is_repaired(
-    still_damaged, leads_on
-):
-    entries, others = _entries([b"1", b"2", b"3"]), _entries()
-    stored = entries if leads_on else entries | {2: others[2]}
-    in_part = {index: entry for index, entry in stored.items() if index != still_damaged}
-    still = FaultyRange(Index(still_damaged), Index(still_damaged), Pos(0), Pos(51))
-    invariant, oracle = RepairedIsAsItWas(), _oracle_of(others)
-    view = View(log=_log_of(entries))
-    assert invariant.check(replace(view, now_us=10, faulty_ranges=(WHOLE,)), oracle) is None
-    assert invariant.check(replace(view, now_us=20, faulty_ranges=(still,), stored=in_part), oracle) is None
-    # Damage done in between is none of the repair's.
-    fault = invariant.check(replace(view, now_us=30, stored=stored, damaged_us=20), oracle)
-    assert (fault is None) == leads_on
-
-
-def test_repaired_is_as_it_was_judges_a_range_at_once_if_only_what_lies_behind_is_damaged():
-    entries, others = _entries([b"1", b"2", b"3"]), _entries()
-    first = FaultyRange(Index(0), Index(0), Pos(0), Pos(51))
-    behind = FaultyRange(Index(1), Index(1), Pos(51), Pos(102))
-    for stored, is_allowed in ((entries, True), (entries | {1: others[1]}, False)):
-        invariant, view = RepairedIsAsItWas(), View(log=_log_of(entries))
-        assert invariant.check(replace(view, faulty_ranges=(first,)), _oracle_of(others)) is None
-        fault = invariant.check(replace(view, faulty_ranges=(behind,), stored=stored), _oracle_of(others))
-        assert (fault is None) == is_allowed
-
-
-def test_repaired_is_as_it_was_is_silent_on_what_the_log_has_no_more():
-    entries = _entries()
-    log = _log_of(entries)
-    for view in (
-        View(log=log[:1], stored={0: entries[0]}),
-        View(log=log, ledger_begin_index=1, stored={1: entries[1]}),
-    ):
-        invariant = RepairedIsAsItWas()
-        assert invariant.check(replace(view, faulty_ranges=(WHOLE,)), _oracle_of(entries)) is None
-        assert invariant.check(view, _oracle_of(entries)) is None
-
-
-def test_repaired_is_as_it_was_fires_on_a_spoiled_piece_while_others_are_still_damaged():
-    entries = _entries()
-    still = FaultyRange(Index(1), Index(1), Pos(51), Pos(102))
-    invariant, log = RepairedIsAsItWas(), _log_of(entries)
-    assert invariant.check(View(faulty_ranges=(WHOLE,), log=log), _oracle_of(entries)) is None
-    spoiled = entries | {0: entries[0][:-1] + b"?"}
-    fault = invariant.check(View(faulty_ranges=(still,), stored=spoiled, log=log), _oracle_of(entries))
-    assert "calls entry 0 repaired" in str(fault)
-
-
-def test_repaired_is_as_it_was_judges_again_what_it_came_upon_damage_in():
-    @dataclass
-    class DamagedInFront(View):
-        def chain_at(self, index):
-            raise FaultyEntryError("entry 0 is damaged")
-
-    entries = _entries()
-    spoiled = entries | {1: entries[1][:-1] + b"?"}
-    invariant, log = RepairedIsAsItWas(), _log_of(entries)
-    assert invariant.check(View(faulty_ranges=(FAULTY,), log=log), _oracle_of(entries)) is None
-    with pytest.raises(FaultyEntryError):
-        invariant.check(DamagedInFront(stored=spoiled, log=log), _oracle_of(entries))
-    assert "calls entry 1 repaired" in str(
-        invariant.check(View(stored=spoiled, log=log), _oracle_of(entries))
-    )
-
-
-def test_repaired_is_as_it_was_is_silent_on_the_committed_bytes_and_on_what_is_still_called_damaged():
-    entries = _entries()
-    invariant = RepairedIsAsItWas()
-    assert invariant.check(View(faulty_ranges=(FAULTY,)), _oracle_of(entries)) is None
-    rest = FaultyRange(Index(2), Index(2), Pos(102), Pos(155))
-    repaired = {index: entries[index] for index in (0, 1)}
-    assert invariant.check(View(faulty_ranges=(rest,), stored=repaired), _oracle_of(entries)) is None
-    assert invariant.check(View(stored=entries), _oracle_of(entries)) is None
-
-
-def test_repaired_is_as_it_was_is_silent_on_damage_done_since_the_range_is_called_damaged():
-    entries = _entries()
-    view = View(log=_log_of(entries))
-
-    def fault(damaged_us: int) -> str | None:
-        invariant = RepairedIsAsItWas()
-        assert invariant.check(replace(view, now_us=10, faulty_ranges=(FAULTY,)), _oracle_of(entries)) is None
-        assert invariant.check(replace(view, now_us=20, faulty_ranges=(FAULTY,)), _oracle_of(entries)) is None
-        return invariant.check(
-            replace(view, now_us=30, stored=entries, damaged_us=damaged_us), _oracle_of(entries)
-        )
-
-    assert fault(damaged_us=10) is None
-    assert "calls entry 1 repaired" in str(fault(damaged_us=9))
 
 
 def test_scrub_finds_damage_fires_after_a_whole_round_that_passed_it():

@@ -87,11 +87,16 @@ async def update_broker_config(
     )
 
 
+LeaderOption = Annotated[str, Option("-b", "--brokerAddr", metavar="ADDR", help="the leader, host:port")]
+
+
 @command
 async def transfer_leader(
     admin: Admin,
-    broker: BrokerOption = "",
-    cluster: ClusterOption = "",
+    broker: LeaderOption = "",
+    cluster: Annotated[
+        str, Option("-c", "--clusterName", "--cluster", help="the leader of each group of this cluster")
+    ] = "",
     transferee: Annotated[
         str,
         Option(
@@ -102,7 +107,7 @@ async def transfer_leader(
         ),
     ] = "",
 ) -> Result:
-    """Have a leader hand over: sends wait for about a tenth of a second, and none is lost."""
+    """Have a leader hand over: sends wait for some tens of milliseconds, and none is lost."""
     if not broker and not cluster:
         raise ValueError("name the leader with -b, or the cluster with -c")
     leaders = await leaders_of(admin, broker, cluster)
@@ -114,10 +119,22 @@ async def transfer_leader(
 
 
 MemberOption = Annotated[str, Option("-i", "--id", metavar="ID", help="Member, such as n1.")]
+OneGroupOption = Annotated[
+    str,
+    Option(
+        "-c", "--clusterName", "--cluster", help="the leader of this cluster, where that has only one group"
+    ),
+]
 
 
 @command
-async def member_list(admin: Admin, broker: BrokerOption = "", cluster: ClusterOption = "") -> Result:
+async def member_list(
+    admin: Admin,
+    broker: Annotated[
+        str, Option("-b", "--brokerAddr", metavar="ADDR", help="a member, host:port; the leader knows best")
+    ] = "",
+    cluster: OneGroupOption = "",
+) -> Result:
     """Voters and learners of a group, as its leader knows them."""
     leader = await _one_leader(admin, broker, cluster)
     return await admin.brokers.group_members(leader)
@@ -128,8 +145,8 @@ async def add_member(
     admin: Admin,
     member: MemberOption,
     address: Annotated[str, Option("-a", "--address", metavar="HOST:PORT", help="Of its port for peers.")],
-    broker: BrokerOption = "",
-    cluster: ClusterOption = "",
+    broker: LeaderOption = "",
+    cluster: OneGroupOption = "",
 ) -> Result:
     """Take a member into a group: it is brought up as a learner and becomes a voter by itself."""
     leader = await _one_leader(admin, broker, cluster)
@@ -139,7 +156,7 @@ async def add_member(
 
 @command
 async def remove_member(
-    admin: Admin, member: MemberOption, broker: BrokerOption = "", cluster: ClusterOption = ""
+    admin: Admin, member: MemberOption, broker: LeaderOption = "", cluster: OneGroupOption = ""
 ) -> Result:
     """Take a member out of a group, for good: stop it afterwards."""
     leader = await _one_leader(admin, broker, cluster)

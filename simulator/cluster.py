@@ -6,7 +6,7 @@ from random import Random
 
 from dledger.core.messages import Message, PeerId
 from dledger.core.output import Role
-from dledger.entry import GENESIS_CHAIN, Index
+from dledger.entry import Index
 from dledger.errors import FaultyEntryError
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.rpc.requests import RepairMessage
@@ -32,7 +32,7 @@ from simulator.invariants.durable_is_kept import DurableIsKept
 from simulator.invariants.durable_is_on_disk import DurableIsOnDisk
 from simulator.invariants.election_safety import ElectionSafety
 from simulator.invariants.hand_over_is_whole import HandOverIsWhole
-from simulator.invariants.invariant import Invariant, ViolationError
+from simulator.invariants.invariant import Invariant, ViolationError, has_found_begin
 from simulator.invariants.leader_completeness import LeaderCompleteness
 from simulator.invariants.log_matching import LogMatching
 from simulator.invariants.members_by_log import MembersByLog
@@ -324,9 +324,8 @@ class Cluster:
                 process.replica.log.ledger_begin_pos,
             )
             self._looked[member.member_id] = looked
-            begin_index = looked.view.ledger_begin_index
-            if begin_index == 0 or looked.view.chain_at(Index(begin_index - 1)) != GENESIS_CHAIN:
-                member.has_forgotten_begin = False  # nothing is in front, or this start has found it again
+            if has_found_begin(looked.view):
+                member.has_forgotten_begin = False
         view = looked.view
         state = view.state()
         if state != looked.state:

@@ -85,7 +85,7 @@ class Convergence:
         for member, replica in replicas.items():
             others = [other for other in replicas.values() if other is not replica]
             ends = [(other.log.ledger_end_term, other.log.ledger_end_index) for other in others]
-            is_ahead = (replica.log.ledger_end_term, replica.log.ledger_end_index) > max(ends)
+            is_ahead = all((replica.log.ledger_end_term, replica.log.ledger_end_index) > end for end in ends)
             if not replica.member.has_seat and is_ahead and any(other.member.doubted for other in others):
                 self._faults.happened["emptied_by_hand"] += 1
                 member.end_process()

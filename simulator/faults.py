@@ -326,8 +326,21 @@ class Faults:
             for process in processes
         )
 
+    def may_lose_disk(self, member: SimMember) -> bool:
+        """As may_damage(). Nor has anybody seen that disk who is still to form its group: it would be another one than
+        of those who see the next disk in its place, and one of the two stays alone (docs/reliability.md).
+        """
+        others = [
+            other.process for other in self._members if other is not member and other.process is not None
+        ]
+        formations = [process.replica.formation for process in others]
+        is_awaited = [
+            member.member_id in formation.waits_for for formation in formations if not formation.is_formed
+        ]
+        return all(is_awaited) and self._is_minority_lost_with(member)
+
     def _wiped_disk(self, member: SimMember) -> bool:
-        if not self._is_minority_lost_with(member):
+        if not self.may_lose_disk(member):
             return False
         if member.process is not None:
             member.end_process()

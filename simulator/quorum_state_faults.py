@@ -36,7 +36,7 @@ class QuorumStateFaults:
         slots = member.disk.durable(path)
         has_state = slots is not None and newest_payload(slots) is not None
         # One that has nothing to lose yet begins as ever.
-        if has_state and faults.may_damage(member) and faults.are_sound_but(member):
+        if has_state and faults.may_lose_disk(member) and faults.are_sound_but(member):
             if member.process is not None:
                 faults.crash(member)
             member.has_lost = True

@@ -1,8 +1,8 @@
 """Where the membership entries of a ledger lie: who the members are must be known without reading all of it.
 
 What they say is the embedder's; here they are indexes and bodies. The synced mark has the indexes of the newest ones,
-and whole the last one and the one before those: retention takes entries, and a disk may damage them, and neither must
-take from a member who its peers are.
+and whole the one before those and, if there is room for both, the last one: retention takes entries, and a disk may
+damage them, and neither must take from a member who its peers are.
 
 A mark is one slot, so the older ones are let go. That costs nothing: a leader says who the members are only when what
 was said before is committed, so the last entry alone can be cut. Retention and a log that begins anew ask which one

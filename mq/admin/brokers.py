@@ -11,7 +11,7 @@ import orjson
 
 from message.names import is_retry_or_dlq_topic, is_system_group
 from mq.admin.command import Done, Report, Result, command
-from mq.admin.options import Bool, BrokerOption, ClusterOption, Option
+from mq.admin.options import Bool, BrokerOption, ClusterOption, LeadersOption, Option
 from mq.admin.targets import done_at_each, leaders_of, members_of, seen_at_each
 from mqclient import Admin
 from mqclient.admin_calls import at_each
@@ -73,9 +73,9 @@ async def update_broker_config(
     key: Annotated[str, Option("-k", "--key")],
     value: Annotated[str, Option("-v", "--value")],
     broker: BrokerOption = "",
-    cluster: ClusterOption = "",
+    cluster: LeadersOption = "",
     all_brokers: Annotated[
-        Bool, Option("-a", "--updateAllBroker", help="With -c: followers, too.")
+        Bool, Option("-a", "--updateAllBroker", help="With -c: the followers, too.")
     ] = Bool.FALSE,
 ) -> Result:
     """Change a setting until the broker stops. Only some can be changed so, and from its own machine alone."""
@@ -94,9 +94,7 @@ LeaderOption = Annotated[str, Option("-b", "--brokerAddr", metavar="ADDR", help=
 async def transfer_leader(
     admin: Admin,
     broker: LeaderOption = "",
-    cluster: Annotated[
-        str, Option("-c", "--clusterName", "--cluster", help="the leader of each group of this cluster")
-    ] = "",
+    cluster: LeadersOption = "",
     transferee: Annotated[
         str,
         Option(
@@ -265,7 +263,7 @@ def _repair_line(told: RepairProgress) -> str:
 async def export_metadata(
     admin: Admin,
     broker: BrokerOption = "",
-    cluster: ClusterOption = "",
+    cluster: LeadersOption = "",
     file_path: Annotated[Path, Option("-f", "--filePath", help="Directory that gets the file.")] = Path(
         "/tmp/rocketmq/export"
     ),

@@ -9,7 +9,7 @@ import msgspec
 
 from mq.admin.bean_files import read_beans
 from mq.admin.command import Done, Report, Result, command
-from mq.admin.options import Bool, BrokerOption, ClusterOption, GroupOption, Option, TopicOption
+from mq.admin.options import Bool, BrokerOption, GroupOption, LeadersOption, Option, TopicOption
 from mq.admin.targets import done_at_each, leaders_of
 from mqclient import Admin, AdminError
 from remoting.bodies import SubscriptionGroupConfig
@@ -123,7 +123,7 @@ async def update_sub_group(
     admin: Admin,
     group: GroupOption,
     broker: BrokerOption = "",
-    cluster: ClusterOption = "",
+    cluster: LeadersOption = "",
     consume: Annotated[Bool, Option("-s", "--consumeEnable")] = Bool.TRUE,
     from_min: Annotated[Bool, Option("-m", "--consumeFromMinEnable")] = Bool.FALSE,
     broadcast: Annotated[Bool, Option("-d", "--consumeBroadcastEnable")] = Bool.FALSE,
@@ -156,7 +156,7 @@ async def update_sub_group_list(
     admin: Admin,
     file: Annotated[Path, Option("-f", "--filename", help="JSON, a list of group configs.")],
     broker: BrokerOption = "",
-    cluster: ClusterOption = "",
+    cluster: LeadersOption = "",
 ) -> Result:
     """Make or change all groups of a file, or none of them."""
     configs = read_beans(file, SubscriptionGroupConfig)
@@ -172,7 +172,7 @@ async def delete_sub_group(
     admin: Admin,
     group: GroupOption,
     broker: BrokerOption = "",
-    cluster: ClusterOption = "",
+    cluster: LeadersOption = "",
     remove_offset: Annotated[
         Bool, Option("-r", "--removeOffset", help="And forget how far it has read.")
     ] = Bool.FALSE,

@@ -45,6 +45,9 @@ BrokerOption = Annotated[str, Option("-b", "--brokerAddr", metavar="ADDR", help=
 ClusterOption = Annotated[
     str, Option("-c", "--clusterName", "--cluster", help="every broker of this cluster")
 ]
+LeadersOption = Annotated[
+    str, Option("-c", "--clusterName", "--cluster", help="the leader of each group of this cluster")
+]
 PermOption = Annotated[int, Option("-p", "--perm", least=0, help="2 write, 4 read, 6 both")]
 
 

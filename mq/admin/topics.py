@@ -7,7 +7,7 @@ from typing import Annotated
 
 from mq.admin.bean_files import read_beans
 from mq.admin.command import Done, Result, command
-from mq.admin.options import Bool, BrokerOption, ClusterOption, Option, PermOption, TopicOption
+from mq.admin.options import Bool, BrokerOption, LeadersOption, Option, PermOption, TopicOption
 from mq.admin.targets import broker_name_of, done_at_each, leaders_of
 from mqclient import Admin
 from mqclient.admin_namesrv import ORDER_TOPIC_CONFIG
@@ -79,7 +79,7 @@ async def update_topic(
     admin: Admin,
     topic: TopicOption,
     broker: BrokerOption = "",
-    cluster: ClusterOption = "",
+    cluster: LeadersOption = "",
     read_queues: Annotated[int, Option("-r", "--readQueueNums")] = 8,
     write_queues: Annotated[int, Option("-w", "--writeQueueNums")] = 8,
     perm: PermOption = 6,
@@ -123,7 +123,7 @@ async def update_topic_list(
     admin: Admin,
     file: Annotated[Path, Option("-f", "--filename", help="JSON, a list of topic configs.")],
     broker: BrokerOption = "",
-    cluster: ClusterOption = "",
+    cluster: LeadersOption = "",
 ) -> Result:
     """Make or change all topics of a file, or none of them."""
     configs = read_beans(file, TopicConfig)
@@ -136,7 +136,7 @@ async def update_topic_list(
 
 @command
 async def update_topic_perm(
-    admin: Admin, topic: TopicOption, perm: PermOption, broker: BrokerOption = "", cluster: ClusterOption = ""
+    admin: Admin, topic: TopicOption, perm: PermOption, broker: BrokerOption = "", cluster: LeadersOption = ""
 ) -> Result:
     """Say whether a topic may be written and read."""
     return await done_at_each(

@@ -163,6 +163,12 @@ def is_forgotten(member: MemberView, index: Index) -> bool:
     return is_in_front and member.has_forgotten_begin and is_unknown
 
 
+def has_found_begin(member: MemberView) -> bool:
+    """Whether nothing lies in front of the log, or the member knows what it was."""
+    in_front = Index(member.ledger_begin_index - 1)
+    return in_front < 0 or member.chain_at(in_front) != GENESIS_CHAIN
+
+
 class Invariant(Protocol):
     """One object per run; it may remember what it has seen."""
 

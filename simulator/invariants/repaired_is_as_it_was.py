@@ -10,6 +10,7 @@ from dledger.entry import (
     ENTRY_HEADER_SIZE,
     GENESIS_CHAIN,
     EntryCorruptError,
+    EntryFault,
     Index,
     VerifiedRange,
     chain_after,
@@ -40,7 +41,7 @@ class RepairedIsAsItWas:
             other = _first_other(member, faulty, since_us, oracle)
             if other is None:
                 continue
-            if not _follows(member, faulty, since_us):
+            if not _follows(member, faulty, since_us, oracle):
                 return f"{member.member_id} calls entry {other} repaired, and it is not as it was"
             if _is_damaged(member, faulty.first_index, faulty.last_index):
                 unproved[faulty] = since_us
@@ -53,11 +54,9 @@ class RepairedIsAsItWas:
 
 
 def _first_other(member: MemberView, faulty: FaultyRange, since_us: int, oracle: Oracle) -> int | None:
-    """The first committed entry of the range that is not called damaged any more and not as the group has it."""
+    """The first entry of the range that is not called damaged any more, and not as the group has it by now."""
     # A range is written piece by piece. What is damaged anew behind the writer is for the next scrub.
     for index in _repaired_indexes(member, faulty):
-        if index > oracle.end_index:
-            break
         if not _is_as_committed(member.stored_entry(Index(index), since_us), index, oracle):
             return index
     return None
@@ -77,7 +76,7 @@ def _is_damaged(member: MemberView, first_index: int, last_index: int) -> bool:
     return FaultyRanges(member.faulty_ranges).first_within(first_index, last_index) is not None
 
 
-def _follows(member: MemberView, faulty: FaultyRange, since_us: int) -> bool:
+def _follows(member: MemberView, faulty: FaultyRange, since_us: int, oracle: Oracle) -> bool:
     """Whether each repaired entry of the range is sound and follows from the one in front, where that is known."""
     before, chain = None, None
     for index in _repaired_indexes(member, faulty):
@@ -85,7 +84,7 @@ def _follows(member: MemberView, faulty: FaultyRange, since_us: int) -> bool:
         if before != index - 1:
             chain = _chain_in_front(member, index)
         if chain is None:
-            chain = _stored_chain(entry)
+            chain = _chain_alone(entry, index, oracle)
         else:
             verified = _verified(entry, index, chain)
             chain = verified.chain if verified is not None else None
@@ -93,6 +92,20 @@ def _follows(member: MemberView, faulty: FaultyRange, since_us: int) -> bool:
             return False
         before = index
     return True
+
+
+def _chain_alone(entry: bytes | None, index: int, oracle: Oracle) -> int | None:
+    """Of an entry that is sound by its own word, for what is in front of it is not known."""
+    chain = _stored_chain(entry)
+    if entry is None or chain is None or parse_header(entry).size != len(entry):
+        return None
+    try:
+        verify_entries(entry, first_index=index, first_pos=parse_header(entry).pos, prev_chain=GENESIS_CHAIN)
+    except EntryCorruptError as error:
+        if error.kind is not EntryFault.CHAIN:
+            return None
+    is_of_group = index <= oracle.end_index and chain == oracle.chains[index]
+    return chain if not is_of_group or _is_as_committed(entry, index, oracle) else None
 
 
 def _chain_in_front(member: MemberView, index: int) -> int | None:
@@ -120,6 +133,8 @@ def _leads_on(member: MemberView, faulty: FaultyRange, since_us: int) -> bool:
 
 
 def _is_as_committed(entry: bytes | None, index: int, oracle: Oracle) -> bool:
+    if index > oracle.end_index:
+        return False
     verified = _verified(entry, index, oracle.chains[index - 1] if index else GENESIS_CHAIN)
     return verified is not None and verified.chain == oracle.chains[index]
 

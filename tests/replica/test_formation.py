@@ -91,6 +91,26 @@ def test_two_wiped_members_do_not_form_a_second_group_while_the_third_is_away() 
     assert wiped.peer_seen("n0", DISKS["n0"], GROUP, begin_pos=-1) == Formed(GROUP, doubted=True)
 
 
+def test_a_peer_that_has_not_noticed_that_a_disk_went_forms_a_group_that_the_others_refuse() -> None:
+    """The connection to the disk of before stands there still; the others see the new one. Who has formed alone
+    comes back with an empty directory.
+    """
+    n0, n1 = formation("n0"), formation("n1")
+    n0.peer_seen("n2", DISKS["n2"], None, begin_pos=-1)
+    n1.peer_seen("n2", b"a new disk of n2", None, begin_pos=-1)
+    one = n0.peer_seen("n1", DISKS["n1"], None, begin_pos=-1)
+    other = n1.peer_seen("n0", DISKS["n0"], None, begin_pos=-1)
+    assert one is not None
+    assert other is not None
+    assert one.group != other.group
+    n2 = Formation("n2", MEMBERS, b"a new disk of n2", begin_pos=-1)
+    assert n2.peer_seen("n1", DISKS["n1"], other.group, begin_pos=-1) == Formed(other.group, doubted=False)
+    emptied = Formation("n0", MEMBERS, b"a new disk of n0", begin_pos=-1)
+    assert emptied.peer_seen("n1", DISKS["n1"], other.group, begin_pos=-1) == Formed(
+        other.group, doubted=True
+    )
+
+
 def test_it_is_formed_once() -> None:
     member = formation("n0")
     assert member.peer_seen("n1", DISKS["n1"], GROUP, begin_pos=-1) is not None

@@ -76,7 +76,7 @@ class View:
         return ()
 
     def stored_entry(self, index, damaged_since_us):
-        if self.damaged_us is not None and self.damaged_us < damaged_since_us:
+        if self.damaged_us is not None and self.damaged_us <= damaged_since_us:
             return None
         return self.stored.get(index)
 

@@ -127,6 +127,8 @@ FAILED_ONCE = {
     "other_history_behind_what_is_committed": 1074030,
     # A leader that had thousands of entries to send, in small pushes, was emptied as if it kept others from leading.
     "leader_emptied_by_hand": 1093855,
+    # A disk was wiped in the middle of the first start, and came back before one had noticed: two groups were formed.
+    "disk_wiped_while_the_group_is_formed": 1096051,
 }
 
 # Those that take 3 s and longer.

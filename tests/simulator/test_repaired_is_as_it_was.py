@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from dledger.entry import GENESIS_CHAIN, Index, Pos, parse_header, seal_entries
+from dledger.entry import GENESIS_CHAIN, Index, Pos, Term, parse_header, seal_entries
 from dledger.errors import FaultyEntryError
 from dledger.log.faulty_ranges import FaultyRange
 from simulator.invariants.repaired_is_as_it_was import RepairedIsAsItWas
@@ -122,7 +122,7 @@ def test_repaired_is_as_it_was_judges_where_another_history_leads_once_the_whole
     assert invariant.check(replace(view, now_us=10, faulty_ranges=(WHOLE,)), oracle) is None
     assert invariant.check(replace(view, now_us=20, faulty_ranges=(still,), stored=in_part), oracle) is None
     # Damage done in between is none of the repair's.
-    fault = invariant.check(replace(view, now_us=30, stored=stored, damaged_us=20), oracle)
+    fault = invariant.check(replace(view, now_us=30, stored=stored, damaged_us=21), oracle)
     assert (fault is None) == leads_on
 
 
@@ -135,6 +135,51 @@ def test_repaired_is_as_it_was_judges_a_range_at_once_if_only_what_lies_behind_i
         assert invariant.check(replace(view, faulty_ranges=(first,)), _oracle_of(others)) is None
         fault = invariant.check(replace(view, faulty_ranges=(behind,), stored=stored), _oracle_of(others))
         assert (fault is None) == is_allowed
+
+
+@pytest.mark.parametrize(
+    "bad", [lambda entry: entry[:-1] + b"?", lambda entry: entry + b"?", lambda _: b"x" * 60]
+)
+def test_repaired_is_as_it_was_fires_on_what_nobody_has_committed_and_on_what_stands_alone(bad):
+    """In front of the latter is damage, or what nobody knows any more."""
+
+    @dataclass
+    class Forgotten(View):
+        def term_at(self, index):
+            return Term(-1) if index == 0 else super().term_at(index)
+
+        def chain_at(self, index):
+            return GENESIS_CHAIN if index == 0 else super().chain_at(index)
+
+    entries = _entries()
+    log, spoiled = _log_of(entries), entries | {1: bad(entries[1])}
+    first, second = (
+        FaultyRange(Index(0), Index(0), Pos(0), Pos(51)),
+        FaultyRange(Index(1), Index(1), Pos(51), Pos(102)),
+    )
+    for view, faulty, still, committed_count in (
+        (View(log=log), WHOLE, (), 1),
+        (View(log=log), WHOLE, (first,), 3),
+        (View(log=log), WHOLE, (first,), 0),
+        (Forgotten(log=log, ledger_begin_index=1, has_forgotten_begin=True), second, (), 3),
+    ):
+        oracle = _oracle_of(dict(list(entries.items())[:committed_count]))
+        for stored in (entries, spoiled):
+            invariant = RepairedIsAsItWas()
+            assert invariant.check(replace(view, faulty_ranges=(faulty,)), oracle) is None
+            fault = invariant.check(replace(view, faulty_ranges=still, stored=stored), oracle)
+            assert ("calls entry 1 repaired" in str(fault)) == (stored is spoiled)
+
+
+def test_repaired_is_as_it_was_fires_on_a_header_that_is_not_the_group_s_and_says_that_it_is():
+    """Nothing else tells of a spoiled kind where what is in front is damaged."""
+    entries = _entries()
+    still = FaultyRange(Index(0), Index(0), Pos(0), Pos(51))
+    spoiled = entries | {1: entries[1][:35] + b"\x01" + entries[1][36:]}
+    invariant, log = RepairedIsAsItWas(), _log_of(entries)
+    assert invariant.check(View(log=log, faulty_ranges=(WHOLE,)), _oracle_of(entries)) is None
+    fault = invariant.check(View(log=log, faulty_ranges=(still,), stored=spoiled), _oracle_of(entries))
+    assert "calls entry 1 repaired" in str(fault)
 
 
 def test_repaired_is_as_it_was_is_silent_on_what_the_log_has_no_more():
@@ -198,5 +243,5 @@ def test_repaired_is_as_it_was_is_silent_on_damage_done_since_the_range_is_calle
             replace(view, now_us=30, stored=entries, damaged_us=damaged_us), _oracle_of(entries)
         )
 
-    assert fault(damaged_us=10) is None
-    assert "calls entry 1 repaired" in str(fault(damaged_us=9))
+    assert fault(damaged_us=11) is None
+    assert "calls entry 1 repaired" in str(fault(damaged_us=10))

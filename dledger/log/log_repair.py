@@ -147,6 +147,8 @@ class RangeRepair:
             self._before_end_pos = log.end_pos_at(before)
         self._borders: dict[Index, int] = {}  # last index of a piece -> chain, when it was proved
         self._here_index: Index | None = None  # from there on, what was proved lies here already
+        # That goes on in the next file as soon as it can: what follows in this one, too, is back from another history.
+        self._leaves_early = False
         self.is_proved = False  # all that a peer sent, and what goes on here behind it, is what lay here
         self._start_round()
 
@@ -197,6 +199,10 @@ class RangeRepair:
         """
         if self.is_proved or self.committed_index is not None:
             return False
+        return self._leads_on_here(leaves_early=False) or self._leads_on_here(leaves_early=True)
+
+    def _leads_on_here(self, *, leaves_early: bool) -> bool:
+        self._leaves_early = leaves_early
         here_index, borders, size = self.next_index, dict(self._borders), 0
         before = self._term, self._chain, self._end_pos
         try:
@@ -236,9 +242,11 @@ class RangeRepair:
     def _counts_gone_on_here(self, verified: VerifiedRange) -> Iterator[int]:
         """Behind how many of these, not all, lies an entry that follows. Looked for within the last bytes of them.
 
-        Where one lies in the peer's place behind each of several counts in a row, what goes on behind the lowest comes
-        to that behind the highest, or ends before: it is the one to try. All of them would take a time that grows with
-        their square. In the next file one alone can follow, and from it on all is another's.
+        Where one lies in the peer's place behind each of several counts in a row, what goes on behind a lower one comes
+        to that behind the highest, or ends before, as long as it is the peer's own: the highest is the one to try. All
+        of them would take a time that grows with their square. But one that is not the peer's may go on elsewhere, and
+        what is the peer's behind it be back from another history. In the next file one alone can follow, and from it
+        on all is another's.
         """
         begins_in_front = not self.is_at_begin
         file_end = self._data.file_end(verified.first_pos)
@@ -251,9 +259,13 @@ class RangeRepair:
             if pos < start:
                 break
             chain = chain_crc_at(verified.buffer, verified.offsets[count - 1])
-            is_highest = (follows := _is_next(here, pos - start, index, pos, chain)) and not in_run
+            follows = _is_next(here, pos - start, index, pos, chain)
+            is_to_try = follows and (
+                not in_run
+                or chain_crc_at(here, pos - start) != chain_crc_at(verified.buffer, verified.offsets[count])
+            )
             in_run = follows
-            if is_highest or _is_next(in_next_file, 0, index, file_end, chain):
+            if is_to_try or _is_next(in_next_file, 0, index, file_end, chain):
                 yield count
         if begins_in_front:
             yield 0
@@ -277,15 +289,32 @@ class RangeRepair:
     def _lying_here(self) -> tuple[Pos, bytes] | None:
         """Sound entries that follow from what was proved, up to `last_index` and of one file, and where they lie."""
         before = Index(self.next_index - 1)
-        for end_pos in (self._end_pos, self._data.file_end(self._end_pos - 1)):
+        file_end = self._data.file_end(self._end_pos - 1)
+        places = (file_end, self._end_pos) if self._leaves_early else (self._end_pos, file_end)
+        for end_pos in places:
             reader = EntryReader(
                 self._data, before, self._term, Pos(end_pos), self._chain, chunk_size=_HERE_SIZE_MAX
             )
             for verified in reader.ranges():
-                count = self.last_index - before
+                count = min(self.last_index - before, verified.count)
+                if self._leaves_early:
+                    count = min(count, self._count_left_behind(verified))
                 size = verified.offsets[count] if count < verified.count else verified.size
                 return verified.first_pos, bytes(memoryview(verified.buffer)[:size])
         return None
+
+    def _count_left_behind(self, verified: VerifiedRange) -> int:
+        """Behind how many of these the next file goes on; all, if it does behind none."""
+        file_end = self._data.file_end(verified.first_pos)
+        raw = self._data.read(file_end, ENTRY_HEADER_SIZE)
+        if len(raw) == ENTRY_HEADER_SIZE:
+            index = parse_header(raw, 0).index
+            count = index - verified.first_index
+            if 0 < count < verified.count:
+                chain = chain_crc_at(verified.buffer, verified.offsets[count - 1])
+                if _is_next(raw, 0, index, file_end, chain):
+                    return count
+        return verified.count
 
     def _prove(self, verified: VerifiedRange) -> None:
         """When all is proved, the second round begins. Raises NotLinkedError."""

@@ -333,36 +333,99 @@ def parted_log(disk: CrashDisk, sizes: list[int], term: int) -> LogStore:
     return log
 
 
-def test_an_entry_of_a_peers_history_that_is_back_does_not_hide_where_that_parts_from_ours() -> None:
-    """Entry 7 is the first of the next file here, and goes on as it should. The peer has small ones in its place, and
-    of these one is back in the blank.
+def parted_with_stale(
+    damaged_index: Index, own: list[int], others: list[int], stale: list[int]
+) -> tuple[CrashDisk, LogStore, LogStore, RangeRepair, dict[str, bytes]]:
+    """Damaged from there to the end, of a log that goes on in the next file where it has what the peer has not; the
+    peer's entries are small, and of these some are back in the blank. Also the bytes as they were.
     """
     disk = CrashDisk()
-    log, peer = parted_log(disk, [2500, 100, 100], 2), parted_log(CrashDisk(), [40] * 6, 3)
-    damaged_index, first_own, last = 6, Index(7), Index(9)
-    assert log.pos_at(first_own) == FILE_SIZE
+    log, peer = parted_log(disk, own, 2), parted_log(CrashDisk(), others, 3)
+    last = log.ledger_end_index
+    assert FILE_SIZE in [log.pos_at(Index(index)) for index in range(7, last + 1)]
     assert peer.pos_at(last) < FILE_SIZE
-    stale_pos, (_, stale) = peer.pos_at(Index(8)), ask(peer, 8, 8)
     image = data(disk)
-    faulty = FaultyRange(Index(damaged_index), last, log.pos_at(Index(damaged_index)), log.end_pos_at(last))
+    faulty = FaultyRange(damaged_index, last, log.pos_at(damaged_index), log.end_pos_at(last))
     path, offset = locate(log, damaged_index)
     log.close(clean=True)
     again = open_cold(disk)
     disk.content(path)[offset + 60] ^= 1
-    disk.content(path)[stale_pos : stale_pos + len(stale)] = stale
+    for index in stale:
+        pos, (_, entry) = peer.pos_at(Index(index)), ask(peer, index, index)
+        disk.content(path)[pos : pos + len(entry)] = entry
     again.faulty.add(faulty)
-    repair = again.range_repair(faulty)
-    response, entries = ask(peer, damaged_index, last)
-    assert repair.take(response.first_pos, entries) is None
-    assert repair.is_proved
+    return disk, again, peer, again.range_repair(faulty), image
+
+
+def write_proved(repair: RangeRepair, peer: LogStore, last: int) -> None:
+    """Of the peer's, up to there; the rest lies here."""
     response, entries = ask(peer, repair.next_index, repair.last_index)
-    assert (response.first_index, response.last_index) == (damaged_index, damaged_index)
+    assert response.last_index == last
     job = repair.take(response.first_pos, entries)
     assert job is not None
     run(job, lambda job: [held.release() for held in job.held])
     while not repair.is_done:
         run(repair.take_here(), lambda job: [held.release() for held in job.held])
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "stale"),
+    [
+        ([2500, 100, 100], [40] * 6, [8]),
+        # 7 as well, and follows like the one in the next file.
+        ([2500, 100, 100], [40] * 6, [7]),
+        ([2500, 100, 100], [40] * 6, [7, 8]),
+        # 7 is one's own in the peer's place, and behind it is a run of the peer's.
+        ([100, 2500, 100], [100] + [40] * 5, [8]),
+        ([100, 2500, 100], [100] + [40] * 5, [8, 9]),
+    ],
+)
+def test_entries_of_a_peers_history_that_are_back_do_not_hide_where_that_parts_from_ours(
+    own: list[int], others: list[int], stale: list[int]
+) -> None:
+    disk, _, peer, repair, image = parted_with_stale(Index(6), own, others, stale)
+    response, entries = ask(peer, 6, 9)
+    assert repair.take(response.first_pos, entries) is None
+    assert repair.is_proved
+    write_proved(repair, peer, 6)
     assert data(disk) == image
+
+
+def test_entries_that_are_back_behind_one_that_lies_here_do_not_hide_that_it_goes_on_in_the_next_file() -> (
+    None
+):
+    disk, _, peer, repair, image = parted_with_stale(Index(5), [2500, 100, 100], [40] * 6, [7, 8])
+    response, entries = ask(peer, 5, 5)
+    assert repair.take(response.first_pos, entries) is None
+    assert repair.goes_on_here()
+    write_proved(repair, peer, 5)
+    assert data(disk) == image
+
+
+def test_an_entry_that_is_back_in_the_next_file_does_not_hide_that_this_one_goes_on() -> None:
+    """The log had a large one there once."""
+    disk = CrashDisk()
+    log, other = parted_log(disk, [40] * 4, 3), parted_log(CrashDisk(), [2500], 2)
+    first, last = Index(5), Index(9)
+    faulty = FaultyRange(first, last, log.pos_at(first), log.pos_at(Index(last + 1)))
+    path, offset = locate(log, first)
+    append(log, [b"next file" * 300], 3)
+    image = data(disk)
+    next_path, at = locate(log, 11)
+    assert (log.pos_at(Index(11)), other.pos_at(Index(7)), at) == (FILE_SIZE, FILE_SIZE, 0)
+    peer = parted_log(CrashDisk(), [40] * 4, 3)
+    log.close(clean=True)
+    again = open_cold(disk)
+    disk.content(path)[offset + 60] ^= 1
+    _, entry = ask(other, 7, 7)
+    disk.content(next_path)[: len(entry)] = entry
+    again.faulty.add(faulty)
+    repair = again.range_repair(faulty)
+    response, entries = ask(peer, first, first)
+    assert repair.take(response.first_pos, entries) is None
+    assert repair.goes_on_here()
+    write_proved(repair, peer, first)
+    assert bytes(disk.content(path)) == image[path]
 
 
 def test_a_peer_says_what_it_has_not_got() -> None:

@@ -152,15 +152,24 @@ class Repairer:
         assert self._repair is not None, "its job found that"
         faulty, self._repair = self._repair.faulty, None
         ends, self._found_short = self._found_short, []
+        before = self._log.faulty.ranges
         try:
             for pos in ends:
                 self._log.fault_found_at(pos)
         except NoSpaceError as error:
-            self._wait_for_space(faulty, error, now_ms)
+            self._wait_for_space(faulty, str(error), now_ms)
+            return
+        ranges = self._log.faulty.ranges
+        # As long as what the file has no more is not noted, the next job would find it too short as well.
+        if ranges == before and self._log.is_noted(faulty) and not all(map(self._log.is_noted, ranges)):
+            self._wait_for_space(faulty, "damage behind it cannot be noted", now_ms)
 
-    def _wait_for_space(self, faulty: FaultyRange, error: NoSpaceError, now_ms: int) -> None:
-        log.error("[%s] damage stays: %s; %s", self._config.self_id, faulty, error)
-        self.waits[faulty] = {self._config.self_id: "no space on its disk"}
+    def _wait_for_space(self, faulty: FaultyRange, why: str, now_ms: int) -> None:
+        """Whatever has become of the range by now."""
+        log.error("[%s] damage stays: %s; %s", self._config.self_id, faulty, why)
+        for now_faulty in self._log.faulty.ranges:
+            if _touch(faulty, now_faulty):
+                self.waits[now_faulty] = {self._config.self_id: "no space on its disk"}
         self._repair, self._retry_ms = None, now_ms + self._config.repair_retry_ms
 
     def _follow(self, now_ms: int) -> None:
@@ -468,7 +477,7 @@ class Repairer:
             mapped_file.release()
         if error is not None:
             # What was written of it counts only once all is, for nothing of it was synced.
-            self._wait_for_space(repair.faulty, error, now_ms)
+            self._wait_for_space(repair.faulty, str(error), now_ms)
             return
         if job.found_short:
             self._found_short = [mapped_file.file_from_offset + size for mapped_file, size in job.found_short]

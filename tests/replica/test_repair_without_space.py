@@ -5,14 +5,15 @@ import os
 from pathlib import Path
 
 import pytest
-from test_repair import faulty, find, flip, is_level
-from virtual_group import DATA_FILE_SIZE, VirtualGroup
+from test_repair import faulty, find, flip, is_level, told
+from virtual_group import DATA_FILE_SIZE, VirtualGroup, VirtualMember
 
 from disk.disk import Buffer, NoSpaceError
 from disk.real_disk import RealDisk, RealFile
 from dledger.core.output import Role
 from dledger.entry import Index
 from dledger.log.faulty_ranges import FaultyRange
+from dledger.rpc.requests import RepairRequest
 
 
 class FullFile(RealFile):
@@ -23,16 +24,17 @@ class FullFile(RealFile):
         self._disk = disk
 
     def pwrite(self, data: Buffer, offset: int) -> None:
-        if self._disk.is_full and "/data/" in self.path:
+        if self._disk.is_full and self._disk.full_part in self.path:
             raise NoSpaceError(errno.ENOSPC, "no space", self.path)
         super().pwrite(data, offset)
 
 
 class FullDisk(RealDisk):
-    __slots__ = ("is_full",)
+    __slots__ = ("full_part", "is_full")
 
     def __init__(self) -> None:
         self.is_full = False
+        self.full_part = "/data/"  # of the paths of files that find no space then
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> FullFile:
         file = super().open(path, create=create, read_only=read_only)
@@ -135,3 +137,72 @@ def test_a_file_that_is_cut_short_within_its_blank_gets_that_back_when_there_is_
     disks[member.id].is_full = False
     group.run_until(lambda: is_level(group) and not faulty(member))
     assert path.read_bytes() == before
+
+
+def cut_short_behind_an_entry(
+    tmp_path: Path, disks: dict[str, FullDisk], cut_index: int
+) -> tuple[VirtualGroup, VirtualMember, Path, list[RepairRequest]]:
+    """Entry 5 of a follower is noted as damaged, and its file ends within another by now. And what is asked for."""
+    group = VirtualGroup(tmp_path, disk_of=disks.__getitem__)
+    group.start()
+    leader = group.elect()
+    group.append(leader, [b"%d" % number * 500 for number in range(30)])
+    group.run_until(group.converged)
+    member = next(member for member in group.running() if member.replica.member.role is not Role.LEADER)
+    log = member.replica.log
+    path = min((tmp_path / f"dledger-{member.id}" / "data").iterdir())
+    flip(group, member.id, log.pos_at(Index(5)) + 60)
+    assert find(member, 5, 5) == [(5, 5)]
+    group.loses = lambda message: isinstance(message, RepairRequest)
+    group.run_until(lambda: log.is_noted(log.faulty.ranges[0]))
+    os.truncate(path, log.pos_at(Index(cut_index)) + 3)
+    asked: list[RepairRequest] = []
+
+    def counted(message: object) -> bool:
+        if isinstance(message, RepairRequest):
+            asked.append(message)
+        return False
+
+    group.loses = counted
+    return group, member, path, asked
+
+
+def test_damage_in_front_of_where_a_file_is_cut_short_waits_while_that_cannot_be_noted(
+    tmp_path: Path, disks: dict[str, FullDisk]
+) -> None:
+    group, member, _, asked = cut_short_behind_an_entry(tmp_path, disks, 20)
+    disk, replica = disks[member.id], member.replica
+    disk.full_part, disk.is_full = "faulty-ranges", True
+    group.run_until(lambda: replica.repairer.waits)
+    asked.clear()
+    group.run_for(12_000)
+    assert replica.failure is None
+    in_front, behind = replica.repairer.status().ranges
+    assert (in_front.stage, in_front.refusals) == ("waiting", {member.id: "no space on its disk"})
+    assert behind.stage == "noting"
+    assert len(asked) <= 2 * (12_000 // replica.config.repair_retry_ms)
+    disk.is_full = False
+    group.run_until(lambda: is_level(group) and not faulty(member))
+
+
+def test_damage_that_has_grown_when_there_is_no_space_waits_as_it_is_by_then(
+    tmp_path: Path, disks: dict[str, FullDisk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one of several files that are cut short ends, more of it was found."""
+    group, member, path, _ = cut_short_behind_an_entry(tmp_path, disks, 20)
+    log, repairer = member.replica.log, member.replica.repairer
+    looks = []
+
+    def grown_and_no_space(pos: int) -> list[FaultyRange]:
+        looks.append(pos)
+        (grown,) = log.faulty.ranges
+        log.widen(log.wider(grown, Index(grown.first_index - 1)))
+        raise NoSpaceError(errno.ENOSPC, "no space", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "fault_found_at", grown_and_no_space)
+        group.run_until(lambda: repairer.waits)
+        group.run_for(member.replica.config.repair_retry_ms // 2)
+        assert len(looks) == 1
+        assert told(member).stage == "waiting"
+    group.run_until(lambda: is_level(group) and not faulty(member))

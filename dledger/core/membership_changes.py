@@ -102,10 +102,14 @@ class MembershipChanges:
             return refusal
         state, members = self._state, self._members
         if members.index > state.committed_index:
+            # The change itself is committed by the time it is said once more, and told as such.
+            if members.are_committed(state.committed_index):
+                what = "says once more who the members are, and is on no majority yet"
+            else:
+                what = "changes the members and is not committed yet"
             return Refusal(
                 RefusalReason.CHANGE_IN_PROGRESS,
-                f"entry {members.index} changes the members and is not committed yet (committed: "
-                f"{state.committed_index}); changes are made one at a time",
+                f"entry {members.index} {what} (committed: {state.committed_index}); changes are made one at a time",
             )
         return None
 

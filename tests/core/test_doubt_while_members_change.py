@@ -11,6 +11,7 @@ from memory_log import MemoryLog
 from dledger.core.membership import Membership
 from dledger.core.messages import PeerId
 from dledger.core.output import AppendStatus, HardState, Role
+from dledger.core.refusal import RefusalReason
 from dledger.entry import Index
 from dledger.errors import FaultyEntryError
 
@@ -269,3 +270,27 @@ def test_members_that_are_said_once_more_are_told_as_committed() -> None:
     assert leader.is_membership_committed
     group.hung.clear()
     group.run_until(lambda: leader.committed_index == leader.membership_index)
+
+
+def test_a_change_is_refused_for_one_that_is_not_committed_as_long_as_the_members_are_told_so() -> None:
+    """Behind that they are said once more, which changes nothing, and is waited for as well."""
+    group = start(IDS)
+    leader = group.nodes["n0"].up
+    assert group.change_members("n0", leader.changes.remove("n2")) is None
+    changed_index = leader.membership_index
+    refusal = leader.changes.refusal()
+    assert not leader.is_membership_committed
+    assert refusal is not None
+    assert f"entry {changed_index} changes the members and is not committed yet" in refusal.text
+    group.run_until(lambda: leader.is_membership_committed)
+    group.hung.update(IDS)
+    group.run_until(lambda: leader.membership_index > changed_index)
+    refusal = leader.changes.refusal()
+    assert leader.is_membership_committed
+    assert refusal is not None
+    assert refusal.reason is RefusalReason.CHANGE_IN_PROGRESS
+    assert f"entry {leader.membership_index} says once more who the members are" in refusal.text
+    assert "not committed" not in refusal.text
+    group.hung.clear()
+    group.run_until(lambda: leader.changes.refusal() is None)
+    assert leader.is_membership_committed

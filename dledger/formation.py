@@ -64,7 +64,7 @@ class Formation:
     @property
     def missing(self) -> list[PeerId]:
         """Members that are not there, sorted: what a first start waits for."""
-        return sorted(self._members - self._unformed.keys())
+        return sorted(self._members.difference(self._unformed))
 
     def start(self) -> Formed | None:
         """A group of one is formed by itself."""

@@ -381,8 +381,12 @@ class RangeRepair:
             )
 
     def _is_behind(self, verified: VerifiedRange) -> bool:
-        """Whether the entry behind lies where these end, or in the next file, and continues their chain."""
-        for pos in (verified.next_pos, self._data.file_end(verified.next_pos - 1)):
+        """Whether these end where the entry behind the damage lies, or in front of the next file where that lies in it,
+        and it continues their chain. An entry within the damage may follow from them as well, and be of their history.
+        """
+        next_pos = self.faulty.next_pos
+        places = {next_pos, self._data.file_end(next_pos - 1)}
+        for pos in sorted(places & {verified.next_pos, self._data.file_end(verified.next_pos - 1)}):
             try:
                 entry = entry_alone(self._data, pos, None)
             except EntryCorruptError:

@@ -153,23 +153,16 @@ class Repairer:
         faulty, self._repair = self._repair.faulty, None
         ends, self._found_short = self._found_short, []
         before = self._log.faulty.ranges
-        try:
-            for pos in ends:
-                self._log.fault_found_at(pos)
-        except NoSpaceError as error:
-            self._wait_for_space(faulty, str(error), now_ms)
-            return
+        for pos in ends:
+            self._log.fault_found_at(pos)
         ranges = self._log.faulty.ranges
         # As long as what the file has no more is not noted, the next job would find it too short as well.
         if ranges == before and self._log.is_noted(faulty) and not all(map(self._log.is_noted, ranges)):
             self._wait_for_space(faulty, "damage behind it cannot be noted", now_ms)
 
     def _wait_for_space(self, faulty: FaultyRange, why: str, now_ms: int) -> None:
-        """Whatever has become of the range by now."""
         log.error("[%s] damage stays: %s; %s", self._config.self_id, faulty, why)
-        for now_faulty in self._log.faulty.ranges:
-            if _touch(faulty, now_faulty):
-                self.waits[now_faulty] = {self._config.self_id: "no space on its disk"}
+        self.waits[faulty] = {self._config.self_id: "no space on its disk"}
         self._repair, self._retry_ms = None, now_ms + self._config.repair_retry_ms
 
     def _follow(self, now_ms: int) -> None:
@@ -314,10 +307,7 @@ class Repairer:
         """Whether less of it is damaged than was: pieces were written before their peers went or it grew, and may have
         been all that was wrong. No peer need have the rest of it, if that is sound here.
         """
-        try:
-            self._log.repaired_in_part(faulty)
-        except NoSpaceError:
-            return False  # for a unit or a blank that is to be written: looked at again after the next round of peers
+        self._log.repaired_in_part(faulty)
         self._has_written = False
         if faulty in self._log.faulty.ranges:
             return False

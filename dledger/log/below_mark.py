@@ -10,6 +10,7 @@ more: after a repair whose sync failed, the page cache shows bytes that the disk
 import logging
 from collections.abc import Iterable
 
+from disk.disk import NoSpaceError
 from disk.mapped_file import MappedFile
 from disk.readable import write_again
 from dledger.entry import (
@@ -21,7 +22,7 @@ from dledger.log.data_files import DataFiles
 from dledger.log.entry_reader import entry_alone, header_at
 from dledger.log.errors import LedgerDamagedError, what_to_do
 from dledger.log.fault_finder import Anchor, FaultFinder
-from dledger.log.faulty_ranges import FaultyRange
+from dledger.log.faulty_ranges import FaultyRange, FaultyRanges
 from dledger.log.index_files import IndexFiles
 from dledger.log.synced_mark import SyncedMark
 
@@ -83,9 +84,19 @@ class BelowMark:
                 self.faulty += self._finder.examine(next_index, mark.index, mapped_file.end_offset)
                 last = self._finder.reached
         for faulty in known:
-            self._write_again(faulty)
-            self.faulty += self._finder.examine(faulty.first_index, faulty.last_index)
+            try:
+                self._write_again(faulty)
+            except NoSpaceError as error:
+                log.warning("damage stays: %s; %s", faulty, error)
+                self.faulty += self._within(faulty)
+            else:
+                self.faulty += self._finder.examine(faulty.first_index, faulty.last_index)
         self.repaired += self._finder.repaired
+
+    def _within(self, faulty: FaultyRange) -> FaultyRanges:
+        mark, ranges = self._mark, FaultyRanges((faulty,))
+        ranges.keep_within(Index(mark.before_begin_index + 1), mark.begin_pos, mark.index, mark.end_pos)
+        return ranges
 
     def _write_again(self, faulty: FaultyRange) -> None:
         pos, end_pos = faulty.pos, min(faulty.next_pos, self._mark.end_pos)

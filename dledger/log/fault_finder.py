@@ -9,6 +9,9 @@ cut: they are sound, and follow from those in front. Their units tell of others 
 after an append that was taken back even of the same), and the entry behind does not follow from them, or the last one
 is not as it was remembered. Then they are the damage, and not the units. An entry behind that its unit tells of, and
 that another one follows, says the contrary. Where damage comes before such, sound ones with damaged units go with it.
+
+Of a unit or a blank for which a full disk has no space, in a file that has become shorter, the entries count as damaged
+like others, and are repaired like others when there is some: a look ends nobody.
 """
 
 import logging
@@ -17,12 +20,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from disk.disk import NoSpaceError
 from disk.mapped_file import MappedFile
 from disk.readable import write_over
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
     ENTRY_MAGIC,
     GENESIS_CHAIN,
+    INDEX_UNIT,
     INDEX_UNIT_SIZE,
     EntryCorruptError,
     Index,
@@ -68,6 +73,7 @@ class FaultFinder:
         """
         self.repaired: list[MappedFile] = []
         self.reached = begin  # the last sound entry that examine() came to
+        self._found: list[FaultyRange] = []  # by this look
         self._data = data
         self._index = index
         self._begin = begin
@@ -77,7 +83,7 @@ class FaultFinder:
         """Damage among these entries, or those that begin before `until_pos`; each range goes up to the next sound
         entry, which may lie behind.
         """
-        found: list[FaultyRange] = []
+        self._found = []
         last_index = min(last_index, self._end.index)
         until_pos = self._end.end_pos if until_pos is None else until_pos
         anchor = self._anchor_before(max(first_index, self._begin.index + 1))
@@ -87,15 +93,15 @@ class FaultFinder:
             if stale_end is not None:
                 stale, anchor = self._stale_behind(anchor, stale_end)
                 if stale is not None:
-                    found.append(stale)
+                    self._found.append(stale)
                 continue
             if anchor.index >= last_index or (anchor != before and anchor.end_pos >= until_pos):
                 break
             faulty, anchor = self._fault_behind(anchor)
             if faulty is not None:
-                found.append(faulty)
+                self._found.append(faulty)
         self.reached = anchor
-        return found
+        return self._found
 
     # -- sound entries -------------------------------------------------------------------------------------------
 
@@ -225,10 +231,21 @@ class FaultFinder:
         if self._index.read(first_index, len(units)) != units:
             last_index = first_index + len(units) // INDEX_UNIT_SIZE - 1
             log.warning("index units rebuilt first=%d last=%d", first_index, last_index)
-            self._touch(self._index.correct(first_index, units))
+            try:
+                for mapped_file in self._index.correct(first_index, units):
+                    self._touch(mapped_file)
+            except NoSpaceError as error:
+                first = IndexUnit(*INDEX_UNIT.unpack_from(units))
+                last = IndexUnit(*INDEX_UNIT.unpack_from(units, len(units) - INDEX_UNIT_SIZE))
+                self._stays(FaultyRange(first.index, last.index, first.pos, Pos(last.pos + last.size)), error)
 
-    def _touch(self, files: list[MappedFile]) -> None:
-        self.repaired += [mapped_file for mapped_file in files if mapped_file not in self.repaired]
+    def _touch(self, mapped_file: MappedFile) -> None:
+        if mapped_file not in self.repaired:
+            self.repaired.append(mapped_file)
+
+    def _stays(self, faulty: FaultyRange, error: NoSpaceError) -> None:
+        log.warning("not rebuilt: %s; %s", faulty, error)
+        self._found.append(faulty)
 
     # -- damage --------------------------------------------------------------------------------------------------
 
@@ -237,12 +254,12 @@ class FaultFinder:
         index, pos = Index(anchor.index + 1), self._linked_pos(anchor)
         if pos is None:
             return self._unlinked_behind(anchor)
+        header = header_at(self._data, pos)
         if pos > anchor.end_pos:
-            self._correct_blank(anchor.end_pos, pos)
+            self._correct_blank(FaultyRange(index, index, anchor.end_pos, Pos(pos + header.size)), pos)
         alone = self._alone(pos)
         if alone is not None:
             return None, alone if pos == anchor.end_pos else replace(anchor, end_pos=pos)
-        header = header_at(self._data, pos)
         end_pos = Pos(pos + header.size)
         behind = Anchor(index, header.term, end_pos, header.chain_crc)
         if self._is_told_otherwise(pos, behind) and not self._is_confirmed(behind):
@@ -265,7 +282,9 @@ class FaultFinder:
             and self._is_linked(file_end, anchor.chain)
             and not self._is_told_otherwise(Pos(file_end), first)
         ):
-            self._correct_blank(anchor.end_pos, file_end)
+            self._correct_blank(
+                FaultyRange(first.index, first.index, anchor.end_pos, first.end_pos), file_end
+            )
             return None, replace(anchor, end_pos=Pos(file_end))
         first_index, pos = Index(anchor.index + 1), self._likely_pos(anchor)
         if stale_end.index >= self._end.index:
@@ -341,14 +360,19 @@ class FaultFinder:
         is_blank = file_end > end_pos and is_exact_blank(self._data.read(end_pos, file_end - end_pos))
         return Pos(file_end if is_blank else end_pos)
 
-    def _correct_blank(self, pos: int, file_end: int) -> None:
+    def _correct_blank(self, behind: FaultyRange, file_end: int) -> None:
+        """`behind`: the entry behind it, with the blank."""
+        pos = behind.pos
         if is_exact_blank(self._data.read(pos, file_end - pos)):
             return
         log.warning("blank rebuilt pos=%d size=%d", pos, file_end - pos)
         mapped_file = self._data.queue.find_mapped_file_by_offset(pos)
         assert mapped_file is not None, "an entry ends in it"
-        write_over(mapped_file.file(), blank(file_end - pos), pos - mapped_file.file_from_offset)
-        self._touch([mapped_file])
+        try:
+            write_over(mapped_file.file(), blank(file_end - pos), pos - mapped_file.file_from_offset)
+            self._touch(mapped_file)
+        except NoSpaceError as error:
+            self._stays(behind, error)
 
     def _candidates(self, pos: int) -> Iterator[Pos]:
         """Positions from `pos` on where bytes say of themselves that an entry lies there."""

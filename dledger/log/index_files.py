@@ -1,5 +1,7 @@
 """The index files: 32 bytes per entry that say where it lies. Derived from the data files and rebuilt from them."""
 
+from collections.abc import Iterator
+
 from disk.mapped_file import DescriptorCache, MappedFile
 from disk.mapped_file_queue import MappedFileQueue
 from disk.readable import read_what_there_is, write_over
@@ -65,17 +67,15 @@ class IndexFiles:
             offset += part_size
         return b"".join(parts)
 
-    def correct(self, first_index: int, units: bytes) -> list[MappedFile]:
-        """As write(), over units that are not right, or cannot even be read."""
-        written: list[MappedFile] = []
+    def correct(self, first_index: int, units: bytes) -> Iterator[MappedFile]:
+        """As write(), over units that are not right, or cannot even be read; each file once it is written."""
         while units:
             mapped_file = self.ensure_file(first_index)
             offset = first_index * INDEX_UNIT_SIZE
             part = units[: mapped_file.end_offset - offset]
             write_over(mapped_file.file(), part, offset - mapped_file.file_from_offset)
-            written.append(mapped_file)
+            yield mapped_file
             units, first_index = units[len(part) :], first_index + len(part) // INDEX_UNIT_SIZE
-        return written
 
     def unit(self, index: int) -> IndexUnit:
         """Raises LedgerDamagedError when there is no unit of this entry."""

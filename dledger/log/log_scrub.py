@@ -117,7 +117,8 @@ class LogScrub:
             case UnitsFault(first_index, last_index):
                 log.fault_found(first_index - 1, last_index)
                 where = f"units {first_index}..{last_index}"
-                return Finding("index", where, "they disagree with the entries", is_mended=True)
+                is_mended = log.faulty.first_within(first_index, last_index) is None
+                return Finding("index", where, "they disagree with the entries", is_mended=is_mended)
             case BlankFault(last_index, pos, size):
                 log.fault_found(last_index, last_index + 1)
                 if log.faulty_at(pos):

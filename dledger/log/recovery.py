@@ -11,6 +11,7 @@ bytes that are 0 or right, and the next start does it again; afterwards nothing 
 """
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from disk.disk import Disk
@@ -401,7 +402,7 @@ class Recovery:
         self._touch([mapped_file])
         self._touch(self._index.correct(verified.first_index, index_units_of(verified)))
 
-    def _touch(self, files: list[MappedFile]) -> None:
+    def _touch(self, files: Iterable[MappedFile]) -> None:
         self._touched += [mapped_file for mapped_file in files if mapped_file not in self._touched]
 
     def _refuse_foreign_tail(self, mark: SyncedMark | None, reader: SequentialReader) -> None:

@@ -11,8 +11,8 @@ from virtual_group import DATA_FILE_SIZE, VirtualGroup, VirtualMember
 from disk.disk import Buffer, NoSpaceError
 from disk.real_disk import RealDisk, RealFile
 from dledger.core.output import Role
-from dledger.entry import Index
-from dledger.log.faulty_ranges import FaultyRange
+from dledger.entry import INDEX_UNIT_SIZE, Index
+from dledger.errors import FaultyEntryError
 from dledger.rpc.requests import RepairRequest
 
 
@@ -75,41 +75,65 @@ def test_a_repair_that_finds_no_space_waits_for_some(tmp_path: Path, disks: dict
     assert path.read_bytes() == before
 
 
-def test_a_look_at_what_was_repaired_so_far_that_finds_no_space_is_taken_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A blank or an index unit was to be written by it."""
-    group = VirtualGroup(tmp_path)
+def follower_of(group: VirtualGroup) -> VirtualMember:
+    """Of a group with some entries in more than one file."""
     group.start()
     leader = group.elect()
-    group.append(leader, [b"%d" % number * 60 for number in range(50)])
+    for number in range(90):
+        group.append(leader, [b"%d" % number * 500])
     group.run_until(group.converged)
-    for peer in list(group.members):
-        group.stop(peer)
-    path = min((tmp_path / "dledger-n1" / "data").iterdir())
-    path.write_bytes(b"")
-    group.start("n1")
-    member = group.members["n1"]
-    looks = []
+    return next(member for member in group.running() if member.replica.member.role is not Role.LEADER)
 
-    def no_space(faulty: FaultyRange) -> None:
-        looks.append(faulty)
-        raise NoSpaceError(errno.ENOSPC, "no space", str(path))
 
-    with monkeypatch.context() as patched:
-        patched.setattr(member.replica.log, "repaired_in_part", no_space)
-        member.replica.repairer._has_written = True
-        group.run_for(5_000)
-    assert looks
+def first_behind_a_blank(member: VirtualMember) -> Index:
+    log = member.replica.log
+    return next(
+        index
+        for index in map(Index, range(1, log.ledger_end_index))
+        if log.end_pos_at(Index(index - 1)) + 8 < log.pos_at(index) == DATA_FILE_SIZE
+    )
+
+
+@pytest.mark.parametrize("part", ["index", "data"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_units_and_blanks_for_which_there_is_no_space_are_damage_until_there_is_some(
+    part: str, restarts: bool, tmp_path: Path, disks: dict[str, FullDisk]
+) -> None:
+    """Their file has become shorter. Whoever looks there, also a start, goes on without them."""
+    group = VirtualGroup(tmp_path, disk_of=disks.__getitem__)
+    member = follower_of(group)
+    log, disk = member.replica.log, disks[member.id]
+    index = Index(5) if part == "index" else first_behind_a_blank(member)
+    size = index * INDEX_UNIT_SIZE if part == "index" else log.end_pos_at(Index(index - 1)) + 3
+    path = min((tmp_path / f"dledger-{member.id}" / part).iterdir())
+    if restarts:
+        group.stop(member.id)
+    before = path.read_bytes()
+    os.truncate(path, size)
+    disk.is_full, disk.full_part = True, f"/{part}/"
+    if restarts:
+        group.start(member.id)
+        member = group.members[member.id]
+    else:
+        find(member, index, index)
+    assert member.replica.log.faulty.first_within(index, index) is not None
+    group.run_until(lambda: bool(member.replica.repairer.waits))
+    with pytest.raises(FaultyEntryError):
+        member.replica.log.body_at(index)
+    group.run_for(12_000)
     assert member.replica.failure is None
-    group.start("n0", "n2")
+    assert told(member).refusals == {member.id: "no space on its disk"}
+    disk.is_full = False
     group.run_until(lambda: is_level(group) and not faulty(member))
+    assert len(member.replica.log.body_at(index)) > 400
+    assert find(member, 0, member.replica.log.ledger_end_index) == []  # units that nobody has asked for yet
+    assert path.read_bytes() == before
 
 
 def test_a_file_that_is_cut_short_within_its_blank_gets_that_back_when_there_is_space(
     tmp_path: Path, disks: dict[str, FullDisk]
 ) -> None:
-    """The repair of an entry in front finds it so, and the blank is written first."""
+    """The repair of an entry in front finds it so, and the entry behind the blank counts as damaged, too."""
     group = VirtualGroup(tmp_path, disk_of=disks.__getitem__)
     group.start()
     leader = group.elect()
@@ -132,8 +156,8 @@ def test_a_file_that_is_cut_short_within_its_blank_gets_that_back_when_there_is_
     group.run_until(lambda: bool(member.replica.repairer.waits))
     group.run_for(12_000)  # and again
     assert member.replica.failure is None
-    (status,) = member.replica.repairer.status().ranges
-    assert (status.stage, status.refusals) == ("waiting", {member.id: "no space on its disk"})
+    statuses = member.replica.repairer.status().ranges
+    assert [status.refusals for status in statuses] == [{member.id: "no space on its disk"}] * 2
     disks[member.id].is_full = False
     group.run_until(lambda: is_level(group) and not faulty(member))
     assert path.read_bytes() == before
@@ -182,27 +206,4 @@ def test_damage_in_front_of_where_a_file_is_cut_short_waits_while_that_cannot_be
     assert behind.stage == "noting"
     assert len(asked) <= 2 * (12_000 // replica.config.repair_retry_ms)
     disk.is_full = False
-    group.run_until(lambda: is_level(group) and not faulty(member))
-
-
-def test_damage_that_has_grown_when_there_is_no_space_waits_as_it_is_by_then(
-    tmp_path: Path, disks: dict[str, FullDisk], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where one of several files that are cut short ends, more of it was found."""
-    group, member, path, _ = cut_short_behind_an_entry(tmp_path, disks, 20)
-    log, repairer = member.replica.log, member.replica.repairer
-    looks = []
-
-    def grown_and_no_space(pos: int) -> list[FaultyRange]:
-        looks.append(pos)
-        (grown,) = log.faulty.ranges
-        log.widen(log.wider(grown, Index(grown.first_index - 1)))
-        raise NoSpaceError(errno.ENOSPC, "no space", str(path))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(log, "fault_found_at", grown_and_no_space)
-        group.run_until(lambda: repairer.waits)
-        group.run_for(member.replica.config.repair_retry_ms // 2)
-        assert len(looks) == 1
-        assert told(member).stage == "waiting"
     group.run_until(lambda: is_level(group) and not faulty(member))

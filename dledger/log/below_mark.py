@@ -25,6 +25,7 @@ from dledger.log.fault_finder import Anchor, FaultFinder
 from dledger.log.faulty_ranges import FaultyRange, FaultyRanges
 from dledger.log.index_files import IndexFiles
 from dledger.log.synced_mark import SyncedMark
+from dledger.log.term_runs import TermRuns
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class BelowMark:
             mark.before_begin_index, mark.before_begin_term, mark.begin_pos, mark.before_begin_chain
         )
         self._end = Anchor(mark.index, mark.term, mark.end_pos, mark.chain_crc)
-        self._finder = FaultFinder(data, index, begin, self._end)
+        self._finder = FaultFinder(data, index, begin, self._end, TermRuns(()))
 
     def check(self, known: Iterable[FaultyRange]) -> None:
         """Fills `faulty`. `known`: damage that was found before, of which some may be repaired since. Raises

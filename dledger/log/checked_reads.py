@@ -114,7 +114,7 @@ class CheckedReads(LogReader):
             self._before_begin_chain,
         )
         end = Anchor(self.ledger_end_index, self.ledger_end_term, self.ledger_end_pos, self.ledger_end_chain)
-        finder = FaultFinder(self._data, self._index, begin, end)
+        finder = FaultFinder(self._data, self._index, begin, end, self._term_runs)
         found = finder.examine(
             max(first_index, self.ledger_begin_index), min(last_index, self.ledger_end_index)
         )
@@ -370,6 +370,8 @@ class CheckedReads(LogReader):
         seen = header.magic, header.index, header.pos, header.size, header.term
         if seen != (ENTRY_MAGIC, index, unit.pos, unit.size, unit.term):
             raise EntryCorruptError(EntryFault.HEADER, index, unit.pos, f"its unit says {unit}")
+        if self._term_runs.first_other(index, [header.term]) is not None:
+            raise EntryCorruptError(EntryFault.TERM, index, unit.pos, "it is of an earlier history")
         prev_chain = self._prev_chain(index)
         if prev_chain is not None and chain_after(raw, prev_chain) != header.chain_crc:
             raise EntryCorruptError(
@@ -404,6 +406,9 @@ class CheckedReads(LogReader):
             raise EntryCorruptError(
                 EntryFault.SIZE, last_index, pos, f"entries end with {verified.last_index}"
             )
+        if (other := self._term_runs.first_other(first_index, verified.terms)) is not None:
+            text = "it is of an earlier history"
+            raise EntryCorruptError(EntryFault.TERM, first_index + other, pos + verified.offsets[other], text)
         units = index_units_of(verified)
         if self._index.read(first_index, len(units)) != units:
             text = "units say that other entries lie there"

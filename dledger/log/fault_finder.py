@@ -9,6 +9,8 @@ cut: they are sound, and follow from those in front. Their units tell of others 
 after an append that was taken back even of the same), and the entry behind does not follow from them, or the last one
 is not as it was remembered. Then they are the damage, and not the units. An entry behind that its unit tells of, and
 that another one follows, says the contrary. Where damage comes before such, sound ones with damaged units go with it.
+Their units may have come back as well. Then the terms tell that this process remembers: of no index there are two of
+one term.
 
 Of a unit or a blank for which a full disk has no space, in a file that has become shorter, the entries count as damaged
 like others, and are repaired like others when there is some: a look ends nobody.
@@ -47,6 +49,7 @@ from dledger.log.errors import LedgerDamagedError
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.index_files import IndexFiles, count_before_other, count_confirmed
 from dledger.log.log_reader import chain_crc_at
+from dledger.log.term_runs import TermRuns
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +70,11 @@ class Anchor:
 class FaultFinder:
     """Reads only, but for index units and blanks, in files that `repaired` names: they need a sync."""
 
-    def __init__(self, data: DataFiles, index: IndexFiles, begin: Anchor, end: Anchor) -> None:
+    def __init__(
+        self, data: DataFiles, index: IndexFiles, begin: Anchor, end: Anchor, term_runs: TermRuns
+    ) -> None:
         """`begin`: the entry in front of the log, whose `end_pos` is where the first one lies. `end`: the last entry
-        that counts, as it was remembered; nothing behind it is looked at.
+        that counts, as it was remembered; nothing behind it is looked at. `term_runs`: what is remembered of terms.
         """
         self.repaired: list[MappedFile] = []
         self.reached = begin  # the last sound entry that examine() came to
@@ -78,6 +83,7 @@ class FaultFinder:
         self._index = index
         self._begin = begin
         self._end = end
+        self._term_runs = term_runs
 
     def examine(self, first_index: int, last_index: int, until_pos: int | None = None) -> list[FaultyRange]:
         """Damage among these entries, or those that begin before `until_pos`; each range goes up to the next sound
@@ -138,7 +144,7 @@ class FaultFinder:
         except LedgerDamagedError:
             return None
         anchor = self._alone(unit.pos)
-        if anchor is None or not _is_of(unit, unit.pos, anchor):
+        if anchor is None or not _is_of(unit, unit.pos, anchor) or self._is_of_other_term(anchor):
             return None
         return anchor if self._is_linked(unit.pos, prev_chain) else None
 
@@ -181,6 +187,9 @@ class FaultFinder:
         for verified in reader.ranges():
             before, last = last, Anchor(reader.index, reader.term, reader.end_pos, reader.chain)
             count = min(verified.last_index, self._end.index) - verified.first_index + 1
+            own = self._term_runs.first_other(verified.first_index, verified.terms[:count])
+            if own is not None:
+                return (sound if suspects else _anchor_at(verified, own, before)), last
             units = index_units_of(verified)[: count * INDEX_UNIT_SIZE]
             found = self._index.read(verified.first_index, len(units))
             confirmed = count_confirmed(found, units)
@@ -210,7 +219,7 @@ class FaultFinder:
     def _is_confirmed(self, anchor: Anchor) -> bool:
         """Whether what follows from an entry, and a unit, of one or the other, say that it is the one that counts."""
         pos = self._linked_pos(anchor)
-        if pos is None:
+        if pos is None or self._is_of_other_term(anchor):
             return False
         with suppress(LedgerDamagedError):
             unit = self._index.unit(anchor.index)
@@ -307,6 +316,8 @@ class FaultFinder:
             alone = self._alone(candidate)
             if alone is None or not first_index < alone.index <= self._end.index:
                 continue
+            if self._is_of_other_term(alone):
+                continue
             if alone == self._end:
                 # Nothing follows the last one, which is remembered instead.
                 last_one = entry_alone(self._data, candidate, None)
@@ -341,12 +352,17 @@ class FaultFinder:
         return set() if last == self._end or self._is_confirmed(last) else positions
 
     def _is_told_otherwise(self, pos: Pos, anchor: Anchor) -> bool:
-        """Whether the unit of the entry at `pos` tells of another."""
+        """Whether the unit of the entry at `pos` tells of another, or a term that is remembered does."""
+        if self._is_of_other_term(anchor):
+            return True
         try:
             unit = self._index.unit(anchor.index)
         except LedgerDamagedError:
             return False
         return not _is_of(unit, pos, anchor)
+
+    def _is_of_other_term(self, anchor: Anchor) -> bool:
+        return self._term_runs.first_other(anchor.index, [anchor.term]) is not None
 
     def _likely_pos(self, anchor: Anchor) -> Pos:
         """Where the entry behind `anchor` lies, although it is not readable. A blank is one of before if the unit tells

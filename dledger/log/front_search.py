@@ -85,7 +85,7 @@ class FrontSearch:
 
     def _stored_chain(self, index: Index) -> int | None:
         try:
-            return self._log.stored_chain_at(index)
+            return self._log.stored_end_at(index)[0]
         except FaultyEntryError:
             return None
 

@@ -5,10 +5,13 @@ Knows nothing of durability; what is read may still be cut. Cold reads block and
 
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 
 from dledger.core.messages import EntryRange
 from dledger.entry import ENTRY_HEADER_SIZE, ENTRY_MAGIC, Index, IndexUnit, Pos, Term, parse_header
 from dledger.log.data_files import DataFiles
+from dledger.log.entry_reader import header_at
+from dledger.log.errors import LedgerDamagedError
 from dledger.log.index_files import IndexFiles
 from dledger.log.recent_batches import RecentBatch, RecentBatches
 from dledger.log.synced_mark import SyncedMark
@@ -89,14 +92,21 @@ class LogReader:
             return chain_crc_at(batch.buffer, batch.offset_of(index))
         return self._cold_chain(index)
 
-    def stored_chain_at(self, index: Index) -> int:
-        """As chain_at(), of an entry before the last one, and as the disk has it: what is remembered may be another."""
+    def stored_end_at(self, index: Index) -> tuple[int, Pos]:
+        """As chain_at() and end_pos_at(), of an entry before the last one, and as the disk has it: what is remembered
+        may be another. One of an earlier history that has come back lies where its unit says, and the remembered one
+        perhaps still where that lay.
+        """
         chain = self.chain_at(index)
         assert chain is not None, "it is in the log, or in front of it"
         if index < self.ledger_begin_index or self.recent.find(index) is None:
-            return chain
-        raw = self._data.read(self.pos_at(index), ENTRY_HEADER_SIZE)
-        return chain_crc_at(raw.ljust(ENTRY_HEADER_SIZE, b"\0"), 0)
+            return chain, self.end_pos_at(index)
+        with suppress(LedgerDamagedError):
+            unit = self._index.unit(index)
+            header = header_at(self._data, unit.pos)
+            if (header.magic, header.index, header.size) == (ENTRY_MAGIC, index, unit.size):
+                return header.chain_crc, Pos(unit.pos + unit.size)
+        return header_at(self._data, self.pos_at(index)).chain_crc, self.end_pos_at(index)
 
     def pos_at(self, index: Index) -> Pos:
         """Position of the entry's header. The index must lie within begin .. end."""

@@ -143,8 +143,8 @@ class RangeRepair:
         else:
             term = log.term_at(before)
             assert term is not None, "damage lies within the log"
-            self._before_term, self._before_chain = term, log.stored_chain_at(before)
-            self._before_end_pos = log.end_pos_at(before)
+            self._before_term = term
+            self._before_chain, self._before_end_pos = log.stored_end_at(before)
         self._borders: dict[Index, int] = {}  # last index of a piece -> chain, when it was proved
         self._here_index: Index | None = None  # from there on, what was proved lies here already
         # That goes on in the next file as soon as it can: what follows in this one, too, is back from another history.

@@ -33,6 +33,24 @@ class TermRuns:
         number = bisect_right(self._first_indexes, index) - 1
         return self._terms[number] if number >= 0 else None
 
+    def first_other(self, first_index: int, terms: Sequence[int]) -> int | None:
+        """Number of the first of these entries that has another term than is known here. Terms never fall."""
+        if not terms:
+            return None
+        is_one_run = terms[0] == terms[-1]
+        if is_one_run and {self.term_at(first_index), self.term_at(first_index + len(terms) - 1)} == {
+            terms[0]
+        }:
+            return None
+        return next(
+            (
+                number
+                for number, term in enumerate(terms)
+                if self.term_at(first_index + number) not in (None, term)
+            ),
+            None,
+        )
+
     def first_index_of_run(self, index: int) -> tuple[Index, bool]:
         """First index of the run that holds `index`, as far as it is known here, and whether it may begin before."""
         number = bisect_right(self._first_indexes, index) - 1

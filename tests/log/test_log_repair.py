@@ -156,7 +156,7 @@ def test_the_first_entry_is_repaired_while_the_one_before_the_begin_is_still_rem
     delete_first_file(log)
     first = log.ledger_begin_index
     assert log.recent.find(Index(first - 1)) is not None
-    assert log.stored_chain_at(Index(first - 1)) == log.begin.before_chain
+    assert log.stored_end_at(Index(first - 1))[0] == log.begin.before_chain
     faulty = FaultyRange(first, first, log.pos_at(first), log.end_pos_at(first))
     assert log.range_repair(faulty).next_index == first
 

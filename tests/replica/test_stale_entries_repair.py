@@ -1,5 +1,6 @@
 """A member to which entries that were never committed have come back, in the place of committed ones."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,18 @@ class ParkedGroup:
     and remembers those.
     """
 
-    def __init__(self, directory: Path, count: int, *, is_stopped: bool = True, body_size: int = 40) -> None:
-        """`body_size`: of the 50, in bytes."""
+    def __init__(
+        self,
+        directory: Path,
+        count: int = 0,
+        *,
+        is_stopped: bool = True,
+        body_size: int = 40,
+        sizes: Sequence[int] = (),
+    ) -> None:
+        """`body_size`: of the 50, in bytes. `sizes`: of the others, and as many of them; else `count`."""
+        others_bodies = [b"B%d" % number + bytes(size) for number, size in enumerate(sizes)]
+        others_bodies += [b"B%d" % number * 40 for number in range(count)]
         self.group = group = VirtualGroup(directory)
         group.start()
         old_leader = group.elect()
@@ -40,7 +51,7 @@ class ParkedGroup:
         self.stale = {kind: self._read(kind) for kind in ("data", "index")}
         group.start(*others)
         leader = group.elect()
-        group.append(leader, [b"B%d" % number * 40 for number in range(count)])
+        group.append(leader, others_bodies)
         group.run_until(group.converged)
         group.start(self.peer)
         group.run_until(group.converged)

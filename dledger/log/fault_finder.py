@@ -144,7 +144,9 @@ class FaultFinder:
         except LedgerDamagedError:
             return None
         anchor = self._alone(unit.pos)
-        if anchor is None or not _is_of(unit, unit.pos, anchor) or self._is_of_other_term(anchor):
+        if anchor is None or anchor.index != index or not _is_of(unit, unit.pos, anchor):
+            return None  # one of an earlier history may have another index in the same place
+        if not self._is_possible(anchor):
             return None
         return anchor if self._is_linked(unit.pos, prev_chain) else None
 
@@ -187,9 +189,8 @@ class FaultFinder:
         for verified in reader.ranges():
             before, last = last, Anchor(reader.index, reader.term, reader.end_pos, reader.chain)
             count = min(verified.last_index, self._end.index) - verified.first_index + 1
-            own = self._term_runs.first_other(verified.first_index, verified.terms[:count])
-            if own is not None:
-                return (sound if suspects else _anchor_at(verified, own, before)), last
+            possible = self._count_possible(verified, count)
+            are_all_possible, count = possible == count, possible
             units = index_units_of(verified)[: count * INDEX_UNIT_SIZE]
             found = self._index.read(verified.first_index, len(units))
             confirmed = count_confirmed(found, units)
@@ -204,9 +205,9 @@ class FaultFinder:
                     suspects = [(sound.index + 1, units[undoubted * INDEX_UNIT_SIZE :])]
             else:
                 suspects.append((verified.first_index, units))
+            if not are_all_possible:
+                return (sound if suspects else _anchor_at(verified, count, before)), last
             if reader.index >= self._end.index:
-                if _anchor_at(verified, count, before) != self._end:
-                    return (sound if suspects else _anchor_at(verified, count - 1, before)), last
                 sound = self._end
             elif suspects and self._is_confirmed(last):
                 sound = last
@@ -216,10 +217,29 @@ class FaultFinder:
                     break
         return sound, last if suspects else None
 
+    def _count_possible(self, verified: VerifiedRange, count: int) -> int:
+        """How many of the first `count` may be of this log."""
+        other = self._term_runs.first_other(verified.first_index, verified.terms[:count])
+        count = count if other is None else other
+        while count and not self._has_room_behind(_anchor_at(verified, count, self._end)):
+            count -= 1
+        return count
+
+    def _is_possible(self, anchor: Anchor) -> bool:
+        """Whether an entry may be of this log, by its term and by where it ends."""
+        is_of_other_term = self._term_runs.first_other(anchor.index, [anchor.term]) is not None
+        return not is_of_other_term and self._has_room_behind(anchor)
+
+    def _has_room_behind(self, anchor: Anchor) -> bool:
+        """For all up to the end. The last one is as it was remembered."""
+        if anchor.index >= self._end.index:
+            return anchor == self._end
+        return anchor.end_pos + (self._end.index - anchor.index) * ENTRY_HEADER_SIZE <= self._end.end_pos
+
     def _is_confirmed(self, anchor: Anchor) -> bool:
         """Whether what follows from an entry, and a unit, of one or the other, say that it is the one that counts."""
         pos = self._linked_pos(anchor)
-        if pos is None or self._is_of_other_term(anchor):
+        if pos is None or not self._is_possible(anchor):
             return False
         with suppress(LedgerDamagedError):
             unit = self._index.unit(anchor.index)
@@ -263,17 +283,32 @@ class FaultFinder:
         index, pos = Index(anchor.index + 1), self._linked_pos(anchor)
         if pos is None:
             return self._unlinked_behind(anchor)
-        header = header_at(self._data, pos)
         if pos > anchor.end_pos:
-            self._correct_blank(FaultyRange(index, index, anchor.end_pos, Pos(pos + header.size)), pos)
+            in_front = self._is_unit_at(index, anchor.end_pos)
+            if in_front and not self._is_confirmed(self._by_header(pos)):
+                return self._unlinked_behind(anchor)  # of an earlier history, and so is the blank
+            end_pos = self._by_header(pos).end_pos
+            self._correct_blank(FaultyRange(index, index, anchor.end_pos, end_pos), pos)
         alone = self._alone(pos)
+        if alone is not None and not self._is_possible(alone):
+            return self._unlinked_behind(anchor)
         if alone is not None:
             return None, alone if pos == anchor.end_pos else replace(anchor, end_pos=pos)
-        end_pos = Pos(pos + header.size)
-        behind = Anchor(index, header.term, end_pos, header.chain_crc)
-        if self._is_told_otherwise(pos, behind) and not self._is_confirmed(behind):
+        behind = self._by_header(pos)
+        is_told_otherwise = self._is_told_otherwise(pos, behind) and not self._is_confirmed(behind)
+        if is_told_otherwise or not self._is_possible(behind):
             return self._unlinked_behind(anchor)  # of an earlier history
-        return FaultyRange(index, index, pos, end_pos), behind  # proven: the damage is in the body
+        return FaultyRange(index, index, pos, behind.end_pos), behind  # proven: the damage is in the body
+
+    def _by_header(self, pos: Pos) -> Anchor:
+        header = header_at(self._data, pos)
+        return Anchor(header.index, header.term, Pos(pos + header.size), header.chain_crc)
+
+    def _is_unit_at(self, index: int, pos: int) -> bool:
+        """Whether the unit of an entry tells that it lies there."""
+        with suppress(LedgerDamagedError):
+            return self._index.unit(index).pos == pos
+        return False
 
     def _unlinked_behind(self, anchor: Anchor) -> tuple[FaultyRange, Anchor]:
         first_index, pos = Index(anchor.index + 1), self._likely_pos(anchor)
@@ -314,9 +349,11 @@ class FaultFinder:
             if candidate in stale:
                 continue
             alone = self._alone(candidate)
-            if alone is None or not first_index < alone.index <= self._end.index:
+            if alone is None or alone.index > self._end.index:
                 continue
-            if self._is_of_other_term(alone):
+            if alone.index <= first_index:
+                # None of this log, or damaged: what follows from one of before is of before, too.
+                stale |= self._stale_from(candidate, alone)
                 continue
             if alone == self._end:
                 # Nothing follows the last one, which is remembered instead.
@@ -324,7 +361,7 @@ class FaultFinder:
                 self._correct_units(alone.index, index_units_of(last_one))
                 return FaultyRange(first_index, Index(alone.index - 1), first_pos, candidate), alone
             stale |= self._stale_from(candidate, alone)
-            if candidate in stale:
+            if candidate in stale or not self._is_possible(alone):
                 continue
             # The chain of the one in front may be all that is right of it.
             if alone.index == before_index + 1 and self._is_linked(candidate, before_chain):
@@ -352,8 +389,8 @@ class FaultFinder:
         return set() if last == self._end or self._is_confirmed(last) else positions
 
     def _is_told_otherwise(self, pos: Pos, anchor: Anchor) -> bool:
-        """Whether the unit of the entry at `pos` tells of another, or a term that is remembered does."""
-        if self._is_of_other_term(anchor):
+        """Whether the unit of the entry at `pos` tells of another, or what is remembered does."""
+        if not self._is_possible(anchor):
             return True
         try:
             unit = self._index.unit(anchor.index)
@@ -361,19 +398,17 @@ class FaultFinder:
             return False
         return not _is_of(unit, pos, anchor)
 
-    def _is_of_other_term(self, anchor: Anchor) -> bool:
-        return self._term_runs.first_other(anchor.index, [anchor.term]) is not None
-
     def _likely_pos(self, anchor: Anchor) -> Pos:
         """Where the entry behind `anchor` lies, although it is not readable. A blank is one of before if the unit tells
         of an entry in its place.
         """
         end_pos = anchor.end_pos
         file_end = self._next_file(end_pos)
-        with suppress(LedgerDamagedError):
-            if self._index.unit(anchor.index + 1).pos == end_pos:
-                return end_pos
-        is_blank = file_end > end_pos and is_exact_blank(self._data.read(end_pos, file_end - end_pos))
+        if self._is_unit_at(anchor.index + 1, end_pos):
+            return end_pos
+        # Where the log ends in this file, a blank is one of before as well.
+        may_be_blank = end_pos < file_end <= self._end.end_pos - ENTRY_HEADER_SIZE
+        is_blank = may_be_blank and is_exact_blank(self._data.read(end_pos, file_end - end_pos))
         return Pos(file_end if is_blank else end_pos)
 
     def _correct_blank(self, behind: FaultyRange, file_end: int) -> None:

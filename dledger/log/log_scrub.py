@@ -111,7 +111,12 @@ class LogScrub:
                 if not self._is_known(first_index, last_index):
                     log.fault_found(first_index - 1, last_index)
                     is_found = log.faulty.first_within(first_index, last_index) is not None
-                    if pos >= 0 and next_pos >= 0 and not is_found:
+                    # Else units told it that are right by now, or entries in front that are the damage themselves.
+                    is_there = (
+                        log.first_index_at(pos) == first_index
+                        and log.first_index_at(next_pos) == last_index + 1
+                    )
+                    if pos >= 0 and next_pos >= 0 and is_there and not is_found:
                         log.note_damage(FaultyRange(first_index, last_index, pos, next_pos))
                 return Finding("log", where, reason, is_mended=False)
             case UnitsFault(first_index, last_index):

@@ -1,0 +1,148 @@
+"""Entries of an earlier history that are back between damaged ones: nothing sound is overwritten, nothing of before is
+served, and each range that is named lies within the log.
+"""
+
+import pytest
+from crash_disk import CrashDisk
+from test_faulty_entries import open_cold, ranges_of, read_all
+from test_log_recovery import INDEX
+from test_log_store import DATA, FILE_SIZE, append, config, cut, sync
+from test_stale_entries import scrub
+
+from dledger.entry import ENTRY_HEADER_SIZE, INDEX_UNIT_SIZE, Index
+from dledger.errors import FaultyEntryError
+from dledger.log.log_store import LogStore
+
+UNITS_SIZE = 640  # of an index file
+
+
+class Histories:
+    """A log that was cut once: `before` is what the files held then. Sizes are those of bodies."""
+
+    def __init__(self, common: list[int], before: list[int], own: list[int]) -> None:
+        self.disk = CrashDisk()
+        log = LogStore.open(self.disk, config(recent_bytes_max=0))
+        for letter, sizes in ((b"c", common), (b"b", before)):
+            for size in sizes:
+                append(log, [letter * size])
+        sync(log)
+        self.before = self.files()
+        cut(log, len(common))
+        for size in own:
+            append(log, [b"o" * size])
+        log.close(clean=True)
+        self.truth = self.files()
+        self.log = open_cold(self.disk)
+        self.count = len(common) + len(own)
+        self.positions = [self.log.pos_at(Index(index)) for index in range(self.count)]
+        self.ends = [self.log.end_pos_at(Index(index)) for index in range(self.count)]
+        self.bodies = [self.log.body_at(Index(index)) for index in range(self.count)]
+
+    def files(self) -> dict[str, bytes]:
+        return {p: bytes(self.disk.content(p)) for p in self.disk.paths() if p.startswith((DATA, INDEX))}
+
+    def _lose(self, directory: str, size: int, begin: int, end: int) -> None:
+        """What was written between these bytes since the cut."""
+        for at in range(begin, end):
+            path, offset = f"{directory}/{at - at % size:020d}", at % size
+            if path in self.truth:
+                old = self.before.get(path, b"")
+                self.disk.content(path)[offset] = old[offset] if offset < len(old) else 0
+
+    def lose_data(self, begin: int, end: int) -> None:
+        self._lose(DATA, FILE_SIZE, begin, end)
+
+    def lose_units(self, first: int, last: int) -> None:
+        self._lose(INDEX, UNITS_SIZE, first * INDEX_UNIT_SIZE, (last + 1) * INDEX_UNIT_SIZE)
+
+    def flip(self, pos: int) -> None:
+        self.disk.content(f"{DATA}/{pos - pos % FILE_SIZE:020d}")[pos % FILE_SIZE] ^= 1
+
+    def zero_units(self, first: int, last: int) -> None:
+        for at in range(first * INDEX_UNIT_SIZE, (last + 1) * INDEX_UNIT_SIZE):
+            self.disk.content(f"{INDEX}/{at - at % UNITS_SIZE:020d}")[at % UNITS_SIZE] = 0
+
+    def is_sound(self, index: int) -> bool:
+        pos, size = self.positions[index], self.ends[index] - self.positions[index]
+        path, offset = f"{DATA}/{pos - pos % FILE_SIZE:020d}", pos % FILE_SIZE
+        return self.disk.content(path)[offset : offset + size] == self.truth[path][offset : offset + size]
+
+    def assert_none_is_served(self) -> None:
+        for index, body in enumerate(self.bodies):
+            try:
+                assert self.log.body_at(Index(index)) == body
+            except FaultyEntryError:
+                continue
+
+    def assert_named(self) -> None:
+        named = {i for first, last in ranges_of(self.log) for i in range(first, last + 1)}
+        assert {index for index in range(self.count) if not self.is_sound(index)} <= named
+        for faulty in self.log.faulty:
+            assert faulty.pos < faulty.next_pos <= self.ends[-1]
+            if faulty.last_index < self.count - 1:
+                assert (
+                    self.ends[faulty.last_index] <= faulty.next_pos <= self.positions[faulty.last_index + 1]
+                )
+
+
+def test_an_entry_of_before_with_another_index_proves_nothing_where_its_size_is_the_right_one() -> None:
+    """Of entries 2 and 3 of before, that of a later file follows: what lies between was no blank."""
+    case = Histories([2800, 700], [2800, 20, 2800], [20, 20, 2800, 20, 20, 20, 2800])
+    case.lose_data(case.positions[4], case.ends[5])
+    case.lose_data(case.positions[8], case.ends[8])
+    assert case.is_sound(6)
+    with pytest.raises(FaultyEntryError):
+        case.log.body_at(Index(8))
+    read_all(case.log)
+    assert case.is_sound(6)
+    assert case.is_sound(7)
+    case.assert_named()
+
+
+def test_a_blank_of_before_is_not_written_over_sound_entries() -> None:
+    case = Histories([2800, 700], [2800], [20, 20, 2800, 20])
+    case.flip(case.positions[2])
+    case.lose_data(case.positions[4], case.ends[4])
+    read_all(case.log)
+    assert case.is_sound(3)
+    case.assert_none_is_served()
+    case.assert_named()
+
+
+def test_what_follows_from_one_of_before_behind_damage_is_of_before_although_its_unit_is_lost() -> None:
+    case = Histories([50, 50, 50], [52, 14, 21], [52, 7, 14, 21, 7, 50, 50])
+    case.lose_data(case.positions[4], case.positions[4] + 2 * ENTRY_HEADER_SIZE + 14 + 21)
+    case.zero_units(5, 7)
+    read_all(case.log)
+    case.assert_none_is_served()
+    case.assert_named()
+
+
+def test_where_the_log_ends_in_a_file_a_blank_of_before_is_none() -> None:
+    case = Histories([2800, 700], [2800], [20, 20])
+    case.lose_data(case.positions[2], FILE_SIZE)
+    case.lose_units(2, 3)
+    read_all(case.log)
+    assert ranges_of(case.log) == [(2, 3)]
+    case.assert_named()
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_one_that_is_too_long_for_the_log_is_of_before(is_damaged: bool) -> None:
+    case = Histories([50, 50], [900, 50], [20, 20, 20])
+    case.lose_data(case.positions[2], FILE_SIZE)
+    case.lose_units(2, 4)
+    if is_damaged:
+        case.flip(case.positions[2] + 60)
+    read_all(case.log)
+    assert ranges_of(case.log) == [(2, 4)]
+    case.assert_named()
+
+
+def test_units_of_before_name_no_sound_entries() -> None:
+    case = Histories([2800, 700], [20, 20], [2800, 20, 2800, 20])
+    case.lose_units(2, 3)
+    case.zero_units(4, 4)
+    scrub(case.log)
+    assert ranges_of(case.log) == []
+    case.assert_none_is_served()

@@ -48,6 +48,9 @@ _REASONS: Final = {
     ResponseCode.INDEX_OUT_OF_RANGE: "not there yet",
 }
 
+# Entries, read in one turn.
+_LOOKED_BEHIND_MAX: Final = 4096
+
 LedBy = tuple[Term, PeerId | None]
 
 
@@ -104,6 +107,8 @@ class Repairer:
         self._search: tuple[FrontSearch, PeerId, _Refusal] | None = None
         self._asked: tuple[PeerId, RepairRequest, int] | None = None  # and until when
         self._job: RepairJob | None = None
+        # How many entries behind a range were looked at, for those there lead to no peer's.
+        self._looked_behind: dict[FaultyRange, int] = {}
         self._found_short: list[int] = []  # positions where files end that a job found too short
         self._written_size = 0  # of the present range
         self._has_written = False  # some of a range, which may have grown since, and not yet all of it
@@ -429,6 +434,8 @@ class Repairer:
         try:
             search.take(first_pos, entries)
         except (RepairRefusedError, FaultyEntryError) as error:
+            if self._repair is not None and isinstance(error, NotLinkedError):
+                self._grow_behind(self._repair.faulty)
             self._refused(peer, _Refusal(str(error)))
             return
         if search.wider is not None:
@@ -443,9 +450,15 @@ class Repairer:
         return led_by if led_by[1] == peer else None
 
     def _grow_behind(self, faulty: FaultyRange) -> bool:
-        """Whether the entry behind is damaged by now, so that it proves nobody's bytes: the range goes on over it."""
-        self._log.fault_found(faulty.last_index, faulty.last_index + 1)
-        return faulty not in self._log.faulty.ranges
+        """Whether the entry behind is damaged by now, and proves nobody's bytes: then the range goes on over it. It may
+        be of an earlier history: the seam at its end tells, which is looked for farther behind with each refusal.
+        """
+        count = self._looked_behind.pop(faulty, 1)
+        self._log.fault_found(faulty.last_index, faulty.last_index + count)
+        if faulty not in self._log.faulty.ranges:
+            return True
+        self._looked_behind = {faulty: min(2 * count, _LOOKED_BEHIND_MAX)}
+        return False
 
     def _restarted(self, repair: RangeRepair) -> RangeRepair | None:
         self._written_size = 0

@@ -63,7 +63,7 @@ class Convergence:
         self._wait(
             self._is_at_rest,
             "the members do not come to hold the same",
-            limit_us=_LIMIT_US + self._repair_us() + self._busy_us(),
+            limit_us=_LIMIT_US + self._repair_us() + self._send_us() + self._busy_us(),
         )
         self.compare()
 
@@ -113,6 +113,16 @@ class Convergence:
         """What it takes at most to bring whole logs back."""
         processes = [member.process for member in self._members if member.process is not None]
         return max((_repair_us(process) for process in processes if process.host.is_damaged), default=0)
+
+    def _send_us(self) -> int:
+        """What it takes at most to send what some have not got: an entry a round trip, with a sync."""
+        ends = [
+            member.process.replica.log.ledger_end_index
+            for member in self._members
+            if member.process is not None
+        ]
+        options = self._members[0].options
+        return (max(ends) - min(ends)) * 2 * (options.delay_us_max + options.sync_latency_us_max)
 
     def _busy_us(self) -> int:
         """For how long jobs go on that are under way: one that began on a slow disk may have many files to sync."""

@@ -6,7 +6,7 @@ import pytest
 from test_stale_entries_repair import FIRST, ParkedGroup, all_bodies, scrub
 from virtual_group import VirtualGroup, VirtualMember
 
-from dledger.entry import Index
+from dledger.entry import ENTRY_HEADER_SIZE, Index
 from dledger.errors import FaultyEntryError
 
 
@@ -83,3 +83,40 @@ def test_a_leader_sends_none_of_them_in_the_place_of_those_whose_term_it_remembe
     scrub(group, leader)
     group.run_until(lambda: not parked.log.has_faults)
     assert all_bodies(parked.log) == bodies
+
+
+def run_until_mended(parked: ParkedGroup) -> None:
+    group = parked.group
+    group.run_until(lambda: not parked.log.has_faults)
+    scrub(group, group.members[parked.peer])
+    group.run_until(lambda: not parked.log.has_faults)
+    parked.log.recent.cut_from(Index(0))
+    assert all_bodies(parked.log)[: len(parked.bodies)] == parked.bodies
+
+
+def test_one_that_would_end_behind_the_log_is_mended(tmp_path: Path) -> None:
+    """Its header alone has come back; its body is what was never written."""
+    parked = ParkedGroup(tmp_path, sizes=[85, 85])
+    group = parked.group
+    end = next(member.replica.log.ledger_end_pos for member in group.running())
+    assert parked.begin + 2 * 128 + ENTRY_HEADER_SIZE < end < parked.begin + 3 * 128
+    parked.lose_writes("data", "index")
+    path = min((parked.directory / "data").iterdir())
+    with path.open("r+b") as file:
+        file.seek(end)
+        file.write(bytes(parked.end - end))
+    group.start(parked.peer)
+    group.append(group.elect(), [b"on"])
+    run_until_mended(parked)
+
+
+def test_they_are_mended_where_the_last_of_them_is_the_last_that_the_mark_tells_of(tmp_path: Path) -> None:
+    parked = ParkedGroup(tmp_path, is_stopped=False, sizes=[70, 70, 70, 300])
+    group = parked.group
+    parked.lose_writes("data", "index")
+    parked.log.recent.cut_from(Index(0))
+    group.append(group.elect(), [b"on"])
+    group.run_for(10)
+    scrub(group, group.members[parked.peer])
+    assert parked.log.has_faults
+    run_until_mended(parked)

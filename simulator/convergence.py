@@ -116,11 +116,8 @@ class Convergence:
 
     def _send_us(self) -> int:
         """What it takes at most to send what some have not got: an entry a round trip, with a sync."""
-        ends = [
-            member.process.replica.log.ledger_end_index
-            for member in self._members
-            if member.process is not None
-        ]
+        processes = [member.process for member in self._members]
+        ends = [process.replica.log.ledger_end_index if process is not None else -1 for process in processes]
         options = self._members[0].options
         return (max(ends) - min(ends)) * 2 * (options.delay_us_max + options.sync_latency_us_max)
 

@@ -283,18 +283,16 @@ class FaultFinder:
         index, pos = Index(anchor.index + 1), self._linked_pos(anchor)
         if pos is None:
             return self._unlinked_behind(anchor)
+        behind = self._by_header(pos)
         if pos > anchor.end_pos:
-            in_front = self._is_unit_at(index, anchor.end_pos)
-            if in_front and not self._is_confirmed(self._by_header(pos)):
+            if self._is_unit_at(index, anchor.end_pos) and not self._is_confirmed(behind):
                 return self._unlinked_behind(anchor)  # of an earlier history, and so is the blank
-            end_pos = self._by_header(pos).end_pos
-            self._correct_blank(FaultyRange(index, index, anchor.end_pos, end_pos), pos)
+            self._correct_blank(FaultyRange(index, index, anchor.end_pos, behind.end_pos), pos)
         alone = self._alone(pos)
         if alone is not None and not self._is_possible(alone):
             return self._unlinked_behind(anchor)
         if alone is not None:
             return None, alone if pos == anchor.end_pos else replace(anchor, end_pos=pos)
-        behind = self._by_header(pos)
         is_told_otherwise = self._is_told_otherwise(pos, behind) and not self._is_confirmed(behind)
         if is_told_otherwise or not self._is_possible(behind):
             return self._unlinked_behind(anchor)  # of an earlier history

@@ -48,8 +48,9 @@ _REASONS: Final = {
     ResponseCode.INDEX_OUT_OF_RANGE: "not there yet",
 }
 
-# Entries, read in one turn.
+# Entries, read in one turn, of which the last begins within so many bytes behind the damage.
 _LOOKED_BEHIND_MAX: Final = 4096
+_LOOKED_BEHIND_SIZE_MAX: Final = 4 * 1024 * 1024
 
 LedBy = tuple[Term, PeerId | None]
 
@@ -454,10 +455,15 @@ class Repairer:
         be of an earlier history: the seam at its end tells, which is looked for farther behind with each refusal.
         """
         count = self._looked_behind.pop(faulty, 1)
-        self._log.fault_found(faulty.last_index, faulty.last_index + count)
+        last_index = min(
+            faulty.last_index + count, self._log.first_index_at(faulty.next_pos + _LOOKED_BEHIND_SIZE_MAX)
+        )
+        self._log.fault_found(faulty.last_index, last_index)
         if faulty not in self._log.faulty.ranges:
             return True
-        self._looked_behind = {faulty: min(2 * count, _LOOKED_BEHIND_MAX)}
+        known = self._log.faulty.ranges
+        self._looked_behind = {other: n for other, n in self._looked_behind.items() if other in known}
+        self._looked_behind[faulty] = min(2 * count, _LOOKED_BEHIND_MAX)
         return False
 
     def _restarted(self, repair: RangeRepair) -> RangeRepair | None:

@@ -59,10 +59,11 @@ class CheckedReads(LogReader):
         *,
         begin_index: Index,
         mark: SyncedMark,
+        faulty: tuple[FaultyRange, ...],
         faulty_file: FaultyRangesFile,
     ) -> None:
         super().__init__(data, index, recent, term_runs, begin_index=begin_index, mark=mark)
-        self.faulty = FaultyRanges(faulty_file.ranges)
+        self.faulty = FaultyRanges(faulty)
         self._faulty_file = faulty_file
         self._noting: NoteFaultsJob | None = None
         self.faulty.keep_within(begin_index, mark.begin_pos, self.ledger_end_index, self.ledger_end_pos)

@@ -206,7 +206,7 @@ class FaultFinder:
             else:
                 suspects.append((verified.first_index, units))
             if not are_all_possible:
-                return (sound if suspects else _anchor_at(verified, count, before)), last
+                return sound, last
             if reader.index >= self._end.index:
                 sound = self._end
             elif suspects and self._is_confirmed(last):
@@ -285,7 +285,8 @@ class FaultFinder:
             return self._unlinked_behind(anchor)
         behind = self._by_header(pos)
         if pos > anchor.end_pos:
-            if self._is_unit_at(index, anchor.end_pos) and not self._is_confirmed(behind):
+            is_unit_in_front = self._is_unit_at(index, anchor.end_pos) and not self._is_confirmed(behind)
+            if is_unit_in_front or self._may_go_on_within(anchor, behind):
                 return self._unlinked_behind(anchor)  # of an earlier history, and so is the blank
             self._correct_blank(FaultyRange(index, index, anchor.end_pos, behind.end_pos), pos)
         alone = self._alone(pos)
@@ -301,6 +302,17 @@ class FaultFinder:
     def _by_header(self, pos: Pos) -> Anchor:
         header = header_at(self._data, pos)
         return Anchor(header.index, header.term, Pos(pos + header.size), header.chain_crc)
+
+    def _may_go_on_within(self, anchor: Anchor, behind: Anchor) -> bool:
+        """Whether something between `anchor` and the end of its file says of itself that it is an entry of this log.
+        Then what would follow in the next file may be one of before, with a unit that is back as well; only the last
+        entry of all is remembered. Written over by a blank, such entries would be lost without a word.
+        """
+        file_end = self._next_file(anchor.end_pos)
+        return behind != self._end and any(
+            header.index > anchor.index and self._is_possible(header)
+            for header in map(self._by_header, self._candidates(anchor.end_pos, file_end))
+        )
 
     def _is_unit_at(self, index: int, pos: int) -> bool:
         """Whether the unit of an entry tells that it lies there."""
@@ -323,6 +335,7 @@ class FaultFinder:
             and first.index == anchor.index + 1
             and self._is_linked(file_end, anchor.chain)
             and not self._is_told_otherwise(Pos(file_end), first)
+            and not self._may_go_on_within(anchor, first)
         ):
             self._correct_blank(
                 FaultyRange(first.index, first.index, anchor.end_pos, first.end_pos), file_end
@@ -351,15 +364,15 @@ class FaultFinder:
                 continue
             if alone.index <= first_index:
                 # None of this log, or damaged: what follows from one of before is of before, too.
-                stale |= self._stale_from(candidate, alone)
+                stale |= self._stale_from(candidate, alone, is_other=alone.index < first_index)
                 continue
             if alone == self._end:
                 # Nothing follows the last one, which is remembered instead.
                 last_one = entry_alone(self._data, candidate, None)
                 self._correct_units(alone.index, index_units_of(last_one))
                 return FaultyRange(first_index, Index(alone.index - 1), first_pos, candidate), alone
-            stale |= self._stale_from(candidate, alone)
-            if candidate in stale or not self._is_possible(alone):
+            stale |= self._stale_from(candidate, alone, is_other=not self._is_possible(alone))
+            if candidate in stale:
                 continue
             # The chain of the one in front may be all that is right of it.
             if alone.index == before_index + 1 and self._is_linked(candidate, before_chain):
@@ -368,23 +381,26 @@ class FaultFinder:
             before_index, before_chain = alone.index, alone.chain
         return FaultyRange(first_index, self._end.index, first_pos, self._end.end_pos), self._end
 
-    def _stale_from(self, pos: Pos, alone: Anchor) -> set[int]:
-        """Where the entry at `pos` lies, which is sound in itself, and those that follow from it, if its unit tells of
-        another and nothing behind it confirms it.
+    def _stale_from(self, pos: Pos, alone: Anchor, *, is_other: bool) -> set[int]:
+        """Where the entry at `pos` lies, which is sound in itself, and those that follow from it: if it is of another
+        history for certain (`is_other`), or its unit tells of another and nothing behind it confirms it.
         """
-        if not self._is_told_otherwise(pos, alone):
+        if not is_other and not self._is_told_otherwise(pos, alone):
             return set()
         positions: set[int] = {pos}
         reader = EntryReader(self._data, alone.index, alone.term, alone.end_pos, alone.chain)
         for verified in reader.ranges():
-            units = index_units_of(verified)
-            if count_confirmed(self._index.read(verified.first_index, len(units)), units):
-                return set()
+            if not is_other:
+                units = index_units_of(verified)
+                if count_confirmed(self._index.read(verified.first_index, len(units)), units):
+                    return set()
             positions.update(verified.first_pos + offset for offset in verified.offsets)
             if reader.index >= self._end.index:
                 break
         last = Anchor(reader.index, reader.term, reader.end_pos, reader.chain)
-        return set() if last == self._end or self._is_confirmed(last) else positions
+        if not is_other and (last == self._end or self._is_confirmed(last)):
+            return set()
+        return positions
 
     def _is_told_otherwise(self, pos: Pos, anchor: Anchor) -> bool:
         """Whether the unit of the entry at `pos` tells of another, or what is remembered does."""
@@ -423,9 +439,10 @@ class FaultFinder:
         except NoSpaceError as error:
             self._stays(behind, error)
 
-    def _candidates(self, pos: int) -> Iterator[Pos]:
+    def _candidates(self, pos: int, until_pos: int | None = None) -> Iterator[Pos]:
         """Positions from `pos` on where bytes say of themselves that an entry lies there."""
-        while pos < self._end.end_pos:
+        until_pos = self._end.end_pos if until_pos is None else min(until_pos, self._end.end_pos)
+        while pos < until_pos:
             file_end = self._data.file_end(pos)
             size = min(_CHUNK_SIZE, file_end - pos)
             # A header that begins in this chunk may end in the next.

@@ -51,6 +51,7 @@ class LogBegin(CheckedReads):
             TermRuns(recovered.term_runs),
             begin_index=recovered.begin_index,
             mark=recovered.mark,
+            faulty=recovered.faulty,
             faulty_file=faulty_file,
         )
         self.config = config

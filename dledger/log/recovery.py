@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from disk.disk import Disk
+from disk.disk import Disk, NoSpaceError
 from disk.mapped_file import MappedFile
 from disk.mapped_file_queue import MappedFileQueueError
 from dledger.entry import (
@@ -37,7 +37,7 @@ from dledger.log.config import LogConfig
 from dledger.log.data_files import DataFiles
 from dledger.log.entry_reader import EntryReader, IsSoundBody, SequentialReader, entry_alone, header_at
 from dledger.log.errors import LedgerConfigError, LedgerDamagedError, what_to_do
-from dledger.log.faulty_ranges import FaultyRanges, FaultyRangesFile
+from dledger.log.faulty_ranges import FaultyRange, FaultyRanges, FaultyRangesFile
 from dledger.log.index_files import IndexFiles
 from dledger.log.java_files import JavaRun
 from dledger.log.jobs import CutJob, MoveBeginJob
@@ -56,6 +56,7 @@ class Recovered:
 
     begin_index: Index
     mark: SyncedMark  # at the end of the log
+    faulty: tuple[FaultyRange, ...]  # on a full disk not noted yet
     # Runs of equal terms above the mark that was found, as (first index, term).
     term_runs: list[tuple[Index, Term]] = field(default_factory=list)
 
@@ -82,6 +83,7 @@ class Recovery:
         self._index = index
         self._mark_file = mark_file
         self._faulty_file = faulty_file
+        self._faulty = faulty_file.ranges
         self._java_run = java_run
         self._is_sound_body = is_sound_body if java_run is not None else None
         self._last_run = last_run
@@ -348,7 +350,9 @@ class Recovery:
         return False
 
     def _check_below(self, mark: SyncedMark) -> None:
-        """Notes damage, durably, before anything else is done."""
+        """Notes damage, durably, before anything else is done; on a full disk as soon as there is space: until then a
+        start finds it again, as this one did.
+        """
         below = BelowMark(self._data, self._index, mark, directory=self._config.directory)
         known = self._faulty_file.ranges
         below.check(known)
@@ -361,7 +365,11 @@ class Recovery:
         if faulty.ranges != known or self._faulty_file.was_damaged:
             for mapped_file in below.repaired:
                 mapped_file.file().fdatasync()  # before that is forgotten which they were repaired of
-            self._faulty_file.write(faulty.ranges)
+            try:
+                self._faulty_file.write(faulty.ranges)
+            except NoSpaceError as error:
+                log.warning("damage not noted yet: %s", error)
+        self._faulty = faulty.ranges
 
     def _first_entry(self) -> VerifiedRange:
         return entry_alone(self._data, self._data.queue.min_offset, None)
@@ -523,7 +531,7 @@ class Recovery:
             begin_index, reader.term, reader.index, reader.end_pos, reader.index - start_index, new_mark.doubted,
             self._how_marked(mark), reader.stopped_by,
         )  # fmt: skip
-        return Recovered(begin_index, new_mark, term_runs)
+        return Recovered(begin_index, new_mark, self._faulty, term_runs)
 
     def _how_marked(self, mark: SyncedMark | None) -> str:
         if self._mark_file.mark is not None:

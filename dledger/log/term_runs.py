@@ -35,7 +35,7 @@ class TermRuns:
 
     def first_other(self, first_index: int, terms: Sequence[int]) -> int | None:
         """Number of the first of these entries that has another term than is known here. Terms never fall."""
-        if not terms:
+        if not terms or self.term_at(first_index + len(terms) - 1) is None:
             return None
         is_one_run = terms[0] == terms[-1]
         if is_one_run and {self.term_at(first_index), self.term_at(first_index + len(terms) - 1)} == {

@@ -2,6 +2,8 @@
 served, and each range that is named lies within the log.
 """
 
+from collections.abc import Callable
+
 import pytest
 from crash_disk import CrashDisk
 from test_faulty_entries import open_cold, ranges_of, read_all
@@ -11,6 +13,7 @@ from test_stale_entries import scrub
 
 from dledger.entry import ENTRY_HEADER_SIZE, INDEX_UNIT_SIZE, Index
 from dledger.errors import FaultyEntryError
+from dledger.log.data_files import DataFiles
 from dledger.log.log_store import LogStore
 
 UNITS_SIZE = 640  # of an index file
@@ -146,3 +149,89 @@ def test_units_of_before_name_no_sound_entries() -> None:
     scrub(case.log)
     assert ranges_of(case.log) == []
     case.assert_none_is_served()
+
+
+def reopen(case: Histories) -> None:
+    case.log.close(clean=True)
+    case.log = open_cold(case.disk)
+
+
+def look(case: Histories) -> None:
+    read_all(case.log)
+
+
+def look_and_scrub(case: Histories) -> None:
+    scrub(case.log)
+    read_all(case.log)
+
+
+@pytest.mark.parametrize("look_at", [look, look_and_scrub, reopen])
+@pytest.mark.parametrize("last_unit", [2, 3, 17])
+@pytest.mark.parametrize("in_front", [2, 3])
+def test_what_ends_a_file_is_no_blank_where_one_of_before_begins_the_next_with_its_unit(
+    in_front: int, last_unit: int, look_at: Callable[[Histories], None]
+) -> None:
+    """The entries at the end of the first file are not touched by any fault, and the next file's first is linked."""
+    case = Histories([2800, 700], [2800], [20] * in_front + [2800, 20, 20, 20, 20, 300])
+    first_of_next = 2 + in_front
+    case.lose_data(case.positions[first_of_next], case.ends[first_of_next])
+    case.lose_units(2, last_unit)
+    sound = [index for index in range(case.count) if case.is_sound(index)]
+    look_at(case)
+    assert [index for index in range(case.count) if case.is_sound(index)] == sound
+    scrub(case.log)
+    case.assert_none_is_served()
+    case.assert_named()
+
+
+@pytest.mark.parametrize("is_unit_of_before", [False, True])
+@pytest.mark.parametrize("is_of_before", [False, True])
+def test_what_goes_on_behind_a_damaged_header_is_no_blank_either(
+    is_of_before: bool, is_unit_of_before: bool
+) -> None:
+    case = Histories([2800, 700], [2800], [20, 20, 20, 2800, 20])
+    if is_of_before:
+        case.lose_data(case.positions[2], case.ends[2])
+    else:
+        case.flip(case.positions[2])
+    case.lose_data(case.positions[5], case.ends[5])
+    (case.lose_units if is_unit_of_before else case.zero_units)(2, 2)
+    read_all(case.log)
+    assert case.is_sound(3)
+    assert case.is_sound(4)
+    case.assert_none_is_served()
+    case.assert_named()
+
+
+@pytest.mark.parametrize("count", [200, 400])
+def test_a_long_stretch_of_before_with_its_units_is_read_as_often_as_a_short_one(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process remembers the terms. Behind the first file there lie so many of before."""
+    size = 65536
+    disk = CrashDisk()
+    log = LogStore.open(disk, config(recent_bytes_max=0, data_file_size=size, allocate_step=size))
+    append(log, [b"c" * 100] * 5)
+    for _ in range(size // 200 + count):
+        append(log, [b"b" * 150])
+    sync(log)
+    before = {path: bytes(disk.content(path)) for path in disk.paths() if path.startswith((DATA, INDEX))}
+    cut(log, 5)
+    for _ in range(3 * size // 200):
+        append(log, [b"o" * 157], 2)
+    sync(log)
+    for path, content in before.items():
+        kept = len(content.rstrip(b"\0"))
+        disk.content(path)[:kept] = content[:kept]
+    read = 0
+    read_data = DataFiles.read
+
+    def counting_read(self: DataFiles, pos: int, size: int) -> bytes:
+        nonlocal read
+        read += size
+        return read_data(self, pos, size)
+
+    monkeypatch.setattr(DataFiles, "read", counting_read)
+    log.fault_found(6, 7)
+    assert ranges_of(log)
+    assert read < 20 * size

@@ -13,6 +13,7 @@ from disk.real_disk import RealDisk, RealFile
 from dledger.core.output import Role
 from dledger.entry import INDEX_UNIT_SIZE, Index
 from dledger.errors import FaultyEntryError
+from dledger.repair_status import RepairStage
 from dledger.rpc.requests import RepairRequest
 
 
@@ -24,17 +25,17 @@ class FullFile(RealFile):
         self._disk = disk
 
     def pwrite(self, data: Buffer, offset: int) -> None:
-        if self._disk.is_full and self._disk.full_part in self.path:
+        if self._disk.is_full and any(part in self.path for part in self._disk.full_parts):
             raise NoSpaceError(errno.ENOSPC, "no space", self.path)
         super().pwrite(data, offset)
 
 
 class FullDisk(RealDisk):
-    __slots__ = ("full_part", "is_full")
+    __slots__ = ("full_parts", "is_full")
 
     def __init__(self) -> None:
         self.is_full = False
-        self.full_part = "/data/"  # of the paths of files that find no space then
+        self.full_parts: tuple[str, ...] = ("/data/",)  # of the paths of files that find no space then
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> FullFile:
         file = super().open(path, create=create, read_only=read_only)
@@ -96,8 +97,9 @@ def first_behind_a_blank(member: VirtualMember) -> Index:
 
 @pytest.mark.parametrize("part", ["index", "data"])
 @pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("is_noted", [False, True])
 def test_units_and_blanks_for_which_there_is_no_space_are_damage_until_there_is_some(
-    part: str, restarts: bool, tmp_path: Path, disks: dict[str, FullDisk]
+    part: str, restarts: bool, is_noted: bool, tmp_path: Path, disks: dict[str, FullDisk]
 ) -> None:
     """Their file has become shorter. Whoever looks there, also a start, goes on without them."""
     group = VirtualGroup(tmp_path, disk_of=disks.__getitem__)
@@ -110,19 +112,21 @@ def test_units_and_blanks_for_which_there_is_no_space_are_damage_until_there_is_
         group.stop(member.id)
     before = path.read_bytes()
     os.truncate(path, size)
-    disk.is_full, disk.full_part = True, f"/{part}/"
+    disk.is_full, disk.full_parts = True, (f"/{part}/",) if is_noted else (f"/{part}/", "/faulty-ranges")
     if restarts:
         group.start(member.id)
         member = group.members[member.id]
     else:
         find(member, index, index)
     assert member.replica.log.faulty.first_within(index, index) is not None
-    group.run_until(lambda: bool(member.replica.repairer.waits))
+    if is_noted:
+        group.run_until(lambda: bool(member.replica.repairer.waits))
     with pytest.raises(FaultyEntryError):
         member.replica.log.body_at(index)
     group.run_for(12_000)
     assert member.replica.failure is None
-    assert told(member).refusals == {member.id: "no space on its disk"}
+    assert told(member).refusals == ({member.id: "no space on its disk"} if is_noted else {})
+    assert told(member).stage is (RepairStage.WAITING if is_noted else RepairStage.NOTING)
     disk.is_full = False
     group.run_until(lambda: is_level(group) and not faulty(member))
     assert len(member.replica.log.body_at(index)) > 400
@@ -196,7 +200,7 @@ def test_damage_in_front_of_where_a_file_is_cut_short_waits_while_that_cannot_be
 ) -> None:
     group, member, _, asked = cut_short_behind_an_entry(tmp_path, disks, 20)
     disk, replica = disks[member.id], member.replica
-    disk.full_part, disk.is_full = "faulty-ranges", True
+    disk.full_parts, disk.is_full = ("faulty-ranges",), True
     group.run_until(lambda: replica.repairer.waits)
     asked.clear()
     group.run_for(12_000)

@@ -16,7 +16,7 @@ FIRST = 51  # of the entries that were cut; in front are a no-op and 50 messages
 
 
 class ParkedGroup:
-    """`peer` has led, and had five entries behind the 50 of all, which others came in place of; it is stopped, or runs
+    """`peer` has led, and had some entries behind the 50 of all, which others came in place of; it is stopped, or runs
     and remembers those.
     """
 
@@ -28,8 +28,11 @@ class ParkedGroup:
         is_stopped: bool = True,
         body_size: int = 40,
         sizes: Sequence[int] = (),
+        parked_count: int = 5,
     ) -> None:
-        """`body_size`: of the 50, in bytes. `sizes`: of the others, and as many of them; else `count`."""
+        """`body_size`: of the 50, in bytes. `sizes`: of the others, and as many of them; else `count`, each of the size
+        of the parked one in its place.
+        """
         others_bodies = [b"B%d" % number + bytes(size) for number, size in enumerate(sizes)]
         others_bodies += [b"B%d" % number * 40 for number in range(count)]
         self.group = group = VirtualGroup(directory)
@@ -41,11 +44,12 @@ class ParkedGroup:
         others = [member.id for member in group.running() if member is not old_leader]
         for other in others:
             group.crash(other)
-        group.append(old_leader, [b"A%d" % number * 40 for number in range(5)])
+        group.append(old_leader, [b"A%d" % number * 40 for number in range(parked_count)])
         log = old_leader.replica.log
         self.begin = log.pos_at(Index(FIRST))
         group.run_until(lambda: log.durable_index == log.ledger_end_index)
-        self.end = log.ledger_end_pos
+        self.end, self.end_index = log.ledger_end_pos, log.ledger_end_index
+        self.positions = {index: log.pos_at(Index(index)) for index in range(FIRST, self.end_index + 1)}
         group.crash(self.peer)
         self.directory = directory / f"dledger-{self.peer}"
         self.stale = {kind: self._read(kind) for kind in ("data", "index")}
@@ -65,9 +69,13 @@ class ParkedGroup:
     def _read(self, kind: str) -> list[bytes]:
         return [path.read_bytes() for path in sorted((self.directory / kind).iterdir())]
 
-    def lose_writes(self, *kinds: str) -> None:
+    def lose_writes(self, *kinds: str, first: int = FIRST, last: int | None = None) -> None:
+        """The entries parked there are back, all or some."""
+        last = self.end_index if last is None else last
         for kind in kinds:
-            pos, end = (self.begin, self.end) if kind == "data" else (FIRST * 32, (FIRST + 5) * 32)
+            pos, end = first * 32, (last + 1) * 32
+            if kind == "data":
+                pos, end = self.positions[first], self.positions.get(last + 1, self.end)
             paths = sorted((self.directory / kind).iterdir())
             while pos < end:
                 stale = self.stale[kind][pos // FILE_SIZE]
@@ -130,6 +138,40 @@ def test_what_the_member_remembers_does_not_hide_them_from_the_repair(
 ) -> None:
     parked = ParkedGroup(tmp_path, 30, is_stopped=False)
     parked.lose_writes(*kinds)
+    parked.run_until_mended()
+
+
+def test_what_ends_a_file_is_not_written_over_where_one_of_before_begins_the_next(tmp_path: Path) -> None:
+    """No fault touches entries 51 and 52 at the end of the first file, which a blank and 51 of before would follow
+    from what is in front, too.
+    """
+    parked = ParkedGroup(tmp_path, body_size=1259, sizes=[0] * 3 + [40] * 20)
+    assert parked.begin == FILE_SIZE
+    path = min((parked.directory / "data").iterdir())
+    before = path.read_bytes()
+    parked.lose_writes("data", "index")
+    assert path.read_bytes() == before
+    parked.group.start(parked.peer)
+    assert path.read_bytes() == before
+    parked.run_until_mended()
+    assert path.read_bytes() == before
+
+
+def test_two_stretches_of_them_with_damage_in_each_are_both_looked_at_farther_behind(tmp_path: Path) -> None:
+    """No scrub comes by. What follows from the damaged ones leads to no peer's, up to where each stretch ends."""
+    parked = ParkedGroup(tmp_path, 120, parked_count=100)
+    parked.group.scrub_bytes_per_second = 0
+    for first in (FIRST, FIRST + 50):
+        parked.lose_writes("data", "index", first=first, last=first + 30)
+        with min((parked.directory / "data").iterdir()).open("r+b") as file:
+            file.seek(parked.positions[first + 1])
+            file.write(bytes(20))
+    parked.group.start(parked.peer)
+    for first in (FIRST, FIRST + 50):
+        with pytest.raises(FaultyEntryError):
+            parked.log.body_at(Index(first + 1))
+    assert len(parked.log.faulty) == 2
+    parked.group.run_until(lambda: not parked.log.has_faults, limit_ms=120_000)
     parked.run_until_mended()
 
 

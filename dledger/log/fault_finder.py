@@ -305,12 +305,12 @@ class FaultFinder:
 
     def _may_go_on_within(self, anchor: Anchor, behind: Anchor) -> bool:
         """Whether something between `anchor` and the end of its file says of itself that it is an entry of this log.
-        Then what would follow in the next file may be one of before, with a unit that is back as well; only the last
-        entry of all is remembered. Written over by a blank, such entries would be lost without a word.
+        Then `behind`, in the next file, may be one of before, with a unit that is back as well, and so may `anchor`;
+        only the last entry of all is remembered. Written over by a blank, entries would be lost without a word.
         """
         file_end = self._next_file(anchor.end_pos)
         return behind != self._end and any(
-            header.index > anchor.index and self._is_possible(header)
+            self._is_possible(header)
             for header in map(self._by_header, self._candidates(anchor.end_pos, file_end))
         )
 
@@ -356,6 +356,8 @@ class FaultFinder:
         """
         before_chain = header_at(self._data, pos).chain_crc
         stale: set[int] = set()  # positions
+        # Nothing but units calls the last ones stale: they may be what counts, and units and the next one of before.
+        has_passed_some = False
         for candidate in self._candidates(pos):
             if candidate in stale:
                 continue
@@ -364,21 +366,26 @@ class FaultFinder:
                 continue
             if alone.index <= first_index:
                 # None of this log, or damaged: what follows from one of before is of before, too.
-                stale |= self._stale_from(candidate, alone, is_other=alone.index < first_index)
+                is_other = alone.index < first_index
+                stale |= self._stale_from(candidate, alone, is_other=is_other)
+                has_passed_some = has_passed_some or (candidate in stale and not is_other)
                 continue
             if alone == self._end:
                 # Nothing follows the last one, which is remembered instead.
                 last_one = entry_alone(self._data, candidate, None)
                 self._correct_units(alone.index, index_units_of(last_one))
                 return FaultyRange(first_index, Index(alone.index - 1), first_pos, candidate), alone
-            stale |= self._stale_from(candidate, alone, is_other=not self._is_possible(alone))
+            is_other = not self._is_possible(alone)
+            stale |= self._stale_from(candidate, alone, is_other=is_other)
             if candidate in stale:
+                has_passed_some = has_passed_some or not is_other
                 continue
             # The chain of the one in front may be all that is right of it.
-            if alone.index == before_index + 1 and self._is_linked(candidate, before_chain):
+            is_linked = alone.index == before_index + 1 and self._is_linked(candidate, before_chain)
+            if is_linked and not has_passed_some:
                 before = Anchor(before_index, alone.term, candidate, before_chain)
                 return FaultyRange(first_index, before_index, first_pos, candidate), before
-            before_index, before_chain = alone.index, alone.chain
+            before_index, before_chain, has_passed_some = alone.index, alone.chain, False
         return FaultyRange(first_index, self._end.index, first_pos, self._end.end_pos), self._end
 
     def _stale_from(self, pos: Pos, alone: Anchor, *, is_other: bool) -> set[int]:

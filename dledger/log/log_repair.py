@@ -193,13 +193,16 @@ class RangeRepair:
         self._prove(self._verify(first_pos, entries))
         return self.is_proved
 
-    def goes_on_here(self) -> bool:
+    def goes_on_here(self, *, may_leave_early: bool = True) -> bool:
         """The peer gives no more than what was proved so far. Whether that is all, for what lies here behind it is
-        sound in itself, follows from it, and leads to what lies behind the damage. Raises DiskError.
+        sound in itself, follows from it, and leads to what lies behind the damage. `may_leave_early`: also where what
+        follows in the same file is left out for what follows in the next. Raises DiskError.
         """
         if self.is_proved or self.committed_index is not None:
             return False
-        return self._leads_on_here(leaves_early=False) or self._leads_on_here(leaves_early=True)
+        return self._leads_on_here(leaves_early=False) or (
+            may_leave_early and self._leads_on_here(leaves_early=True)
+        )
 
     def _leads_on_here(self, *, leaves_early: bool) -> bool:
         self._leaves_early = leaves_early
@@ -232,12 +235,19 @@ class RangeRepair:
                 self._chain = chain_crc_at(verified.buffer, verified.offsets[last])
                 self._end_pos = Pos(verified.first_pos + verified.offsets[count])
                 self._borders[Index(verified.first_index + last)] = self._chain
-            if self.goes_on_here():
+            # What the peer gave, and lies here, may be what counts, and the next file's be back from another history.
+            if self.goes_on_here(may_leave_early=not self._is_here(verified, count)):
                 return True
             self._term, self._chain, self._end_pos = before
             self._borders = dict(borders)
         self.next_index = verified.first_index
         return False
+
+    def _is_here(self, verified: VerifiedRange, number: int) -> bool:
+        """Whether the entry lies here in the peer's place, by its header."""
+        offset = verified.offsets[number]
+        header = self._data.read(verified.first_pos + offset, ENTRY_HEADER_SIZE)
+        return header == bytes(memoryview(verified.buffer)[offset : offset + ENTRY_HEADER_SIZE])
 
     def _counts_gone_on_here(self, verified: VerifiedRange) -> Iterator[int]:
         """Behind how many of these, not all, lies an entry that follows. Looked for within the last bytes of them.

@@ -350,8 +350,8 @@ class Recovery:
         return False
 
     def _check_below(self, mark: SyncedMark) -> None:
-        """Notes damage, durably, before anything else is done; on a full disk as soon as there is space: until then a
-        start finds it again, as this one did.
+        """Notes damage, durably, before anything else is done; on a full disk as soon as there is space: until then
+        a start may know no more of it than what whoever reads there finds again.
         """
         below = BelowMark(self._data, self._index, mark, directory=self._config.directory)
         known = self._faulty_file.ranges

@@ -184,6 +184,20 @@ def test_what_ends_a_file_is_no_blank_where_one_of_before_begins_the_next_with_i
     case.assert_named()
 
 
+@pytest.mark.parametrize("look_at", [look, look_and_scrub, reopen])
+def test_nor_is_it_one_where_what_is_in_front_of_it_is_of_before_as_well(
+    look_at: Callable[[Histories], None],
+) -> None:
+    """Four short entries of before stand in the place of a longer one, so what goes on behind has lower indexes."""
+    case = Histories([700, 700], [20] * 4 + [2800], [300, 900, 900, 20, 2800] + [20] * 5)
+    case.lose_data(case.positions[2], case.positions[2] + 4 * (ENTRY_HEADER_SIZE + 20))
+    case.lose_data(FILE_SIZE, FILE_SIZE + ENTRY_HEADER_SIZE + 2800)
+    case.lose_units(2, 6)
+    sound = [index for index in range(case.count) if case.is_sound(index)]
+    look_at(case)
+    assert [index for index in range(case.count) if case.is_sound(index)] == sound
+
+
 @pytest.mark.parametrize("is_unit_of_before", [False, True])
 @pytest.mark.parametrize("is_of_before", [False, True])
 def test_what_goes_on_behind_a_damaged_header_is_no_blank_either(

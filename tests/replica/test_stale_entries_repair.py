@@ -157,6 +157,30 @@ def test_what_ends_a_file_is_not_written_over_where_one_of_before_begins_the_nex
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("offset", [30, 100])
+def test_no_repair_writes_over_what_ends_a_file_either(tmp_path: Path, offset: int) -> None:
+    """The same, and a byte of the header or of the body of entry 50 is damaged."""
+    parked = ParkedGroup(tmp_path, body_size=1259, sizes=[0] * 3 + [40] * 20, is_stopped=False)
+    pos, own = parked.log.pos_at(Index(50)), parked.log.pos_at(Index(51))
+    parked.group.stop(parked.peer)
+    path = min((parked.directory / "data").iterdir())
+    parked.lose_writes("data", "index")
+    content = bytearray(path.read_bytes())
+    content[pos + offset] ^= 1
+    path.write_bytes(content)
+    writes: list[bool] = []
+    parked.group.start(parked.peer)
+
+    def is_mended() -> bool:
+        writes.append(path.read_bytes()[own:] != content[own:])
+        return parked.group.leader() is not None and not parked.log.has_faults
+
+    parked.group.run_until(is_mended)
+    parked.run_until_mended()
+    assert not any(writes)
+    assert path.read_bytes()[own:] == content[own:]
+
+
 def test_two_stretches_of_them_with_damage_in_each_are_both_looked_at_farther_behind(tmp_path: Path) -> None:
     """No scrub comes by. What follows from the damaged ones leads to no peer's, up to where each stretch ends."""
     parked = ParkedGroup(tmp_path, 120, parked_count=100)

@@ -1,5 +1,6 @@
 """Reads entries of the data files in order and proves each of them, from a known one on or from the start of a file."""
 
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -27,6 +28,8 @@ from dledger.entry import (
 from dledger.log.data_files import DataFiles
 
 _CHUNK_SIZE = 4 * 1024 * 1024
+_SEARCHED_SIZE = 1024 * 1024
+_MAGIC = struct.pack(">i", ENTRY_MAGIC)
 
 # Whether a body is whole, by its own word: the headers that Java writes have no CRC of it.
 IsSoundBody = Callable[[memoryview], bool]
@@ -192,3 +195,18 @@ def whole_entries_size(chunk: bytes) -> int:
             break
         offset += size
     return offset
+
+
+def header_positions(data: DataFiles, pos: int, until_pos: int) -> Iterator[Pos]:
+    """Where between these bytes say of themselves that an entry lies there; nothing else of them is proved."""
+    while pos < until_pos:
+        file_end = data.file_end(pos)
+        size = min(_SEARCHED_SIZE, file_end - pos, until_pos - pos)
+        # A header that begins in this chunk may end in the next.
+        chunk = data.read(pos, min(size + ENTRY_HEADER_SIZE, file_end - pos))
+        offset = chunk.find(_MAGIC)
+        while 0 <= offset < size and len(chunk) - offset >= ENTRY_HEADER_SIZE:
+            if parse_header(chunk, offset).pos == pos + offset:
+                yield Pos(pos + offset)
+            offset = chunk.find(_MAGIC, offset + 1)
+        pos += size

@@ -17,8 +17,6 @@ like others, and are repaired like others when there is some: a look ends nobody
 """
 
 import logging
-import struct
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -41,10 +39,9 @@ from dledger.entry import (
     chain_after,
     index_units_of,
     is_exact_blank,
-    parse_header,
 )
 from dledger.log.data_files import DataFiles
-from dledger.log.entry_reader import EntryReader, entry_alone, header_at
+from dledger.log.entry_reader import EntryReader, entry_alone, header_at, header_positions
 from dledger.log.errors import LedgerDamagedError
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.index_files import IndexFiles, count_before_other, count_confirmed
@@ -53,8 +50,7 @@ from dledger.log.term_runs import TermRuns
 
 log = logging.getLogger(__name__)
 
-_MAGIC = struct.pack(">i", ENTRY_MAGIC)
-_CHUNK_SIZE = 1024 * 1024
+_LED_TO_END_MAX = 4 * 1024 * 1024  # bytes, in front of the last entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,14 +301,23 @@ class FaultFinder:
 
     def _may_go_on_within(self, anchor: Anchor, behind: Anchor) -> bool:
         """Whether something between `anchor` and the end of its file says of itself that it is an entry of this log.
-        Then `behind`, in the next file, may be one of before, with a unit that is back as well, and so may `anchor`;
-        only the last entry of all is remembered. Written over by a blank, entries would be lost without a word.
+        Then `behind`, in the next file, may be one of before, with a unit that is back as well, and so may `anchor`,
+        unless it leads to the last one, which is remembered. Written over by a blank, they would be lost unnoticed.
         """
-        file_end = self._next_file(anchor.end_pos)
-        return behind != self._end and any(
-            self._is_possible(header)
-            for header in map(self._by_header, self._candidates(anchor.end_pos, file_end))
-        )
+        positions = header_positions(self._data, anchor.end_pos, self._next_file(anchor.end_pos))
+        return any(map(self._is_possible, map(self._by_header, positions))) and not self._leads_to_end(behind)
+
+    def _leads_to_end(self, anchor: Anchor) -> bool:
+        """Whether what is remembered of the last entry proves this one. If it lies not too far behind."""
+        if anchor.index >= self._end.index:
+            return anchor == self._end
+        reader = EntryReader(self._data, anchor.index, anchor.term, anchor.end_pos, anchor.chain)
+        for verified in reader.ranges():
+            if reader.index >= self._end.index:
+                return _anchor_at(verified, self._end.index - verified.first_index + 1, anchor) == self._end
+            if reader.end_pos - anchor.end_pos > _LED_TO_END_MAX:
+                break
+        return False
 
     def _is_unit_at(self, index: int, pos: int) -> bool:
         """Whether the unit of an entry tells that it lies there."""
@@ -356,9 +361,10 @@ class FaultFinder:
         """
         before_chain = header_at(self._data, pos).chain_crc
         stale: set[int] = set()  # positions
-        # Nothing but units calls the last ones stale: they may be what counts, and units and the next one of before.
+        # Those passed over may be what counts, and the next one be of before, with its unit: it does not end the range.
         has_passed_some = False
-        for candidate in self._candidates(pos):
+        for candidate in header_positions(self._data, pos, self._end.end_pos):
+            was_some_passed, has_passed_some = has_passed_some, has_passed_some or candidate != pos
             if candidate in stale:
                 continue
             alone = self._alone(candidate)
@@ -366,23 +372,19 @@ class FaultFinder:
                 continue
             if alone.index <= first_index:
                 # None of this log, or damaged: what follows from one of before is of before, too.
-                is_other = alone.index < first_index
-                stale |= self._stale_from(candidate, alone, is_other=is_other)
-                has_passed_some = has_passed_some or (candidate in stale and not is_other)
+                stale |= self._stale_from(candidate, alone, is_other=alone.index < first_index)
                 continue
             if alone == self._end:
                 # Nothing follows the last one, which is remembered instead.
                 last_one = entry_alone(self._data, candidate, None)
                 self._correct_units(alone.index, index_units_of(last_one))
                 return FaultyRange(first_index, Index(alone.index - 1), first_pos, candidate), alone
-            is_other = not self._is_possible(alone)
-            stale |= self._stale_from(candidate, alone, is_other=is_other)
+            stale |= self._stale_from(candidate, alone, is_other=not self._is_possible(alone))
             if candidate in stale:
-                has_passed_some = has_passed_some or not is_other
                 continue
             # The chain of the one in front may be all that is right of it.
             is_linked = alone.index == before_index + 1 and self._is_linked(candidate, before_chain)
-            if is_linked and not has_passed_some:
+            if is_linked and not was_some_passed:
                 before = Anchor(before_index, alone.term, candidate, before_chain)
                 return FaultyRange(first_index, before_index, first_pos, candidate), before
             before_index, before_chain, has_passed_some = alone.index, alone.chain, False
@@ -445,21 +447,6 @@ class FaultFinder:
             self._touch(mapped_file)
         except NoSpaceError as error:
             self._stays(behind, error)
-
-    def _candidates(self, pos: int, until_pos: int | None = None) -> Iterator[Pos]:
-        """Positions from `pos` on where bytes say of themselves that an entry lies there."""
-        until_pos = self._end.end_pos if until_pos is None else min(until_pos, self._end.end_pos)
-        while pos < until_pos:
-            file_end = self._data.file_end(pos)
-            size = min(_CHUNK_SIZE, file_end - pos)
-            # A header that begins in this chunk may end in the next.
-            chunk = self._data.read(pos, min(size + ENTRY_HEADER_SIZE, file_end - pos))
-            offset = chunk.find(_MAGIC)
-            while 0 <= offset < size and len(chunk) - offset >= ENTRY_HEADER_SIZE:
-                if parse_header(chunk, offset).pos == pos + offset:
-                    yield Pos(pos + offset)
-                offset = chunk.find(_MAGIC, offset + 1)
-            pos += size
 
 
 def _is_of(unit: IndexUnit, pos: Pos, anchor: Anchor) -> bool:

@@ -33,7 +33,7 @@ from dledger.entry import (
     verify_entries,
 )
 from dledger.log.data_files import DataFiles
-from dledger.log.entry_reader import EntryReader, entry_alone
+from dledger.log.entry_reader import EntryReader, entry_alone, header_positions
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.index_files import IndexFiles
 from dledger.log.log_reader import LogReader, chain_crc_at
@@ -193,16 +193,13 @@ class RangeRepair:
         self._prove(self._verify(first_pos, entries))
         return self.is_proved
 
-    def goes_on_here(self, *, may_leave_early: bool = True) -> bool:
+    def goes_on_here(self) -> bool:
         """The peer gives no more than what was proved so far. Whether that is all, for what lies here behind it is
-        sound in itself, follows from it, and leads to what lies behind the damage. `may_leave_early`: also where what
-        follows in the same file is left out for what follows in the next. Raises DiskError.
+        sound in itself, follows from it, and leads to what lies behind the damage. Raises DiskError.
         """
         if self.is_proved or self.committed_index is not None:
             return False
-        return self._leads_on_here(leaves_early=False) or (
-            may_leave_early and self._leads_on_here(leaves_early=True)
-        )
+        return self._leads_on_here(leaves_early=False) or self._leads_on_here(leaves_early=True)
 
     def _leads_on_here(self, *, leaves_early: bool) -> bool:
         self._leaves_early = leaves_early
@@ -235,19 +232,12 @@ class RangeRepair:
                 self._chain = chain_crc_at(verified.buffer, verified.offsets[last])
                 self._end_pos = Pos(verified.first_pos + verified.offsets[count])
                 self._borders[Index(verified.first_index + last)] = self._chain
-            # What the peer gave, and lies here, may be what counts, and the next file's be back from another history.
-            if self.goes_on_here(may_leave_early=not self._is_here(verified, count)):
+            if self.goes_on_here():
                 return True
             self._term, self._chain, self._end_pos = before
             self._borders = dict(borders)
         self.next_index = verified.first_index
         return False
-
-    def _is_here(self, verified: VerifiedRange, number: int) -> bool:
-        """Whether the entry lies here in the peer's place, by its header."""
-        offset = verified.offsets[number]
-        header = self._data.read(verified.first_pos + offset, ENTRY_HEADER_SIZE)
-        return header == bytes(memoryview(verified.buffer)[offset : offset + ENTRY_HEADER_SIZE])
 
     def _counts_gone_on_here(self, verified: VerifiedRange) -> Iterator[int]:
         """Behind how many of these, not all, lies an entry that follows. Looked for within the last bytes of them.
@@ -302,6 +292,8 @@ class RangeRepair:
         file_end = self._data.file_end(self._end_pos - 1)
         places = (file_end, self._end_pos) if self._leaves_early else (self._end_pos, file_end)
         for end_pos in places:
+            if end_pos != self._end_pos and not self._may_pass_over(self._end_pos, file_end):
+                continue
             reader = EntryReader(
                 self._data, before, self._term, Pos(end_pos), self._chain, chunk_size=_HERE_SIZE_MAX
             )
@@ -312,6 +304,15 @@ class RangeRepair:
                 size = verified.offsets[count] if count < verified.count else verified.size
                 return verified.first_pos, bytes(memoryview(verified.buffer)[:size])
         return None
+
+    def _may_pass_over(self, pos: int, file_end: int) -> bool:
+        """Whether a blank may come there, by what lies here: else entries that a peer has not shown may be what counts,
+        and those that follow in the next file be back from another history, as far as the damage and farther. Only
+        what the log ends with is remembered.
+        """
+        if self.faulty.last_index == self._log.ledger_end_index:
+            return True
+        return next(header_positions(self._data, pos, file_end), None) is None
 
     def _count_left_behind(self, verified: VerifiedRange) -> int:
         """Behind how many of these the next file goes on; all, if it does behind none."""
@@ -403,7 +404,7 @@ class RangeRepair:
                 continue
             linked = chain_after(memoryview(entry.buffer)[:ENTRY_HEADER_SIZE], verified.chain) == entry.chain
             if entry.first_index == verified.last_index + 1 and linked:
-                return True
+                return pos == verified.next_pos or self._may_pass_over(verified.next_pos, pos)
         return False
 
     def _advance(self, verified: VerifiedRange) -> None:

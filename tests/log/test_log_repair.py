@@ -15,7 +15,7 @@ from dledger.core.messages import LedgerBegin
 from dledger.entry import Index, Pos, Term
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.jobs import MoveBeginJob
-from dledger.log.log_repair import NotLinkedError, RangeRepair, RepairRefusedError
+from dledger.log.log_repair import RangeRepair, RepairRefusedError
 from dledger.log.log_store import LogStore
 from dledger.repair_answers import answer_repair
 from dledger.rpc.requests import RepairRequest, RepairResponse
@@ -372,6 +372,9 @@ def write_proved(repair: RangeRepair, peer: LogStore, last: int) -> None:
     ("own", "others", "stale"),
     [
         ([2500, 100, 100], [40] * 6, [8]),
+        # 7 as well, and follows like the one in the next file.
+        ([2500, 100, 100], [40] * 6, [7]),
+        ([2500, 100, 100], [40] * 6, [7, 8]),
         # 7 is one's own in the peer's place, and behind it is a run of the peer's.
         ([100, 2500, 100], [100] + [40] * 5, [8]),
         ([100, 2500, 100], [100] + [40] * 5, [8, 9]),
@@ -386,20 +389,6 @@ def test_entries_of_a_peers_history_that_are_back_do_not_hide_where_that_parts_f
     assert repair.is_proved
     write_proved(repair, peer, 6)
     assert data(disk) == image
-
-
-@pytest.mark.parametrize("stale", [[7], [7, 8]])
-def test_where_the_peers_are_back_and_the_next_file_goes_on_as_well_neither_is_written_over(
-    stale: list[int],
-) -> None:
-    """From here it looks as if 7 were the group's and the one in the next file of before. Another peer tells."""
-    disk, _, peer, repair, _ = parted_with_stale(Index(6), [2500, 100, 100], [40] * 6, stale)
-    before = data(disk)
-    response, entries = ask(peer, 6, 9)
-    with pytest.raises(NotLinkedError):
-        repair.take(response.first_pos, entries)
-    assert not repair.is_proved
-    assert data(disk) == before
 
 
 def test_entries_that_are_back_behind_one_that_lies_here_do_not_hide_that_it_goes_on_in_the_next_file() -> (

@@ -3,17 +3,20 @@ served, and each range that is named lies within the log.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from crash_disk import CrashDisk
 from test_faulty_entries import open_cold, ranges_of, read_all
 from test_log_recovery import INDEX
+from test_log_repair import ask
 from test_log_store import DATA, FILE_SIZE, append, config, cut, sync
 from test_stale_entries import scrub
 
 from dledger.entry import ENTRY_HEADER_SIZE, INDEX_UNIT_SIZE, Index
 from dledger.errors import FaultyEntryError
 from dledger.log.data_files import DataFiles
+from dledger.log.log_repair import NotLinkedError
 from dledger.log.log_store import LogStore
 
 UNITS_SIZE = 640  # of an index file
@@ -249,3 +252,36 @@ def test_a_long_stretch_of_before_with_its_units_is_read_as_often_as_a_short_one
     log.fault_found(6, 7)
     assert ranges_of(log)
     assert read < 20 * size
+
+
+@pytest.mark.parametrize("offset", [30, 100])
+def test_a_peer_that_gives_no_more_than_what_is_in_front_proves_no_blank(offset: int) -> None:
+    def histories() -> Histories:
+        return Histories([2800, 700], [2800, 20, 20, 20], [20, 20, 2600, 20, 20, 20, 20, 300])
+
+    case, peer = histories(), histories().log
+    case.flip(case.positions[1] + offset)
+    case.lose_data(FILE_SIZE, FILE_SIZE + 4 * ENTRY_HEADER_SIZE + 2860)
+    case.lose_units(2, 5)
+    read_all(case.log)
+    before = case.files()
+    repair = case.log.range_repair(case.log.faulty.ranges[0])
+    response, entries = ask(peer, 1, 1)
+    with suppress(NotLinkedError):
+        assert repair.take(response.first_pos, entries) is None
+    assert not repair.goes_on_here()
+    assert case.files() == before
+
+
+@pytest.mark.parametrize("look_at", [look_and_scrub, reopen])
+def test_where_what_follows_leads_to_the_end_a_blank_is_rebuilt_over_what_was_left_there(
+    look_at: Callable[[Histories], None],
+) -> None:
+    case = Histories([2800, 500], [40, 40, 20, 40], [700, 20, 20, 20])
+    blank = case.ends[1], FILE_SIZE
+    assert case.positions[2] == FILE_SIZE
+    case.lose_data(*blank)
+    assert any(case.disk.content(f"{DATA}/{0:020d}")[blank[0] + 8 :])
+    look_at(case)
+    assert ranges_of(case.log) == []
+    assert case.files()[f"{DATA}/{0:020d}"] == case.truth[f"{DATA}/{0:020d}"]

@@ -157,16 +157,22 @@ def test_what_ends_a_file_is_not_written_over_where_one_of_before_begins_the_nex
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("next_offset", [None, 30, 49])
 @pytest.mark.parametrize("offset", [30, 100])
-def test_no_repair_writes_over_what_ends_a_file_either(tmp_path: Path, offset: int) -> None:
-    """The same, and a byte of the header or of the body of entry 50 is damaged."""
+def test_no_repair_writes_over_what_ends_a_file_either(
+    tmp_path: Path, offset: int, next_offset: int | None
+) -> None:
+    """The same, and a byte of the header or of the body of entry 50 is damaged, and perhaps one of 51."""
     parked = ParkedGroup(tmp_path, body_size=1259, sizes=[0] * 3 + [40] * 20, is_stopped=False)
-    pos, own = parked.log.pos_at(Index(50)), parked.log.pos_at(Index(51))
+    pos, own, behind = (parked.log.pos_at(Index(index)) for index in (50, 51, 52))
     parked.group.stop(parked.peer)
     path = min((parked.directory / "data").iterdir())
     parked.lose_writes("data", "index")
     content = bytearray(path.read_bytes())
     content[pos + offset] ^= 1
+    if next_offset is not None:
+        content[own + next_offset] ^= 1
+        own = behind
     path.write_bytes(content)
     writes: list[bool] = []
     parked.group.start(parked.peer)

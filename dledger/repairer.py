@@ -268,8 +268,16 @@ class Repairer:
             try:
                 self._repair = self._log.range_repair(faulty)
             except FaultyEntryError:
-                return None  # the range has just become a longer one
+                self._join_in_front(faulty)
         return self._repair
+
+    def _join_in_front(self, faulty: FaultyRange) -> None:
+        """What lies in front is not proved. The range has become a longer one by that, or the entries between it and
+        the one in front follow from damage, and cannot prove anything before that is repaired, nor it without them.
+        """
+        ranges = self._log.faulty.ranges
+        if faulty in ranges and (number := ranges.index(faulty)):
+            self._log.widen(self._log.wider(faulty, ranges[number - 1].first_index))
 
     def _give_up(self, faulty: FaultyRange, now_ms: int) -> None:
         if self._has_written and self._shrink(faulty):
@@ -459,6 +467,9 @@ class Repairer:
             faulty.last_index + count, self._log.first_index_at(faulty.next_pos + _LOOKED_BEHIND_SIZE_MAX)
         )
         self._log.fault_found(faulty.last_index, last_index)
+        wider = self._log.wider_behind(faulty)
+        if wider is not None:
+            self._log.widen(wider)
         if faulty not in self._log.faulty.ranges:
             return True
         known = self._log.faulty.ranges

@@ -166,6 +166,21 @@ class CheckedReads(LogReader):
         """The range with all from this entry on, which lies in front of it."""
         return replace(faulty, first_index=first_index, pos=Pos(self.likely_pos_at(first_index)))
 
+    def wider_behind(self, faulty: FaultyRange) -> FaultyRange | None:
+        """The range with the entry behind it, where that is sound and does not lie where the range says that it does:
+        there was one of before, which is passed over by now.
+        """
+        index = Index(faulty.last_index + 1)
+        if index > self.ledger_end_index:
+            return None
+        try:
+            pos, end_pos = self.pos_at(index), self.end_pos_at(index)
+        except (FaultyEntryError, LedgerDamagedError):
+            return None
+        if pos in (faulty.next_pos, self._data.file_end(faulty.next_pos - 1)):
+            return None
+        return replace(faulty, last_index=index, next_pos=end_pos)
+
     def widen(self, wider: FaultyRange) -> None:
         """Entries that are sound in themselves are not the group's: to be repaired with the damage behind them."""
         self.faulty.add(wider)

@@ -154,7 +154,7 @@ class FaultFinder:
             entry = entry_alone(self._data, pos, None)
         except EntryCorruptError:
             return None
-        return _anchor_of(entry)
+        return anchor_of(entry)
 
     def _is_linked(self, pos: int, prev_chain: int) -> bool:
         """Whether the header at `pos` is that of the entry behind the one with this chain: then all in it is right."""
@@ -304,20 +304,12 @@ class FaultFinder:
         Then `behind`, in the next file, may be one of before, with a unit that is back as well, and so may `anchor`,
         unless it leads to the last one, which is remembered. Written over by a blank, they would be lost unnoticed.
         """
-        positions = header_positions(self._data, anchor.end_pos, self._next_file(anchor.end_pos))
-        return any(map(self._is_possible, map(self._by_header, positions))) and not self._leads_to_end(behind)
-
-    def _leads_to_end(self, anchor: Anchor) -> bool:
-        """Whether what is remembered of the last entry proves this one. If it lies not too far behind."""
-        if anchor.index >= self._end.index:
-            return anchor == self._end
-        reader = EntryReader(self._data, anchor.index, anchor.term, anchor.end_pos, anchor.chain)
-        for verified in reader.ranges():
-            if reader.index >= self._end.index:
-                return _anchor_at(verified, self._end.index - verified.first_index + 1, anchor) == self._end
-            if reader.end_pos - anchor.end_pos > _LED_TO_END_MAX:
-                break
-        return False
+        pos, file_end = anchor.end_pos, self._next_file(anchor.end_pos)
+        if self._found and self._found[-1].last_index == anchor.index:
+            # Of `anchor` no more than the header is proved: what lies in the place of its body may be entries as well.
+            pos = Pos(max(self._found[-1].pos + ENTRY_HEADER_SIZE, file_end - self._data.file_size))
+        headers = map(self._by_header, header_positions(self._data, pos, file_end))
+        return any(map(self._is_possible, headers)) and not leads_to_end(self._data, behind, self._end)
 
     def _is_unit_at(self, index: int, pos: int) -> bool:
         """Whether the unit of an entry tells that it lies there."""
@@ -449,6 +441,24 @@ class FaultFinder:
             self._stays(behind, error)
 
 
+def leads_to_end(data: DataFiles, anchor: Anchor, end: Anchor) -> bool:
+    """Whether the last entry, as it is remembered, proves this one: it follows from it, not too far behind."""
+    if anchor.index >= end.index:
+        return anchor == end
+    reader = EntryReader(data, anchor.index, anchor.term, anchor.end_pos, anchor.chain)
+    for verified in reader.ranges():
+        if reader.index >= end.index:
+            return _anchor_at(verified, end.index - verified.first_index + 1, anchor) == end
+        if reader.end_pos - anchor.end_pos > _LED_TO_END_MAX:
+            break
+    return False
+
+
+def anchor_of(entry: VerifiedRange) -> Anchor:
+    """The last of these entries, its chain as it stands."""
+    return Anchor(entry.last_index, entry.last_term, entry.next_pos, entry.chain)
+
+
 def _is_of(unit: IndexUnit, pos: Pos, anchor: Anchor) -> bool:
     """Whether a unit with the index of an entry at `pos` tells of that one."""
     return (unit.pos, unit.pos + unit.size, unit.term) == (pos, anchor.end_pos, anchor.term)
@@ -466,7 +476,3 @@ def _anchor_at(verified: VerifiedRange, count: int, before: Anchor) -> Anchor:
         Pos(verified.next_pos if is_last else verified.first_pos + verified.offsets[count]),
         chain_crc_at(verified.buffer, verified.offsets[number]),
     )
-
-
-def _anchor_of(entry: VerifiedRange) -> Anchor:
-    return Anchor(entry.last_index, entry.last_term, entry.next_pos, entry.chain)

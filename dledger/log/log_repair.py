@@ -34,6 +34,7 @@ from dledger.entry import (
 )
 from dledger.log.data_files import DataFiles
 from dledger.log.entry_reader import EntryReader, entry_alone, header_positions
+from dledger.log.fault_finder import Anchor, anchor_of, leads_to_end
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.index_files import IndexFiles
 from dledger.log.log_reader import LogReader, chain_crc_at
@@ -292,12 +293,14 @@ class RangeRepair:
         file_end = self._data.file_end(self._end_pos - 1)
         places = (file_end, self._end_pos) if self._leaves_early else (self._end_pos, file_end)
         for end_pos in places:
-            if end_pos != self._end_pos and not self._may_pass_over(self._end_pos, file_end):
-                continue
             reader = EntryReader(
                 self._data, before, self._term, Pos(end_pos), self._chain, chunk_size=_HERE_SIZE_MAX
             )
             for verified in reader.ranges():
+                if end_pos != self._end_pos and not self._may_pass_over(
+                    self._end_pos, file_end, anchor_of(verified)
+                ):
+                    break
                 count = min(self.last_index - before, verified.count)
                 if self._leaves_early:
                     count = min(count, self._count_left_behind(verified))
@@ -305,14 +308,18 @@ class RangeRepair:
                 return verified.first_pos, bytes(memoryview(verified.buffer)[:size])
         return None
 
-    def _may_pass_over(self, pos: int, file_end: int) -> bool:
+    def _may_pass_over(self, pos: Pos, file_end: int, behind: Anchor) -> bool:
         """Whether a blank may come there, by what lies here: else entries that a peer has not shown may be what counts,
-        and those that follow in the next file be back from another history, as far as the damage and farther. Only
-        what the log ends with is remembered.
+        and `behind`, in the next file, be back from another history, as far as the damage and farther. Only what the
+        log ends with is remembered.
         """
-        if self.faulty.last_index == self._log.ledger_end_index:
+        log = self._log
+        if self.faulty.last_index == log.ledger_end_index:
             return True
-        return next(header_positions(self._data, pos, file_end), None) is None
+        if next(header_positions(self._data, pos, file_end), None) is None:
+            return True
+        end = Anchor(log.ledger_end_index, log.ledger_end_term, log.ledger_end_pos, log.ledger_end_chain)
+        return leads_to_end(self._data, behind, end)
 
     def _count_left_behind(self, verified: VerifiedRange) -> int:
         """Behind how many of these the next file goes on; all, if it does behind none."""
@@ -404,7 +411,8 @@ class RangeRepair:
                 continue
             linked = chain_after(memoryview(entry.buffer)[:ENTRY_HEADER_SIZE], verified.chain) == entry.chain
             if entry.first_index == verified.last_index + 1 and linked:
-                return pos == verified.next_pos or self._may_pass_over(verified.next_pos, pos)
+                is_next = pos == verified.next_pos
+                return is_next or self._may_pass_over(verified.next_pos, pos, anchor_of(entry))
         return False
 
     def _advance(self, verified: VerifiedRange) -> None:

@@ -154,16 +154,9 @@ class LogScrubJob:
                 return
             chunk = self._read_data(pos, whole)
         try:
-            verified = verify_entries(
-                memoryview(chunk)[:whole],
-                first_index=index,
-                first_pos=pos,
-                prev_chain=chain,
-                prev_term=place.term,
-            )
+            verified = self._verify(memoryview(chunk)[:whole], chain)
         except RangeCorruptError as error:
-            verified = error.verified
-            self._take(verified)
+            self._take(error.verified)
             if error.kind is EntryFault.CHAIN and not self.place.is_proven:
                 # Which of the two it is does not show: nothing but its own word stands for the one before.
                 self._add_fault(
@@ -173,6 +166,29 @@ class LogScrubJob:
             return
         self._take(verified)
 
+    def _verify(self, entries: memoryview, chain: int) -> VerifiedRange:
+        """The entries behind `place`, none behind the last one: those of before may have been more. Raises
+        RangeCorruptError.
+        """
+        place = self.place
+        index = Index(place.index + 1)
+        try:
+            verified = verify_entries(
+                entries,
+                first_index=index,
+                first_pos=place.end_pos,
+                prev_chain=chain,
+                prev_term=place.term,
+            )
+        except RangeCorruptError as error:
+            if error.index <= self._last_index:
+                raise
+            verified = error.verified
+        count = self._last_index - place.index
+        if verified.count > count:
+            return self._verify(entries[: verified.offsets[count]], chain)
+        return verified
+
     def _take(self, verified: VerifiedRange) -> None:
         if verified.count:
             if not self.place.is_unit_right:  # what follows proves the entry, and so that its unit is wrong
@@ -181,9 +197,11 @@ class LogScrubJob:
             self.place = Place(verified.last_index, verified.last_term, verified.next_pos, verified.chain)
 
     def _is_blank_next(self, chunk: bytes, pos: int, unit: IndexUnit | None) -> bool:
-        """Whether the file ends here, by the next entry's unit or else by the bytes."""
+        """Whether the file ends here, by the next entry's unit or else by the bytes. Where the log ends in it,
+        a blank is one of before.
+        """
         file_end = self._file_end(pos)
-        if pos % self._config.data_file_size == 0:
+        if pos % self._config.data_file_size == 0 or file_end > self._end_pos - ENTRY_HEADER_SIZE:
             return False
         if unit is not None and unit.pos in (pos, file_end):
             return unit.pos == file_end

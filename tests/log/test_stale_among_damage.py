@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from crash_disk import CrashDisk
 from test_faulty_entries import open_cold, ranges_of, read_all
-from test_log_recovery import INDEX
+from test_log_recovery import INDEX, mark
 from test_log_repair import ask
 from test_log_store import DATA, FILE_SIZE, append, config, cut, sync
 from test_stale_entries import scrub
@@ -25,21 +25,37 @@ UNITS_SIZE = 640  # of an index file
 class Histories:
     """A log that was cut once: `before` is what the files held then. Sizes are those of bodies."""
 
-    def __init__(self, common: list[int], before: list[int], own: list[int]) -> None:
-        self.disk = CrashDisk()
+    def __init__(
+        self,
+        common: list[int],
+        before: list[int],
+        own: list[int],
+        *,
+        terms: tuple[int, int] = (1, 1),
+        remembers_terms: bool = False,
+    ) -> None:
+        """`terms`: of the entries before and of its own. `remembers_terms`: the process that has appended them goes on,
+        else a new one has started.
+        """
+        self.disk, self.remembers_terms = CrashDisk(), remembers_terms
         log = LogStore.open(self.disk, config(recent_bytes_max=0))
-        for letter, sizes in ((b"c", common), (b"b", before)):
-            for size in sizes:
-                append(log, [letter * size])
+        for size in common:
+            append(log, [b"c" * size])
+        for size in before:
+            append(log, [b"b" * size], terms[0])
         sync(log)
         self.before = self.files()
         cut(log, len(common))
         for size in own:
-            append(log, [b"o" * size])
-        log.close(clean=True)
+            append(log, [b"o" * size], terms[1])
+        if remembers_terms:
+            sync(log)
+            mark(log)
+        else:
+            log.close(clean=True)
         self.truth = self.files()
-        self.log = open_cold(self.disk)
-        self.count = len(common) + len(own)
+        self.log = log if remembers_terms else open_cold(self.disk)
+        self.common_count, self.count = len(common), len(common) + len(own)
         self.positions = [self.log.pos_at(Index(index)) for index in range(self.count)]
         self.ends = [self.log.end_pos_at(Index(index)) for index in range(self.count)]
         self.bodies = [self.log.body_at(Index(index)) for index in range(self.count)]
@@ -199,6 +215,20 @@ def test_nor_is_it_one_where_what_is_in_front_of_it_is_of_before_as_well(
     sound = [index for index in range(case.count) if case.is_sound(index)]
     look_at(case)
     assert [index for index in range(case.count) if case.is_sound(index)] == sound
+
+
+@pytest.mark.parametrize("look_at", [look, look_and_scrub, reopen])
+def test_nor_where_the_header_in_front_of_it_is_of_before_and_entries_lie_in_its_body(
+    look_at: Callable[[Histories], None],
+) -> None:
+    case = Histories([1500], [1500, 1500], [50, 700, 0, 700, 1500])
+    case.lose_data(case.positions[1], case.ends[1])
+    case.lose_data(case.positions[5], case.ends[5])
+    case.lose_units(0, 5)
+    sound = [index for index in range(case.count) if case.is_sound(index)]
+    look_at(case)
+    assert [index for index in range(case.count) if case.is_sound(index)] == sound
+    case.assert_none_is_served()
 
 
 @pytest.mark.parametrize("is_unit_of_before", [False, True])

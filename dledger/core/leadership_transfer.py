@@ -172,6 +172,20 @@ class LeadershipTransfer:
             )
         )
 
+    def is_held_up_at(self, index: Index) -> bool:
+        """Whether nothing of this term can be committed because of an entry that is damaged here, and others, who have
+        not been sent it, are a majority without this member.
+        """
+        able = [
+            peer
+            for peer, dispatcher in self._dispatchers.items()
+            if self._members.counts(peer)
+            and self._rounds.is_live(peer)
+            and self._fitness.is_said_fit(peer)
+            and dispatcher.lacks(index)
+        ]
+        return not self._checker.own_term_committed and len(able) >= self._members.quorum
+
     def begin(self, target: PeerId, reason: str, now_ms: int) -> None:
         """After check(). No append may follow until `target` is None again."""
         self.target = target

@@ -280,14 +280,20 @@ class Member(MemberParts):
         """These entries are damaged here, and no peer that is connected has them. If the next one to be committed is
         among them, this leader commits nothing any more. Nobody else has appended what lies behind its commit, so it
         was never committed: the leader lets go of that, and of leading, and whoever leads next has it cut here.
+
+        One that has committed nothing of its term does not know that, and lets go of nothing; but it commits nothing
+        either, wherever behind its commit they lie. It leaves leading to the others, if they can elect one.
         """
-        state = self._state
+        state, transfer = self._state, self._transfer
         next_index = state.committed_index + 1
-        if state.stopped or not self._leads() or not first_index <= next_index <= last_index:
+        if state.stopped or not self._leads() or last_index < next_index:
             return NOTHING
-        if self._transfer.can_let_go():
+        if first_index <= next_index and transfer.can_let_go():
             state.let_go_of_uncommitted()
             self._elector.step_down(f"entry {next_index} is damaged here, and nobody else has it", now_ms)
+        elif transfer.is_held_up_at(Index(max(first_index, next_index))):
+            reason = f"nothing behind entry {first_index} can be committed: it is damaged here, and nobody else has it"
+            self._elector.step_down(reason, now_ms)
         return self._take(now_ms)
 
     def leave(self, now_ms: int) -> Output:

@@ -249,6 +249,37 @@ def test_a_leader_lets_go_of_what_only_it_had_and_cannot_read_any_more(
     group.run_until(lambda: not member.doubted)
 
 
+def test_one_that_is_elected_with_damage_only_it_has_gives_way_once_the_others_can_elect(
+    tmp_path: Path,
+) -> None:
+    """It has committed nothing of its term, and may not let go of anything: others may have had it."""
+    group = VirtualGroup(tmp_path)
+    group.start()
+    leader = group.elect()
+    group.append(leader, [b"of all"] * 4)
+    group.run_until(group.converged)
+    second, third = (peer for peer in group.peers if peer != leader.id)
+    group.stop(third)
+    first = leader.replica.log.ledger_end_index + 1
+    for _ in range(5):
+        append_to_one(group, leader, [b"of one"])
+    flip_bodies(group, leader, first + 2, first + 4)
+    for peer in (leader.id, second):
+        group.stop(peer)
+    group.loses = lambda message: False
+    group.start(leader.id, second)
+    damaged = group.members[leader.id]
+    member = damaged.replica.member
+    group.run_until(lambda: member.role is Role.LEADER)
+    term = member.curr_term
+    group.run_for(15_000)
+    assert (member.role, member.curr_term) == (Role.LEADER, term), "nobody else could be elected"
+    assert faulty(damaged) == 1
+    group.start(third)
+    group.run_until(lambda: group.leader() not in (None, damaged))
+    group.run_until(lambda: is_level(group) and not faulty(damaged))
+
+
 def test_a_leader_leads_on_while_what_it_cannot_read_is_on_its_way_from_memory(tmp_path: Path) -> None:
     group = VirtualGroup(tmp_path)
     group.start()

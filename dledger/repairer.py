@@ -265,19 +265,24 @@ class Repairer:
             (faulty for faulty in ranges if faulty not in self.waits and self._log.is_noted(faulty)), None
         )
         if faulty is not None:
-            try:
-                self._repair = self._log.range_repair(faulty)
-            except FaultyEntryError:
-                self._join_in_front(faulty)
+            self._repair = self._begun(faulty)
         return self._repair
 
-    def _join_in_front(self, faulty: FaultyRange) -> None:
-        """What lies in front is not proved. The range has become a longer one by that, or the entries between it and
-        the one in front follow from damage, and cannot prove anything before that is repaired, nor it without them.
-        """
-        ranges = self._log.faulty.ranges
-        if faulty in ranges and (number := ranges.index(faulty)):
-            self._log.widen(self._log.wider(faulty, ranges[number - 1].first_index))
+    def _begun(self, faulty: FaultyRange) -> RangeRepair | None:
+        """None where the range is another one now, for what lies in front of it is not proved. Raises DiskError."""
+        for _ in range(2):
+            try:
+                return self._log.range_repair(faulty)
+            except FaultyEntryError:
+                # Damage was found there: by now the entry in front may read, or be of the range.
+                if faulty not in self._log.faulty.ranges:
+                    return None
+        # The entries between it and the range in front follow from that one, and prove nothing before it is repaired,
+        # and perhaps they have to be repaired with it.
+        number = self._log.faulty.ranges.index(faulty)
+        if number:
+            self._log.widen(self._log.wider(faulty, self._log.faulty.ranges[number - 1].first_index))
+        return None
 
     def _give_up(self, faulty: FaultyRange, now_ms: int) -> None:
         if self._has_written and self._shrink(faulty):

@@ -100,9 +100,9 @@ class EntryDispatcher:
         """It is on its way, or there: both logs agree up to it, if nothing was lost."""
         return self.push_type is PushType.APPEND and self._write_index > index
 
-    def lacks(self, index: Index) -> bool:
-        """The peer has shown up to where both logs agree, and has not been sent the entry."""
-        return 0 <= self.match_index < index and not self.has_sent(index)
+    def is_held_up_at(self, index: Index) -> bool:
+        """The peer has all in front of the entry, and that is not on its way."""
+        return 0 <= self.match_index == index - 1 and not self.has_sent(index)
 
     def start(self, now_ms: int) -> None:
         """A new leader supposes that the peer holds all of its log."""

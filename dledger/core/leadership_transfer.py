@@ -56,6 +56,8 @@ class LeadershipTransfer:
         self._tell_at_ms = 0
         self._prefer_at_ms = 0  # when a preferred leader may be thought of again
         self._retry_ms = 0
+        self._way_at_ms = 0  # not before that a leader held up by damage gives way again
+        self._way_pause_ms = config.preferred_leader_retry_ms_min
         self._declined: dict[
             PeerId, int
         ] = {}  # who did not take over, and until when (ms) another is asked first
@@ -172,9 +174,10 @@ class LeadershipTransfer:
             )
         )
 
-    def is_held_up_at(self, index: Index) -> bool:
-        """Whether nothing of this term can be committed because of an entry that is damaged here, and others, who have
-        not been sent it, are a majority without this member.
+    def gives_way_at(self, index: Index, now_ms: int) -> bool:
+        """Whether to leave leading to the others: nothing of this term can be committed, for an entry is damaged here,
+        and those who have all in front of it are a majority without this member. For what only they know they may still
+        not be able to elect one of themselves; so this is done seldom.
         """
         able = [
             peer
@@ -182,9 +185,13 @@ class LeadershipTransfer:
             if self._members.counts(peer)
             and self._rounds.is_live(peer)
             and self._fitness.is_said_fit(peer)
-            and dispatcher.lacks(index)
+            and dispatcher.is_held_up_at(index)
         ]
-        return not self._checker.own_term_committed and len(able) >= self._members.quorum
+        if self._checker.own_term_committed or len(able) < self._members.quorum or now_ms < self._way_at_ms:
+            return False
+        self._way_at_ms = now_ms + self._way_pause_ms
+        self._way_pause_ms = min(2 * self._way_pause_ms, self._config.preferred_leader_retry_ms_max)
+        return True
 
     def begin(self, target: PeerId, reason: str, now_ms: int) -> None:
         """After check(). No append may follow until `target` is None again."""

@@ -282,7 +282,7 @@ class Member(MemberParts):
         was never committed: the leader lets go of that, and of leading, and whoever leads next has it cut here.
 
         One that has committed nothing of its term does not know that, and lets go of nothing; but it commits nothing
-        either, wherever behind its commit they lie. It leaves leading to the others, if they can elect one.
+        either, wherever behind its commit they lie. It leaves leading to the others, if they may elect one.
         """
         state, transfer = self._state, self._transfer
         next_index = state.committed_index + 1
@@ -291,7 +291,7 @@ class Member(MemberParts):
         if first_index <= next_index and transfer.can_let_go():
             state.let_go_of_uncommitted()
             self._elector.step_down(f"entry {next_index} is damaged here, and nobody else has it", now_ms)
-        elif transfer.is_held_up_at(Index(max(first_index, next_index))):
+        elif transfer.gives_way_at(Index(max(first_index, next_index)), now_ms):
             reason = f"nothing behind entry {first_index} can be committed: it is damaged here, and nobody else has it"
             self._elector.step_down(reason, now_ms)
         return self._take(now_ms)

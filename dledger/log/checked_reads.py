@@ -146,7 +146,8 @@ class CheckedReads(LogReader):
     def range_repair(
         self, faulty: FaultyRange, committed_index: Index | None = None, begin: LedgerBegin | None = None
     ) -> RangeRepair:
-        """See RangeRepair. Raises FaultyEntryError if the entry in front of it is damaged, too; DiskError."""
+        """See RangeRepair. Raises FaultyEntryError if the entry in front of it is damaged, too, or damage is
+        found on the way to it; DiskError."""
         return RangeRepair(self, self._data, self._index, faulty, self._known_end, committed_index, begin)
 
     def _known_end(self, mapped_file: MappedFile) -> int:
@@ -182,7 +183,7 @@ class CheckedReads(LogReader):
         return replace(faulty, last_index=index, next_pos=end_pos)
 
     def widen(self, wider: FaultyRange) -> None:
-        """Entries that are sound in themselves are not the group's: to be repaired with the damage behind them."""
+        """Entries that are sound in themselves may not be the group's: to be repaired with the damage beside them."""
         self.faulty.add(wider)
 
     def repaired_up_to(self, faulty: FaultyRange, last_index: Index, next_pos: Pos) -> None:

@@ -300,7 +300,7 @@ class FaultFinder:
         return Anchor(header.index, header.term, Pos(pos + header.size), header.chain_crc)
 
     def _may_go_on_within(self, anchor: Anchor, behind: Anchor) -> bool:
-        """Whether something between `anchor` and the end of its file says of itself that it is an entry of this log.
+        """Whether something behind `anchor`, up to the end of its file, says of itself that it is an entry of this log.
         Then `behind`, in the next file, may be one of before, with a unit that is back as well, and so may `anchor`,
         unless it leads to the last one, which is remembered. Written over by a blank, they would be lost unnoticed.
         """

@@ -5,7 +5,7 @@ mended, what no fault has touched is never written over, and in the end nothing 
 from random import Random
 
 import pytest
-from test_faulty_entries import open_cold, read_all
+from test_faulty_entries import open_cold, ranges_of, read_all
 from test_log_store import DATA, FILE_SIZE
 from test_stale_among_damage import Histories
 from test_stale_entries import scrub
@@ -174,3 +174,19 @@ def test_all_is_mended_and_nothing_sound_is_written_over(seed: int) -> None:
     assert {path: files[path] for path in files if path.startswith(DATA)} == {
         path: case.truth[path] for path in case.truth if path.startswith(DATA)
     }
+
+
+def test_damage_far_in_front_that_nobody_can_repair_holds_up_nothing_behind() -> None:
+    """It is found on the way to the entry in front of a range, as units between are damaged."""
+    case, peer = (Histories([50], [50], [50] * 40) for _ in range(2))
+    peer.flip(peer.positions[14] + 60)
+    case.flip(case.positions[30] + 60)
+    mending = Mending(Random(1), case, peer)
+    with pytest.raises(FaultyEntryError):
+        case.log.body_at(Index(30))
+    case.flip(case.positions[14] + 60)
+    case.zero_units(16, 31)
+    mending.sound.discard(14)
+    with pytest.raises(AssertionError, match="never mended"):
+        mending.mend()
+    assert ranges_of(case.log) == [(14, 14)]

@@ -249,10 +249,8 @@ def test_a_leader_lets_go_of_what_only_it_had_and_cannot_read_any_more(
     group.run_until(lambda: not member.doubted)
 
 
-def test_one_that_is_elected_with_damage_only_it_has_gives_way_once_the_others_can_elect(
-    tmp_path: Path,
-) -> None:
-    """It has committed nothing of its term, and may not let go of anything: others may have had it."""
+def elected_with_damage_only_it_has(tmp_path: Path) -> tuple[VirtualGroup, VirtualMember, PeerId]:
+    """It has committed nothing of its term. And who of the three is stopped."""
     group = VirtualGroup(tmp_path)
     group.start()
     leader = group.elect()
@@ -275,9 +273,29 @@ def test_one_that_is_elected_with_damage_only_it_has_gives_way_once_the_others_c
     group.run_for(15_000)
     assert (member.role, member.curr_term) == (Role.LEADER, term), "nobody else could be elected"
     assert faulty(damaged) == 1
+    return group, damaged, third
+
+
+def test_one_that_is_elected_with_damage_only_it_has_gives_way_once_the_others_can_elect(
+    tmp_path: Path,
+) -> None:
+    """It may not let go of anything: others may have had it."""
+    group, damaged, third = elected_with_damage_only_it_has(tmp_path)
     group.start(third)
     group.run_until(lambda: group.leader() not in (None, damaged))
     group.run_until(lambda: is_level(group) and not faulty(damaged))
+
+
+def test_it_gives_way_seldom_where_the_others_cannot_elect(tmp_path: Path) -> None:
+    group, damaged, third = elected_with_damage_only_it_has(tmp_path)
+    member = damaged.replica.member
+    term = member.curr_term
+    group.start(third)
+    group.members[third].replica.member._state.begin_doubt()
+    for _ in range(24):
+        group.run_for(10_000)
+    assert member.role is Role.LEADER
+    assert term < member.curr_term <= term + 6
 
 
 def test_a_leader_leads_on_while_what_it_cannot_read_is_on_its_way_from_memory(tmp_path: Path) -> None:

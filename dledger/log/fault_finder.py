@@ -366,7 +366,10 @@ class FaultFinder:
                 # None of this log, or damaged: what follows from one of before is of before, too.
                 stale |= self._stale_from(candidate, alone, is_other=alone.index < first_index)
                 continue
+            is_linked = alone.index == before_index + 1 and self._is_linked(candidate, before_chain)
             if alone == self._end:
+                if alone.index == before_index + 1 and not is_linked:
+                    break  # the chain in front is damaged, or what of this header is not remembered
                 # Nothing follows the last one, which is remembered instead.
                 last_one = entry_alone(self._data, candidate, None)
                 self._correct_units(alone.index, index_units_of(last_one))
@@ -375,7 +378,6 @@ class FaultFinder:
             if candidate in stale:
                 continue
             # The chain of the one in front may be all that is right of it.
-            is_linked = alone.index == before_index + 1 and self._is_linked(candidate, before_chain)
             if is_linked and not was_some_passed:
                 before = Anchor(before_index, alone.term, candidate, before_chain)
                 return FaultyRange(first_index, before_index, first_pos, candidate), before

@@ -190,3 +190,17 @@ def test_damage_far_in_front_that_nobody_can_repair_holds_up_nothing_behind() ->
     with pytest.raises(AssertionError, match="never mended"):
         mending.mend()
     assert ranges_of(case.log) == [(14, 14)]
+
+
+@pytest.mark.parametrize("offset", [60, 45])
+def test_what_nobody_remembers_of_the_last_header_is_proved_by_the_entry_in_front(offset: int) -> None:
+    """The `kind` of the last entry is damaged, and the body or the chain of the one before."""
+    case, peer = (Histories([20, 0], [50, 50], [90, 50]) for _ in range(2))
+    case.lose_units(0, 3)
+    case.flip(case.positions[2] + offset)
+    case.flip(case.positions[3] + 34)
+    mending = Mending(Random(1), case, peer)
+    mending.look("read")
+    mending.mend()
+    assert case.is_sound(2)
+    assert case.is_sound(3)

@@ -56,8 +56,8 @@ class LeadershipTransfer:
         self._tell_at_ms = 0
         self._prefer_at_ms = 0  # when a preferred leader may be thought of again
         self._retry_ms = 0
-        self._way_at_ms = 0  # not before that a leader held up by damage gives way again
-        self._way_pause_ms = config.preferred_leader_retry_ms_min
+        self._give_way_at_ms = 0  # not before that a leader held up by damage gives way again
+        self._give_way_pause_ms = config.preferred_leader_retry_ms_min
         self._declined: dict[
             PeerId, int
         ] = {}  # who did not take over, and until when (ms) another is asked first
@@ -187,10 +187,14 @@ class LeadershipTransfer:
             and self._fitness.is_said_fit(peer)
             and dispatcher.is_held_up_at(index)
         ]
-        if self._checker.own_term_committed or len(able) < self._members.quorum or now_ms < self._way_at_ms:
+        if (
+            self._checker.own_term_committed
+            or len(able) < self._members.quorum
+            or now_ms < self._give_way_at_ms
+        ):
             return False
-        self._way_at_ms = now_ms + self._way_pause_ms
-        self._way_pause_ms = min(2 * self._way_pause_ms, self._config.preferred_leader_retry_ms_max)
+        self._give_way_at_ms = now_ms + self._give_way_pause_ms
+        self._give_way_pause_ms = min(2 * self._give_way_pause_ms, self._config.preferred_leader_retry_ms_max)
         return True
 
     def begin(self, target: PeerId, reason: str, now_ms: int) -> None:

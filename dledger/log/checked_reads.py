@@ -32,7 +32,7 @@ from dledger.entry import (
 from dledger.errors import FaultyEntryError
 from dledger.log.data_files import DataFiles
 from dledger.log.errors import LedgerDamagedError
-from dledger.log.fault_finder import Anchor, FaultFinder
+from dledger.log.fault_finder import Anchor, FaultFinder, end_anchor
 from dledger.log.faulty_ranges import FaultyRange, FaultyRanges, FaultyRangesFile
 from dledger.log.index_files import IndexFiles
 from dledger.log.jobs import NoteFaultsJob
@@ -114,8 +114,7 @@ class CheckedReads(LogReader):
             self.ledger_begin_pos,
             self._before_begin_chain,
         )
-        end = Anchor(self.ledger_end_index, self.ledger_end_term, self.ledger_end_pos, self.ledger_end_chain)
-        finder = FaultFinder(self._data, self._index, begin, end, self._term_runs)
+        finder = FaultFinder(self._data, self._index, begin, end_anchor(self), self._term_runs)
         found = finder.examine(
             max(first_index, self.ledger_begin_index), min(last_index, self.ledger_end_index)
         )
@@ -146,8 +145,9 @@ class CheckedReads(LogReader):
     def range_repair(
         self, faulty: FaultyRange, committed_index: Index | None = None, begin: LedgerBegin | None = None
     ) -> RangeRepair:
-        """See RangeRepair. Raises FaultyEntryError if the entry in front of it is damaged, too, or damage is
-        found on the way to it; DiskError."""
+        """See RangeRepair. Raises FaultyEntryError if the entry in front of it is damaged, too, or damage is found
+        on the way to it; DiskError.
+        """
         return RangeRepair(self, self._data, self._index, faulty, self._known_end, committed_index, begin)
 
     def _known_end(self, mapped_file: MappedFile) -> int:

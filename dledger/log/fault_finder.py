@@ -45,7 +45,7 @@ from dledger.log.entry_reader import EntryReader, entry_alone, header_at, header
 from dledger.log.errors import LedgerDamagedError
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.index_files import IndexFiles, count_before_other, count_confirmed
-from dledger.log.log_reader import chain_crc_at
+from dledger.log.log_reader import LogReader, chain_crc_at
 from dledger.log.term_runs import TermRuns
 
 log = logging.getLogger(__name__)
@@ -454,6 +454,11 @@ def leads_to_end(data: DataFiles, anchor: Anchor, end: Anchor) -> bool:
         if reader.end_pos - anchor.end_pos > _LED_TO_END_MAX:
             break
     return False
+
+
+def end_anchor(log: LogReader) -> Anchor:
+    """The last entry of a log, as it is remembered."""
+    return Anchor(log.ledger_end_index, log.ledger_end_term, log.ledger_end_pos, log.ledger_end_chain)
 
 
 def anchor_of(entry: VerifiedRange) -> Anchor:

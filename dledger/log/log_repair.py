@@ -34,7 +34,7 @@ from dledger.entry import (
 )
 from dledger.log.data_files import DataFiles
 from dledger.log.entry_reader import EntryReader, entry_alone, header_positions
-from dledger.log.fault_finder import Anchor, anchor_of, leads_to_end
+from dledger.log.fault_finder import Anchor, anchor_of, end_anchor, leads_to_end
 from dledger.log.faulty_ranges import FaultyRange
 from dledger.log.index_files import IndexFiles
 from dledger.log.log_reader import LogReader, chain_crc_at
@@ -318,8 +318,7 @@ class RangeRepair:
             return True
         if next(header_positions(self._data, pos, file_end), None) is None:
             return True
-        end = Anchor(log.ledger_end_index, log.ledger_end_term, log.ledger_end_pos, log.ledger_end_chain)
-        return leads_to_end(self._data, behind, end)
+        return leads_to_end(self._data, behind, end_anchor(log))
 
     def _count_left_behind(self, verified: VerifiedRange) -> int:
         """Behind how many of these the next file goes on; all, if it does behind none."""

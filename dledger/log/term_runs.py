@@ -35,12 +35,8 @@ class TermRuns:
 
     def first_other(self, first_index: int, terms: Sequence[int]) -> int | None:
         """Number of the first of these entries that has another term than is known here. Terms never fall."""
-        if not terms or self.term_at(first_index + len(terms) - 1) is None:
-            return None
-        is_one_run = terms[0] == terms[-1]
-        if is_one_run and {self.term_at(first_index), self.term_at(first_index + len(terms) - 1)} == {
-            terms[0]
-        }:
+        last_known = self.term_at(first_index + len(terms) - 1) if terms else None
+        if last_known is None or self.term_at(first_index) == terms[0] == terms[-1] == last_known:
             return None
         return next(
             (

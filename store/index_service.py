@@ -181,7 +181,7 @@ class IndexService:
             if self._key_index.is_flush_due:
                 self._job = self._key_index.flush(now_ms)
             else:
-                begin_pos = self._old.begin_pos if self._old.end_pos else self._ledger.durable_begin_pos
+                begin_pos = self._old.begin_after_power_loss(self._ledger.durable_begin_pos)
                 if begin_pos != self._begin_pos:
                     self._job = self._key_index.delete_before(begin_pos)
                     self._begin_pos = begin_pos

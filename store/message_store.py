@@ -261,7 +261,7 @@ class MessageStore(StoreReads):
         if not self._is_clearing:
             self._derived.mender.tick()
             self._index.tick(now_ms)
-            self._retention.tick(self.full_state_index, self.min_phy_offset, now_ms)
+            self._retention.tick(self.full_state_index, now_ms)
             self._commit_log.disk_full = self._retention.log.disk_full
             self._replica.set_low_space(self._retention.log.disk_full)
 

@@ -62,6 +62,13 @@ class OldCommitLog:
         """0 when it is empty."""
         return self._data.queue.end_offset
 
+    def begin_after_power_loss(self, durable_begin_pos: Pos) -> int:
+        """Where the messages begin if power is lost now; `durable_begin_pos` is that of the log behind this one. What
+        is derived from those further in front need not be kept; all else must be, although it may not be there to be
+        read any more.
+        """
+        return self.begin_pos if self.end_pos else durable_begin_pos
+
     @property
     def first_file_end(self) -> int:
         """Of one that is not empty."""

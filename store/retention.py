@@ -197,16 +197,17 @@ class Retention:
         hour_of: HourOf,
     ) -> None:
         self.log = LogRetention(config, disk, replica, old_commit_log, first_waiting_pos, hour_of)
-        self.queues = QueueRetention(queues, checkpoints, replica.log.head_size)
+        self.queues = QueueRetention(queues, checkpoints)
+        self._ledger = replica.log
+        self._old = old_commit_log
         self._checkpoints = checkpoints
 
     def begin_anew(self) -> None:
         """All queues are gone."""
         self.queues.begin_anew()
 
-    def tick(self, full_state_index: Index, min_phy_offset: int, now_ms: int) -> None:
-        """`full_state_index`: that the newest complete full-state record speaks of. `min_phy_offset`: of the first
-        record that is there.
+    def tick(self, full_state_index: Index, now_ms: int) -> None:
+        """`full_state_index`: that the newest complete full-state record speaks of.
 
         Raises StoreDamagedError, DiskError.
         """
@@ -218,7 +219,8 @@ class Retention:
             pass  # what may go is looked at again when it is repaired
         except LedgerError as error:
             raise StoreDamagedError(f"retention cannot read the log: {error}") from error
-        self.queues.tick(min_phy_offset)
+        # A checkpoint has what the queues begin with: it must not leave out what a power loss would bring back.
+        self.queues.tick(self._old.begin_after_power_loss(self._ledger.durable_begin_pos))
 
 
 class QueueRetention:
@@ -227,11 +229,10 @@ class QueueRetention:
     would have to build all queues anew.
     """
 
-    def __init__(self, queues: ConsumeQueueStore, checkpoints: Checkpoints, first_phy_offset: int) -> None:
-        """`first_phy_offset`: of the first record of a log of which nothing is gone."""
+    def __init__(self, queues: ConsumeQueueStore, checkpoints: Checkpoints) -> None:
         self._queues = queues
         self._checkpoints = checkpoints
-        self._min_phy_offset = first_phy_offset  # as it was when the queues were looked at last
+        self._begin_pos = 0  # as it was when the queues were looked at last
         self._to_correct: deque[UnitQueue] = deque()
         self._corrected: list[tuple[UnitQueue, int]] = []  # with their first units
         self._asked: list[WhichQueues] = []
@@ -253,8 +254,8 @@ class QueueRetention:
         if which not in self._asked:
             self._asked.append(which)
 
-    def tick(self, min_phy_offset: int) -> None:
-        """Raises DiskError."""
+    def tick(self, begin_pos: int) -> None:
+        """`begin_pos`: of the log. Raises DiskError."""
         for _ in range(min(_QUEUES_PER_TICK, len(self._to_clean))):
             queue, first_unit = self._to_clean.popleft()
             if queue in self._let_go:
@@ -264,21 +265,21 @@ class QueueRetention:
             # A queue that was empty meanwhile may count its units anew.
             queue.delete_files_before(min(first_unit, queue.first_unit))
         if self._to_correct:
-            self._correct(self._min_phy_offset)
+            self._correct(self._begin_pos)
         elif self._awaited_number is not None:
             if self._checkpoints.written_number >= self._awaited_number:
                 self._awaited_number = None
                 self._to_clean.extend(self._corrected)
                 self._corrected.clear()
-        elif min_phy_offset != self._min_phy_offset or self._asked:
-            self._min_phy_offset = min_phy_offset
+        elif begin_pos != self._begin_pos or self._asked:
+            self._begin_pos = begin_pos
             self._asked_before, self._asked = self._asked, []
             self._to_correct.extend(self._queues)
 
-    def _correct(self, min_phy_offset: int) -> None:
+    def _correct(self, begin_pos: int) -> None:
         for _ in range(min(_QUEUES_PER_TICK, len(self._to_correct))):
             queue = self._to_correct.popleft()
-            queue.correct_min_offset(min_phy_offset)
+            queue.correct_min_offset(begin_pos)
             if queue.has_units and any(which(queue) for which in self._asked_before):
                 queue.let_go()
                 self._let_go.add(queue)

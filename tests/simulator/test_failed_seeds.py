@@ -129,6 +129,8 @@ FAILED_ONCE = {
     "leader_emptied_by_hand": 1093855,
     # A disk was wiped in the middle of the first start, and came back before one had noticed: two groups were formed.
     "disk_wiped_while_the_group_is_formed": 1096051,
+    # A checkpoint had its queues begin where the log's begin had not durably come to, and a crash brought that back.
+    "queues_behind_a_begin_that_fell": 1107476,
 }
 
 # Those that take 3 s and longer.

@@ -8,6 +8,7 @@ from store_group import CQ_FILE_UNITS, DATA_FILE_SIZE, HOST, START_MS, StoreGrou
 
 from disk.mapped_file import DescriptorCache
 from dledger.entry import ENTRY_HEADER_SIZE, Index
+from dledger.log.jobs import MoveBeginJob
 from message.encoder import encode_record
 from store.consume_queue import ConsumeQueue
 from store.get_message import GetMessageStatus
@@ -317,6 +318,29 @@ def test_times_are_found_while_units_still_point_into_a_file_that_is_gone(tmp_pa
     assert store.store_timestamp("T", 0, first) == store.earliest_store_timestamp()
     group.run_for(50)
     assert store.min_offset("T", 0) == first
+
+
+def test_queues_begin_no_later_than_the_log_does_after_a_power_loss(tmp_path: Path) -> None:
+    """Else a checkpoint could leave out messages that the log's begin, which was not durable yet, brings back."""
+    group = StoreGroup(tmp_path, checkpoint_entries_max=40)
+    group.start()
+    leader = group.lead()
+    fill(group, leader, DATA_FILE_SIZE // 3000 + 5)
+    run = leader._run
+    leader._run = lambda job: None if isinstance(job, MoveBeginJob) else run(job)  # the disk hangs
+    assert leader.replica.delete_first_file(group.now_ms)
+    fill(group, leader, 100, "Others", size=10)
+    group.run_for(5_000)
+    assert begin_of(leader) > 0
+    kept = leader.store.get_message("T", 0, 0, 32, 1 << 20)
+    assert (kept.status, kept.next_begin_offset) == (GetMessageStatus.FOUND, leader.store.max_offset("T", 0))
+    assert 0 < kept.count < leader.store.max_offset("T", 0)
+    leader.crash()
+    group.start()
+    leader = group.lead()
+    assert begin_of(leader) == 0
+    assert leader.store.min_offset("T", 0) == 0
+    assert leader.store.get_message("T", 0, 0, 32, 1 << 20).status is GetMessageStatus.FOUND
 
 
 @pytest.mark.slow

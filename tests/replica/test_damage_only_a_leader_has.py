@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from test_repair import append_to_one, faulty, find, flip, flip_bodies, is_level
-from virtual_group import VirtualGroup, VirtualMember
+from virtual_group import VirtualGroup, VirtualMember, level_group
 
 from dledger.core.messages import PeerId
 from dledger.core.output import Role
@@ -19,11 +19,7 @@ def test_a_leader_lets_go_of_what_only_it_had_and_cannot_read_any_more(
     tmp_path: Path, others: int, committed: int, own: int
 ) -> None:
     """Else the group would stand still: nothing behind the damage can be pushed, and no bit of it be repaired."""
-    group = VirtualGroup(tmp_path)
-    group.start()
-    leader = group.elect()
-    group.append(leader, [b"of all"] * 4)
-    group.run_until(group.converged)
+    group, leader = level_group(tmp_path, [b"of all"] * 4)
     if others == 1:
         group.stop(next(peer for peer in group.peers if peer != leader.id))
     log, member = leader.replica.log, leader.replica.member
@@ -47,11 +43,7 @@ def test_a_leader_lets_go_of_what_only_it_had_and_cannot_read_any_more(
 
 def elected_with_damage_only_it_has(tmp_path: Path) -> tuple[VirtualGroup, VirtualMember, PeerId]:
     """It has committed nothing of its term. And who of the three is stopped."""
-    group = VirtualGroup(tmp_path)
-    group.start()
-    leader = group.elect()
-    group.append(leader, [b"of all"] * 4)
-    group.run_until(group.converged)
+    group, leader = level_group(tmp_path, [b"of all"] * 4)
     second, third = (peer for peer in group.peers if peer != leader.id)
     group.stop(third)
     first = leader.replica.log.ledger_end_index + 1
@@ -95,11 +87,7 @@ def test_it_gives_way_seldom_where_the_others_cannot_elect(tmp_path: Path) -> No
 
 
 def test_a_leader_leads_on_while_what_it_cannot_read_is_on_its_way_from_memory(tmp_path: Path) -> None:
-    group = VirtualGroup(tmp_path)
-    group.start()
-    leader = group.elect()
-    group.append(leader, [b"of all"] * 4)
-    group.run_until(group.converged)
+    group, leader = level_group(tmp_path, [b"of all"] * 4)
     log = leader.replica.log
     group.append(leader, [b"on its way"])
     end = log.ledger_end_index

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from virtual_group import DATA_FILE_SIZE, VirtualGroup, VirtualMember
+from virtual_group import DATA_FILE_SIZE, VirtualGroup, VirtualMember, level_group
 
 from dledger.core.messages import Message, PeerId, PushRequest, VoteRequest
 from dledger.core.output import Role
@@ -136,11 +136,7 @@ def test_damage_across_the_entry_where_the_groups_history_went_on_without_is_cut
     """Of what the group never committed nobody has the bytes, and what lies in front of it nobody can prove. `damaged`
     counts from the last entry that all have.
     """
-    group = VirtualGroup(tmp_path)
-    group.start()
-    leader = group.elect()
-    group.append(leader, [b"of all"] * 3)
-    group.run_until(group.converged)
+    group, leader = level_group(tmp_path, [b"of all"] * 3)
     last = leader.replica.log.ledger_end_index
     group.loses = lambda message: getattr(message, "leader_id", None) == leader.id
     group.append(leader, [b"of one"] * own)
@@ -165,11 +161,7 @@ def test_damage_of_what_is_committed_and_what_never_was_is_repaired_up_to_there_
     tmp_path: Path, committed_count: int, own_count: int
 ) -> None:
     """Of a member that knows how far the group has committed: that is not cut, and the leader has it."""
-    group = VirtualGroup(tmp_path)
-    group.start()
-    leader = group.elect()
-    group.append(leader, [b"of all"] * 4)
-    group.run_until(group.converged)
+    group, leader = level_group(tmp_path, [b"of all"] * 4)
     log = leader.replica.log
     last = log.ledger_end_index
     group.run_until(lambda: leader.replica.member.committed_index == last)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from test_repair import append_to_one, faulty, find, flip, flip_bodies, is_level
-from virtual_group import DATA_FILE_SIZE, MESSAGE_DELAY_MS, VirtualGroup, VirtualMember
+from virtual_group import DATA_FILE_SIZE, MESSAGE_DELAY_MS, VirtualGroup, VirtualMember, level_group
 
 from dledger.core.messages import Message, PeerId, PushRequest
 from dledger.core.output import Role
@@ -134,11 +134,7 @@ def test_what_lies_here_may_be_damaged_while_what_is_in_front_of_it_comes(tmp_pa
 
 
 def test_what_one_peer_has_proved_another_may_give(tmp_path: Path) -> None:
-    group = VirtualGroup(tmp_path)
-    group.start()
-    leader = group.elect()
-    group.append(leader, [bytes(30_000)] * 5)
-    group.run_until(group.converged)
+    group, leader = level_group(tmp_path, [bytes(30_000)] * 5)
     last = leader.replica.log.ledger_end_index
     flip_bodies(group, leader, last - 4, last - 1)
     one, other = (member.id for member in group.running() if member is not leader)
@@ -168,11 +164,7 @@ def test_who_has_the_right_entries_is_not_refused_for_what_another_gave_in_front
     tmp_path: Path, asked: str, size: int
 ) -> None:
     """A member has one entry of an earlier leader where the group has others, and is asked before that is cut."""
-    group = VirtualGroup(tmp_path)
-    group.start()
-    old_leader = group.elect()
-    group.append(old_leader, [b"of all"] * 3)
-    group.run_until(group.converged)
+    group, old_leader = level_group(tmp_path, [b"of all"] * 3)
     last = old_leader.replica.log.ledger_end_index
     group.run_until(lambda: old_leader.replica.member.committed_index == last)
     append_to_one(group, old_leader, [b"of one"])

@@ -341,3 +341,13 @@ class VirtualGroup:
     def data_files(self, peer_id: PeerId) -> dict[str, bytes]:
         data = self.directory / f"dledger-{peer_id}" / "data"
         return {path.name: path.read_bytes() for path in sorted(data.iterdir())}
+
+
+def level_group(directory: Path, bodies: Sequence[bytes]) -> tuple[VirtualGroup, VirtualMember]:
+    """A group of three all of which hold these entries, and who leads it."""
+    group = VirtualGroup(directory)
+    group.start()
+    leader = group.elect()
+    group.append(leader, bodies)
+    group.run_until(group.converged)
+    return group, leader

@@ -423,6 +423,7 @@ class Cluster:
         if complete_index >= 0:
             self._full_states.add(complete_index)
         member.voters = tuple(raft.membership.voters) if process.replica.formation.group is not None else None
+        member.fell_unseen = False
         if member.has_lost and not raft.doubted and raft.has_seat:
             member.has_lost = False
 

@@ -196,7 +196,9 @@ class Faults:
         return all(other is member for other in self.without_vote)
 
     def _is_minority_lost_with(self, member: SimMember) -> bool:
-        """Whichever voters will turn out to be those that count."""
+        """Whichever voters will turn out to be those that count. Not while a log may name some that nobody saw."""
+        if any(other.fell_unseen for other in self._members):
+            return False
         ids = tuple(other.member_id for other in self._members)
         known = {other.voters or ids for other in self._members}
         lost = {other.member_id for other in self._members if other.has_lost or other.is_damaged}

@@ -90,6 +90,8 @@ class SimMember:
         self.has_lost_tail = False
         self.tail_lost_behind: Index | None = None
         self.voters: tuple[PeerId, ...] | None = None  # by its log, as last seen; None: not formed yet
+        # It fell amid a step, so its log may name other voters than these, until its next life is seen.
+        self.fell_unseen = False
         self._watcher = watcher
         self._held: deque[tuple[Process, Callable[..., None], tuple[Any, ...]]] = deque()
         self._random = Random(f"{seed}/{member_id}/host")
@@ -215,6 +217,7 @@ class SimMember:
         except CrashPointReached:
             self._watcher.falls(self)
             self.end_process()
+            self.fell_unseen = True
             self._watcher.crashed_at_point(self, in_recovery=False)
             return
         if process is self.process:
@@ -296,6 +299,7 @@ class SimMember:
 
     def process_failed(self, reason: str) -> None:
         self.end_process()
+        self.fell_unseen = True
         self._watcher.failed(self, reason)
 
     def process_stopped(self) -> None:
@@ -312,7 +316,7 @@ class SimMember:
     def wipe(self) -> None:
         """Another, empty disk in the place of the old one."""
         self.disk = self._new_disk()
-        self.voters = None
+        self.voters, self.fell_unseen = None, False
         self.has_lost_tail, self.tail_lost_behind = False, None
         self.has_forgotten_begin = False
 

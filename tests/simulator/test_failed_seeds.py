@@ -131,6 +131,8 @@ FAILED_ONCE = {
     "disk_wiped_while_the_group_is_formed": 1096051,
     # A checkpoint had its queues begin where the log's begin had not durably come to, and a crash brought that back.
     "queues_behind_a_begin_that_fell": 1107476,
+    # A leader fell in the very write that took a vote; of the two left, whom only its log named, the other was wiped.
+    "wiped_while_a_log_says_what_nobody_saw": 1116044,
 }
 
 # Those that take 3 s and longer.

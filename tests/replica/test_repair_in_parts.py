@@ -22,10 +22,7 @@ def ask_in_order(member: VirtualMember, *peers: PeerId) -> None:
 
 def group_of_one_log(tmp_path: Path, *, near_file_end: bool) -> tuple[VirtualGroup, VirtualMember]:
     """All have the same entries; and who leads."""
-    group = VirtualGroup(tmp_path)
-    group.start()
-    leader = group.elect()
-    group.append(leader, [b"of all"] * 4)
+    group, leader = level_group(tmp_path, [b"of all"] * 4)
     while near_file_end and leader.replica.log.ledger_end_pos < DATA_FILE_SIZE - 5000:
         group.append(leader, [bytes(3000)])
         group.run_for(10)
@@ -106,12 +103,8 @@ def test_who_has_the_damaged_entries_may_have_others_behind_them(
 
 
 def test_what_lies_here_may_be_damaged_while_what_is_in_front_of_it_comes(tmp_path: Path) -> None:
-    group = VirtualGroup(tmp_path)
-    group.start()
-    leader = group.elect()
+    group, leader = level_group(tmp_path, [b"of all"] * 4)
     log = leader.replica.log
-    group.append(leader, [b"of all"] * 4)
-    group.run_until(group.converged)
     last = log.ledger_end_index
     append_to_one(group, leader, [b"of one"] * 3)
     flip(group, leader.id, log.pos_at(last), count=ENTRY_HEADER_SIZE + 6)

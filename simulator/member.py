@@ -90,7 +90,7 @@ class SimMember:
         self.has_lost_tail = False
         self.tail_lost_behind: Index | None = None
         self.voters: tuple[PeerId, ...] | None = None  # by its log, as last seen; None: not formed yet
-        # It fell amid a step, so its log may name other voters than these, until its next life is seen.
+        # It fell amid a step, or by its disk: its log may name other voters than these, until its next life is seen.
         self.fell_unseen = False
         self._watcher = watcher
         self._held: deque[tuple[Process, Callable[..., None], tuple[Any, ...]]] = deque()
@@ -217,8 +217,8 @@ class SimMember:
         except CrashPointReached:
             self._watcher.falls(self)
             self.end_process()
-            self.fell_unseen = True
             self._watcher.crashed_at_point(self, in_recovery=False)
+            self.fell_unseen = True  # behind that: it bars what others lose, not its own power at this point
             return
         if process is self.process:
             self._watcher.stepped(self)

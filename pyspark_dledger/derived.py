@@ -19,7 +19,8 @@ from pyspark_dledger.consume_queue_check import (
 )
 from pyspark_dledger.findings import Finding
 from pyspark_dledger.group_offsets import QueueEnds
-from pyspark_dledger.key_index_check import KeyIndexFile, check_key_index, plan_key_index
+from pyspark_dledger.key_index_check import check_key_index
+from pyspark_dledger.key_index_plan import KeyIndexFile, plan_key_index
 from pyspark_dledger.queue_extras import QueueExtras, Ranges, find_extras, names_of_directories, plan_extras
 from pyspark_dledger.queue_files import topic_directory
 from pyspark_dledger.replica import Layout, Replica, min_offsets_of

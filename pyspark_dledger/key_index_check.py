@@ -5,171 +5,47 @@ with, and lays the keys that it finds there beside the entries. Where they part,
 up to the next place that fits counts as so many wrong places. Then the chains: what each entry and each slot should
 hold follows from the keys alone.
 
-Java has all keys of a log that it stopped cleanly. Ours trails the log, so nothing says how far its newest file should
-be.
+Slots of a file that a broker is writing may point at entries that its mark does not count yet. Their chains lead back
+to the newest entry that counts, which is what a start of the broker makes of them (led_back).
 """
 
 from __future__ import annotations
 
-import os
-import struct
-import sys
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from pathlib import Path
 from typing import Final
 
+from disk.disk import File
+from disk.real_disk import RealDisk
 from message.decoder import decode_message
 from message.errors import MessageDecodeError
 from message.sys_flag import has_index_entry
 from pyspark_dledger.entry_scan import Run, scan
 from pyspark_dledger.findings import Finding, Kind
-from pyspark_dledger.replica import EVERYTHING, Replica
-from pyspark_dledger.units_bound import is_ours
+from pyspark_dledger.key_index_plan import IndexFileOnDisk, KeyIndexFile, unreadable_index_file
+from pyspark_dledger.replica import Replica
 from pyspark_dledger.work import DataRange
-from store.errors import StoreConfigError
+from store.key_index_file import IndexFileDamagedError, led_back, read_slots
 from store.layout.index_file import (
     HASH_SLOT_SIZE,
     INDEX_ENTRY,
     INDEX_ENTRY_SIZE,
     INDEX_HEADER_SIZE,
     IndexEntry,
-    IndexFileShape,
-    IndexHeader,
     entry_offset,
     index_key,
     index_key_hash,
-    parse_index_header,
     time_diff,
 )
 
-# Java's files have four entries per slot unless somebody changed one of the two settings.
-_ENTRIES_PER_SLOT: Final = 4
 _CHUNK_ENTRIES: Final = 65536
-_NO_HEADER: Final = IndexHeader(0, 0, 0, 0, 0, 0)  # before a file's first flush has ended
 # Stands in front of the tags of a message, which Java 5.5 indexes behind its keys; 4.9 does not.
 _TAG_TYPE: Final = "T#"
 # How far apart entries and keys may be before they are taken for wrong: more than what a damaged block holds.
 _WINDOW: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class IndexFileOnDisk:
-    path: str
-    header: IndexHeader
-    shape: IndexFileShape
-
-
-@dataclass(frozen=True, slots=True)
-class KeyIndexFile:
-    """A unit of work. Offsets are physical ones, of records."""
-
-    replica: Replica
-    file: IndexFileOnDisk
-    begin_phy_offset: int  # of the log: what is before it has expired
-    end_phy_offset: int  # keys of messages before it are to be in the file, unless a later file begins there
-    # Of the neighbours: a message's keys may be split between two files.
-    previous_end: int
-    next_begin: int
-    damaged: tuple[tuple[int, int], ...]
-    lost_from: int  # what points behind it was lost with the log's tail in a crash
-    is_settled: bool  # nobody writes it, and nobody was killed while he did
-
-
-def plan_key_index(
-    replica: Replica, begin_pos: int, end_pos: int, damaged: Sequence[tuple[int, int]]
-) -> tuple[list[KeyIndexFile], list[str], list[Finding]]:
-    """Units of work, notes on files that cannot be checked, and findings of those that cannot even be read."""
-    notes: list[str] = []
-    unreadable: list[Finding] = []
-    files: list[IndexFileOnDisk] = []
-    gaps: set[int] = set()  # before the files of these numbers lies one that cannot be read
-    for path in _paths(replica):
-        try:
-            found = _open(path, replica.index_file_shape)
-            is_fresh = found is not None and _is_fresh(found)
-        except FileNotFoundError:
-            continue  # as in check_key_index()
-        except OSError as error:
-            unreadable.append(_unreadable(replica, path, error))
-            gaps.add(len(files))
-            continue
-        if found is None:
-            name = replica.relative(path)
-            notes.append(
-                f"{replica.name}: {name} was not looked at: its size does not tell how many slots it has"
-            )
-        elif not is_fresh:
-            files.append(found)
-    is_settled = replica.stopped_cleanly and not replica.is_live and not is_ours(replica)
-    may_be_under_way = replica.is_live or not replica.stopped_cleanly
-    if files and may_be_under_way and files[-1].header == _NO_HEADER:
-        files.pop()  # entries come first: nothing says yet that they count
-    units = []
-    for number, file in enumerate(files):
-        ends_at_gap = number + 1 in gaps
-        following = -1
-        if number + 1 < len(files) and not ends_at_gap:
-            following = files[number + 1].header.begin_phy_offset
-        previous_end = files[number - 1].header.end_phy_offset if number else -1
-        if number in gaps:
-            previous_end = file.header.begin_phy_offset
-        is_whole = is_settled and not ends_at_gap
-        end = end_pos if is_whole else file.header.end_phy_offset + 1
-        units.append(
-            KeyIndexFile(
-                replica,
-                file,
-                begin_pos,
-                end if following < 0 else following + 1,
-                previous_end,
-                following,
-                tuple(sorted(damaged)),
-                EVERYTHING if is_settled else end_pos,
-                is_whole or following >= 0,
-            )
-        )
-    return units, notes, unreadable
-
-
-def _paths(replica: Replica) -> list[str]:
-    """Oldest first: the names are times."""
-    directory = Path(replica.directory) / "index"
-    return sorted(str(path) for path in directory.glob("[0-9]*") if path.name.isdigit() and path.is_file())
-
-
-def _open(path: str, ours: IndexFileShape | None) -> IndexFileOnDisk | None:
-    """None if nothing tells how many slots the file has."""
-    with open(path, "rb") as file:
-        try:
-            header = parse_index_header(file.read(INDEX_HEADER_SIZE))
-        except struct.error:
-            return None
-        shape = _shape_of(os.fstat(file.fileno()).st_size, ours)
-        return IndexFileOnDisk(path, header, shape) if shape is not None else None
-
-
-def _shape_of(size: int, ours: IndexFileShape | None) -> IndexFileShape | None:
-    """`ours` if it can be: a broker of Java's may have made the files anew since."""
-    if ours is not None and ours.file_size == size:
-        return ours
-    slot_count, rest = divmod(size - INDEX_HEADER_SIZE, HASH_SLOT_SIZE + _ENTRIES_PER_SLOT * INDEX_ENTRY_SIZE)
-    try:
-        return IndexFileShape(slot_count, _ENTRIES_PER_SLOT * slot_count) if not rest else None
-    except StoreConfigError:
-        return None
-
-
-def _is_fresh(file: IndexFileOnDisk) -> bool:
-    """Made ahead, with nothing in it yet."""
-    if file.header.index_count > 1 or file.header.begin_phy_offset:
-        return False
-    with open(file.path, "rb") as opened:
-        opened.seek(entry_offset(1, file.shape.slot_count))
-        return not any(opened.read(INDEX_ENTRY_SIZE))
 
 
 @dataclass(slots=True)
@@ -205,7 +81,7 @@ def check_key_index(unit: KeyIndexFile) -> Iterator[Finding]:
     except FileNotFoundError:
         return  # retention of a running broker took the file, or one of the log's, while the validation ran
     except OSError as error:
-        yield _unreadable(unit.replica, unit.file.path, error)
+        yield unreadable_index_file(unit.replica, unit.file.path, error)
         return
     if count:
         yield Finding(
@@ -217,17 +93,10 @@ def check_key_index(unit: KeyIndexFile) -> Iterator[Finding]:
         )
 
 
-def _unreadable(replica: Replica, path: str, error: OSError) -> Finding:
-    return Finding(
-        kind=Kind.UNREADABLE_FILE,
-        replica=replica.name,
-        file=replica.relative(str(error.filename or path)),
-        sentence=f"it cannot be read: {error.strerror or error}; entries of keys were not compared with the log",
-    )
-
-
 def _faults(unit: KeyIndexFile) -> Iterator[str]:
     header = unit.file.header
+    if unit.header_fault is not None:
+        yield unit.header_fault
     if not 1 <= header.index_count <= unit.file.shape.index_count_max:
         yield f"the header says {header.index_count} entries, there is room for {unit.file.shape.index_count_max}"
         return
@@ -246,7 +115,7 @@ def _faults(unit: KeyIndexFile) -> Iterator[str]:
         said = f"{header.begin_phy_offset} and time {header.begin_timestamp}"
         yield f"the header begins at physical offset {said}, its first message with {_bounds(first)}"
     if unit.is_settled:
-        yield from chains.faults_of_slots()
+        yield from chains.faults_of_slots(may_go_on=unit.may_go_on)
         if last is not None and _bounds(last) != (header.end_phy_offset, header.end_timestamp):
             said = f"{header.end_phy_offset} and time {header.end_timestamp}"
             yield f"the header ends at physical offset {said}, its last message with {_bounds(last)}"
@@ -370,7 +239,7 @@ class _Chains:
 
     def __init__(self, unit: KeyIndexFile) -> None:
         self._file = unit.file
-        self._newest = array("i", bytes(HASH_SLOT_SIZE * unit.file.shape.slot_count))  # entry by slot
+        self._newest = array("I", bytes(HASH_SLOT_SIZE * unit.file.shape.slot_count))  # entry by slot
 
     def fault_of(self, place: _Place) -> str:
         expected = self._newest[self._slot(place)]
@@ -381,20 +250,26 @@ class _Chains:
     def add(self, place: _Place) -> None:
         self._newest[self._slot(place)] = place.number
 
-    def faults_of_slots(self) -> Iterator[str]:
-        with open(self._file.path, "rb") as file:
-            file.seek(INDEX_HEADER_SIZE)
-            slots = array("i")
-            slots.frombytes(file.read(HASH_SLOT_SIZE * self._file.shape.slot_count))
-        if sys.byteorder == "little":
-            slots.byteswap()
-        if slots != self._newest:
-            for slot, (found, expected) in enumerate(zip(slots, self._newest, strict=True)):
-                if found != expected:
-                    yield f"slot {slot} says entry {found}, its newest one is {expected}"
+    def faults_of_slots(self, *, may_go_on: bool) -> Iterator[str]:
+        file = RealDisk().open(self._file.path, read_only=True)
+        try:
+            slots = read_slots(file, INDEX_HEADER_SIZE, self._file.shape.slots_end)
+            if slots != self._newest:
+                for slot, (found, expected) in enumerate(zip(slots, self._newest, strict=True)):
+                    if found != expected and not (may_go_on and self._leads_to(file, slot, found, expected)):
+                        yield f"slot {slot} says entry {found}, its newest one is {expected}"
+        finally:
+            file.close()
         used = len(self._newest) - self._newest.count(0)
         if used != self._file.header.hash_slot_count:
             yield f"the header says {self._file.header.hash_slot_count} slots are in use, there are {used}"
+
+    def _leads_to(self, file: File, slot: int, number: int, expected: int) -> bool:
+        """Whether entries that came later lead back from `number` to the expected one."""
+        try:
+            return led_back(file, self._file.shape, self._file.header, slot, number) == expected
+        except IndexFileDamagedError:
+            return False
 
     def _slot(self, place: _Place) -> int:
         key_hash = place.key.key_hash if place.key is not None else place.entry.key_hash

@@ -23,8 +23,7 @@ from dledger.log.quorum_state import QUORUM_STATE_FILE_NAME, unpack_identity
 from dledger.log.synced_mark import MARK_FILE_NAME, SyncedMark, unpack_mark
 from store.checkpoint_file import CHECKPOINT_NAMES, Checkpoint, unpack_checkpoint
 from store.key_index_mark import MARK_FILE_NAME as KEY_INDEX_MARK_FILE_NAME
-from store.key_index_mark import unpack_key_index_mark
-from store.layout.index_file import IndexFileShape
+from store.key_index_mark import KeyIndexMark, unpack_key_index_mark
 
 EVERYTHING: Final = 2**63 - 1  # behind all positions, offsets, indexes and times
 _NAME_DIGITS = 20
@@ -76,8 +75,8 @@ class Replica:
     # What Java's dledger-<id>/checkpoint says; -1: no such file.
     java_end_index: int = -1
     java_committed_index: int = -1
-    # Of the IndexFiles, as our own key index remembers it; None: no file says.
-    index_file_shape: IndexFileShape | None = None
+    # What our own key index remembers of the IndexFiles; None: no file says.
+    key_index_mark: KeyIndexMark | None = None
 
     @property
     def begin_pos(self) -> int:
@@ -149,7 +148,7 @@ def _dledger_replica(root: Path, member: Path) -> Replica:
         applied_index=max(applied, default=-1),
         java_end_index=java.get("endIndex", -1),
         java_committed_index=java.get("committedIndex", -1),
-        index_file_shape=_index_file_shape(own),
+        key_index_mark=_key_index_mark(own),
     )
 
 
@@ -190,13 +189,13 @@ def _commit_log_replica(root: Path) -> Replica:
         stray_files=strays,
         is_live=_is_locked(root / "lock"),
         stopped_cleanly=not (root / "abort").exists(),
-        index_file_shape=_index_file_shape(root / "pydledger" / "pydledger"),
+        key_index_mark=_key_index_mark(root / "pydledger" / "pydledger"),
     )
 
 
-def _index_file_shape(own: Path) -> IndexFileShape | None:
+def _key_index_mark(own: Path) -> KeyIndexMark | None:
     payload = _slots(own / KEY_INDEX_MARK_FILE_NAME)
-    return unpack_key_index_mark(payload).shape if payload is not None else None
+    return unpack_key_index_mark(payload) if payload is not None else None
 
 
 def _data_files(directory: Path) -> tuple[DataFile, ...]:

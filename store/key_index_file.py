@@ -172,7 +172,7 @@ def roll_back(file: File, shape: IndexFileShape, header: IndexHeader) -> None:
         first_slot = (start - INDEX_HEADER_SIZE) // HASH_SLOT_SIZE
         ahead = [at for at, number in enumerate(slots) if number >= count]
         for at in ahead:
-            slots[at] = _led_back(file, shape, header, first_slot + at, slots[at])
+            slots[at] = led_back(file, shape, header, first_slot + at, slots[at])
         _write_changed(file, start, slots, ahead)
     file.pwrite(header.pack(), 0)
     # New entries go where the chains went that have just been left.
@@ -219,7 +219,10 @@ def _is_untouched(file: File, shape: IndexFileShape, header: IndexHeader) -> boo
     return not any(data) and parse_index_header(file.pread(INDEX_HEADER_SIZE, 0)) == header
 
 
-def _led_back(file: File, shape: IndexFileShape, header: IndexHeader, slot: int, number: int) -> int:
+def led_back(file: File, shape: IndexFileShape, header: IndexHeader, slot: int, number: int) -> int:
+    """Follows a slot's chain from entry `number` to the newest entry that `header` counts; 0 for none. Raises
+    IndexFileDamagedError when it does not lead there.
+    """
     below = shape.index_count_max
     while header.index_count <= number < below:
         entry = read_entry(file, number, shape.slot_count)

@@ -39,6 +39,24 @@ def unpack_key_index_mark(payload: bytes) -> KeyIndexMark:
     return KeyIndexMark(**fields, header=header, shape=shape)
 
 
+def mark_after_clean_stop(
+    mark: KeyIndexMark, newest_name: str, newest_header: IndexHeader | None
+) -> tuple[KeyIndexMark | None, str | None]:
+    """Compares the mark with the newest IndexFile that a cleanly stopped store has. Returns the mark, None if a broker
+    of Java's has written IndexFiles since; and what is wrong with that file's header.
+    """
+    if (newest_name, newest_header) == (mark.file_name, mark.header if mark.file_name else None):
+        return mark, None
+    if (
+        newest_name == mark.file_name
+        and newest_header
+        and newest_header.index_count <= mark.header.index_count
+    ):
+        # Whoever puts an entry counts it, and nobody takes one away.
+        return mark, f"its header is {newest_header}, remembered is {mark.header}"
+    return None, None
+
+
 class KeyIndexMarkFile:
     """Two slots on disk. Written by one job at a time; a write that failed may be tried again."""
 

@@ -16,7 +16,7 @@ from store.key_index_file import (
     index_file_names,
     roll_back,
 )
-from store.key_index_mark import KeyIndexMark
+from store.key_index_mark import KeyIndexMark, mark_after_clean_stop
 from store.layout.index_file import (
     EMPTY_INDEX_HEADER,
     INDEX_HEADER_SIZE,
@@ -55,14 +55,11 @@ def recover_key_index(
         return RecoveredKeyIndex([], KeyIndexMark(shape=shape), names)
     newest = names[-1] if names else ""
     header_fault: str | None = None
-    if mark is not None and stopped_cleanly and (newest, headers.get(newest)) != _place_of(mark):
-        if newest == mark.file_name and headers[newest].index_count <= mark.header.index_count:
-            # Whoever puts an entry counts it, and nobody takes one away.
-            header_fault = f"its header is {headers[newest]}, remembered is {mark.header}"
-        else:
-            # A broker of Java's has run since, and says in the files how far it came.
+    if mark is not None and stopped_cleanly:
+        mark, header_fault = mark_after_clean_stop(mark, newest, headers.get(newest))
+        if mark is None:
+            # It says in the files how far it came.
             log.info("IndexFiles were written by another broker since the last stop of this one")
-            mark = None
     if mark is not None and mark.shape != shape:
         log.warning(
             "IndexFiles have maxHashSlotNum=%d maxIndexNum=%d, the conf says %d and %d: all are built anew",
@@ -110,10 +107,6 @@ def _mark_of(newest: IndexFile | None, shape: IndexFileShape, *, is_whole: bool)
     end = newest.header.end_phy_offset
     # The last message's keys may go on in the next file, which is gone.
     return KeyIndexMark(newest.name, newest.header, end, end if is_whole else end - 1, shape)
-
-
-def _place_of(mark: KeyIndexMark) -> tuple[str, IndexHeader | None]:
-    return mark.file_name, mark.header if mark.file_name else None
 
 
 def _fault_of(index_file: IndexFile, before: IndexFile | None) -> str | None:

@@ -84,9 +84,9 @@ def test_how_large_its_index_files_are_is_known_to_readers_of_the_store(tmp_path
     broker = OneBroker(tmp_path, is_plain=True)
     send(broker)
     broker.close(clean=True)
-    shape = open_replica(tmp_path).index_file_shape
-    assert shape is not None
-    assert (shape.slot_count, shape.index_count_max) == (97, 300)
+    mark = open_replica(tmp_path).key_index_mark
+    assert mark is not None
+    assert (mark.shape.slot_count, mark.shape.index_count_max) == (97, 300)
 
 
 def test_a_pull_that_meets_damage_is_refused_until_it_is_mended(tmp_path: Path) -> None:

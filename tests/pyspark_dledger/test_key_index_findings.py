@@ -17,9 +17,10 @@ from disk.real_disk import RealDisk
 from message.decoder import decode_message
 from pyspark_dledger.derived import DerivedUnit, check
 from pyspark_dledger.findings import Finding, Kind
-from pyspark_dledger.key_index_check import plan_key_index
+from pyspark_dledger.key_index_plan import plan_key_index
 from pyspark_dledger.replica import Replica, open_replica
 from store.key_index import KeyIndex
+from store.key_index_mark import KeyIndexMark
 from store.layout.index_file import (
     HASH_SLOT,
     HASH_SLOT_SIZE,
@@ -361,7 +362,7 @@ class TestOurOwnShape:
         assert (units, len(notes)) == ([], len(list((root / "index").iterdir())))
 
     def test_files_of_java_s_shape_are_java_s(self, store: IndexedStore) -> None:
-        replica = replace(store.replica, index_file_shape=INDEX_FILE_SHAPE)
+        replica = replace(store.replica, key_index_mark=KeyIndexMark(shape=INDEX_FILE_SHAPE))
         [unit], notes, _ = plan_key_index(replica, 0, 1 << 40, [])
         assert (unit.file.shape, notes) == (IndexFileShape(SLOTS, 4 * SLOTS), [])
 

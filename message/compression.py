@@ -47,7 +47,7 @@ def _inflate_zlib(body: bytes, size_max: int) -> bytes:
 
 
 def _inflate_lz4(body: bytes, size_max: int) -> bytes:
-    inflater = _optional("lz4.frame", "lz4").LZ4FrameDecompressor()
+    inflater = _optional("lz4.frame").LZ4FrameDecompressor()
     try:
         inflated: bytes = inflater.decompress(body, size_max)
     except RuntimeError as error:
@@ -57,14 +57,19 @@ def _inflate_lz4(body: bytes, size_max: int) -> bytes:
 
 
 def _inflate_zstd(body: bytes, size_max: int) -> bytes:
-    zstandard = _optional("zstandard", "zstandard")
+    zstandard = _optional("zstandard")
+    inflater = zstandard.ZstdDecompressor().decompressobj()
+    inflated = bytearray()
     try:
-        with zstandard.ZstdDecompressor().stream_reader(body) as reader:
-            inflated: bytes = reader.read(size_max + 1)
+        # It has no limit of its own, and a KiB of it inflates to 32 MiB at most.
+        for at in range(0, len(body), 1024):
+            inflated += inflater.decompress(body[at : at + 1024])
+            if inflater.eof or len(inflated) > size_max:
+                break
     except zstandard.ZstdError as error:
         raise MessageDecodeError(f"ZSTD body: {error}") from None
-    _check_whole(len(inflated) <= size_max, len(inflated), size_max)
-    return inflated
+    _check_whole(inflater.eof and len(inflated) <= size_max, len(inflated), size_max)
+    return bytes(inflated)
 
 
 def _check_whole(whole: bool, size: int, size_max: int) -> None:
@@ -73,10 +78,10 @@ def _check_whole(whole: bool, size: int, size_max: int) -> None:
         raise MessageDecodeError(f"compressed body {reason}")
 
 
-def _optional(module: str, package: str) -> ModuleType:
+def _optional(module: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError:
         raise CompressionMissingError(
-            f"the body is compressed with {module.partition('.')[0]}: pip install {package}"
+            f"the body is compressed with {module.partition('.')[0]}: pip install 'pydledger[compression]'"
         ) from None

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from zlib_ng.zlib_ng import crc32
 
 from message import const
-from message.compression import decompress as decompress_body
 from message.errors import MessageDecodeError
 from message.message_id import offset_message_id, pack_host, unpack_host
 from message.properties import decode_properties
@@ -22,7 +21,6 @@ from message.record_layout import (
     RECORD_SIZE_MIN,
     SYS_FLAG_AT,
 )
-from message.sys_flag import COMPRESSED_FLAG, clear_compressed_flag
 
 
 @dataclass(slots=True)
@@ -71,13 +69,11 @@ def decode_message(
     offset: int = 0,
     *,
     read_body: bool = True,
-    decompress: bool = False,
     check_crc: bool = True,
 ) -> MessageExt:
     """The record at `offset`. Without `read_body` the body is left empty, and its CRC unchecked.
 
-    `decompress` inflates a compressed body and clears the bit that says it is one; body_crc stays that of the
-    stored body. Raises MessageDecodeError.
+    Raises MessageDecodeError.
     """
     view = memoryview(buffer)
     size = _check_frame(view, offset)
@@ -120,9 +116,6 @@ def decode_message(
         body = bytes(view[body_start : body_start + body_length])
         if check_crc and (crc := crc32(body) & 0x7FFFFFFF) != body_crc:
             raise MessageDecodeError(f"record at {offset}: body CRC {crc}, stored {body_crc}")
-        if decompress and sys_flag & COMPRESSED_FLAG:
-            body = decompress_body(body, sys_flag)
-            sys_flag = clear_compressed_flag(sys_flag)
     return MessageExt(
         str(view[topic_start:topic_end], "utf-8", "replace"),
         queue_id,
@@ -147,7 +140,6 @@ def decode_messages(
     buffer: bytes | bytearray | memoryview,
     *,
     read_body: bool = True,
-    decompress: bool = False,
     check_crc: bool = True,
 ) -> list[MessageExt]:
     """Records one behind the other up to the end of the buffer. Raises MessageDecodeError at the first
@@ -156,9 +148,7 @@ def decode_messages(
     messages: list[MessageExt] = []
     offset = 0
     while offset < len(view):
-        message = decode_message(
-            view, offset, read_body=read_body, decompress=decompress, check_crc=check_crc
-        )
+        message = decode_message(view, offset, read_body=read_body, check_crc=check_crc)
         messages.append(message)
         offset += message.store_size
     return messages

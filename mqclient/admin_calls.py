@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from message.decoder import MessageExt, decode_messages
+from message.decoder import MessageExt
 from message.errors import MessageError
-from message.inner_batch import unwrapped
 from mqclient.answer import Answer
 from mqclient.client_api import ClientApi
 from mqclient.client_instance import parse_namesrv
 from mqclient.errors import MQClientError, NoAnswerError
+from mqclient.received_messages import received_messages
 from mqclient.topic_route import MASTER_ID
 from remoting.admin_headers import ScrubRequestHeader
 from remoting.bodies import BrokerData, ClusterInfo, TopicRouteData, loads_fastjson
@@ -138,8 +138,7 @@ class AdminAnswer(Answer):
     def messages(self, from_offset: int | None = None) -> list[MessageExt]:
         """Records, as they lie there; those of a pull `from_offset` on as consumers see them."""
         try:
-            records = decode_messages(self.body, decompress=True)
-            return records if from_offset is None else unwrapped(records, from_offset)
+            return received_messages(self.body, from_offset)
         except MessageError as error:
             raise self.unreadable(f"messages that cannot be read: {error}") from error
 

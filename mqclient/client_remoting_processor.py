@@ -10,13 +10,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from message.decoder import decode_message
 from message.errors import MessageError
-from message.inner_batch import unwrapped
 from message.names import RETRY_GROUP_TOPIC_PREFIX
 from mqclient.member_info import running_info
 from mqclient.message_queue import MessageQueue
 from mqclient.puller import show_origin
+from mqclient.received_messages import received_messages
 from remoting import admin_bodies, admin_headers, bodies, headers
 from remoting.channel import Channel
 from remoting.codes import RequestCode, ResponseCode
@@ -107,8 +106,12 @@ class ClientRemotingProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"a consumer of group {member.group} that polls is handed no messages, nothing was consumed",
             )
-        message = decode_message(command.body, decompress=True)
-        messages = unwrapped([message])
+        messages = received_messages(command.body)
+        if not messages:
+            return response(
+                command, ResponseCode.SYSTEM_ERROR, "the body holds no record, nothing was consumed"
+            )
+        message = messages[0]
         queue = MessageQueue(message.topic, header.broker_name or "", message.queue_id)
         if message.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             show_origin(messages)

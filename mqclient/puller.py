@@ -6,9 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from message.decoder import MessageExt, decode_messages
+from message.decoder import MessageExt
 from message.errors import MessageError
-from message.inner_batch import unwrapped
 from message.names import RETRY_GROUP_TOPIC_PREFIX
 from message.sys_flag import pull_sys_flag
 from message.tags import SubscriptionData
@@ -17,6 +16,7 @@ from mqclient.client_instance import ClientInstance
 from mqclient.consumer_config import ConsumerConfig
 from mqclient.errors import BrokerResponseError, MQClientError
 from mqclient.process_queue import ProcessQueue
+from mqclient.received_messages import received_messages
 from remoting.codes import RequestCode, ResponseCode
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class Puller:
     def _take(self, answer: Answer) -> None:
         process_queue, code = self._process_queue, answer.code
         if code == ResponseCode.SUCCESS:
-            messages = unwrapped(decode_messages(answer.body, decompress=True), process_queue.pull_offset)
+            messages = received_messages(answer.body, process_queue.pull_offset)
             # Brokers compare hashes of tags; two tags may share one.
             wanted = self._subscription.tags_set
             if wanted:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, DEFAULT_PAUSE_MS
+from message import names
 from remoting.configuration import ConfigError, split_address
 from store.errors import StoreConfigError
 from store.layout.index_file import HASH_SLOT_COUNT, INDEX_COUNT_MAX, IndexFileShape
@@ -147,6 +148,8 @@ class BrokerConfig:
     notify_consumer_ids_changed_enable: bool = True
     region_id: str = "DefaultRegion"
     trace_on: bool = True
+    trace_topic_enable: bool = False
+    msg_trace_topic_name: str = names.TRACE_TOPIC
     start_accept_send_request_timestamp: int = 0  # ms since 1970; before it, sends are refused
     slave_read_enable: bool = False
     # Ends of queues and offsets of groups are looked up seldom, and one round trip is less than what a stale one costs.

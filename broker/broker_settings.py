@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from broker.broker_config import FlushDiskType
+from message.names import topic_fault
 from remoting.configuration import (
     ConfigError,
     Setting,
@@ -92,6 +93,12 @@ def _refused(allowed: str, reason: str) -> Callable[[str], object]:
     return read
 
 
+def _topic_name(text: str) -> str:
+    if fault := topic_fault(text):
+        raise ConfigError(fault)
+    return text
+
+
 def _role(text: str) -> str:
     role = text.upper()
     if role not in _ROLES:
@@ -130,6 +137,8 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     "notifyConsumerIdsChangedEnable": boolean("notify_consumer_ids_changed_enable"),
     "regionId": words("region_id"),
     "traceOn": boolean("trace_on"),
+    "traceTopicEnable": boolean("trace_topic_enable"),
+    "msgTraceTopicName": Setting("msg_trace_topic_name", _topic_name, "the name of a topic"),
     "startAcceptSendRequestTimeStamp": whole_number(
         "start_accept_send_request_timestamp", 0, (1 << 63) - 1, "ms since 1970"
     ),

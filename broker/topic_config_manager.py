@@ -71,6 +71,8 @@ def system_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
     ):
         perm = PERM_INHERIT | (PERM_READ | PERM_WRITE if is_enabled else 0)
         found.setdefault(name, (queue_nums, perm))
+    if config.trace_topic_enable:
+        found.setdefault(config.msg_trace_topic_name, (1, PERM_READ | PERM_WRITE))
     return {
         name: TopicConfig(topic_name=name, read_queue_nums=nums, write_queue_nums=nums, perm=perm)
         for name, (nums, perm) in found.items()
@@ -128,10 +130,8 @@ class TopicConfigManager:
 
     def config_from_template(self, topic: str, template: str, queue_nums: int) -> TopicConfig | None:
         """What an unknown topic would become by its sender's template; None when it must not be made."""
-        config = self.select(template)
+        config = self.select(template) if self._config.auto_create_topic_enable else None
         if config is None or not config.perm & PERM_INHERIT:
-            return None
-        if template == names.AUTO_CREATE_TOPIC_KEY_TOPIC and not self._config.auto_create_topic_enable:
             return None
         nums = max(min(queue_nums, config.write_queue_nums), 0)
         return TopicConfig(

@@ -46,6 +46,35 @@ def test_an_unknown_topic_is_made_from_its_template_and_the_send_is_stored(broke
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (4, 4, 6)
 
 
+def test_without_automatic_creation_no_default_topic_makes_a_topic(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path, "autoCreateTopicEnable=false\ntraceTopicEnable=true\n")
+    assert broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**CREATE, "topic": "Mine", "perm": "7"}).code == 0
+    for template in ("TBW102", "Mine", "", *broker.controller.topics.all_topics()):
+        answer = broker.ask(SEND, send_fields("New", 0, c=template), b"hello")
+        assert (template, answer.code) == (template, ResponseCode.TOPIC_NOT_EXIST)
+    broker.close()
+
+
+def test_with_automatic_creation_the_cluster_and_the_broker_are_templates(broker: OneBroker) -> None:
+    for number, template in enumerate(("GoldenCluster", "golden-a")):
+        answer = broker.ask(SEND, send_fields(f"New{number}", 0, c=template), b"hello")
+        assert answer.code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("name", ["RMQ_SYS_TRACE_TOPIC", "MyTraces"])
+def test_the_trace_topic_is_there_from_the_start(tmp_path: Path, name: str) -> None:
+    conf = f"autoCreateTopicEnable=false\ntraceTopicEnable=true\nmsgTraceTopicName={name}\n"
+    broker = OneBroker(tmp_path, conf, elect=False)
+    config = broker.controller.topics.select(name)
+    assert config is not None
+    assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (1, 1, 6)
+    broker.run_until(lambda: broker.store.serving)
+    assert broker.ask(SEND, send_fields(name, 0), b"a trace").code == ResponseCode.SUCCESS
+    answer = broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**CREATE, "topic": name})
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    broker.close()
+
+
 def test_sends_that_wait_for_a_topic_are_all_stored_in_order(broker: OneBroker) -> None:
     commands = [broker.new_request(SEND, send_fields("New"), b"%d" % number) for number in range(5)]
     broker.receive(commands)

@@ -13,14 +13,14 @@ from enum import Enum
 
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, DEFAULT_PAUSE_MS
 from message import names
-from remoting.configuration import ConfigError, split_address
+from network.address import Address, is_loopback, join
+from remoting.configuration import ConfigError
 from store.errors import StoreConfigError
 from store.layout.index_file import HASH_SLOT_COUNT, INDEX_COUNT_MAX, IndexFileShape
 from store.state.table_configs import PERM_READ, PERM_WRITE
 from store.store_config import MESSAGE_DELAY_LEVEL
 
 _PAGE_SIZE = 4096
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class FlushDiskType(Enum):
@@ -36,9 +36,9 @@ class DLedgerGroupConfig:
 
     group: str
     self_id: str
-    peers: Mapping[str, str]  # member id -> host:port of its Raft port, all members
+    peers: Mapping[str, Address]  # member id -> its Raft port, all members
     # Where to dial a peer instead of its address in `peers`: links through proxies.
-    peer_dial: Mapping[str, str]
+    peer_dial: Mapping[str, Address]
     # Members prove that they know it. May be empty only while all peers are on loopback.
     cluster_secret: str = ""
     heart_beat_interval_ms: int = 150
@@ -72,7 +72,7 @@ class DLedgerGroupConfig:
         ):
             if strangers := [peer for peer in named if peer not in self.peers]:
                 raise ConfigError(f"{key} names {strangers[0]}, which is not in dLegerPeers")
-        is_local = all(split_address(address)[0] in LOOPBACK for address in self.peers.values())
+        is_local = all(is_loopback(address.host) for address in self.peers.values())
         if not self.cluster_secret and not is_local:
             raise ConfigError(
                 "pyDLedgerClusterSecret may be empty only while all dLegerPeers are on 127.0.0.1"
@@ -164,4 +164,4 @@ class BrokerConfig:
     @property
     def broker_addr(self) -> str:
         """What NameServers and clients know this broker by."""
-        return f"{self.broker_ip1}:{self.listen_port}"
+        return join(self.broker_ip1, self.listen_port)

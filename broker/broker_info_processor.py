@@ -11,17 +11,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.answers import Answers, RequestHandler
-from broker.broker_config import LOOPBACK, BrokerConfig
+from broker.broker_config import BrokerConfig
 from broker.broker_stats import BrokerStats, StatsItem, StatsSum
 from broker.client_channel import ClientChannel
 from broker.config_file import shown_settings
 from broker.member_info import MemberStatus, member_info
 from broker.pull_request_hold_service import PullRequestHoldService
 from broker.runtime_config import BlackListedError, altered_config
+from network.address import is_loopback, parse_address
 from remoting import admin_bodies, admin_headers, bodies, headers
 from remoting.codes import MQ_VERSION, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.configuration import ConfigError, format_properties, split_address
+from remoting.configuration import ConfigError, format_properties
 from remoting.fastjson import dumps_fastjson
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class BrokerInfoProcessor:
     def _update_config(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
     ) -> None:
-        if split_address(channel.remote_address)[0] not in LOOPBACK:
+        if not is_loopback(parse_address(channel.remote_address).host):
             remark = (
                 "settings are changed from the broker's own machine alone: there is no access control yet"
             )

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from broker.broker_config import FlushDiskType
+from dledger.config import parse_peers
+from dledger.errors import DLedgerConfigError
 from message.names import topic_fault
+from network.address import Address, check_host, literal, parse_address, unbracketed
 from remoting.configuration import (
     ConfigError,
     Setting,
     addresses,
     boolean,
-    host,
     one_of,
-    split_address,
     whole_number,
     words,
 )
@@ -29,32 +30,35 @@ _INT_MAX = 2**31 - 1
 TOPIC_QUEUE_NUMS_MAX = 4096
 
 
-def _peers(text: str) -> dict[str, str]:
-    """`n0-host:port;n1-host:port` by member id."""
-    peers: dict[str, str] = {}
-    for part in filter(None, (piece.strip() for piece in text.split(";"))):
-        member_id, separator, address = part.partition("-")
-        if not separator or not member_id:
-            raise ConfigError(f"{part!r} is not id-host:port")
-        split_address(address)
-        if member_id in peers:
-            raise ConfigError(f"{member_id} is named twice")
-        peers[member_id] = address
-    if not peers:
-        raise ValueError(text)
-    return peers
+def _peers(text: str) -> dict[str, Address]:
+    try:
+        return parse_peers(text)
+    except DLedgerConfigError as error:
+        raise ConfigError(str(error)) from None
 
 
-def _peer_dial(text: str) -> dict[str, str]:
+def _peer_dial(text: str) -> dict[str, Address]:
     """`n1=host:port;n2=host:port`: where this member dials each of them."""
-    dial: dict[str, str] = {}
+    dial: dict[str, Address] = {}
     for part in filter(None, (piece.strip() for piece in text.split(";"))):
         member_id, separator, address = part.partition("=")
         if not separator:
             raise ConfigError(f"{part!r} is not id=host:port")
-        split_address(address)
-        dial[member_id] = address
+        dial[member_id] = parse_address(address)
     return dial
+
+
+def _broker_ip(text: str) -> str:
+    """Clients are told to dial it, so it has to be one machine's."""
+    host = unbracketed(text)
+    check_host(host)
+    address = literal(host)
+    if address is not None and (address.is_unspecified or address.is_multicast):
+        kind = "all addresses of a machine" if address.is_unspecified else "a multicast address"
+        raise ConfigError(
+            f"{host} is {kind}, which no client can dial; to listen on all addresses, say bindAddress"
+        )
+    return host
 
 
 def _member_ids(text: str) -> tuple[str, ...]:
@@ -120,7 +124,7 @@ _NOTHING = "_"  # settings that are checked and then have no field
 BROKER_SETTINGS: Mapping[str, Setting] = {
     "brokerClusterName": words("broker_cluster_name"),
     "brokerName": words("broker_name"),
-    "brokerIP1": host("broker_ip1"),
+    "brokerIP1": Setting("broker_ip1", _broker_ip, "an IP address or a host's name, without a port"),
     "listenPort": whole_number("listen_port", 1, 65535),
     "bindAddress": words("bind_address"),
     "namesrvAddr": addresses("namesrv_addr"),

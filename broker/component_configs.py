@@ -7,9 +7,10 @@ import os
 from broker.broker_config import BrokerConfig, DLedgerGroupConfig, FlushDiskType
 from broker.broker_settings import parse_hours
 from disk.disk import Disk
-from dledger.config import DLedgerConfig, FlushMode, parse_address
+from dledger.config import DLedgerConfig, FlushMode
 from dledger.core.member_config import MemberConfig
 from message.message_id import pack_host
+from network.address import Address
 from store.abort_file import ABORT_FILE
 from store.layout.index_file import IndexFileShape
 from store.plain_log import PlainLog
@@ -27,10 +28,10 @@ def dledger_config(config: BrokerConfig) -> DLedgerConfig:
     return DLedgerConfig(
         group=dledger.group,
         self_id=dledger.self_id,
-        peers={peer: parse_address(address) for peer, address in dledger.peers.items()},
+        peers=dledger.peers,
         directory=_ledger_directory(config),
         cluster_secret=dledger.cluster_secret.encode(),
-        peer_dial={peer: parse_address(address) for peer, address in dledger.peer_dial.items()},
+        peer_dial=dledger.peer_dial,
         flush_mode=FlushMode.SYNC_FLUSH if is_sync else FlushMode.ASYNC_FLUSH,
         flush_interval_ms=store.flush_interval_commit_log_ms,
         flush_size_min=store.flush_commit_log_least_pages * _PAGE_SIZE,
@@ -56,7 +57,7 @@ def _group_of_one(config: BrokerConfig) -> DLedgerGroupConfig:
     return DLedgerGroupConfig(
         group=config.broker_name,
         self_id=_PLAIN_SELF_ID,
-        peers={_PLAIN_SELF_ID: f"127.0.0.1:{config.listen_port}"},  # nobody dials it
+        peers={_PLAIN_SELF_ID: Address("127.0.0.1", config.listen_port)},  # nobody dials it
         peer_dial={},
         # There is no other vote to wait for.
         heart_beat_interval_ms=50,

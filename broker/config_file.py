@@ -20,7 +20,6 @@ from remoting.configuration import (
     Setting,
     parse_conf_file,
     read_settings,
-    split_address,
 )
 
 _SETTINGS: Mapping[str, Setting] = {**BROKER_SETTINGS, **DLEDGER_SETTINGS, **STORE_SETTINGS}
@@ -81,7 +80,7 @@ def _set_group_defaults(values: dict[str, Any], source: str) -> None:
     self_id = values["self_id"]
     assert isinstance(peers, dict)
     # A group on one machine is told apart by its Raft addresses; elsewhere the member's own one is reachable.
-    own_host = split_address(peers[self_id])[0] if self_id in peers else "127.0.0.1"
+    own_host = peers[self_id].host if self_id in peers else "127.0.0.1"
     values.setdefault("broker_ip1", own_host)
     # RocketMQ falls back to the host's name, by which members on two hosts would be two brokers.
     values.setdefault("broker_name", values["group"])
@@ -123,7 +122,7 @@ def _check_ports(config: BrokerConfig, source: str) -> None:
     keys = {config.listen_port: "listenPort"}
     others = [("pyDLedgerHttpPort", config.http_port)]
     if dledger is not None:
-        raft_port = split_address(dledger.peers[dledger.self_id])[1]
+        raft_port = dledger.peers[dledger.self_id].port
         others.insert(0, (f"dLegerPeers of {dledger.self_id}", raft_port))
     for key, port in others:
         if port is None:

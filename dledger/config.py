@@ -3,7 +3,6 @@
 Default values carry their reason; names end in their unit.
 """
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -14,9 +13,10 @@ from dledger.core.messages import PeerId
 from dledger.errors import DLedgerConfigError
 from dledger.log.config import LogConfig
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, DEFAULT_PAUSE_MS
+from network.address import Address, AddressError, is_loopback, parse_address
 
 _PAGE_SIZE = 4096
-_NO_DIALS: Mapping[PeerId, "PeerAddress"] = MappingProxyType({})
+_NO_DIALS: Mapping[PeerId, Address] = MappingProxyType({})
 
 
 class FlushMode(Enum):
@@ -26,41 +26,12 @@ class FlushMode(Enum):
     ASYNC_FLUSH = "ASYNC_FLUSH"  # it is handed to the page cache
 
 
-@dataclass(frozen=True, slots=True)
-class PeerAddress:
-    host: str
-    port: int
+def parse_peers(text: str) -> dict[PeerId, Address]:
+    """DLedger's `n0-host:port;n1-host:port;…`, in its order: an id ends at the first hyphen, a host may have more.
 
-    def __post_init__(self) -> None:
-        if not self.host or not 0 < self.port < 65536:
-            raise DLedgerConfigError(
-                f"{self.host!r}:{self.port} is no address; allowed is host:port, port 1..65535"
-            )
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
-
-    @property
-    def is_loopback(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False  # a name: who knows where it leads tomorrow
-
-
-def parse_address(text: str) -> PeerAddress:
-    """`host:port`. Raises DLedgerConfigError."""
-    host, colon, port = text.strip().rpartition(":")
-    if not colon or not port.isdecimal():
-        raise DLedgerConfigError(f"{text!r} is no address; allowed is host:port")
-    return PeerAddress(host, int(port))
-
-
-def parse_peers(text: str) -> dict[PeerId, PeerAddress]:
-    """DLedger's `n0-host:port;n1-host:port;…`, in its order. Raises DLedgerConfigError."""
-    peers: dict[PeerId, PeerAddress] = {}
+    Raises DLedgerConfigError.
+    """
+    peers: dict[PeerId, Address] = {}
     for item in text.split(";"):
         if not item.strip():
             continue
@@ -69,7 +40,10 @@ def parse_peers(text: str) -> dict[PeerId, PeerAddress]:
             raise DLedgerConfigError(f"peer {item!r}; allowed is id-host:port, several separated by ;")
         if peer_id in peers:
             raise DLedgerConfigError(f"peer {peer_id!r} is named twice in {text!r}")
-        peers[peer_id] = parse_address(address)
+        try:
+            peers[peer_id] = parse_address(address)
+        except AddressError as error:
+            raise DLedgerConfigError(f"peer {item!r}: {error}") from None
     if not peers:
         raise DLedgerConfigError(f"no peers in {text!r}; allowed is id-host:port, several separated by ;")
     return peers
@@ -81,13 +55,13 @@ class DLedgerConfig:
 
     group: str  # dLegerGroup
     self_id: PeerId  # dLegerSelfId
-    peers: Mapping[PeerId, PeerAddress]  # dLegerPeers: all voters and their Raft ports, this one among them
+    peers: Mapping[PeerId, Address]  # dLegerPeers: all voters and their Raft ports, this one among them
     directory: str  # the `dledger-<id>` directory: data/ index/ pydledger/
     # pyDLedgerClusterSecret; empty only where all peers are on the loopback interface.
     cluster_secret: bytes = b""
     # Other addresses to reach a peer's Raft port by, e.g. a proxy's.
-    peer_dial: Mapping[PeerId, PeerAddress] = field(default_factory=lambda: _NO_DIALS)
-    bind: PeerAddress | None = None  # where to listen, if not at the own address of `peers`
+    peer_dial: Mapping[PeerId, Address] = field(default_factory=lambda: _NO_DIALS)
+    bind: Address | None = None  # where to listen, if not at the own address of `peers`
 
     flush_mode: FlushMode = FlushMode.SYNC_FLUSH
     # ASYNC_FLUSH, as RocketMQ has it: every interval if so much waits, all that waits every thorough one.
@@ -128,7 +102,7 @@ class DLedgerConfig:
             raise DLedgerConfigError(f"dLegerSelfId {self.self_id!r} is not among dLegerPeers {known}")
         if unknown := set(self.peer_dial) - set(self.peers):
             raise DLedgerConfigError(f"a dial address for {min(unknown)!r}, which is not among dLegerPeers")
-        if not self.cluster_secret and not all(peer.is_loopback for peer in self.peers.values()):
+        if not self.cluster_secret and not all(is_loopback(peer.host) for peer in self.peers.values()):
             raise DLedgerConfigError(
                 "pyDLedgerClusterSecret is empty; allowed only if all dLegerPeers are 127.0.0.1"
             )
@@ -152,7 +126,7 @@ class DLedgerConfig:
         )
 
     @property
-    def listen(self) -> PeerAddress:
+    def listen(self) -> Address:
         return self.bind or self.peers[self.self_id]
 
     @property

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from dledger.config import PeerAddress
 from dledger.core.membership import Membership, Seat, pack_membership, unpack_membership
 from dledger.core.messages import MembershipBefore, PeerId
 from dledger.entry import Index
@@ -17,6 +16,7 @@ from dledger.log.log_store import LogStore
 from dledger.log.membership_entries import MEMBERSHIP_SIZE_MAX
 from dledger.rpc.handshake import DISK_UUID_SIZE
 from dledger.runtime import Embedder
+from network.address import Address
 
 
 class LogMembers:
@@ -26,7 +26,7 @@ class LogMembers:
         self,
         log_store: LogStore,
         group: GroupIdentity | None,
-        addresses: Mapping[PeerId, PeerAddress],
+        addresses: Mapping[PeerId, Address],
         payload_of: Callable[[bytes], bytes],
     ) -> None:
         """`addresses` are those of the conf. As long as the group is not formed it has no members."""

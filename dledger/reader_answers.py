@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from dledger.config import DLedgerConfig, PeerAddress
+from dledger.config import DLedgerConfig
 from dledger.core.member import Member
 from dledger.core.messages import PeerId
 from dledger.entry import Index, Pos
@@ -12,6 +12,7 @@ from dledger.errors import FaultyEntryError
 from dledger.log.log_store import LogStore
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
 from dledger.rpc.response_code import ResponseCode
+from network.address import Address
 
 
 def answer_get(
@@ -45,7 +46,7 @@ def answer_metadata(
     config: DLedgerConfig,
     log: LogStore,
     member: Member,
-    addresses: Mapping[PeerId, PeerAddress],
+    addresses: Mapping[PeerId, Address],
     request: MetadataRequest,
 ) -> MetadataResponse:
     return MetadataResponse(

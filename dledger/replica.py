@@ -14,7 +14,7 @@ from random import Random
 from msgspec.structs import replace
 
 from disk.disk import DiskError, NoSpaceError
-from dledger.config import DLedgerConfig, PeerAddress, parse_address
+from dledger.config import DLedgerConfig
 from dledger.core.member import Member
 from dledger.core.membership import CurrentMembers, Membership
 from dledger.core.messages import LedgerBegin, Message, PeerId, PushRequest, VoteResponse
@@ -44,6 +44,7 @@ from dledger.rpc.requests import (
 from dledger.run_record import end_run
 from dledger.runtime import Embedder, OnDone, OnReadIndex, Runtime
 from dledger.scrub_walks import scrubber_of
+from network.address import Address, parse_address
 
 log = logging.getLogger(__name__)
 
@@ -426,7 +427,7 @@ class Replica:
         return self._log_members().membership()
 
     @property
-    def addresses(self) -> dict[PeerId, PeerAddress]:
+    def addresses(self) -> dict[PeerId, Address]:
         """Of all members that are to be spoken with: what the conf says of one comes before what the log says. Those of
         the conf alone count until the group is formed.
         """

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from disk.disk import Disk
-from dledger.config import DLedgerConfig, PeerAddress
+from dledger.config import DLedgerConfig
 from dledger.core.membership import Membership, Seat
 from dledger.core.messages import (
     HeartBeatResponse,
@@ -52,6 +52,7 @@ from dledger.rpc.requests import (
 from dledger.runtime import Embedder
 from dledger.steady_clock import steady_clock
 from dledger.tick_pace import TickPace
+from network.address import Address
 
 log = logging.getLogger(__name__)
 
@@ -308,7 +309,7 @@ class DLedgerServer:
         members = frozenset((*self.config.peers, *self.replica.member.membership.members))
         return PeerLink(self, self.config, own, members=members, dialled=dialled)
 
-    async def _dial(self, peer: PeerId, address: PeerAddress) -> None:
+    async def _dial(self, peer: PeerId, address: Address) -> None:
         """Keeps the connection by which this member asks `peer`."""
         backoff_ms = self.config.dial_backoff_ms_min
         dial_now = self._dial_now[peer]
@@ -334,7 +335,7 @@ class DLedgerServer:
             except TimeoutError:
                 backoff_ms = min(2 * backoff_ms, self.config.dial_backoff_ms_max)
 
-    async def _connect(self, peer: PeerId, address: PeerAddress) -> PeerLink:
+    async def _connect(self, peer: PeerId, address: Address) -> PeerLink:
         """Raises OSError."""
         made: list[PeerLink] = []
 

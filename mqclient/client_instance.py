@@ -21,6 +21,7 @@ from mqclient.errors import ClientClosedError, MQClientError, NoMasterError
 from mqclient.message_queue import MessageQueue
 from mqclient.route_table import RouteTable
 from mqclient.topic_route import TopicRoute
+from network.address import AddressError, parse_addresses
 from remoting.bodies import HeartbeatData
 from remoting.channel import Channel
 from remoting.client import Connect, RemotingClient
@@ -157,13 +158,12 @@ class ClientInstance:
 
 def parse_namesrv(text: str) -> list[str]:
     """`host:port;host:port` -> addresses. Raises ValueError naming the part that is none."""
-    addresses = [part.strip() for part in text.split(";") if part.strip()]
-    for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"NameServer address {address!r}: write host:port, several with ;")
+    try:
+        addresses = [str(address) for address in parse_addresses(text)]
+    except AddressError as error:
+        raise ValueError(f"NameServer address {error}: write host:port, several joined by ;") from None
     if not addresses:
-        raise ValueError("no NameServer address: write host:port, several with ;")
+        raise ValueError("no NameServer address: write host:port, several joined by ;")
     return addresses
 
 

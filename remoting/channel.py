@@ -12,6 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol, cast
 
+from network.address import join
 from remoting.command import RemotingCommand
 from remoting.connection import FRAME_SIZE_MAX, RemotingConnection
 from remoting.errors import RemotingProtocolError
@@ -174,7 +175,7 @@ class ChannelProtocol(asyncio.Protocol):
 
 
 def _address(peername: object) -> str:
-    """`ip:port`, as RocketMQ writes addresses, IPv6 ones without brackets too."""
+    """`ip:port`. A client that reached an IPv6 socket by IPv4 is known by its IPv4 address, as in Java."""
     if isinstance(peername, tuple) and len(peername) >= 2:
-        return f"{peername[0]}:{peername[1]}"
+        return join(str(peername[0]).removeprefix("::ffff:"), peername[1])
     return str(peername)

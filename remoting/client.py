@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
+from network.address import AddressError, parse_address
 from remoting.channel import PENDING_WRITE_LIMIT, Channel, ChannelProtocol
 from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from remoting.connection import FRAME_SIZE_MAX
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 3.0
 OPAQUE_MAX = 0x7FFFFFFF
-_PORT = re.compile("[0-9]{1,5}")
 
 # As loop.create_connection: (protocol_factory, host, port) -> (transport, protocol).
 Connect = Callable[[Callable[[], asyncio.Protocol], str, int], Awaitable[tuple[Any, Any]]]
@@ -214,9 +213,10 @@ class RemotingClient:
             task.exception()  # looked at here, as every waiter may have gone
 
     async def _open(self, address: str) -> _Connection:
-        host, _, port = address.rpartition(":")
-        if not host or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
-            raise RemotingConnectError(f"{address!r} is not host:port with a port from 1 to 65535")
+        try:
+            parsed = parse_address(address)
+        except AddressError as error:
+            raise RemotingConnectError(f"{error}: write host:port") from None
         connect = self._connect or asyncio.get_running_loop().create_connection
         connection = _Connection(self, address)
         try:
@@ -228,8 +228,8 @@ class RemotingClient:
                         frame_size_max=self._frame_size_max,
                         pending_write_limit=self._pending_write_limit,
                     ),
-                    host,
-                    int(port),
+                    parsed.host,
+                    parsed.port,
                 )
         except (OSError, TimeoutError, ValueError) as error:
             raise RemotingConnectError(f"{address}: {_reason(error)}") from error

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from network.address import AddressError, parse_addresses
+
 TRUE_WORDS = frozenset({"true", "yes", "on", "1"})
 FALSE_WORDS = frozenset({"false", "no", "off", "0"})
 
@@ -197,7 +199,7 @@ def _read_value(item: Property, read: Callable[[str], object], allowed: str) -> 
     try:
         return read(item.value)
     except ValueError as error:
-        reason = f" ({error})" if isinstance(error, ConfigError) else ""
+        reason = f" ({error})" if isinstance(error, ConfigError | AddressError) else ""
         raise ConfigError(f"{item.where}: {item.key}={item.value!r} must be {allowed}{reason}") from None
 
 
@@ -251,17 +253,6 @@ def words(field: str) -> Setting:
     return Setting(field, read, "not empty")
 
 
-def host(field: str) -> Setting:
-    """An address or a name of a machine, to which a port will be added."""
-
-    def read(text: str) -> str:
-        if not text or ":" in text or any(map(str.isspace, text)):
-            raise ValueError(text)
-        return text
-
-    return Setting(field, read, "an IP address or a host's name, without a port")
-
-
 def one_of(field: str, values: Mapping[str, object]) -> Setting:
     """A name of `values`, in any case."""
     by_name = {name.upper(): value for name, value in values.items()}
@@ -275,20 +266,9 @@ def one_of(field: str, values: Mapping[str, object]) -> Setting:
 
 
 def addresses(field: str) -> Setting:
-    """`host:port` joined by `;`, as NameServers are listed; the value is a tuple of them."""
+    """`host:port` joined by `;`, as NameServers are listed; the value is a tuple of such texts."""
 
     def read(text: str) -> tuple[str, ...]:
-        found = tuple(part.strip() for part in text.split(";") if part.strip())
-        for address in found:
-            split_address(address)
-        return found
+        return tuple(map(str, parse_addresses(text)))
 
     return Setting(field, read, "host:port, several joined by ;")
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """`host:port` as a pair; ConfigError names what is wrong with it."""
-    host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{address!r} is not host:port with a port from 1 to 65535")
-    return host.strip("[]"), int(port)

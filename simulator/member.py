@@ -7,12 +7,13 @@ from random import Random
 from typing import Any, Protocol
 
 from disk.disk import DiskError, NoSpaceError
-from dledger.config import DLedgerConfig, PeerAddress
+from dledger.config import DLedgerConfig
 from dledger.core.member_config import MemberConfig
 from dledger.core.messages import Message, PeerId
 from dledger.entry import Index
 from dledger.rpc.requests import RepairMessage
 from dledger.steady_clock import steady_clock
+from network.address import Address
 from simulator.damage import Damage, as_it_was
 from simulator.disk import CrashPointReached, SimDisk
 from simulator.disk_nodes import DeferredRun
@@ -103,7 +104,7 @@ class SimMember:
         self.config = DLedgerConfig(
             group="simulated",
             self_id=member_id,
-            peers={peer: PeerAddress("127.0.0.1", 1 + int(peer[1:])) for peer in member_ids},
+            peers={peer: Address("127.0.0.1", 1 + int(peer[1:])) for peer in member_ids},
             directory=f"{ROOT}/dledger-{member_id}",
             flush_mode=options.flush_mode,
             data_file_size=options.data_file_size,

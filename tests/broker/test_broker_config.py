@@ -10,6 +10,7 @@ from broker.broker_settings import BROKER_SETTINGS, DLEDGER_SETTINGS, STORE_SETT
 from broker.component_configs import dledger_config, store_config
 from broker.config_file import load_broker_config, read_broker_config, shown_settings
 from namesrv.namesrv_config import NAMESRV_SETTINGS
+from network.address import Address
 from remoting.configuration import ConfigError, format_properties, parse_properties
 
 ROOT = Path(__file__).parent.parent.parent
@@ -33,7 +34,7 @@ def test_a_minimal_conf_has_rocketmqs_defaults() -> None:
     assert config.broker_addr == "127.0.0.1:10911"
     assert config.dledger is not None
     assert config.dledger.member_number == 1
-    assert config.dledger.peers["n2"] == "127.0.0.1:40913"
+    assert config.dledger.peers["n2"] == Address("127.0.0.1", 40913)
     assert config.store.mapped_file_size_commit_log == 1 << 30
     assert config.default_topic_queue_nums == 8
 
@@ -72,7 +73,7 @@ def test_leaders_may_be_preferred_in_an_order() -> None:
 
 def test_peers_can_be_dialled_elsewhere() -> None:
     config, _ = read("pyDLedgerPeerDial=n0=127.0.0.1:7001;n2=127.0.0.1:7002")
-    assert config.dledger.peer_dial == {"n0": "127.0.0.1:7001", "n2": "127.0.0.1:7002"}
+    assert config.dledger.peer_dial == {"n0": Address("127.0.0.1", 7001), "n2": Address("127.0.0.1", 7002)}
 
 
 @pytest.mark.parametrize(

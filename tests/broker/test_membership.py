@@ -121,7 +121,7 @@ def test_a_refusal_is_answered_at_once_with_its_reason(code, fields, reason, exp
 @pytest.mark.parametrize(
     ("code", "fields", "remark"),
     [
-        (RequestCode.ADD_MEMBER, {"memberId": "n3", "address": "nowhere"}, "'nowhere' is no address"),
+        (RequestCode.ADD_MEMBER, {"memberId": "n3", "address": "nowhere"}, "'nowhere' has no port"),
         (RequestCode.ADD_MEMBER, {"memberId": "n-3", "address": "h:1"}, "'n-3' is no member id"),
         (RequestCode.REMOVE_MEMBER, {"memberId": ""}, "'' is no member id"),
         (RequestCode.REMOVE_MEMBER, {"memberId": "n" * 65}, "1 to 64 characters"),

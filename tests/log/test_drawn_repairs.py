@@ -10,7 +10,7 @@ from test_log_store import DATA, FILE_SIZE
 from test_stale_among_damage import Histories
 from test_stale_entries import scrub
 
-from dledger.config import DLedgerConfig, PeerAddress
+from dledger.config import DLedgerConfig
 from dledger.core.member_config import MemberConfig
 from dledger.entry import Index, Term
 from dledger.errors import FaultyEntryError
@@ -18,6 +18,7 @@ from dledger.log.jobs import DiskJob
 from dledger.repair_answers import answer_repair
 from dledger.repairer import Repairer
 from dledger.rpc.requests import RepairRequest
+from network.address import Address
 
 SIZES = [0, 20, 20, 50, 50, 90, 300, 700, 1500, 2800]  # of bodies
 
@@ -83,7 +84,7 @@ class Mending:
         self.requests: list[RepairRequest] = []
         self.jobs: list[DiskJob] = []
         self.sound = self.which_are_sound()
-        peers = {f"n{number}": PeerAddress("127.0.0.1", 1 + number) for number in range(3)}
+        peers = {f"n{number}": Address("127.0.0.1", 1 + number) for number in range(3)}
         push_size_max = random.choice([100, 600, 3000, 1 << 20])
         config = DLedgerConfig(
             group="g",

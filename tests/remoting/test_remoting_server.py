@@ -73,7 +73,7 @@ def test_all_commands_of_one_read_are_handed_over_at_once() -> None:
         protocol.data_received(frames[4][9:12])
         protocol.data_received(frames[4][12:])
         assert [[command.opaque for command in batch] for _, batch in handler.batches] == [[0, 1, 2, 3], [4]]
-        assert handler.opened[0].remote_address == "::1:1234"
+        assert handler.opened[0].remote_address == "[::1]:1234"
 
     asyncio.run(main())
 

@@ -14,7 +14,7 @@ import uvloop
 from virtual_group import Journal
 
 from disk.real_disk import RealDisk
-from dledger.config import DLedgerConfig, PeerAddress
+from dledger.config import DLedgerConfig
 from dledger.core.messages import PeerId
 from dledger.core.output import AppendStatus
 from dledger.core.refusal import Refusal, RefusalReason
@@ -25,6 +25,7 @@ from dledger.rpc.handshake import Handshake, Hello
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
 from dledger.rpc.response_code import ResponseCode
 from dledger.server import DLedgerServer, make_clock
+from network.address import Address
 from tests.free_ports import free_ports
 
 pytestmark = pytest.mark.slow
@@ -35,7 +36,7 @@ class Servers:
         names = ["n0", "n1", "n2"]
         self.directory = directory
         self.peers = {
-            name: PeerAddress("127.0.0.1", port) for name, port in zip(names, free_ports(3), strict=True)
+            name: Address("127.0.0.1", port) for name, port in zip(names, free_ports(3), strict=True)
         }
         self.secrets = secrets or {}
         self.running: dict[PeerId, DLedgerServer] = {}
@@ -122,7 +123,7 @@ async def read_index(server: DLedgerServer) -> Index | Refusal:
     return await done
 
 
-async def ask(address: PeerAddress, addressee: PeerId, *requests: object) -> list[tuple[object, bytes]]:
+async def ask(address: Address, addressee: PeerId, *requests: object) -> list[tuple[object, bytes]]:
     """As a reader that is no member."""
     hello = Hello(group="g", member_id="", addressee_id=addressee, nonce=b"r" * 32)
     handshake = Handshake(hello, secret=b"", members=frozenset(), dialling=True)

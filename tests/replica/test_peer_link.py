@@ -9,7 +9,7 @@ import pytest
 import uvloop
 from msgspec import structs
 
-from dledger.config import DLedgerConfig, PeerAddress
+from dledger.config import DLedgerConfig
 from dledger.core.messages import (
     EntryRange,
     HeartBeatRequest,
@@ -24,8 +24,9 @@ from dledger.peer_link import _ANSWERED_BY, _ASKED_BY, PeerLink
 from dledger.rpc.codec import PeerMessage
 from dledger.rpc.handshake import WIRE_VERSION_MAX, Hello
 from dledger.rpc.requests import MetadataRequest, RepairMessage
+from network.address import Address
 
-PEERS = {f"n{number}": PeerAddress("127.0.0.1", 1 + number) for number in range(3)}
+PEERS = {f"n{number}": Address("127.0.0.1", 1 + number) for number in range(3)}
 CONFIG = DLedgerConfig(group="g", self_id="n0", peers=PEERS, directory="unused")
 HEART_BEAT = HeartBeatRequest(Term(1), "n0", Index(-1), 0)
 TIMEOUT_NOW = TimeoutNow(Term(1), "n0", Index(-1))

@@ -11,7 +11,7 @@ from random import Random
 
 from disk.disk import Disk
 from disk.real_disk import RealDisk
-from dledger.config import DLedgerConfig, FlushMode, PeerAddress
+from dledger.config import DLedgerConfig, FlushMode
 from dledger.core.member_config import MemberConfig
 from dledger.core.messages import Message, PeerId
 from dledger.core.output import Batch, Role, RoleChange
@@ -27,6 +27,7 @@ from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
 from dledger.runtime import OnDone
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND
 from dledger.tick_pace import TickPace
+from network.address import Address
 
 DATA_FILE_SIZE = 64 * 1024
 MESSAGE_DELAY_MS = 1
@@ -169,7 +170,7 @@ class VirtualGroup:
         self.heart_beat_interval_ms = heart_beat_interval_ms
         self.paces_ticks = paces_ticks
         self.data_file_size = DATA_FILE_SIZE
-        self.peers = {f"n{number}": PeerAddress("127.0.0.1", 1 + number) for number in range(size)}
+        self.peers = {f"n{number}": Address("127.0.0.1", 1 + number) for number in range(size)}
         self.late: frozenset[PeerId] = frozenset()  # not in the conf of the others
         self.boot_ids: dict[PeerId, str] = {}
         self.now_ms = 0

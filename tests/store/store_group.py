@@ -9,7 +9,7 @@ from typing import Any
 
 from disk.disk import Disk
 from disk.real_disk import RealDisk
-from dledger.config import DLedgerConfig, PeerAddress
+from dledger.config import DLedgerConfig
 from dledger.core.messages import Message, PeerId
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
@@ -19,6 +19,7 @@ from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
 from dledger.scrubber import ScrubRound
 from message.properties import encode_properties
 from message.tags import tags_code
+from network.address import Address
 from store.layout.index_file import IndexFileShape
 from store.message_store import MessageStore
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
@@ -207,7 +208,7 @@ class StoreGroup:
         self.data_file_size = data_file_size
         self.settings = settings
         self.random = Random(1)
-        self.peers = {f"n{number}": PeerAddress("127.0.0.1", 1 + number) for number in range(size)}
+        self.peers = {f"n{number}": Address("127.0.0.1", 1 + number) for number in range(size)}
         self.now_ms = START_MS
         self.members: dict[PeerId, StoreMember] = {}
         self.cut_off: set[PeerId] = set()

@@ -48,6 +48,7 @@ class AdminBrokerProcessor:
         stats: BrokerStats,
     ) -> None:
         self._broker_name = config.broker_name
+        self._is_group = config.dledger is not None
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -77,6 +78,11 @@ class AdminBrokerProcessor:
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._get_all_groups,
             RequestCode.GET_ALL_DELAY_OFFSET: self._get_all_delay_offsets,
         }
+
+    @property
+    def _state_version(self) -> int:
+        """As NameServers are told: a group's term, and of a plain broker, whose terms count its starts, 0."""
+        return self._store.term if self._is_group else 0
 
     # Queues and messages
 
@@ -253,7 +259,9 @@ class AdminBrokerProcessor:
         topics = self._topics.all_topics()
         body = dumps_fastjson(
             {
-                "dataVersion": _data_version(self._store.topic_config_table.data_version, self._store.term),
+                "dataVersion": _data_version(
+                    self._store.topic_config_table.data_version, self._state_version
+                ),
                 "mappingDataVersion": _data_version(DataVersion(), 0),
                 "topicConfigTable": {name: config.to_json() for name, config in topics.items()},
                 "topicQueueMappingDetailMap": {},
@@ -379,7 +387,7 @@ class AdminBrokerProcessor:
         table = self._store.subscription_group_table
         body = dumps_fastjson(
             {
-                "dataVersion": _data_version(table.data_version, self._store.term),
+                "dataVersion": _data_version(table.data_version, self._state_version),
                 "forbiddenTable": table.forbidden,
                 "subscriptionGroupTable": {name: config.to_json() for name, config in table.configs.items()},
             }
@@ -394,7 +402,7 @@ class AdminBrokerProcessor:
             data_version=bodies.DataVersion(
                 counter=table.data_version.counter,
                 timestamp=table.data_version.timestamp,
-                state_version=self._store.term,
+                state_version=self._state_version,
             ),
             offset_table=dict(sorted(table.offsets.items())),
         )

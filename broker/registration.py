@@ -1,11 +1,13 @@
 """What this broker tells the NameServers, and when.
 
-Each NameServer is told the whole topic table: at start, every period, when a topic or the role changed. The
-term goes along as stateVersion, by which a NameServer refuses a leader that was replaced. Pure: the shell sends.
+Each NameServer is told the whole topic table: at start, every period, when a topic or the role changed. The term of
+a group goes along as stateVersion, by which a NameServer refuses a leader that was replaced; a plain broker says 0,
+since what it counts are its own starts. Pure: the shell sends.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -69,7 +71,22 @@ class Registration:
         self._next_ms = now_ms + self._config.register_name_server_period_ms
         return True
 
-    def register_request(self) -> RemotingCommand:
+    def confirm(self, on_confirmed: Callable[[], None], now_ms: int) -> None:
+        """Calls `on_confirmed` if this broker is what it registered as: a leader asks its majority first, which a
+        replaced one that does not know of it yet cannot win.
+        """
+        term = self._store.term
+        if not self._store.serving:
+            on_confirmed()
+            return
+
+        def on_done(refusal: str | None) -> None:
+            if refusal is None and self._store.serving and self._store.term == term:
+                on_confirmed()
+
+        self._store.read_fresh(on_done, now_ms)
+
+    def register_request(self, *, is_confirmed: bool = False) -> RemotingCommand:
         config = self._config
         body = self._body().encode()
         # A group without HA has no HA address; RocketMQ's field is required.
@@ -82,6 +99,7 @@ class Registration:
             enable_acting_master=False,
             compressed=False,
             body_crc32=body_crc32(body),
+            confirmed=True if is_confirmed else None,
         )
         return request(RequestCode.REGISTER_BROKER, headers.to_ext_fields(header), body, opaque=0)
 
@@ -96,8 +114,9 @@ class Registration:
         return request(RequestCode.UNREGISTER_BROKER, headers.to_ext_fields(header), opaque=0)
 
     def _body(self) -> RegisterBrokerBody:
+        config = self._config
         version = self._store.topic_config_table.data_version
-        permission = self._config.broker_permission
+        permission = config.broker_permission
         table = {
             name: TopicConfig(
                 topic_name=name,
@@ -116,7 +135,7 @@ class Registration:
                 data_version=DataVersion(
                     timestamp=version.timestamp,
                     counter=version.counter + self._configured_count,
-                    state_version=max(self._store.term, 0),
+                    state_version=max(self._store.term, 0) if config.dledger is not None else 0,
                 ),
                 topic_config_table=table,
                 mapping_data_version=DataVersion(timestamp=0, counter=0, state_version=0),

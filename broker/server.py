@@ -32,10 +32,10 @@ from dledger.job_thread import JobThread
 from dledger.log.jobs import DiskJob
 from dledger.server import DLedgerServer, make_clock
 from remoting.client import RemotingClient
-from remoting.codes import ResponseCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.server import RemotingServer
+from remoting.server import Channel, RemotingServer
 from store.errors import StoreError
 from store.message_store import MessageStore
 from store.plain_import import ImportedState, PlainImport, refuse_plain_store
@@ -116,7 +116,7 @@ class Broker:
         if config.http_port is not None:
             self._http = HttpEndpoint(config.http_address, config.http_port, self.status, self._metrics)
         self._name_servers = [_NameServer(address) for address in config.namesrv_addr]
-        self._client = RemotingClient(on_close=self._connection_lost)
+        self._client = RemotingClient(on_request=self._asked_by_name_server, on_close=self._connection_lost)
 
     def _disk_usage(self) -> tuple[int, int]:
         usage = shutil.disk_usage(self.config.store.store_path_root_dir)
@@ -317,13 +317,25 @@ class Broker:
             if name_server.address == address:
                 name_server.wanted.set()
 
+    def _asked_by_name_server(self, channel: Channel, command: RemotingCommand) -> None:
+        """Somebody else has registered in this broker's place. All NameServers are told that it is here."""
+        if command.code == RequestCode.CONFIRM_REGISTRATION:
+            self._controller.registration.confirm(self._registration_confirmed, self._clock())
+
+    def _registration_confirmed(self) -> None:
+        for name_server in self._name_servers:
+            name_server.is_confirmed = True
+            name_server.wanted.set()
+
     async def _keep_registered(self, name_server: _NameServer) -> None:
         """One task per NameServer, so that a dead one delays no other."""
         registration = self._controller.registration
         timeout_s = self.config.register_broker_timeout_ms / 1000
         while True:
             name_server.wanted.clear()
-            answer = await self._ask(name_server, registration.register_request, timeout_s)
+            is_confirmed, name_server.is_confirmed = name_server.is_confirmed, False
+            make_request = functools.partial(registration.register_request, is_confirmed=is_confirmed)
+            answer = await self._ask(name_server, make_request, timeout_s)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REGISTER_RETRY_S if answer is None else None):
                     await name_server.wanted.wait()
@@ -354,6 +366,7 @@ class _NameServer:
     def __init__(self, address: str) -> None:
         self.address = address
         self.wanted = asyncio.Event()
+        self.is_confirmed = False  # this broker is what the next registration says
         self.fault: str | None = None
         self.task: asyncio.Task[None] | None = None
 

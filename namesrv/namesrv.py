@@ -30,12 +30,14 @@ class Namesrv:
         self._config = config
         self._routes = RouteInfoManager()
         self._kv = KVConfigManager()
-        self._processor = NamesrvProcessor(self._routes, self._kv, shown_settings(config))
         self._server = RemotingServer(
             self,
             config.bind_address,
             config.listen_port,
             idle_seconds=config.server_channel_max_idle_time_seconds,
+        )
+        self._processor = NamesrvProcessor(
+            self._routes, self._kv, shown_settings(config), self._server.find_channel
         )
         self._scan_handle: asyncio.TimerHandle | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from namesrv.kv_config_manager import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfigManager
@@ -12,7 +12,7 @@ from namesrv.route_info_manager import Registration, RouteInfoManager
 from remoting import admin_bodies, admin_headers, headers
 from remoting.bodies import ClusterInfo, DataVersion, KVTable, QueueData, TopicList, TopicRouteData
 from remoting.codes import FAQ, V3_0_11, V4_9_4, RequestCode, ResponseCode
-from remoting.command import RemotingCommand, response
+from remoting.command import RemotingCommand, request, response
 from remoting.configuration import (
     ConfigError,
     format_properties,
@@ -42,8 +42,15 @@ class BrokerChannel(Protocol):
 
 
 class NamesrvProcessor:
-    def __init__(self, routes: RouteInfoManager, kv: KVConfigManager, settings: dict[str, str]) -> None:
-        """`settings` is what GET_NAMESRV_CONFIG shows."""
+    def __init__(
+        self,
+        routes: RouteInfoManager,
+        kv: KVConfigManager,
+        settings: dict[str, str],
+        find_channel: Callable[[int], BrokerChannel | None],
+    ) -> None:
+        """`settings` is what GET_NAMESRV_CONFIG shows. `find_channel`: an open one by its id."""
+        self._find_channel = find_channel
         self._routes = routes
         self._kv = kv
         self._settings = settings
@@ -112,8 +119,9 @@ class NamesrvProcessor:
         if fault is not None:
             return response(command, ResponseCode.INVALID_PARAMETER, f"register broker failed: {fault}")
         result = self._routes.register_broker(registration, channel.id, now_ms)
-        if result is None:
-            return response(command, ResponseCode.SYSTEM_ERROR, "register broker failed")
+        self._ask_to_confirm(result.to_ask)
+        if result.refusal is not None:
+            return response(command, ResponseCode.SYSTEM_ERROR, f"register broker failed: {result.refusal}")
         order_topics = self._kv.config_table.get(NAMESPACE_ORDER_TOPIC_CONFIG)
         return response(
             command,
@@ -139,8 +147,18 @@ class NamesrvProcessor:
         self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
     ) -> RemotingCommand:
         header = headers.decode(headers.UnRegisterBrokerRequestHeader, command.ext_fields)
-        self._routes.unregister_broker(header.cluster_name, header.broker_addr, header.broker_name)
-        return response(command)
+        if self._routes.unregister_broker(
+            header.cluster_name, header.broker_addr, header.broker_name, channel.id
+        ):
+            return response(command)
+        remark = f"{header.broker_name} {header.broker_addr} was registered by another connection and stays"
+        return response(command, ResponseCode.NO_PERMISSION, remark)
+
+    def _ask_to_confirm(self, channel_ids: Iterable[int]) -> None:
+        for channel_id in channel_ids:
+            channel = self._find_channel(channel_id)
+            if channel is not None:
+                channel.write(request(RequestCode.CONFIRM_REGISTRATION, opaque=0, oneway=True).encode())
 
     def _query_data_version(
         self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
@@ -371,4 +389,5 @@ def _registration(
         },
         enable_acting_master=header.enable_acting_master,
         heartbeat_timeout_ms=header.heartbeat_timeout_millis,
+        is_confirmed=bool(header.confirmed),
     )

@@ -2,6 +2,9 @@
 
 Pure tables: the caller gives the time and tells of closed channels. NameServers do not talk to each other and
 keep nothing on disk; every broker registers with each of them again and again, which is what heals them.
+
+Anybody may register under any name. So nothing that one connection says undoes for good what another one registered:
+the other is asked (`RegistrationResult.to_ask`), and what it then confirms stands.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
 
 from msgspec.structs import replace
 
@@ -23,7 +27,7 @@ PERM_READ = 4
 
 
 def state_version_of(data_version: DataVersion) -> int:
-    """A leader's term in a DLedger group; brokers before 4.9.4 do not say."""
+    """A leader's term in a DLedger group, 0 of a plain broker; brokers before 4.9.4 do not say."""
     return data_version.state_version or 0
 
 
@@ -36,6 +40,8 @@ class BrokerLiveInfo:
     data_version: DataVersion
     channel_id: int
     ha_server_addr: str
+    # Channels that wanted this one's place, with the state version they named, before it confirmed that it is its own.
+    refused: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +57,40 @@ class Registration:
     topics: Mapping[str, QueueData]
     enable_acting_master: bool | None = None
     heartbeat_timeout_ms: int | None = None
+    is_confirmed: bool = False  # said after it was asked: the leader of a group has asked its majority
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrationResult:
-    """What the broker is told: where its master is, empty for a master or when there is none."""
+    """What the broker is told: where its master is, empty for a master or when there is none; or why it is refused.
+
+    `to_ask`: channels of brokers whose registration another one contests. Each is to be asked whether it confirms it.
+    """
 
     ha_server_addr: str = ""
     master_addr: str = ""
+    refusal: str | None = None
+    to_ask: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
     brokers: Sequence[BrokerData]
     queues: Sequence[QueueData]
+
+
+def _refusal(
+    registration: Registration, channel_id: int, holder: str, live: BrokerLiveInfo, *, is_confirmed: bool
+) -> str | None:
+    """Why `registration` must not end the one of `holder`."""
+    version, held = state_version_of(registration.data_version), state_version_of(live.data_version)
+    place = f"broker {registration.broker_name} id {registration.broker_id}"
+    if channel_id in live.refused and version <= live.refused[channel_id]:
+        return f"{place} is held by {holder}, which lives: give one of the two another brokerName"
+    if holder != registration.broker_addr and version < held and not is_confirmed:
+        # A leader of an older term that does not know yet that it was replaced.
+        return f"{place} is held by {holder} with state version {held}, this one has {version}"
+    return None
 
 
 @dataclass(slots=True)
@@ -77,34 +103,40 @@ class RouteInfoManager:
     broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, set[str]] = field(default_factory=dict)
     broker_live_table: dict[tuple[str, str], BrokerLiveInfo] = field(default_factory=dict)
+    _asked: set[int] = field(default_factory=set)  # channels whose confirmation counts
 
-    def register_broker(
-        self, registration: Registration, channel_id: int, now_ms: int
-    ) -> RegistrationResult | None:
-        """Takes a broker's word. None: refused because another member holds that id by a newer state version, or
-        because a stranger brings a single topic (an incremental update that must not stand for a full table).
+    def register_broker(self, registration: Registration, channel_id: int, now_ms: int) -> RegistrationResult:
+        """Takes a broker's word, or refuses it: because another member holds that id by a newer state version, or has
+        confirmed that it does; or because a stranger brings a single topic (an incremental update that must not stand
+        for a full table).
         """
         cluster, name, addr = registration.cluster, registration.broker_name, registration.broker_addr
         broker_id, data_version = registration.broker_id, registration.data_version
+        is_confirmed = registration.is_confirmed and channel_id in self._asked
         broker = self.broker_addr_table.get(name)
         addrs = broker.broker_addrs if broker is not None else {}
         holder = addrs.get(broker_id)
-        if holder is not None and holder != addr:
-            holder_live = self.broker_live_table.get((cluster, holder))
-            if holder_live is not None and state_version_of(holder_live.data_version) > state_version_of(
-                data_version
-            ):
-                # A leader of an older term that does not know yet that it was replaced.
-                log.warning(
-                    "broker refused name=%s id=%d addr=%s state_version=%d holder=%s state_version=%d",
-                    name, broker_id, addr, state_version_of(data_version),
-                    holder, state_version_of(holder_live.data_version),
-                )  # fmt: skip
-                self.broker_live_table.pop((cluster, addr), None)
-                return None
+        before = self.broker_live_table.get((cluster, addr))
+        is_own = before is not None and before.channel_id == channel_id
+        contested = self._contested(registration, channel_id)
+        for other_addr, live in contested.items():
+            refusal = _refusal(registration, channel_id, other_addr, live, is_confirmed=is_confirmed)
+            if refusal is not None:
+                if is_own:
+                    self._forget(cluster, addr)
+                return self._refused(registration, channel_id, refusal, is_final=channel_id in live.refused)
         if holder is None and len(registration.topics) == 1:
-            log.warning("broker refused name=%s id=%d addr=%s: new id with one topic", name, broker_id, addr)
-            return None
+            refusal = f"broker {name} id {broker_id} is new here and brings a single topic"
+            log.warning("broker refused addr=%s: %s", addr, refusal)
+            return RegistrationResult(refusal=refusal)
+        refused = before.refused if before is not None and is_own else {}
+        if is_confirmed and contested:
+            self._asked.discard(channel_id)
+            refused |= {live.channel_id: state_version_of(live.data_version) for live in contested.values()}
+            self._undo(registration, contested)
+            before = None
+            broker = self.broker_addr_table.get(name)
+            addrs = broker.broker_addrs if broker is not None else {}
         if broker is None:
             broker = BrokerData(cluster=cluster, broker_name=name, broker_addrs=addrs)
             self.broker_addr_table[name] = broker
@@ -114,13 +146,13 @@ class RouteInfoManager:
         for other_id in [i for i, a in addrs.items() if a == addr and i != broker_id]:
             del addrs[other_id]
         addrs[broker_id] = addr
-        before = self.broker_live_table.get((cluster, addr))
         self.broker_live_table[cluster, addr] = BrokerLiveInfo(
             now_ms,
             registration.heartbeat_timeout_ms or BROKER_CHANNEL_EXPIRED_MS,
             data_version,
             channel_id,
             registration.ha_server_addr,
+            refused,
         )
         if before is None or holder != addr:
             log.info(
@@ -129,7 +161,49 @@ class RouteInfoManager:
             )  # fmt: skip
         is_first = holder != addr or before is None or before.data_version != data_version
         self._take_topics(registration, is_first, min(addrs))
-        return self._result(cluster, broker_id, addrs)
+        to_ask = tuple(live.channel_id for live in contested.values())
+        self._asked.update(to_ask)
+        return replace_fields(self._result(cluster, broker_id, addrs), to_ask=to_ask)
+
+    def _contested(self, registration: Registration, channel_id: int) -> dict[str, BrokerLiveInfo]:
+        """Whose registrations, made by other channels, this one would end: of the same id, of the same address."""
+        addr = registration.broker_addr
+        keys = [(registration.cluster, addr)]
+        broker = self.broker_addr_table.get(registration.broker_name)
+        if broker is not None:
+            # Its cluster, and not the one that the registration names.
+            keys += [
+                (broker.cluster, addr),
+                (broker.cluster, broker.broker_addrs.get(registration.broker_id, addr)),
+            ]
+        found = [(key[1], live) for key in keys if (live := self.broker_live_table.get(key)) is not None]
+        return {other_addr: live for other_addr, live in found if live.channel_id != channel_id}
+
+    def _refused(
+        self, registration: Registration, channel_id: int, refusal: str, *, is_final: bool
+    ) -> RegistrationResult:
+        """Asks it as well, unless that is final: it may be the leader, and the holder's state version made up."""
+        if is_final:
+            return RegistrationResult(refusal=refusal)
+        log.warning("broker refused addr=%s: %s", registration.broker_addr, refusal)
+        self._asked.add(channel_id)
+        return RegistrationResult(refusal=refusal, to_ask=(channel_id,))
+
+    def _undo(self, registration: Registration, contested: Mapping[str, BrokerLiveInfo]) -> None:
+        """Forgets what others registered in a broker's place, before the broker registers all of it again."""
+        name, addr = registration.broker_name, registration.broker_addr
+        for other_addr, live in contested.items():
+            if other_addr != addr:
+                log.warning(
+                    "two living brokers of one name: name=%s id=%d holder=%s refused=%s state_version=%d: "
+                    "give one of them another brokerName",
+                    name, registration.broker_id, addr, other_addr, state_version_of(live.data_version),
+                )  # fmt: skip
+            else:
+                log.warning("broker was registered by another connection, undone name=%s addr=%s", name, addr)
+        self._forget(registration.cluster, addr)
+        if registration.broker_id == MASTER_ID:
+            self._forget_topics(name)
 
     def _take_topics(self, registration: Registration, is_first: bool, id_min: int) -> None:
         name = registration.broker_name
@@ -151,9 +225,19 @@ class RouteInfoManager:
         master_live = self.broker_live_table.get((cluster, master_addr))
         return RegistrationResult(master_live.ha_server_addr if master_live else "", master_addr)
 
-    def unregister_broker(self, cluster: str, broker_addr: str, broker_name: str) -> None:
-        """Forgets one member, and with the last one the broker and its queues."""
+    def unregister_broker(self, cluster: str, broker_addr: str, broker_name: str, channel_id: int) -> bool:
+        """Forgets one member, and with the last one the broker and its queues. False: another channel registered it."""
+        live = self.broker_live_table.get((cluster, broker_addr))
+        if live is not None and live.channel_id != channel_id:
+            log.warning(
+                "broker stays, another connection registered it name=%s addr=%s", broker_name, broker_addr
+            )
+            return False
         self.broker_live_table.pop((cluster, broker_addr), None)
+        self._remove(broker_addr, broker_name)
+        return True
+
+    def _remove(self, broker_addr: str, broker_name: str) -> None:
         broker = self.broker_addr_table.get(broker_name)
         if broker is None:
             return
@@ -168,6 +252,9 @@ class RouteInfoManager:
         names.discard(broker_name)
         if not names:
             self.cluster_addr_table.pop(broker.cluster, None)
+        self._forget_topics(broker_name)
+
+    def _forget_topics(self, broker_name: str) -> None:
         for topic in [t for t, queues in self.topic_queue_table.items() if broker_name in queues]:
             queues = self.topic_queue_table[topic]
             del queues[broker_name]
@@ -176,6 +263,9 @@ class RouteInfoManager:
 
     def channel_closed(self, channel_id: int) -> None:
         """A broker's connection ended: whatever it registered is gone at once."""
+        self._asked.discard(channel_id)
+        for live in self.broker_live_table.values():
+            live.refused.pop(channel_id, None)
         gone = [key for key, live in self.broker_live_table.items() if live.channel_id == channel_id]
         for cluster, addr in gone:
             self._forget(cluster, addr)
@@ -196,7 +286,7 @@ class RouteInfoManager:
         names = [n for n, broker in self.broker_addr_table.items() if addr in broker.broker_addrs.values()]
         self.broker_live_table.pop((cluster, addr), None)
         for name in names:
-            self.unregister_broker(cluster, addr, name)
+            self._remove(addr, name)
 
     def heartbeat(self, cluster: str, broker_addr: str, now_ms: int) -> None:
         live = self.broker_live_table.get((cluster, broker_addr))

@@ -371,6 +371,7 @@ class RegisterBrokerRequestHeader(CommandHeader, kw_only=True):
     enable_acting_master: bool | None = None
     compressed: bool = False
     body_crc32: Int32 | None = None
+    confirmed: bool | None = None  # of our own: said in answer to CONFIRM_REGISTRATION
 
 
 class RegisterBrokerResponseHeader(CommandHeader, kw_only=True):

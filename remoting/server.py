@@ -54,6 +54,9 @@ class RemotingServer:
         """The open channels, oldest first."""
         return list(self._channels.values())
 
+    def find_channel(self, channel_id: int) -> Channel | None:
+        return self._channels.get(channel_id)
+
     async def start(self) -> None:
         """Bind and listen. Raises OSError, e.g. when the port is taken."""
         loop = asyncio.get_running_loop()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from one_broker import OneBroker, send_fields
 
 from remoting import headers
@@ -68,3 +70,37 @@ def test_leaving_names_the_member(broker: OneBroker) -> None:
         "127.0.0.1:17911",
         0,
     )
+
+
+def test_a_plain_brokers_starts_are_no_term(tmp_path: Path) -> None:
+    for _ in range(3):
+        broker = OneBroker(tmp_path, is_plain=True)
+        command = broker.controller.registration.register_request()
+        wrapper = RegisterBrokerBody.decode(command.body).topic_config_serialize_wrapper
+        assert wrapper.data_version.state_version == 0
+        broker.close()
+    assert broker.store.term == 3
+
+
+def test_only_a_leader_that_has_its_majority_confirms_its_registration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = OneBroker(tmp_path)
+    confirmed: list[str] = []
+    told: list[Callable[[str | None], None]] = []
+    registration = broker.controller.registration
+    with monkeypatch.context() as held:
+        held.setattr(broker.store, "read_fresh", lambda on_done, now_ms: told.append(on_done))
+        registration.confirm(lambda: confirmed.append("leads"), broker.now_ms)
+        told[0]("no majority")
+        assert confirmed == []
+        told[0](None)
+        assert confirmed == ["leads"]
+        broker.step_down()
+        told[0](None)
+        assert confirmed == ["leads"], "it was replaced meanwhile"
+    registration.confirm(lambda: confirmed.append("follows"), broker.now_ms)
+    assert confirmed == ["leads", "follows"]
+    command = registration.register_request(is_confirmed=True)
+    assert headers.decode(headers.RegisterBrokerRequestHeader, command.ext_fields).confirmed
+    broker.close()

@@ -41,7 +41,9 @@ class AdminCluster:
         self.refuse: dict[int, tuple[int, str]] = {}  # by request code: what is answered instead
         self.hanging_up: set[str] = set()  # addresses where each request ends its connection
         self.alter: Callable[[int, RemotingCommand], None] = lambda code, answer: None
-        self._namesrv = NamesrvProcessor(RouteInfoManager(), KVConfigManager(), {"listenPort": "9876"})
+        self._namesrv = NamesrvProcessor(
+            RouteInfoManager(), KVConfigManager(), {"listenPort": "9876"}, lambda _: None
+        )
         self._channel_count = 0
         self.register()
 

@@ -92,7 +92,7 @@ class Hostile:
     def __init__(self) -> None:
         self.routes = RouteInfoManager()
         self.kv = KVConfigManager()
-        self._processor = NamesrvProcessor(self.routes, self.kv, {"listenPort": "9876"})
+        self._processor = NamesrvProcessor(self.routes, self.kv, {"listenPort": "9876"}, lambda _: None)
         self._witness, self._channel = Channel(1), Channel(2)
         self._opaque = 0
         self._register_witness()

@@ -99,7 +99,7 @@ def test_the_recorded_conversation_has_the_recorded_answers(name: str, compared_
         row["reply_to"]: base64.b64decode(row["frame_b64"]) for row in rows if row["kind"] == "response"
     }
     routes = RouteInfoManager()
-    processor = NamesrvProcessor(routes, KVConfigManager(), {})
+    processor = NamesrvProcessor(routes, KVConfigManager(), {}, lambda _: None)
     channels: dict[int, RecordedChannel] = {}
     compared: dict[int, int] = {}
     for row in rows:

@@ -35,7 +35,7 @@ def ask(code: int, body: bytes = b"", flags: dict[str, int] | None = None) -> Re
     routes.register_broker(Registration("C", "127.0.0.1:2", "b", 0, "", version, topics), 1, 0)
     channel = Channel()
     command = request(code, {}, body, opaque=1)
-    NamesrvProcessor(routes, KVConfigManager(), {}).process(channel, [command], 0)
+    NamesrvProcessor(routes, KVConfigManager(), {}, lambda _: None).process(channel, [command], 0)
     (answer,) = RemotingConnection().receive_data(channel.written)
     return answer
 

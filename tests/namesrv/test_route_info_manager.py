@@ -20,6 +20,7 @@ def registration(
     queues: int = 4,
     counter: int = 1,
     acting: bool | None = False,
+    confirmed: bool = False,
 ) -> Registration:
     return Registration(
         cluster="c",
@@ -33,6 +34,7 @@ def registration(
             for topic in topics
         },
         enable_acting_master=acting,
+        is_confirmed=confirmed,
     )
 
 
@@ -46,7 +48,7 @@ def addrs(routes: RouteInfoManager, name: str = "b") -> dict[int, str]:
 
 
 def test_a_masters_topics_become_a_route(routes: RouteInfoManager) -> None:
-    assert routes.register_broker(registration(), 1, NOW) is not None
+    assert routes.register_broker(registration(), 1, NOW).refusal is None
     route = routes.topic_route("T")
     assert route is not None
     assert [queue.write_queue_nums for queue in route.queues] == [4]
@@ -62,7 +64,6 @@ def test_a_followers_topics_are_not_taken(routes: RouteInfoManager) -> None:
 def test_a_follower_is_told_where_its_master_is(routes: RouteInfoManager) -> None:
     routes.register_broker(registration(), 1, NOW)
     result = routes.register_broker(registration("h1:1", 2), 2, NOW)
-    assert result is not None
     assert (result.master_addr, result.ha_server_addr) == ("h0:1", "h0:1:ha")
 
 
@@ -78,7 +79,7 @@ def test_a_new_leader_takes_the_masters_place_and_leaves_its_own(routes: RouteIn
 
 def test_a_leader_of_an_older_term_is_refused(routes: RouteInfoManager) -> None:
     routes.register_broker(registration("h1:1", 0, term=2), 2, NOW)
-    assert routes.register_broker(registration("h0:1", 0, term=1, queues=9), 1, NOW) is None
+    assert routes.register_broker(registration("h0:1", 0, term=1, queues=9), 1, NOW).refusal is not None
     assert addrs(routes) == {0: "h1:1"}
     route = routes.topic_route("T")
     assert route is not None
@@ -88,15 +89,15 @@ def test_a_leader_of_an_older_term_is_refused(routes: RouteInfoManager) -> None:
 def test_an_older_term_is_no_reason_to_refuse_once_the_newer_leader_is_gone(routes: RouteInfoManager) -> None:
     routes.register_broker(registration("h1:1", 0, term=2), 2, NOW)
     routes.channel_closed(2)
-    assert routes.register_broker(registration("h0:1", 0, term=1), 1, NOW) is not None
+    assert routes.register_broker(registration("h0:1", 0, term=1), 1, NOW).refusal is None
     assert addrs(routes) == {0: "h0:1"}
 
 
 def test_a_new_id_with_a_single_topic_is_ignored(routes: RouteInfoManager) -> None:
-    assert routes.register_broker(registration(topics=("T",)), 1, NOW) is None
+    assert routes.register_broker(registration(topics=("T",)), 1, NOW).refusal is not None
     assert routes.broker_addr_table == {}
     routes.register_broker(registration(), 1, NOW)
-    assert routes.register_broker(registration(topics=("V",), counter=2), 1, NOW) is not None
+    assert routes.register_broker(registration(topics=("V",), counter=2), 1, NOW).refusal is None
     assert routes.topic_route("V") is not None
 
 
@@ -142,7 +143,7 @@ def test_two_brokers_share_a_topic_and_leave_apart(routes: RouteInfoManager) -> 
     route = routes.topic_route("T")
     assert route is not None
     assert sorted(broker.broker_name for broker in route.brokers) == ["b", "d"]
-    routes.unregister_broker("c", "h9:1", "d")
+    assert routes.unregister_broker("c", "h9:1", "d", 2)
     route = routes.topic_route("T")
     assert route is not None
     assert [queue.broker_name for queue in route.queues] == ["b"]
@@ -172,3 +173,90 @@ def test_the_smallest_slave_brings_topics_read_only_where_it_may_act_for_its_mas
     route = routes.topic_route("T")
     assert route is not None
     assert route.queues[0].perm == 4
+
+
+def test_a_replacement_under_the_name_of_a_silent_plain_broker_is_taken_at_once(
+    routes: RouteInfoManager,
+) -> None:
+    """Its host is gone without a word, so that its connection stays open. Plain brokers have state version 0."""
+    routes.register_broker(registration("h0:1", term=0), 1, NOW)
+    result = routes.register_broker(registration("h1:1", term=0), 2, NOW)
+    assert result.refusal is None
+    assert result.to_ask == (1,)
+    assert addrs(routes) == {0: "h1:1"}
+
+
+def test_of_two_living_brokers_of_one_name_the_first_keeps_it_and_both_are_told(
+    routes: RouteInfoManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    routes.register_broker(registration("h0:1", term=0), 1, NOW)
+    routes.register_broker(registration("h1:1", term=0, topics=("V", "W")), 2, NOW)
+    result = routes.register_broker(registration("h0:1", term=0, confirmed=True), 1, NOW)
+    assert (result.refusal, result.to_ask) == (None, (2,))
+    assert addrs(routes) == {0: "h0:1"}
+    assert sorted(routes.topics()) == ["T", "U"], "what the second one brought is gone"
+    assert "two living brokers of one name: name=b id=0 holder=h0:1 refused=h1:1" in caplog.text
+    for confirmed in (True, False, True):
+        result = routes.register_broker(registration("h1:1", term=0, confirmed=confirmed), 2, NOW)
+        assert result.refusal == (
+            "broker b id 0 is held by h0:1, which lives: give one of the two another brokerName"
+        )
+        assert result.to_ask == ()
+    assert caplog.text.count("two living brokers") == 1
+    routes.register_broker(registration("h0:1", term=0, counter=2), 1, NOW)
+    assert routes.register_broker(registration("h1:1", term=0), 2, NOW).refusal is not None
+    routes.channel_closed(1)
+    assert routes.register_broker(registration("h1:1", term=0), 2, NOW).refusal is None
+
+
+@pytest.mark.parametrize("addr", ["h9:1", "h0:1"])
+def test_a_leader_that_confirms_takes_back_what_a_forged_term_took(
+    routes: RouteInfoManager, addr: str
+) -> None:
+    routes.register_broker(registration("h0:1", term=3), 1, NOW)
+    forged = registration(addr, term=2**63 - 1, queues=1)
+    assert routes.register_broker(forged, 9, NOW).to_ask == (1,)
+    result = routes.register_broker(registration("h0:1", term=3, confirmed=True), 1, NOW)
+    assert result.refusal is None
+    assert addrs(routes) == {0: "h0:1"}
+    route = routes.topic_route("T")
+    assert route is not None
+    assert route.queues[0].read_queue_nums == 4
+    assert routes.register_broker(forged, 9, NOW).refusal is not None
+    routes.channel_closed(9)
+    assert addrs(routes) == {0: "h0:1"}
+    assert routes.register_broker(registration("h1:1", term=4), 2, NOW).refusal is None, "an election counts"
+
+
+def test_a_leader_that_comes_after_a_forged_term_is_asked_as_well(routes: RouteInfoManager) -> None:
+    routes.register_broker(registration("h9:1", term=2**63 - 1), 9, NOW)
+    result = routes.register_broker(registration("h0:1", term=3), 1, NOW)
+    assert result.refusal is not None
+    assert result.to_ask == (1,)
+    assert routes.register_broker(registration("h0:1", term=3, confirmed=True), 1, NOW).refusal is None
+    assert addrs(routes) == {0: "h0:1"}
+
+
+def test_a_confirmation_that_nobody_asked_for_does_not_count(routes: RouteInfoManager) -> None:
+    routes.register_broker(registration("h1:1", term=2), 2, NOW)
+    assert routes.register_broker(registration("h0:1", term=1, confirmed=True), 1, NOW).refusal is not None
+    assert addrs(routes) == {0: "h1:1"}
+
+
+def test_an_address_that_another_name_took_comes_back(routes: RouteInfoManager) -> None:
+    routes.register_broker(registration("h0:1", term=3), 1, NOW)
+    assert routes.register_broker(registration("h0:1", name="forged", topics=("V", "W")), 9, NOW).to_ask == (
+        1,
+    )
+    routes.register_broker(registration("h0:1", term=3, confirmed=True), 1, NOW)
+    assert list(routes.broker_addr_table) == ["b"]
+    assert sorted(routes.topics()) == ["T", "U"]
+
+
+def test_a_broker_leaves_only_by_the_connection_that_registered_it(routes: RouteInfoManager) -> None:
+    routes.register_broker(registration("h0:1"), 1, NOW)
+    assert not routes.unregister_broker("c", "h0:1", "b", 9)
+    assert addrs(routes) == {0: "h0:1"}
+    assert routes.unregister_broker("c", "h0:1", "b", 1)
+    assert routes.broker_addr_table == {}
+    assert routes.unregister_broker("c", "h0:1", "b", 9), "it is gone already"

@@ -13,7 +13,7 @@ from enum import Enum
 
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, DEFAULT_PAUSE_MS
 from message import names
-from network.address import Address, is_loopback, join
+from remoting.address import Address, is_loopback, join
 from remoting.configuration import ConfigError
 from store.errors import StoreConfigError
 from store.layout.index_file import HASH_SLOT_COUNT, INDEX_COUNT_MAX, IndexFileShape

@@ -18,8 +18,8 @@ from broker.config_file import shown_settings
 from broker.member_info import MemberStatus, member_info
 from broker.pull_request_hold_service import PullRequestHoldService
 from broker.runtime_config import BlackListedError, altered_config
-from network.address import is_loopback, parse_address
 from remoting import admin_bodies, admin_headers, bodies, headers
+from remoting.address import is_loopback, parse_address
 from remoting.codes import MQ_VERSION, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.configuration import ConfigError, format_properties

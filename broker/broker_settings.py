@@ -11,7 +11,7 @@ from broker.broker_config import FlushDiskType
 from dledger.config import parse_peers
 from dledger.errors import DLedgerConfigError
 from message.names import topic_fault
-from network.address import Address, check_host, literal, parse_address, unbracketed
+from remoting.address import Address, check_host, literal, parse_address, unbracketed
 from remoting.configuration import (
     ConfigError,
     Setting,

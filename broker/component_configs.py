@@ -10,7 +10,7 @@ from disk.disk import Disk
 from dledger.config import DLedgerConfig, FlushMode
 from dledger.core.member_config import MemberConfig
 from message.message_id import pack_host
-from network.address import Address
+from remoting.address import Address
 from store.abort_file import ABORT_FILE
 from store.layout.index_file import IndexFileShape
 from store.plain_log import PlainLog

@@ -13,7 +13,9 @@ from dledger.core.messages import PeerId
 from dledger.errors import DLedgerConfigError
 from dledger.log.config import LogConfig
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, DEFAULT_PAUSE_MS
-from network.address import Address, AddressError, is_loopback, parse_address
+from remoting.address import Address, AddressError, is_loopback, parse_address
+
+__all__ = ["Address", "DLedgerConfig", "FlushMode", "parse_address", "parse_peers"]
 
 _PAGE_SIZE = 4096
 _NO_DIALS: Mapping[PeerId, Address] = MappingProxyType({})

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from dledger.config import Address
 from dledger.core.membership import Membership, Seat, pack_membership, unpack_membership
 from dledger.core.messages import MembershipBefore, PeerId
 from dledger.entry import Index
@@ -16,7 +17,6 @@ from dledger.log.log_store import LogStore
 from dledger.log.membership_entries import MEMBERSHIP_SIZE_MAX
 from dledger.rpc.handshake import DISK_UUID_SIZE
 from dledger.runtime import Embedder
-from network.address import Address
 
 
 class LogMembers:

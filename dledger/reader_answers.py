@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from dledger.config import DLedgerConfig
+from dledger.config import Address, DLedgerConfig
 from dledger.core.member import Member
 from dledger.core.messages import PeerId
 from dledger.entry import Index, Pos
@@ -12,7 +12,6 @@ from dledger.errors import FaultyEntryError
 from dledger.log.log_store import LogStore
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
 from dledger.rpc.response_code import ResponseCode
-from network.address import Address
 
 
 def answer_get(

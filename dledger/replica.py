@@ -14,7 +14,7 @@ from random import Random
 from msgspec.structs import replace
 
 from disk.disk import DiskError, NoSpaceError
-from dledger.config import DLedgerConfig
+from dledger.config import Address, DLedgerConfig, parse_address
 from dledger.core.member import Member
 from dledger.core.membership import CurrentMembers, Membership
 from dledger.core.messages import LedgerBegin, Message, PeerId, PushRequest, VoteResponse
@@ -44,7 +44,6 @@ from dledger.rpc.requests import (
 from dledger.run_record import end_run
 from dledger.runtime import Embedder, OnDone, OnReadIndex, Runtime
 from dledger.scrub_walks import scrubber_of
-from network.address import Address, parse_address
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from disk.disk import Disk
-from dledger.config import DLedgerConfig
+from dledger.config import Address, DLedgerConfig
 from dledger.core.membership import Membership, Seat
 from dledger.core.messages import (
     HeartBeatResponse,
@@ -52,7 +52,6 @@ from dledger.rpc.requests import (
 from dledger.runtime import Embedder
 from dledger.steady_clock import steady_clock
 from dledger.tick_pace import TickPace
-from network.address import Address
 
 log = logging.getLogger(__name__)
 

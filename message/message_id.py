@@ -10,7 +10,6 @@ from functools import lru_cache
 from ipaddress import ip_address
 
 from message.errors import MessageDecodeError
-from network.address import unbracketed
 
 HOST_V4_SIZE = 8
 HOST_V6_SIZE = 20
@@ -24,7 +23,7 @@ _UNIQ_KEY_TAIL = struct.Struct(">HiIH")  # pid, class loader hash, ms since the 
 def pack_host(host: str) -> bytes:
     """ "ip:port" as 8 or 20 bytes. Raises ValueError for what is no IP address."""
     ip, _, port = host.rpartition(":")
-    return ip_address(unbracketed(ip)).packed + _PORT.pack(int(port))
+    return ip_address(ip.strip("[]")).packed + _PORT.pack(int(port))
 
 
 @lru_cache(maxsize=4096)

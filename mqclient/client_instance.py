@@ -21,7 +21,7 @@ from mqclient.errors import ClientClosedError, MQClientError, NoMasterError
 from mqclient.message_queue import MessageQueue
 from mqclient.route_table import RouteTable
 from mqclient.topic_route import TopicRoute
-from network.address import AddressError, parse_addresses
+from remoting.address import AddressError, parse_addresses
 from remoting.bodies import HeartbeatData
 from remoting.channel import Channel
 from remoting.client import Connect, RemotingClient

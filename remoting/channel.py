@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from network.address import join
+from remoting.address import join
 from remoting.command import RemotingCommand
 from remoting.connection import FRAME_SIZE_MAX, RemotingConnection
 from remoting.errors import RemotingProtocolError

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from network.address import AddressError, parse_address
+from remoting.address import AddressError, parse_address
 from remoting.channel import PENDING_WRITE_LIMIT, Channel, ChannelProtocol
 from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from remoting.connection import FRAME_SIZE_MAX

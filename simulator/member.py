@@ -13,7 +13,7 @@ from dledger.core.messages import Message, PeerId
 from dledger.entry import Index
 from dledger.rpc.requests import RepairMessage
 from dledger.steady_clock import steady_clock
-from network.address import Address
+from remoting.address import Address
 from simulator.damage import Damage, as_it_was
 from simulator.disk import CrashPointReached, SimDisk
 from simulator.disk_nodes import DeferredRun

@@ -10,7 +10,7 @@ from broker.broker_settings import BROKER_SETTINGS, DLEDGER_SETTINGS, STORE_SETT
 from broker.component_configs import dledger_config, store_config
 from broker.config_file import load_broker_config, read_broker_config, shown_settings
 from namesrv.namesrv_config import NAMESRV_SETTINGS
-from network.address import Address
+from remoting.address import Address
 from remoting.configuration import ConfigError, format_properties, parse_properties
 
 ROOT = Path(__file__).parent.parent.parent

@@ -18,7 +18,7 @@ from dledger.log.jobs import DiskJob
 from dledger.repair_answers import answer_repair
 from dledger.repairer import Repairer
 from dledger.rpc.requests import RepairRequest
-from network.address import Address
+from remoting.address import Address
 
 SIZES = [0, 20, 20, 50, 50, 90, 300, 700, 1500, 2800]  # of bodies
 

@@ -25,7 +25,7 @@ from dledger.rpc.handshake import Handshake, Hello
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
 from dledger.rpc.response_code import ResponseCode
 from dledger.server import DLedgerServer, make_clock
-from network.address import Address
+from remoting.address import Address
 from tests.free_ports import free_ports
 
 pytestmark = pytest.mark.slow

@@ -24,7 +24,7 @@ from dledger.peer_link import _ANSWERED_BY, _ASKED_BY, PeerLink
 from dledger.rpc.codec import PeerMessage
 from dledger.rpc.handshake import WIRE_VERSION_MAX, Hello
 from dledger.rpc.requests import MetadataRequest, RepairMessage
-from network.address import Address
+from remoting.address import Address
 
 PEERS = {f"n{number}": Address("127.0.0.1", 1 + number) for number in range(3)}
 CONFIG = DLedgerConfig(group="g", self_id="n0", peers=PEERS, directory="unused")

@@ -27,7 +27,7 @@ from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
 from dledger.runtime import OnDone
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND
 from dledger.tick_pace import TickPace
-from network.address import Address
+from remoting.address import Address
 
 DATA_FILE_SIZE = 64 * 1024
 MESSAGE_DELAY_MS = 1

@@ -19,7 +19,7 @@ from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
 from dledger.scrubber import ScrubRound
 from message.properties import encode_properties
 from message.tags import tags_code
-from network.address import Address
+from remoting.address import Address
 from store.layout.index_file import IndexFileShape
 from store.message_store import MessageStore
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from network.address import Address, AddressError, is_loopback, parse_address, parse_addresses
+from remoting.address import Address, AddressError, is_loopback, parse_address, parse_addresses
 
 DIALLABLE = {
     "127.0.0.1:9876": ("127.0.0.1", 9876),

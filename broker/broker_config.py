@@ -13,7 +13,7 @@ from enum import Enum
 
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, DEFAULT_PAUSE_MS
 from message import names
-from remoting.address import Address, is_loopback, join
+from remoting.address import Address, join
 from remoting.configuration import ConfigError
 from store.errors import StoreConfigError
 from store.layout.index_file import HASH_SLOT_COUNT, INDEX_COUNT_MAX, IndexFileShape
@@ -72,11 +72,6 @@ class DLedgerGroupConfig:
         ):
             if strangers := [peer for peer in named if peer not in self.peers]:
                 raise ConfigError(f"{key} names {strangers[0]}, which is not in dLegerPeers")
-        is_local = all(is_loopback(address.host) for address in self.peers.values())
-        if not self.cluster_secret and not is_local:
-            raise ConfigError(
-                "pyDLedgerClusterSecret may be empty only while all dLegerPeers are on 127.0.0.1"
-            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,6 +124,7 @@ class BrokerConfig:
     broker_cluster_name: str = "DefaultCluster"
     broker_name: str
     broker_ip1: str  # what clients are told to connect to
+    store_ip: str  # brokerIP1 as an address: records and message ids hold no names
     listen_port: int = 10911
     bind_address: str = "0.0.0.0"
     http_port: int | None = None  # None: no HTTP
@@ -165,3 +161,8 @@ class BrokerConfig:
     def broker_addr(self) -> str:
         """What NameServers and clients know this broker by."""
         return join(self.broker_ip1, self.listen_port)
+
+    @property
+    def store_host(self) -> str:
+        """What records and message ids say of this broker."""
+        return join(self.store_ip, self.listen_port)

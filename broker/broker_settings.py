@@ -11,7 +11,7 @@ from broker.broker_config import FlushDiskType
 from dledger.config import parse_peers
 from dledger.errors import DLedgerConfigError
 from message.names import topic_fault
-from remoting.address import Address, check_host, literal, parse_address, unbracketed
+from remoting.address import Address, check_diallable, check_host, parse_address, unbracketed
 from remoting.configuration import (
     ConfigError,
     Setting,
@@ -52,12 +52,7 @@ def _broker_ip(text: str) -> str:
     """Clients are told to dial it, so it has to be one machine's."""
     host = unbracketed(text)
     check_host(host)
-    address = literal(host)
-    if address is not None and (address.is_unspecified or address.is_multicast):
-        kind = "all addresses of a machine" if address.is_unspecified else "a multicast address"
-        raise ConfigError(
-            f"{host} is {kind}, which no client can dial; to listen on all addresses, say bindAddress"
-        )
+    check_diallable(host)
     return host
 
 
@@ -172,6 +167,7 @@ DLEDGER_SETTINGS: Mapping[str, Setting] = {
     "dLegerPeers": Setting("peers", _peers, "id-host:port, several joined by ;"),
     "pyDLedgerPeerDial": Setting("peer_dial", _peer_dial, "id=host:port, several joined by ;"),
     "pyDLedgerClusterSecret": words("cluster_secret"),
+    "pyDLedgerClusterSecretFile": words("cluster_secret_file"),
     "pyDLedgerHeartBeatIntervalMs": whole_number("heart_beat_interval_ms", 10, 60_000, "ms"),
     "pyDLedgerVoteTimeoutMsMin": whole_number("vote_timeout_ms_min", 50, 600_000, "ms"),
     "pyDLedgerVoteTimeoutMsMax": whole_number("vote_timeout_ms_max", 50, 600_000, "ms"),

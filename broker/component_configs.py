@@ -10,7 +10,7 @@ from disk.disk import Disk
 from dledger.config import DLedgerConfig, FlushMode
 from dledger.core.member_config import MemberConfig
 from message.message_id import pack_host
-from remoting.address import Address
+from remoting.address import Address, literal
 from store.abort_file import ABORT_FILE
 from store.layout.index_file import IndexFileShape
 from store.plain_log import PlainLog
@@ -32,6 +32,7 @@ def dledger_config(config: BrokerConfig) -> DLedgerConfig:
         directory=_ledger_directory(config),
         cluster_secret=dledger.cluster_secret.encode(),
         peer_dial=dledger.peer_dial,
+        bind=_raft_bind(dledger),
         flush_mode=FlushMode.SYNC_FLUSH if is_sync else FlushMode.ASYNC_FLUSH,
         flush_interval_ms=store.flush_interval_commit_log_ms,
         flush_size_min=store.flush_commit_log_least_pages * _PAGE_SIZE,
@@ -50,6 +51,12 @@ def dledger_config(config: BrokerConfig) -> DLedgerConfig:
             preferred_leader_ids=dledger.preferred_leader_ids,
         ),
     )
+
+
+def _raft_bind(dledger: DLedgerGroupConfig) -> Address | None:
+    """A name may lead to what is no address of this machine, a service's: as in DLedger, the port counts alone."""
+    own = dledger.peers[dledger.self_id]
+    return None if literal(own.host) else Address("0.0.0.0", own.port)
 
 
 def _group_of_one(config: BrokerConfig) -> DLedgerGroupConfig:
@@ -88,7 +95,7 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         ledger_directory=_ledger_directory(config),
         commit_log_directory=store.store_path_commit_log if config.dledger is None else None,
         old_commit_log_directory=None if config.dledger is None else store.store_path_commit_log,
-        store_host=pack_host(config.broker_addr),
+        store_host=pack_host(config.store_host),
         mapped_file_size_commit_log=store.mapped_file_size_commit_log,
         mapped_file_size_consume_queue=store.mapped_file_size_consume_queue,
         mapper_file_size_batch_consume_queue=store.mapper_file_size_batch_consume_queue,

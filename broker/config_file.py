@@ -5,6 +5,7 @@ What is missing and has no fixed default is found here: a member's from its grou
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -14,6 +15,7 @@ from typing import Any
 
 from broker.broker_config import BrokerConfig, DLedgerGroupConfig, FlushDiskType, MessageStoreConfig
 from broker.broker_settings import BROKER_SETTINGS, DLEDGER_SETTINGS, STORE_SETTINGS
+from remoting.address import Address, is_loopback
 from remoting.configuration import (
     ConfigError,
     Property,
@@ -21,15 +23,21 @@ from remoting.configuration import (
     parse_conf_file,
     read_settings,
 )
+from remoting.lookup import LookUp, ip_addresses, own_address
+
+LOOPBACK = "127.0.0.1"
 
 _SETTINGS: Mapping[str, Setting] = {**BROKER_SETTINGS, **DLEDGER_SETTINGS, **STORE_SETTINGS}
 
 
 def load_broker_config(
-    path: str | None, overrides: Mapping[str, str] | None = None
+    path: str | None,
+    overrides: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> tuple[BrokerConfig, list[str]]:
     """The configuration of a conf file (None: none) with `overrides` on top, and warnings for the log.
 
+    NAMESRV_ADDR of the environment counts where neither of the two names NameServers.
     Raises ConfigError for what cannot be used, and OSError when the file cannot be read.
     """
     properties = []
@@ -39,19 +47,25 @@ def load_broker_config(
         )
     for key, value in (overrides or {}).items():
         properties.append(Property(key, value, 0, "command line"))
+    is_named = any(item.key == "namesrvAddr" and item.value for item in properties)
+    if not is_named and (namesrv_addr := environment.get("NAMESRV_ADDR")):
+        properties.append(Property("namesrvAddr", namesrv_addr, 0, "NAMESRV_ADDR in the environment"))
     return read_broker_config(properties, path or "no conf file given (-c FILE)")
 
 
-def read_broker_config(properties: list[Property], source: str) -> tuple[BrokerConfig, list[str]]:
+def read_broker_config(
+    properties: list[Property], source: str, look_up: LookUp = ip_addresses
+) -> tuple[BrokerConfig, list[str]]:
     """As load_broker_config, of pairs that are already read; `source` is where a missing one should have been."""
     values, warnings = read_settings(properties, _SETTINGS)
     root = values.setdefault("store_path_root_dir", str(Path.home() / "store"))
     values.setdefault("store_path_commit_log", f"{root}/commitlog")
     is_group = values.pop("enable_dleger_commit_log", False)
     if is_group:
-        _set_group_defaults(values, source)
+        _set_group_defaults(values, source, look_up)
     else:
-        _set_plain_defaults(values, properties, source)
+        _set_plain_defaults(values, properties, source, warnings)
+    _set_store_ip(values, source, look_up, warnings)
     try:
         config = BrokerConfig(
             dledger=DLedgerGroupConfig(**_take(values, DLedgerGroupConfig)) if is_group else None,
@@ -61,6 +75,11 @@ def read_broker_config(properties: list[Property], source: str) -> tuple[BrokerC
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
     _check_ports(config, source)
+    if not config.namesrv_addr:
+        warnings.append(
+            f"{source}: no NameServer is named, so no client finds this broker: give -n ADDR, namesrvAddr, or "
+            "NAMESRV_ADDR in the environment"
+        )
     # RocketMQ keeps the period between 10 s and a minute whatever the file says.
     period = min(max(config.register_name_server_period_ms, 10_000), 60_000)
     if period != config.register_name_server_period_ms:
@@ -71,22 +90,73 @@ def read_broker_config(properties: list[Property], source: str) -> tuple[BrokerC
     return config, warnings
 
 
-def _set_group_defaults(values: dict[str, Any], source: str) -> None:
+def _set_group_defaults(values: dict[str, Any], source: str, look_up: LookUp) -> None:
     for field, key in (("group", "dLegerGroup"), ("self_id", "dLegerSelfId"), ("peers", "dLegerPeers")):
         if field not in values:
             raise ConfigError(f"{source}: {key} is missing; enableDLegerCommitLog=true needs it")
     values.setdefault("peer_dial", {})
+    if "cluster_secret_file" in values:
+        values["cluster_secret"] = _read_secret(values, source)
+    if "cluster_secret" not in values:
+        values["peers"] = _loopback_peers(values["peers"], source, look_up)
     peers = values["peers"]
     self_id = values["self_id"]
     assert isinstance(peers, dict)
     # A group on one machine is told apart by its Raft addresses; elsewhere the member's own one is reachable.
-    own_host = peers[self_id].host if self_id in peers else "127.0.0.1"
+    own_host = peers[self_id].host if self_id in peers else LOOPBACK
     values.setdefault("broker_ip1", own_host)
     # RocketMQ falls back to the host's name, by which members on two hosts would be two brokers.
     values.setdefault("broker_name", values["group"])
 
 
-def _set_plain_defaults(values: dict[str, Any], properties: list[Property], source: str) -> None:
+def _read_secret(values: Mapping[str, Any], source: str) -> str:
+    path = values["cluster_secret_file"]
+    if "cluster_secret" in values:
+        raise ConfigError(f"{source}: give pyDLedgerClusterSecret or pyDLedgerClusterSecretFile, not both")
+    try:
+        secret = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ConfigError(f"{source}: pyDLedgerClusterSecretFile={path} cannot be read: {reason}") from None
+    if not secret:
+        raise ConfigError(
+            f"{source}: pyDLedgerClusterSecretFile={path} is empty: `mq cluster secret` makes one"
+        )
+    return secret
+
+
+def _loopback_peers(peers: Mapping[str, Address], source: str, look_up: LookUp) -> dict[str, Address]:
+    """Where the members are, if that is this machine alone. Without a secret, names count for what they lead to now:
+    one that leads elsewhere later must not bring in a stranger.
+    """
+    found = {}
+    for peer, address in peers.items():
+        ips = look_up(address.host)
+        if not ips or not all(map(is_loopback, ips)):
+            where = "is beyond this machine" if ips else "leads to no address of this machine yet"
+            raise ConfigError(
+                f"{source}: dLegerPeers: {peer}-{address} {where}, and strangers must not join: put the same "
+                "pyDLedgerClusterSecret, or pyDLedgerClusterSecretFile, into the confs of all members "
+                "(`mq cluster secret` makes one)"
+            )
+        found[peer] = Address(ips[0], address.port)
+    return found
+
+
+def _set_store_ip(values: dict[str, Any], source: str, look_up: LookUp, warnings: list[str]) -> None:
+    host = values["broker_ip1"]
+    ips = look_up(host)
+    values["store_ip"] = ips[0] if ips else own_address() or LOOPBACK
+    if not ips:
+        warnings.append(
+            f"{source}: brokerIP1={host} leads to no address yet: until the next start, message ids name "
+            f"{values['store_ip']} instead"
+        )
+
+
+def _set_plain_defaults(
+    values: dict[str, Any], properties: list[Property], source: str, warnings: list[str]
+) -> None:
     given = [item.key for item in properties]
     group_keys = [key for key in given if key in DLEDGER_SETTINGS]
     if group_keys and "enableDLegerCommitLog" not in given:
@@ -100,20 +170,16 @@ def _set_plain_defaults(values: dict[str, Any], properties: list[Property], sour
             f"{source}: brokerRole=SLAVE: a plain broker has no slaves here. For copies that take over, run a DLedger "
             "group (enableDLegerCommitLog=true)"
         )
-    values.setdefault("broker_ip1", _own_address())
+    if "broker_ip1" not in values:
+        values["broker_ip1"] = own_address() or LOOPBACK
+        if is_loopback(values["broker_ip1"]):
+            warnings.append(
+                f"{source}: brokerIP1={LOOPBACK} is guessed, as this machine has no way to others: clients on other "
+                "machines cannot reach it; set brokerIP1"
+            )
     values.setdefault("broker_name", socket.gethostname())
     # RocketMQ's: nobody else holds what a power cut takes, but this is what its users have measured and chosen.
     values.setdefault("flush_disk_type", FlushDiskType.ASYNC_FLUSH)
-
-
-def _own_address() -> str:
-    """By which other machines reach this one, 127.0.0.1 if there are none. Nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
 
 
 def _check_ports(config: BrokerConfig, source: str) -> None:

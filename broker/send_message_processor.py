@@ -104,7 +104,7 @@ class SendMessageProcessor:
         self._locks = locks
         self._clock = clock
         self._random = rng
-        self._unique_ids = UniqueIdGenerator(config.broker_ip1, rng)
+        self._unique_ids = UniqueIdGenerator(config.store_ip, rng)
         self._broker_ip1 = config.broker_ip1
         self._max_message_size = config.store.max_message_size
         self._accepts_from_ms = config.start_accept_send_request_timestamp
@@ -117,7 +117,7 @@ class SendMessageProcessor:
             f"MSG_REGION\x01{config.region_id}\x02TRACE_ON\x01{trace_on}\x02CLUSTER\x01"
             f"{config.broker_cluster_name}\x02"
         ).encode()
-        self._message_id_prefix = pack_host(config.broker_addr).hex().upper()
+        self._message_id_prefix = pack_host(config.store_host).hex().upper()
         self._illegal = illegal(config.store.max_message_size)
 
     def process(self, channel: ClientChannel, commands: Sequence[RemotingCommand], now_ms: int) -> None:

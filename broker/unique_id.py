@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime
+from ipaddress import ip_address
 
-from message.message_id import UniqKey, pack_host
+from message.message_id import UniqKey
 
 
 class UniqueIdGenerator:
@@ -13,7 +14,7 @@ class UniqueIdGenerator:
 
     def __init__(self, ip: str, rng: random.Random) -> None:
         """`ip` is the broker's; the dice stand for the pid and class loader of a client."""
-        self._ip = pack_host(f"{ip}:0")[:-4]
+        self._ip = ip_address(ip).packed
         self._pid = rng.getrandbits(16)
         self._class_loader_hash = rng.getrandbits(31)
         self._counter = 0

@@ -13,7 +13,7 @@ from dledger.core.messages import PeerId
 from dledger.errors import DLedgerConfigError
 from dledger.log.config import LogConfig
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, DEFAULT_PAUSE_MS
-from remoting.address import Address, AddressError, is_loopback, parse_address
+from remoting.address import Address, AddressError, check_diallable, is_loopback, parse_address
 
 __all__ = ["Address", "DLedgerConfig", "FlushMode", "parse_address", "parse_peers"]
 
@@ -44,6 +44,7 @@ def parse_peers(text: str) -> dict[PeerId, Address]:
             raise DLedgerConfigError(f"peer {peer_id!r} is named twice in {text!r}")
         try:
             peers[peer_id] = parse_address(address)
+            check_diallable(peers[peer_id].host)
         except AddressError as error:
             raise DLedgerConfigError(f"peer {item!r}: {error}") from None
     if not peers:
@@ -106,7 +107,7 @@ class DLedgerConfig:
             raise DLedgerConfigError(f"a dial address for {min(unknown)!r}, which is not among dLegerPeers")
         if not self.cluster_secret and not all(is_loopback(peer.host) for peer in self.peers.values()):
             raise DLedgerConfigError(
-                "pyDLedgerClusterSecret is empty; allowed only if all dLegerPeers are 127.0.0.1"
+                "pyDLedgerClusterSecret is empty; allowed only if all dLegerPeers are loopback addresses"
             )
         if set(self.member_config.peers) != set(self.peers) or self.member_config.self_id != self.self_id:
             raise DLedgerConfigError(f"settings of {self.member} for the members {tuple(self.peers)}")

@@ -52,6 +52,7 @@ from dledger.rpc.requests import (
 from dledger.runtime import Embedder
 from dledger.steady_clock import steady_clock
 from dledger.tick_pace import TickPace
+from remoting.listening import listen
 
 log = logging.getLogger(__name__)
 
@@ -125,11 +126,11 @@ class DLedgerServer:
 
     async def start(self) -> None:
         """Listens, dials, ticks. Raises OSError when the port is taken."""
-        loop = self._loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         if self._listens:
-            listen = self.config.listen
-            self._server = await loop.create_server(lambda: self._new_link(None), listen.host, listen.port)
-            log.info("%s listening at=%s", self.replica, listen)
+            address = self.config.listen
+            self._server = await listen(lambda: self._new_link(None), address.host, address.port)
+            log.info("%s listening at=%s", self.replica, address)
         self._tick()
 
     async def hand_over(self) -> bool:

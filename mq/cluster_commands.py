@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import sys
 import time
@@ -150,6 +151,12 @@ def logs(
         raise typer.Exit(subprocess.run(arguments, check=False).returncode)
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
+
+
+@app.command()
+def secret() -> None:
+    """Print a new cluster secret, for pyDLedgerClusterSecret in the confs of all members of a group."""
+    print(secrets.token_hex(32))
 
 
 @app.command()

@@ -61,7 +61,10 @@ class ReadSummary:
 
 def consume(
     namesrv: Annotated[
-        str, typer.Option("-n", "--namesrv", metavar="ADDR", help="host:port, several with ;")
+        str,
+        typer.Option(
+            "-n", "--namesrv", metavar="ADDR", envvar="NAMESRV_ADDR", help="host:port, several with ;"
+        ),
     ],
     topic: Annotated[str, typer.Option(help="May come later than the consumer.")],
     group: Annotated[str, typer.Option(help="Members of one group share the topic's queues.")],

@@ -79,7 +79,10 @@ class SendSummary:
 
 def produce(
     namesrv: Annotated[
-        str, typer.Option("-n", "--namesrv", metavar="ADDR", help="host:port, several with ;")
+        str,
+        typer.Option(
+            "-n", "--namesrv", metavar="ADDR", envvar="NAMESRV_ADDR", help="host:port, several with ;"
+        ),
     ],
     topic: Annotated[str, typer.Option(help="Made by the first message if it does not exist.")],
     file: Annotated[str, typer.Option(metavar="F", help="- is standard input.")] = "-",

@@ -18,10 +18,14 @@ class Admin:
     call that fails raises AdminError, whose `definite` says whether surely nothing was changed.
     """
 
-    def __init__(self, namesrv: str, *, timeout_s: float = 5.0, connect: Connect | None = None) -> None:
-        """`namesrv`: `host:port`, several with `;`. Raises ValueError for an address that is none."""
-        self.namesrv_addr = namesrv
+    def __init__(
+        self, namesrv: str | None = None, *, timeout_s: float = 5.0, connect: Connect | None = None
+    ) -> None:
+        """`namesrv`: `host:port`, several with `;`; without one, what the environment has in NAMESRV_ADDR. Raises
+        ValueError for an address that is none.
+        """
         self._calls = AdminCalls(namesrv, timeout_s=timeout_s, connect=connect)
+        self.namesrv_addr = ";".join(self._calls.namesrv_addresses)
         self.topics = TopicAdmin(self._calls)
         self.groups = GroupAdmin(self._calls, self.topics)
         self.brokers = BrokerAdmin(self._calls)

@@ -150,7 +150,7 @@ class AdminAnswer(Answer):
 class AdminCalls:
     """The one thing that all parts of an Admin share."""
 
-    def __init__(self, namesrv: str, *, timeout_s: float, connect: Connect | None) -> None:
+    def __init__(self, namesrv: str | None, *, timeout_s: float, connect: Connect | None) -> None:
         """Raises ValueError for an address that is none."""
         self.namesrv_addresses = parse_namesrv(namesrv)
         self._remoting = RemotingClient(connect=connect)

@@ -37,7 +37,7 @@ class ClientInstance:
 
     def __init__(
         self,
-        namesrv: str,
+        namesrv: str | None,
         *,
         heartbeat_body: Callable[[str], HeartbeatData],
         on_request: Callable[[Channel, RemotingCommand], None] | None = None,
@@ -156,14 +156,16 @@ class ClientInstance:
             log.error("background task ended", exc_info=error)
 
 
-def parse_namesrv(text: str) -> list[str]:
-    """`host:port;host:port` -> addresses. Raises ValueError naming the part that is none."""
+def parse_namesrv(text: str | None) -> list[str]:
+    """`host:port;host:port` -> addresses; without a text, those of NAMESRV_ADDR in the environment. Raises ValueError
+    naming the part that is none.
+    """
     try:
-        addresses = [str(address) for address in parse_addresses(text)]
+        addresses = [str(address) for address in parse_addresses(text or os.environ.get("NAMESRV_ADDR", ""))]
     except AddressError as error:
         raise ValueError(f"NameServer address {error}: write host:port, several joined by ;") from None
     if not addresses:
-        raise ValueError("no NameServer address: write host:port, several joined by ;")
+        raise ValueError("no NameServer address: give host:port, several joined by ;, or set NAMESRV_ADDR")
     return addresses
 
 

@@ -49,7 +49,7 @@ class GroupMember:
 
     def __init__(
         self,
-        namesrv: str,
+        namesrv: str | None,
         group: str,
         subscriptions: Mapping[str, str],
         config: ConsumerConfig,

@@ -33,7 +33,7 @@ class LitePullConsumer(GroupConsumer):
 
     def __init__(
         self,
-        namesrv: str,
+        namesrv: str | None,
         group: str,
         subscriptions: Mapping[str, str] | None = None,
         *,

@@ -67,7 +67,7 @@ class Producer:
 
     def __init__(
         self,
-        namesrv: str,
+        namesrv: str | None = None,
         group: str = "DEFAULT_PRODUCER",
         *,
         config: ProducerConfig | None = None,
@@ -76,7 +76,9 @@ class Producer:
         dice: random.Random | None = None,
         connect: Connect | None = None,
     ) -> None:
-        """`namesrv`: `host:port`, several with `;`. Raises ValueError for an address or a group name that is none."""
+        """`namesrv`: `host:port`, several with `;`; without one, what the environment has in NAMESRV_ADDR. Raises
+        ValueError for an address or a group name that is none.
+        """
         if (fault := group_fault(group)) is not None:
             raise ValueError(fault)
         self.group = group

@@ -34,7 +34,7 @@ class PushConsumer(GroupConsumer):
 
     def __init__(
         self,
-        namesrv: str,
+        namesrv: str | None,
         group: str,
         subscriptions: Mapping[str, str],
         *,

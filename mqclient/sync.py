@@ -86,13 +86,15 @@ class Producer(_Client):
 
     def __init__(
         self,
-        namesrv: str,
+        namesrv: str | None = None,
         group: str = "DEFAULT_PRODUCER",
         *,
         config: ProducerConfig | None = None,
         instance_name: str = "",
     ) -> None:
-        """`namesrv`: `host:port`, several with `;`. Raises ValueError for an address or a group name that is none."""
+        """`namesrv`: `host:port`, several with `;`; without one, what the environment has in NAMESRV_ADDR. Raises
+        ValueError for an address or a group name that is none.
+        """
         super().__init__()
         self._producer = mqclient.producer.Producer(
             namesrv, group, config=config, instance_name=instance_name
@@ -168,7 +170,7 @@ class PushConsumer(_Client):
 
     def __init__(
         self,
-        namesrv: str,
+        namesrv: str | None,
         group: str,
         subscriptions: Mapping[str, str],
         listener: MessageListener,
@@ -263,7 +265,7 @@ class LitePullConsumer(_Client):
 
     def __init__(
         self,
-        namesrv: str,
+        namesrv: str | None,
         group: str,
         subscriptions: Mapping[str, str] | None = None,
         *,

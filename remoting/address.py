@@ -69,6 +69,15 @@ def parse_addresses(text: str) -> tuple[Address, ...]:
     return tuple(parse_address(part) for part in text.split(";") if part.strip())
 
 
+def check_diallable(host: str) -> None:
+    """Raises AddressError for an IP address that is no single machine's."""
+    address = literal(host)
+    if address is not None and address.is_unspecified:
+        raise AddressError(f"{host} is all addresses of a machine, and nobody can dial it")
+    if address is not None and address.is_multicast:
+        raise AddressError(f"{host} is a multicast address, and nobody can dial it")
+
+
 def unbracketed(host: str) -> str:
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 

@@ -13,6 +13,7 @@ from itertools import count
 from remoting.channel import PENDING_WRITE_LIMIT, Channel, ChannelProtocol, CommandHandler
 from remoting.command import RemotingCommand
 from remoting.connection import FRAME_SIZE_MAX
+from remoting.listening import listen
 
 __all__ = ["Channel", "CommandHandler", "RemotingServer"]
 
@@ -60,9 +61,7 @@ class RemotingServer:
     async def start(self) -> None:
         """Bind and listen. Raises OSError, e.g. when the port is taken."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._make_protocol, self._host, self.port, backlog=self._backlog
-        )
+        self._server = await listen(self._make_protocol, self._host, self.port, backlog=self._backlog)
         self.port = self._server.sockets[0].getsockname()[1]
         self._schedule_sweep(loop)
 

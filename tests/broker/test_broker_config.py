@@ -20,6 +20,7 @@ dLegerGroup=RaftNode00
 dLegerPeers=n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913
 dLegerSelfId=n1
 storePathRootDir=/tmp/store
+namesrvAddr=127.0.0.1:9876
 """
 
 
@@ -94,7 +95,16 @@ def test_peers_can_be_dialled_elsewhere() -> None:
             "dLegerPeers=n1-127.0.0.1:20915\nlistenPort=20915",
             "listenPort and dLegerPeers of n1 are both 20915",
         ),
-        ("dLegerPeers=n0-10.0.0.1:1;n1-10.0.0.2:1", "pyDLedgerClusterSecret may be empty only"),
+        ("dLegerPeers=n0-10.0.0.1:1;n1-10.0.0.2:1", "n0-10.0.0.1:1 is beyond this machine"),
+        ("dLegerPeers=n0-0.0.0.0:1;n1-127.0.0.1:1", "0.0.0.0 is all addresses of a machine"),
+        ("brokerIP1=0.0.0.0", "0.0.0.0 is all addresses of a machine, and nobody can dial it"),
+        ("brokerIP1=::", ":: is all addresses of a machine, and nobody can dial it"),
+        ("brokerIP1=224.0.0.1", "224.0.0.1 is a multicast address"),
+        ("brokerIP1=", "the host is missing"),
+        ("namesrvAddr=127.0.0.1:1,127.0.0.1:2", "must be host:port, several joined by ; ('127.0.0.1:1,127"),
+        ("namesrvAddr=http://127.0.0.1:1", "begins with http://"),
+        ("namesrvAddr=127.0.0.1;127.0.0.1:1", "'127.0.0.1' has no port"),
+        ("namesrvAddr=127.0.0.1:1 127.0.0.1:2", "holds a blank"),
     ],
 )
 def test_what_cannot_work_is_refused_at_start(line: str, message: str) -> None:
@@ -111,7 +121,7 @@ def test_a_missing_group_is_named() -> None:
 
 
 def test_no_conf_file_at_all_is_a_plain_broker_with_rocketmqs_defaults() -> None:
-    config, warnings = load_broker_config(None, {"namesrvAddr": "127.0.0.1:9876"})
+    config, warnings = load_broker_config(None, {"namesrvAddr": "127.0.0.1:9876", "brokerIP1": "10.0.0.1"})
     assert warnings == []
     assert config.dledger is None
     assert (config.broker_name, config.listen_port) == (socket.gethostname(), 10911)
@@ -130,6 +140,8 @@ brokerRole=ASYNC_MASTER
 flushDiskType=SYNC_FLUSH
 storePathRootDir=/data/store
 storePathCommitLog=/data2/commitlog
+namesrvAddr=127.0.0.1:9876
+brokerIP1=10.0.0.1
 """
 
 
@@ -167,7 +179,7 @@ def test_keys_of_a_group_are_no_fault_where_the_group_is_switched_off() -> None:
     [
         MINIMUM + "pyDLedgerPeerDial=n0=127.0.0.1:7001\nflushDiskType=ASYNC_FLUSH\nmessageDelayLevel=1s 2m",
         MINIMUM + "namesrvAddr=10.0.0.1:9876;10.0.0.2:9876\npyDLedgerHttpPort=30917\ndeleteWhen=03;15",
-        "storePathRootDir=/tmp/store\nbrokerIP1=10.0.0.1",
+        "storePathRootDir=/tmp/store\nbrokerIP1=::1\nnamesrvAddr=[::1]:9876",
     ],
 )
 def test_what_is_shown_makes_the_same_broker_as_a_conf_file(text: str) -> None:

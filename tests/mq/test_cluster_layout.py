@@ -51,8 +51,15 @@ def test_a_broker_reads_its_conf_file_as_it_is_meant() -> None:
     assert config.http_port == 9892
     assert config.namesrv_addr == ("127.0.0.1:9876",)
     assert config.dledger.self_id == "n0"
-    assert config.dledger.peers == {"n0": "127.0.0.1:9891", "n1": "127.0.0.1:9901", "n2": "127.0.0.1:9911"}
-    assert config.dledger.peer_dial == {"n1": "127.0.0.1:7001", "n2": "127.0.0.1:7002"}
+    assert [str(peer) for peer in config.dledger.peers.values()] == [
+        "127.0.0.1:9891",
+        "127.0.0.1:9901",
+        "127.0.0.1:9911",
+    ]
+    assert {peer: str(address) for peer, address in config.dledger.peer_dial.items()} == {
+        "n1": "127.0.0.1:7001",
+        "n2": "127.0.0.1:7002",
+    }
     assert config.store.flush_disk_type is FlushDiskType.ASYNC_FLUSH
     assert config.store.mapped_file_size_commit_log == 16777216
     assert Path(config.store.store_path_root_dir) == Path("/d/n0/store")

@@ -20,8 +20,6 @@ from store.layout.index_file import HASH_SLOT_COUNT, INDEX_COUNT_MAX, IndexFileS
 from store.state.table_configs import PERM_READ, PERM_WRITE
 from store.store_config import MESSAGE_DELAY_LEVEL
 
-_PAGE_SIZE = 4096
-
 
 class FlushDiskType(Enum):
     """What `durable` means before a member acknowledges entries."""
@@ -105,16 +103,10 @@ class MessageStoreConfig:
     disk_max_used_space_ratio: int = 75
 
     def __post_init__(self) -> None:
-        if self.mapped_file_size_consume_queue % 20:
-            raise ConfigError("mappedFileSizeConsumeQueue must be a multiple of 20, the size of a unit")
-        if self.mapper_file_size_batch_consume_queue % 46:
-            raise ConfigError("mapperFileSizeBatchConsumeQueue must be a multiple of 46, the size of a unit")
         try:
             IndexFileShape(self.max_hash_slot_num, self.max_index_num)
         except StoreConfigError as error:
             raise ConfigError(str(error)) from None
-        if self.mapped_file_size_commit_log % _PAGE_SIZE:
-            raise ConfigError(f"mapedFileSizeCommitLog must be a multiple of {_PAGE_SIZE}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,7 +145,9 @@ class BrokerConfig:
     register_broker_timeout_ms: int = 24_000
     register_name_server_period_ms: int = 30_000
     channel_expired_timeout_ms: int = 120_000
-    server_channel_max_idle_time_seconds: int = 120
+    server_channel_max_idle_time_seconds: int = 120  # 0: no connection is closed for being idle
+    allow_open: bool = False
+    open_switches: tuple[str, ...] = ()  # security switches of the conf that have no effect
     dledger: DLedgerGroupConfig | None  # None: a plain CommitLog, with no other members
     store: MessageStoreConfig
 

@@ -24,6 +24,7 @@ from remoting.codes import MQ_VERSION, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.configuration import ConfigError, format_properties
 from remoting.fastjson import dumps_fastjson
+from remoting.security_switches import open_warning
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
@@ -148,6 +149,8 @@ class BrokerInfoProcessor:
             **_NO_QUEUES,
             **member_info(self._member_status()),
         }
+        if self.config.open_switches:
+            info["openToAll"] = open_warning(self.config.open_switches)
         if self._disk_usage is not None:
             total, free = self._disk_usage()
             info["commitLogDirCapacity"] = f"Total : {total / _GIB:.1f} GiB, Free : {free / _GIB:.1f} GiB."

@@ -5,7 +5,9 @@ Keys of our own begin with `pyDLedger`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from broker.broker_config import FlushDiskType
 from dledger.config import parse_peers
@@ -13,6 +15,7 @@ from dledger.errors import DLedgerConfigError
 from message.names import topic_fault
 from remoting.address import Address, check_diallable, check_host, parse_address, unbracketed
 from remoting.configuration import (
+    UNSET,
     ConfigError,
     Setting,
     addresses,
@@ -69,23 +72,31 @@ def _delay_levels(text: str) -> str:
 
 
 def _delete_when(text: str) -> str:
-    parse_hours(text)
+    parts = list(filter(None, map(str.strip, text.split(";"))))
+    if not parts or any(_hour(part) is None for part in parts):
+        raise ValueError(text)
     return text
 
 
+def _hours_among(text: str) -> str:
+    """The parts of `text` that are an hour: RocketMQ never comes to the others."""
+    return ";".join(f"{hour:02}" for hour in sorted(parse_hours(text)))
+
+
 def parse_hours(text: str) -> frozenset[int]:
-    """`04;16`: hours of the day. Raises ValueError."""
-    hours = frozenset(int(part) for part in text.split(";") if part.strip())
-    if not hours or not hours <= set(range(24)):
-        raise ValueError(text)
-    return hours
+    """`04;16`: hours of the day. Parts that are none do not count."""
+    return frozenset(hour for part in text.split(";") if (hour := _hour(part.strip())) is not None)
 
 
-def _refused(allowed: str, reason: str) -> Callable[[str], object]:
-    """A reader for a key of which only one value works here; the others say why."""
+def _hour(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[01]?[0-9]|2[0-3]", text) else None
+
+
+def _refused_if(word: str, reason: str) -> Callable[[str], object]:
+    """A reader for a key of which RocketMQ takes one value for something that is not here, and no other."""
 
     def read(text: str) -> object:
-        if text.lower() != allowed:
+        if word in text.lower():
             raise ConfigError(reason)
         return text
 
@@ -98,13 +109,6 @@ def _topic_name(text: str) -> str:
     return text
 
 
-def _role(text: str) -> str:
-    role = text.upper()
-    if role not in _ROLES:
-        raise ValueError(text)
-    return role
-
-
 def _commit_log_path(text: str) -> str:
     if not text:
         raise ValueError(text)
@@ -113,17 +117,21 @@ def _commit_log_path(text: str) -> str:
     return text
 
 
-_ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
+def _permission_bits(text: str) -> object:
+    """Those of a number that mean something; RocketMQ looks at no others."""
+    return int(text) & 15 if re.fullmatch("-?[0-9]+", text) else UNSET
+
+
 _NOTHING = "_"  # settings that are checked and then have no field
 
 BROKER_SETTINGS: Mapping[str, Setting] = {
     "brokerClusterName": words("broker_cluster_name"),
     "brokerName": words("broker_name"),
     "brokerIP1": Setting("broker_ip1", _broker_ip, "an IP address or a host's name, without a port"),
-    "listenPort": whole_number("listen_port", 1, 65535),
+    "listenPort": whole_number("listen_port", 1, 65535, is_clamped=False),
     "bindAddress": words("bind_address"),
     "namesrvAddr": addresses("namesrv_addr"),
-    "brokerPermission": whole_number("broker_permission", 0, 15),
+    "brokerPermission": replace(whole_number("broker_permission", 0, 15), otherwise=_permission_bits),
     "defaultTopicQueueNums": whole_number("default_topic_queue_nums", 1, TOPIC_QUEUE_NUMS_MAX),
     "autoCreateTopicEnable": boolean("auto_create_topic_enable"),
     "clusterTopicEnable": boolean("cluster_topic_enable"),
@@ -143,22 +151,24 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     ),
     "slaveReadEnable": boolean("slave_read_enable"),
     "registerBrokerTimeoutMills": whole_number("register_broker_timeout_ms", 1, _INT_MAX, "ms"),
-    "registerNameServerPeriod": whole_number("register_name_server_period_ms", 1, _INT_MAX, "ms"),
+    "registerNameServerPeriod": whole_number("register_name_server_period_ms", 10_000, 60_000, "ms"),
     "channelExpiredTimeout": whole_number("channel_expired_timeout_ms", 1000, _INT_MAX, "ms"),
     "serverChannelMaxIdleTimeSeconds": whole_number(
-        "server_channel_max_idle_time_seconds", 1, _INT_MAX, "seconds"
+        "server_channel_max_idle_time_seconds", 0, _INT_MAX, "seconds"
     ),
+    "pyDLedgerAllowOpen": boolean("allow_open"),
     "pyDLedgerReadIndexEnable": boolean("read_index_enable"),
     "pyDLedgerHttpPort": whole_number("http_port", 1, 65535),
     "pyDLedgerHttpAddress": words("http_address"),
     # Roles come from the election; a conf of a slave must not start as something else.
-    "brokerId": Setting(_NOTHING, int, "a whole number"),
-    "brokerRole": Setting("broker_role", _role, "one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
-    "enableDLegerCommitLog": boolean("enable_dleger_commit_log"),
+    "brokerId": Setting(_NOTHING, str, "anything"),
+    "brokerRole": one_of("broker_role", {role: role for role in ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")}),
+    # What is not `true` is false to RocketMQ, and each member of a group would begin a log of its own.
+    "enableDLegerCommitLog": replace(boolean("enable_dleger_commit_log"), otherwise=None),
     "enableControllerMode": Setting(
-        _NOTHING, _refused("false", "the controller mode is not supported yet"), "false"
+        _NOTHING, _refused_if("true", "the controller mode is not supported yet"), "false"
     ),
-    "storeType": Setting(_NOTHING, _refused("default", "the RocksDB stores are not supported"), "default"),
+    "storeType": Setting(_NOTHING, _refused_if("rocksdb", "the RocksDB stores are not supported"), "default"),
 }
 
 DLEDGER_SETTINGS: Mapping[str, Setting] = {
@@ -184,13 +194,17 @@ STORE_SETTINGS: Mapping[str, Setting] = {
     # RocketMQ 4 knew the two file sizes under the first spelling; both are in conf files to this day.
     "mapedFileSizeCommitLog": whole_number("mapped_file_size_commit_log", 1 << 16, 1 << 40, "bytes"),
     "mappedFileSizeCommitLog": whole_number("mapped_file_size_commit_log", 1 << 16, 1 << 40, "bytes"),
-    "mapedFileSizeConsumeQueue": whole_number("mapped_file_size_consume_queue", 20, 1 << 40, "bytes"),
-    "mappedFileSizeConsumeQueue": whole_number("mapped_file_size_consume_queue", 20, 1 << 40, "bytes"),
-    "mapperFileSizeBatchConsumeQueue": whole_number(
-        "mapper_file_size_batch_consume_queue", 46, 1 << 40, "bytes"
+    "mapedFileSizeConsumeQueue": whole_number(
+        "mapped_file_size_consume_queue", 20, 1 << 40, "bytes", step=20
     ),
-    "maxHashSlotNum": whole_number("max_hash_slot_num", 1, _INT_MAX, "slots"),
-    "maxIndexNum": whole_number("max_index_num", 2, _INT_MAX, "index numbers"),
+    "mappedFileSizeConsumeQueue": whole_number(
+        "mapped_file_size_consume_queue", 20, 1 << 40, "bytes", step=20
+    ),
+    "mapperFileSizeBatchConsumeQueue": whole_number(
+        "mapper_file_size_batch_consume_queue", 46, 1 << 40, "bytes", step=46
+    ),
+    "maxHashSlotNum": whole_number("max_hash_slot_num", 1, _INT_MAX, "slots", is_clamped=False),
+    "maxIndexNum": whole_number("max_index_num", 2, _INT_MAX, "index numbers", is_clamped=False),
     "flushDiskType": one_of("flush_disk_type", {item.value: item for item in FlushDiskType}),
     "flushIntervalCommitLog": whole_number("flush_interval_commit_log_ms", 1, _INT_MAX, "ms"),
     "flushCommitLogLeastPages": whole_number("flush_commit_log_least_pages", 0, _INT_MAX, "pages"),
@@ -203,7 +217,9 @@ STORE_SETTINGS: Mapping[str, Setting] = {
         "flush_consume_queue_thorough_interval_ms", 1, _INT_MAX, "ms"
     ),
     "flushConsumerOffsetInterval": whole_number("flush_consumer_offset_interval_ms", 1, _INT_MAX, "ms"),
-    "maxMessageSize": whole_number("max_message_size", 1, 16 * 1024 * 1024 - 65536, "bytes"),
+    "maxMessageSize": whole_number(
+        "max_message_size", 1, 16 * 1024 * 1024 - 65536, "bytes", is_clamped=False
+    ),
     "maxFilterMessageSize": whole_number("max_filter_message_size", 20, _INT_MAX, "bytes"),
     "maxTransferBytesOnMessageInMemory": whole_number(
         "max_transfer_bytes_on_message_in_memory", 1, _INT_MAX, "bytes"
@@ -213,7 +229,7 @@ STORE_SETTINGS: Mapping[str, Setting] = {
         "max_transfer_count_on_message_in_memory", 1, 4096, "messages"
     ),
     "fileReservedTime": whole_number("file_reserved_time_hours", 0, 1_000_000, "hours"),
-    "deleteWhen": Setting("delete_when", _delete_when, "hours of the day such as 04 or 03;15"),
+    "deleteWhen": Setting("delete_when", _delete_when, "hours of the day such as 04 or 03;15", _hours_among),
     "diskMaxUsedSpaceRatio": whole_number("disk_max_used_space_ratio", 10, 95, "percent"),
     "messageDelayLevel": Setting("message_delay_level", _delay_levels, "delays such as 1s 5s 1m 2h"),
 }

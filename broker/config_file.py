@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,19 @@ from remoting.address import Address, is_loopback
 from remoting.configuration import (
     ConfigError,
     Property,
+    ReadSettings,
     Setting,
-    parse_conf_file,
+    altered_warnings,
+    load_conf_file,
     read_settings,
 )
 from remoting.lookup import LookUp, ip_addresses, own_address
+from remoting.security_switches import check_security_switches
 
 LOOPBACK = "127.0.0.1"
 
 _SETTINGS: Mapping[str, Setting] = {**BROKER_SETTINGS, **DLEDGER_SETTINGS, **STORE_SETTINGS}
+_GROUP_KEYS = frozenset({"enableDLegerCommitLog", *DLEDGER_SETTINGS})
 
 
 def load_broker_config(
@@ -40,11 +44,7 @@ def load_broker_config(
     NAMESRV_ADDR of the environment counts where neither of the two names NameServers.
     Raises ConfigError for what cannot be used, and OSError when the file cannot be read.
     """
-    properties = []
-    if path is not None:
-        properties = parse_conf_file(
-            Path(path).read_text(encoding="utf-8", errors="replace"), path, _SETTINGS
-        )
+    properties = [] if path is None else load_conf_file(path, _SETTINGS)
     for key, value in (overrides or {}).items():
         properties.append(Property(key, value, 0, "command line"))
     is_named = any(item.key == "namesrvAddr" and item.value for item in properties)
@@ -57,14 +57,16 @@ def read_broker_config(
     properties: list[Property], source: str, look_up: LookUp = ip_addresses
 ) -> tuple[BrokerConfig, list[str]]:
     """As load_broker_config, of pairs that are already read; `source` is where a missing one should have been."""
-    values, warnings = read_settings(properties, _SETTINGS)
+    found = read_settings(properties, _SETTINGS)
+    values, warnings = found.values, found.warnings
+    values["open_switches"] = check_security_switches(properties, values.get("allow_open", False), "broker")
     root = values.setdefault("store_path_root_dir", str(Path.home() / "store"))
     values.setdefault("store_path_commit_log", f"{root}/commitlog")
     is_group = values.pop("enable_dleger_commit_log", False)
     if is_group:
-        _set_group_defaults(values, source, look_up)
+        _set_group_defaults(found, source, look_up)
     else:
-        _set_plain_defaults(values, properties, source, warnings)
+        _set_plain_defaults(found, properties, source)
     _set_store_ip(values, source, look_up, warnings)
     try:
         config = BrokerConfig(
@@ -80,20 +82,17 @@ def read_broker_config(
             f"{source}: no NameServer is named, so no client finds this broker: give -n ADDR, namesrvAddr, or "
             "NAMESRV_ADDR in the environment"
         )
-    # RocketMQ keeps the period between 10 s and a minute whatever the file says.
-    period = min(max(config.register_name_server_period_ms, 10_000), 60_000)
-    if period != config.register_name_server_period_ms:
-        warnings.append(
-            f"{source}: registerNameServerPeriod={config.register_name_server_period_ms} is taken as {period} ms"
-        )
-        config = replace(config, register_name_server_period_ms=period)
+    warnings += altered_warnings(found.altered, shown_settings(config))
     return config, warnings
 
 
-def _set_group_defaults(values: dict[str, Any], source: str, look_up: LookUp) -> None:
+def _set_group_defaults(found: ReadSettings, source: str, look_up: LookUp) -> None:
+    values = found.values
     for field, key in (("group", "dLegerGroup"), ("self_id", "dLegerSelfId"), ("peers", "dLegerPeers")):
         if field not in values:
-            raise ConfigError(f"{source}: {key} is missing; enableDLegerCommitLog=true needs it")
+            meant = [item for item, nearest in found.unknown if nearest == key]
+            hint = f"; line {meant[0].line} has {meant[0].key}: write {key}" if meant else ""
+            raise ConfigError(f"{source}: {key} is missing, and enableDLegerCommitLog=true needs it{hint}")
     values.setdefault("peer_dial", {})
     if "cluster_secret_file" in values:
         values["cluster_secret"] = _read_secret(values, source)
@@ -154,17 +153,18 @@ def _set_store_ip(values: dict[str, Any], source: str, look_up: LookUp, warnings
         )
 
 
-def _set_plain_defaults(
-    values: dict[str, Any], properties: list[Property], source: str, warnings: list[str]
-) -> None:
+def _set_plain_defaults(found: ReadSettings, properties: list[Property], source: str) -> None:
+    values, warnings = found.values, found.warnings
     given = [item.key for item in properties]
-    group_keys = [key for key in given if key in DLEDGER_SETTINGS]
-    if group_keys and "enableDLegerCommitLog" not in given:
+    if "enableDLegerCommitLog" not in given:
         # Taken for a plain broker, each member of a group would begin a log of its own.
-        raise ConfigError(
-            f"{source}: {group_keys[0]} is for a member of a DLedger group: say enableDLegerCommitLog=true, or false "
-            "for a plain broker"
-        )
+        group_keys = [key for key in given if key in DLEDGER_SETTINGS]
+        meant = [item.key for item, nearest in found.unknown if nearest in _GROUP_KEYS]
+        if group_keys or meant:
+            raise ConfigError(
+                f"{source}: {(group_keys or meant)[0]} is for a member of a DLedger group: say "
+                "enableDLegerCommitLog=true, or false for a plain broker"
+            )
     if values.get("broker_role") == "SLAVE":
         raise ConfigError(
             f"{source}: brokerRole=SLAVE: a plain broker has no slaves here. For copies that take over, run a DLedger "

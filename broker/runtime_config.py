@@ -7,10 +7,11 @@ none.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from broker.broker_config import BrokerConfig
 from broker.broker_settings import BROKER_SETTINGS, DLEDGER_SETTINGS, STORE_SETTINGS
-from remoting.configuration import ConfigError, parse_properties, read_settings, refuse_unchangeable
+from remoting.configuration import ConfigError, parse_properties, read_value, refuse_unchangeable
 
 # Read at each use, by objects that BrokerController.configure() reaches.
 CHANGEABLE = frozenset(
@@ -40,11 +41,11 @@ class BlackListedError(ConfigError):
 def altered_config(config: BrokerConfig, text: str) -> BrokerConfig:
     """`config` with the properties of `text` on top. Raises ConfigError."""
     properties = parse_properties(text, "request")
-    keys = [item.key for item in properties]
-    if not BLACK_LIST.isdisjoint(keys):
+    if any(item.key in BLACK_LIST for item in properties):
         raise BlackListedError("Can not update config in black list.")
-    for key in keys:
-        refuse_unchangeable(key, CHANGEABLE, _OWN_KEYS, "broker")
-    settings = {key: setting for key, setting in BROKER_SETTINGS.items() if key in CHANGEABLE}
-    values, _ = read_settings(properties, settings)
+    values: dict[str, Any] = {}
+    for item in properties:
+        refuse_unchangeable(item.key, CHANGEABLE, _OWN_KEYS, "broker")
+        setting = BROKER_SETTINGS[item.key]
+        values[setting.field] = read_value(item, setting)
     return replace(config, **values)

@@ -35,6 +35,7 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
+from remoting.security_switches import open_warning
 from remoting.server import Channel, RemotingServer
 from store.errors import StoreError
 from store.message_store import MessageStore
@@ -205,6 +206,7 @@ class Broker:
             "listen": self.config.broker_addr,
             "http": f"{self.config.http_address}:{http_port}" if http_port is not None else None,
             "disk_full": store.disk_full,
+            "open_switches": list(self.config.open_switches),
             "store_dir": self.config.store.store_path_root_dir,
             "broker_name": self.config.broker_name,
             "cluster": self.config.broker_cluster_name,
@@ -403,6 +405,8 @@ async def run_broker(config: BrokerConfig) -> None:
         # Threads of a broker that is nobody's would keep the process from ending.
         await broker.abort()
         raise
+    if config.open_switches:
+        log.warning("%s %s", broker, open_warning(config.open_switches))
     failure = loop.create_task(broker.failed())
     stop_wanted = loop.create_task(stopped.wait())
     done, _ = await asyncio.wait((failure, stop_wanted), return_when=asyncio.FIRST_COMPLETED)

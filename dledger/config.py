@@ -111,10 +111,6 @@ class DLedgerConfig:
             )
         if set(self.member_config.peers) != set(self.peers) or self.member_config.self_id != self.self_id:
             raise DLedgerConfigError(f"settings of {self.member} for the members {tuple(self.peers)}")
-        if self.data_file_size % _PAGE_SIZE or self.data_file_size < _PAGE_SIZE:
-            raise DLedgerConfigError(
-                f"data files of {self.data_file_size} bytes; allowed are multiples of {_PAGE_SIZE}"
-            )
 
     @property
     def member_config(self) -> MemberConfig:

@@ -17,6 +17,7 @@ from mqclient.errors import MQClientError
 from mqclient.topic_route import MASTER_ID
 from remoting.client import RemotingClient
 from remoting.errors import RemotingError
+from remoting.security_switches import open_warning
 
 # The first request has a broker load its HTTP server, which takes over a second on a busy machine. A member that lives
 # and says nothing must not keep the others from being shown for much longer.
@@ -47,6 +48,7 @@ NOT_SAID: dict[str, Any] = {
     "scrub": None,
     "disk_full": None,
     "disk_obstacle": None,
+    "open_switches": [],
     "reput_behind": 0,
 }
 
@@ -128,6 +130,8 @@ def remarks(status: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> li
         found.append(f"{committed - status['ledger_end']:,} entries behind")
     if status["reput_behind"] > 0:
         found.append(f"{status['reput_behind']:,} entries to dispatch")
+    if status["open_switches"]:
+        found.append(open_warning(status["open_switches"]))
     return found
 
 

@@ -14,6 +14,7 @@ from namesrv.processor import NamesrvProcessor
 from namesrv.route_info_manager import RouteInfoManager
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingBodyError
+from remoting.security_switches import open_warning
 from remoting.server import Channel, RemotingServer
 
 log = logging.getLogger(__name__)
@@ -116,6 +117,8 @@ async def run_namesrv(config: NamesrvConfig) -> None:
         loop.add_signal_handler(number, stop, number)
     namesrv = Namesrv(config)
     await namesrv.start()
+    if config.open_switches:
+        log.warning("namesrv %s", open_warning(config.open_switches))
     try:
         await stopped.wait()
     finally:

@@ -1,24 +1,27 @@
 """Java properties text and its reading into typed settings.
 
 The format is that of RocketMQ's conf files and of the bodies of the config requests (25, 26, 318, 319).
-A server names its settings in a table of `Setting`; everything that a user may get wrong is found here:
-an unknown key is a warning with the nearest known one, a bad value an error with file, line and what is
-allowed. Keys that RocketMQ knows and the server has no use for are named in one warning.
+A server names its settings in a table of `Setting`; everything that a user may get wrong is found here. An unknown
+key is a warning with the nearest known one. A value that RocketMQ clamps, rounds or ignores is a warning with the value
+taken; one with which the server cannot do what it is told is an error with file, line and what is allowed. Keys that
+RocketMQ knows and the server has no use for are named in one warning, whatever their values are.
 """
 
 from __future__ import annotations
 
 import csv
 import difflib
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from remoting.address import AddressError, parse_addresses
 
-TRUE_WORDS = frozenset({"true", "yes", "on", "1"})
-FALSE_WORDS = frozenset({"false", "no", "off", "0"})
+OWN_PREFIX: Final = "pyDLedger"  # of the keys that RocketMQ does not have
+UNSET: Final = object()  # in place of a value: the default counts
 
 
 class ConfigError(ValueError):
@@ -42,11 +45,31 @@ class Setting:
     """One key that a server reads: `field` is its own name for it, `read` turns text into the value.
 
     `read` raises ValueError for a bad value; `allowed` is the end of the sentence that the user then gets.
+    `otherwise` is what RocketMQ makes of such a value: another one, or UNSET. It raises ValueError where RocketMQ would
+    not start either, and None stands for a setting that the server cannot do without.
     """
 
     field: str
     read: Callable[[str], object]
     allowed: str
+    otherwise: Callable[[str], object] | None = None
+
+
+class UnknownKey(NamedTuple):
+    item: Property
+    nearest: str | None  # the known key that may be meant
+
+
+class ReadSettings(NamedTuple):
+    """What a conf says: values by field name, and what its owner must be told.
+
+    `altered` are pairs with another value than the one that is taken; altered_warnings() tells of them.
+    """
+
+    values: dict[str, Any]
+    warnings: list[str]
+    unknown: list[UnknownKey]
+    altered: list[tuple[Property, Setting]]
 
 
 def parse_properties(text: str, source: str) -> list[Property]:
@@ -61,7 +84,7 @@ def parse_properties(text: str, source: str) -> list[Property]:
             f"{source}: no properties, as it holds bytes of value 0: name a text of lines key=value"
         )
     properties = []
-    lines = text.splitlines()
+    lines = re.split(r"\r\n|\r|\n", text)
     number = 0
     while number < len(lines):
         first_number = number + 1
@@ -77,13 +100,13 @@ def parse_properties(text: str, source: str) -> list[Property]:
     return properties
 
 
-def parse_conf_file(text: str, path: str, settings: Mapping[str, Setting]) -> list[Property]:
-    """The pairs of a server's conf file, which reads `settings`.
+def load_conf_file(path: str, settings: Mapping[str, Setting]) -> list[Property]:
+    """The pairs of a server's conf file, which reads `settings`. A byte order mark is no part of the first key.
 
-    Raises ConfigError as parse_properties() does, and for keys of which none is known: they are another file's, and
-    every setting would be left at its default.
+    Raises OSError, ConfigError as parse_properties() does, and ConfigError for keys of which none is known: they are
+    another file's, and every setting would be left at its default.
     """
-    properties = parse_properties(text, path)
+    properties = parse_properties(Path(path).read_text(encoding="utf-8-sig", errors="replace"), path)
     keys = {item.key for item in properties}
     if len(keys) > 1 and not any(key in settings or key in known_keys() for key in keys):
         first = properties[0]
@@ -139,43 +162,114 @@ def _unescape(text: str, where: str) -> str:
 
 
 @cache
-def known_keys() -> Mapping[str, str]:
-    """Every key that a RocketMQ server or its parts read, with its type: int, long, boolean, decimal, text."""
+def known_keys() -> Collection[str]:
+    """Every key that a RocketMQ server or its parts read or have read, and those that many conf files have although
+    nobody reads them."""
     from importlib import resources  # takes long to load, and only servers get here
 
     text = resources.files("remoting").joinpath("config_keys.csv").read_text(encoding="ascii")
-    return {row["key"]: row["type"] for row in csv.DictReader(text.splitlines())}
+    return {row["key"]: None for row in csv.DictReader(text.splitlines())}.keys()
 
 
-def read_settings(
-    properties: Sequence[Property], settings: Mapping[str, Setting]
-) -> tuple[dict[str, Any], list[str]]:
-    """Values by field name, and warnings. Of a key given twice the last one counts, as in Java.
+def read_settings(properties: Sequence[Property], settings: Mapping[str, Setting]) -> ReadSettings:
+    """Reads all pairs. Of a key given twice the last one counts, as in Java.
 
-    Raises ConfigError for the first value that is not allowed.
+    Raises ConfigError for the first value with which the server must not start.
     """
-    values: dict[str, Any] = {}
-    warnings: list[str] = []
+    found = ReadSettings({}, [], [], [])
     given: dict[str, Property] = {}
     for item in properties:
         before = given.get(item.key)
         if before is not None and before.value != item.value and before.source == item.source:
-            warnings.append(f"{item.where}: {item.key} is set again, line {before.line} does not count")
+            found.warnings.append(f"{item.where}: {item.key} is set again, line {before.line} does not count")
         given[item.key] = item
     unused = []
     for item in given.values():
         setting = settings.get(item.key)
         if setting is not None:
-            values[setting.field] = _read_value(item, setting.read, setting.allowed)
+            _read_into(found, item, setting)
         elif item.key in known_keys():
-            _check_type(item, known_keys()[item.key])
             unused.append(item)
         else:
-            warnings.append(_unknown(item, settings))
+            unknown = UnknownKey(item, nearest_key(item.key, settings))
+            found.unknown.append(unknown)
+            hint = f"; did you mean {unknown.nearest}?" if unknown.nearest else ""
+            found.warnings.append(f"{item.where}: unknown key {item.key}{hint}")
     if unused:
         names = ", ".join(item.key for item in unused)
-        warnings.append(f"{unused[0].source}: RocketMQ's keys without effect here: {names}")
-    return values, warnings
+        found.warnings.append(f"{unused[0].source}: RocketMQ's keys without effect here: {names}")
+    return found
+
+
+def _read_into(found: ReadSettings, item: Property, setting: Setting) -> None:
+    try:
+        found.values[setting.field] = read_value(item, setting)
+        return
+    except ConfigError:
+        if setting.otherwise is None or item.key.startswith(OWN_PREFIX):
+            raise
+        try:
+            value = setting.otherwise(item.value)
+        except ValueError:
+            value = None
+        if value is None:
+            raise
+    if value is UNSET:
+        found.values.pop(setting.field, None)
+    else:
+        found.values[setting.field] = value
+    found.altered.append((item, setting))
+
+
+def read_value(item: Property, setting: Setting) -> object:
+    """The value of one pair. Raises ConfigError unless it is one that is allowed."""
+    try:
+        return setting.read(item.value)
+    except ValueError as error:
+        reason = f" ({error})" if isinstance(error, ConfigError | AddressError) else ""
+        raise ConfigError(
+            f"{item.where}: {item.key}={item.value!r} must be {setting.allowed}{reason}"
+        ) from None
+
+
+def altered_warnings(altered: Iterable[tuple[Property, Setting]], in_effect: Mapping[str, str]) -> list[str]:
+    """One for each value that is not the one taken; `in_effect` has the latter by key."""
+    return [
+        f"{item.where}: {item.key}={item.value!r} is not {setting.allowed}: "
+        + (f"{in_effect[item.key] or 'nothing'} is taken" if item.key in in_effect else "it is ignored")
+        for item, setting in altered
+    ]
+
+
+def nearest_key(key: str, settings: Mapping[str, Setting]) -> str | None:
+    """The known key that someone who wrote `key` may have meant, by letters or by the words in it.
+
+    Of two that are as near, it is the one that the server reads.
+    """
+    best, best_likeness = None, 0.0
+    own_words = _words(key)
+    letters = difflib.SequenceMatcher(b=key.lower())
+    for name in (*settings, *known_keys()):
+        letters.set_seq1(name.lower())
+        likeness = 0.0
+        if letters.quick_ratio() >= _ALIKE_LETTERS and letters.ratio() >= _ALIKE_LETTERS:
+            likeness = letters.ratio()
+        words = _words(name)
+        shared = len(own_words & words) / len(own_words | words)
+        if shared >= _ALIKE_WORDS:
+            likeness = max(likeness, shared)
+        if likeness > best_likeness:
+            best, best_likeness = name, likeness
+    return best
+
+
+_ALIKE_LETTERS: Final = 0.85
+_ALIKE_WORDS: Final = 0.6
+
+
+def _words(key: str) -> frozenset[str]:
+    """`brokerIP1`: broker, ip, 1."""
+    return frozenset(word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+", key))
 
 
 def refuse_unchangeable(key: str, changeable: Collection[str], own: Collection[str], server: str) -> None:
@@ -195,51 +289,51 @@ def refuse_unchangeable(key: str, changeable: Collection[str], own: Collection[s
     raise ConfigError(f"unknown key {key}{can_be}")
 
 
-def _read_value(item: Property, read: Callable[[str], object], allowed: str) -> object:
-    try:
-        return read(item.value)
-    except ValueError as error:
-        reason = f" ({error})" if isinstance(error, ConfigError | AddressError) else ""
-        raise ConfigError(f"{item.where}: {item.key}={item.value!r} must be {allowed}{reason}") from None
-
-
-def _check_type(item: Property, type_name: str) -> None:
-    if type_name in ("int", "long"):
-        _read_value(item, int, "a whole number")
-    elif type_name == "decimal":
-        _read_value(item, float, "a number")
-    elif type_name == "boolean":
-        _read_value(item, read_boolean, "true or false")
-
-
-def _unknown(item: Property, settings: Mapping[str, Setting]) -> str:
-    names = {name.lower(): name for name in (*known_keys(), *settings)}
-    nearest = difflib.get_close_matches(item.key.lower(), names, n=1, cutoff=0.6)
-    hint = f"; did you mean {names[nearest[0]]}?" if nearest else ""
-    return f"{item.where}: unknown key {item.key}{hint}"
-
-
-def read_boolean(text: str) -> bool:
-    word = text.lower()
-    if word in TRUE_WORDS:
-        return True
-    if word in FALSE_WORDS:
-        return False
-    raise ValueError(text)
-
-
 def boolean(field: str) -> Setting:
-    return Setting(field, read_boolean, "true or false")
+    """RocketMQ takes everything but `true` for false."""
+
+    def read(text: str) -> bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(text)
+        return text.lower() == "true"
+
+    return Setting(field, read, "true or false", lambda text: False)
 
 
-def whole_number(field: str, low: int, high: int, unit: str = "") -> Setting:
+def whole_number(
+    field: str, low: int, high: int, unit: str = "", *, step: int = 1, is_clamped: bool = True
+) -> Setting:
+    """A number from `low` to `high`, a multiple of `step`. Others are rounded up and clamped, or refused.
+
+    As in RocketMQ, the default counts for what is no whole number.
+    """
+
     def read(text: str) -> int:
-        number = int(text)
-        if not low <= number <= high:
+        number = _java_number(text)
+        if number is None or not low <= number <= high or number % step:
             raise ValueError(text)
         return number
 
-    return Setting(field, read, f"a whole number from {low} to {high}{' ' + unit if unit else ''}")
+    def otherwise(text: str) -> object:
+        number = _java_number(text)
+        if number is None:
+            return UNSET
+        if not is_clamped:
+            raise ValueError(text)
+        return min(max(-(-number // step) * step, low), high // step * step)
+
+    multiple = f", a multiple of {step}" if step > 1 else ""
+    return Setting(
+        field,
+        read,
+        f"a whole number from {low} to {high}{' ' + unit if unit else ''}{multiple}",
+        otherwise,
+    )
+
+
+def _java_number(text: str) -> int | None:
+    """Of the texts that Python takes for a number, Java does not take 1_000."""
+    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
 
 
 def words(field: str) -> Setting:
@@ -262,7 +356,7 @@ def one_of(field: str, values: Mapping[str, object]) -> Setting:
             raise ValueError(text)
         return by_name[text.upper()]
 
-    return Setting(field, read, "one of " + ", ".join(values))
+    return Setting(field, read, "one of " + ", ".join(values), lambda text: UNSET)
 
 
 def addresses(field: str) -> Setting:

@@ -23,7 +23,10 @@ IDLE_SECONDS = 120  # RocketMQ's serverChannelMaxIdleTimeSeconds
 
 
 class RemotingServer:
-    """One listening port. `port` may be 0 before start(); after it, it is the one that was bound."""
+    """One listening port. `port` may be 0 before start(); after it, it is the one that was bound.
+
+    `idle_seconds`: a channel that says nothing for so long is closed; 0: none is.
+    """
 
     def __init__(
         self,
@@ -122,7 +125,8 @@ class RemotingServer:
         )
 
     def _schedule_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._sweep_handle = loop.call_later(self._idle_seconds / 4, self._sweep, loop)
+        if self._idle_seconds:
+            self._sweep_handle = loop.call_later(self._idle_seconds / 4, self._sweep, loop)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         """One timer for all channels; one is closed between idle_seconds and 1.25 times that."""

@@ -59,6 +59,14 @@ def test_runtime_information_has_what_tools_look_for(broker: OneBroker) -> None:
     assert table["runtime"].startswith("[ 0 days, 0 hours, 0 minutes, 2")
 
 
+def test_runtime_information_says_that_a_broker_is_open_against_its_conf(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path, "aclEnable=true\npyDLedgerAllowOpen=true\n")
+    table = KVTable.decode(broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+    assert "open to all" in table["openToAll"]
+    assert "aclEnable=true has no effect" in table["openToAll"]
+    broker.close()
+
+
 def test_runtime_information_says_how_the_member_is(broker: OneBroker) -> None:
     send(broker, 1)
     table = KVTable.decode(broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table

@@ -408,7 +408,7 @@ def test_servers_take_rocketmqs_flags(tmp_path: Path) -> None:
     namesrv.write_text("listenPort=19876\n")
     assert "listenPort=19876\n" in server("namesrv", "-c", str(namesrv), "-p").stdout
 
-    conf.write_text("listenPort=many\n")
+    conf.write_text("listenPort=70000\n")
     for name, file, reason in (
         ("broker", str(conf), f"{conf}:1"),
         ("broker", "/no/such.conf", "No such file or directory: name a conf file that can be read with -c"),

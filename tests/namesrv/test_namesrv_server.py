@@ -130,6 +130,22 @@ def test_its_conf_file_is_rocketmqs(tmp_path: Path) -> None:
         "127.0.0.1",
     )
     assert "without effect here: clientRequestThreadPoolNums" in warnings[0]
-    path.write_text("listenPort=x\n")
+    path.write_text("listenPort=70000\n")
     with pytest.raises(ConfigError, match=r"namesrv\.conf:1"):
         load_namesrv_config(str(path))
+
+
+def test_its_conf_file_is_read_as_leniently_as_a_brokers(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.conf"
+    path.write_text("listenPort=x\nscanNotActiveBrokerInterval=0\n")
+    config, warnings = load_namesrv_config(str(path))
+    assert (config.listen_port, config.scan_not_active_broker_interval_ms) == (9876, 10)
+    assert ["9876 is taken" in warnings[0], "10 is taken" in warnings[1]] == [True, True]
+
+
+def test_its_security_switches_stop_the_start_unless_it_may_be_open(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.conf"
+    path.write_text("tls.server.mode=enforcing\n")
+    with pytest.raises(ConfigError, match="this NameServer would be open to all"):
+        load_namesrv_config(str(path))
+    assert load_namesrv_config(str(path), {"pyDLedgerAllowOpen": "true"})[0].open_switches

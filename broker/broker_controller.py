@@ -22,6 +22,7 @@ from broker.client_requests import ClientRequests
 from broker.consume_stats_processor import ConsumeStatsProcessor
 from broker.consumer_manage_processor import ConsumerManageProcessor
 from broker.consumer_manager import ConsumerManager
+from broker.follower_changes import CHANGE_CODES, AskLeader, FollowerChanges
 from broker.fresh_look_ups import FRESH_CODES, FreshLookUps
 from broker.leadership_processor import LeadershipProcessor
 from broker.member_info import MemberStatus
@@ -59,8 +60,11 @@ class BrokerController:
         call_soon: CallSoon,
         disk_usage: DiskUsage | None = None,
         member_status: MemberStatus = dict,
+        ask_leader: AskLeader | None = None,
     ) -> None:
-        """`store` must be started: its tables are read from here on. `clock` is in ms since the epoch."""
+        """`store` must be started: its tables are read from here on. `clock` is in ms since the epoch. Without
+        `ask_leader` a follower refuses what only its leader can do.
+        """
         self._store = store
         self._clock = clock
         self._next_scan_ms = 0
@@ -136,6 +140,8 @@ class BrokerController:
             handlers.update(part.handlers)
         self._fresh_look_ups = FreshLookUps(store, clock, is_enabled=config.read_index_enable)
         handlers |= {code: self._fresh_look_ups.wrapped(handlers[code]) for code in FRESH_CODES}
+        changes = FollowerChanges(store, clock, ask_leader)
+        handlers |= {code: changes.wrapped(handlers[code]) for code in CHANGE_CODES}
         self.request_handler = BrokerRequestHandler(
             self.sends,
             self.pulls,

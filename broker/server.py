@@ -22,6 +22,7 @@ from broker.broker_config import BrokerConfig
 from broker.broker_controller import BrokerController
 from broker.component_configs import dledger_config, open_plain_log, store_config
 from broker.http_endpoint import HttpEndpoint
+from broker.leader_requests import LeaderRequests
 from broker.metrics import metrics_text
 from broker.store_lock import StoreLock
 from disk.disk import DiskError
@@ -49,6 +50,7 @@ TICK_INTERVAL_S = 0.050
 STATUS_LOG_INTERVAL_MS = 10_000
 REGISTER_RETRY_S = 1.0
 UNREGISTER_TIMEOUT_S = 1.0
+VIP_PORT_DISTANCE = 2  # RocketMQ's: below listenPort
 # Clients of a leader that has handed over are still told that it is another now, until they have asked a NameServer
 # which: of a connection that closes they could not know what became of their sends.
 LINGER_S = 0.3
@@ -98,6 +100,13 @@ class Broker:
         replica = self._dledger.replica
         imported = plain_import.take_over(replica.log) if plain_import else ImportedState()
         self._store.start(replica, self._clock(), imported)
+        self._client = RemotingClient(on_request=self._asked_by_name_server, on_close=self._connection_lost)
+        leader_requests = LeaderRequests(
+            self._client,
+            lambda: self._controller.registration.register_request(),
+            config.broker_addr,
+            config.namesrv_addr,
+        )
         self._controller = BrokerController(
             config,
             self._store,
@@ -106,6 +115,7 @@ class Broker:
             self._call_soon,
             self._disk_usage,
             self._dledger.status,
+            leader_requests.ask,
         )
         self._remoting = RemotingServer(
             self._controller.request_handler,
@@ -117,7 +127,6 @@ class Broker:
         if config.http_port is not None:
             self._http = HttpEndpoint(config.http_address, config.http_port, self.status, self._metrics)
         self._name_servers = [_NameServer(address) for address in config.namesrv_addr]
-        self._client = RemotingClient(on_request=self._asked_by_name_server, on_close=self._connection_lost)
 
     def _disk_usage(self) -> tuple[int, int]:
         usage = shutil.disk_usage(self.config.store.store_path_root_dir)
@@ -135,12 +144,24 @@ class Broker:
         if self._http is not None:
             await self._http.start()
         await self._dledger.start()
+        await self._listen_for_vip_channels()
         for name_server in self._name_servers:
             name_server.task = self._loop.create_task(self._keep_registered(name_server))
         self._tick()
         log.info(
             "%s broker started name=%s listen=%s", self, self.config.broker_name, self.config.broker_addr
         )
+
+    async def _listen_for_vip_channels(self) -> None:
+        """On the port to which 4.x clients with a VIP channel send; the last one, so that it takes no other's."""
+        port = self.config.listen_port - VIP_PORT_DISTANCE
+        if port < 1:
+            return
+        try:
+            await self._remoting.listen_also(port)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else error
+            log.warning("%s no VIP channel for clients of RocketMQ 4 port=%d: %s", self, port, reason)
 
     async def failed(self) -> str:
         """Waits for the reason why this broker must not go on."""

@@ -1,8 +1,8 @@
 """Which processes make up a cluster on this machine: names, ports, conf files.
 
 Pure values; `cluster.py` starts and ends the processes. Ports: NameServer P; broker k (counted over all groups)
-listens on P+10+10k, its Raft port is P+15+10k, its HTTP port P+16+10k, so clusters with base ports 100 apart do not
-meet (up to 9 brokers).
+listens on P+10+10k (and for VIP channels on P+8+10k), its Raft port is P+15+10k, its HTTP port P+16+10k, so clusters
+with base ports 100 apart do not meet (up to 9 brokers).
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ IDLE_SECONDS = 120  # RocketMQ's serverChannelMaxIdleTimeSeconds
 
 
 class RemotingServer:
-    """One listening port. `port` may be 0 before start(); after it, it is the one that was bound.
+    """The channels of one listening port, or of several. `port` may be 0 before start(); after it, it is the one that
+    was bound.
 
     `idle_seconds`: a channel that says nothing for so long is closed; 0: none is.
     """
@@ -50,6 +51,7 @@ class RemotingServer:
         self._channels: dict[int, Channel] = {}
         self._idle_since: dict[int, float] = {}
         self._server: asyncio.Server | None = None
+        self._others: list[asyncio.Server] = []
         self._sweep_handle: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Event | None = None
 
@@ -68,6 +70,13 @@ class RemotingServer:
         self.port = self._server.sockets[0].getsockname()[1]
         self._schedule_sweep(loop)
 
+    async def listen_also(self, port: int) -> None:
+        """Listens on a further port, for the same channels. Raises OSError as start() does."""
+        server = await asyncio.get_running_loop().create_server(
+            self._make_protocol, self._host, port, backlog=self._backlog
+        )
+        self._others.append(server)
+
     async def close(self, flush_seconds: float = 1.0) -> None:
         """Stop listening and close all channels; what they have not sent in time is dropped."""
         if self._sweep_handle is not None:
@@ -76,7 +85,10 @@ class RemotingServer:
         server, self._server = self._server, None
         if server is None:
             return
-        server.close()
+        servers = [server, *self._others]
+        self._others.clear()
+        for listening in servers:
+            listening.close()
         if self._channels:
             self._all_closed = asyncio.Event()
             for channel in self.channels:
@@ -88,7 +100,8 @@ class RemotingServer:
                 for channel in self.channels:
                     channel.abort()
                 await self._all_closed.wait()
-        await server.wait_closed()
+        for listening in servers:
+            await listening.wait_closed()
 
     def channel_opened(self, channel: Channel) -> None:
         self._channels[channel.id] = channel

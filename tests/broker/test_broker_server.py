@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -111,6 +112,34 @@ def test_a_message_goes_in_and_out_and_survives_a_restart(tmp_path: Path) -> Non
     run(tmp_path, first)
     assert not (tmp_path / "abort").exists()
     run(tmp_path, second)
+
+
+@pytest.mark.slow
+def test_clients_with_a_vip_channel_send_two_ports_below(tmp_path: Path) -> None:
+    async def scenario(client: RemotingClient, broker: Broker, namesrv: str) -> None:
+        address = await routed(client, namesrv, "TBW102")
+        vip = f"127.0.0.1:{broker.config.listen_port - 2}"
+        answer = await ask(client, vip, RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"hello")
+        assert answer.code == ResponseCode.SUCCESS
+        answer = await ask(client, address, RequestCode.PULL_MESSAGE, pull_fields("T"))
+        assert [message.body for message in decode_messages(bytes(answer.body))] == [b"hello"]
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.slow
+def test_a_vip_port_that_is_taken_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        config = config_of(tmp_path, free_ports(1)[0])
+        with socket.create_server(("127.0.0.1", config.listen_port - 2)):
+            broker = Broker(config)
+            await broker.start()
+            await broker.stop()
+        assert f"no VIP channel for clients of RocketMQ 4 port={config.listen_port - 2}: Address already" in (
+            caplog.text
+        )
+
+    uvloop.run(main())
 
 
 @pytest.mark.slow

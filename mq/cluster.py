@@ -79,6 +79,11 @@ class Cluster:
         return cls(layout, processes)
 
     @classmethod
+    def conf_of(cls, directory: Path) -> Mapping[str, str]:
+        """The conf lines of the last `up` there; none where no cluster was ever started."""
+        return cls.load(directory).layout.conf if (directory / STATE_FILE).exists() else {}
+
+    @classmethod
     def up(cls, layout: ClusterLayout, environment: Mapping[str, str] | None = None) -> Cluster:
         """Starts whatever of the cluster is not running. Returns once all processes listen; whether each group
         serves is for the caller to ask."""

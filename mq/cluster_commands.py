@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from mq.cluster import Cluster, ClusterError
-from mq.cluster_layout import ClusterLayout, parse_conf_line, parse_peer_dial
+from mq.cluster_layout import ClusterLayout, lines_with_earlier, parse_conf_line, parse_peer_dial
 from mq.cluster_status import cluster_status, wait_serving
 from mq.console import print_json, print_table, user_errors
 
@@ -42,20 +42,28 @@ def up(
         list[str] | None, typer.Option(metavar="FROM:TO=HOST:PORT", help="FROM reaches TO's Raft port there.")
     ] = None,
     conf: Annotated[
-        list[str] | None, typer.Option(metavar="key=value", help="A line for every broker's conf file.")
+        list[str] | None,
+        typer.Option(
+            metavar="key=value",
+            help="A line for every broker's conf file. It stays at the next up; key= takes it out.",
+        ),
     ] = None,
 ) -> None:
     """Start what is not running, and return when each group serves."""
     began = time.monotonic()
     with user_errors(ClusterError):
+        given = dict(map(parse_conf_line, conf or ()))
+        earlier = Cluster.conf_of(directory.resolve())
         layout = ClusterLayout(
             dir=str(directory.resolve()),
             nodes_per_group=nodes,
             groups=groups,
             base_port=base_port,
             peer_dials=dict(map(parse_peer_dial, peer_dial or ())),
-            conf=dict(map(parse_conf_line, conf or ())),
+            conf=lines_with_earlier(given, earlier),
         )
+        if kept := [f"--conf {key}={value}" for key, value in earlier.items() if key not in given]:
+            print(f"kept from the last up: {' '.join(kept)}", file=sys.stderr)
         cluster = Cluster.up(layout)
         wait_serving(cluster, SERVING_TIMEOUT_S)
     took_s = time.monotonic() - began

@@ -188,6 +188,11 @@ def parse_peer_dial(text: str) -> tuple[str, str]:
     return link, address
 
 
+def lines_with_earlier(given: Mapping[str, str], earlier: Mapping[str, str]) -> dict[str, str]:
+    """The conf lines of an `up` on a directory that has `earlier` ones: those stay. An empty value takes a line out."""
+    return {key: value for key, value in {**earlier, **given}.items() if value}
+
+
 def parse_conf_line(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():

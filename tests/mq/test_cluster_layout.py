@@ -8,6 +8,7 @@ from mq.cluster_layout import (
     ClusterLayout,
     ClusterOptionError,
     layout_of_json,
+    lines_with_earlier,
     parse_conf_line,
     parse_peer_dial,
 )
@@ -85,6 +86,12 @@ def test_a_layout_survives_its_state_file() -> None:
 def test_options_that_make_no_sense_are_refused(options: dict[str, int], reason: str) -> None:
     with pytest.raises(ClusterOptionError, match=reason):
         ClusterLayout(dir="/d", **options)  # type: ignore[arg-type]
+
+
+def test_conf_lines_of_the_last_up_stay_until_they_are_taken_out() -> None:
+    earlier = {"mapedFileSizeCommitLog": "1048576", "flushDiskType": "ASYNC_FLUSH"}
+    given = dict(map(parse_conf_line, ("flushDiskType=", "traceOn=false")))
+    assert lines_with_earlier(given, earlier) == {"mapedFileSizeCommitLog": "1048576", "traceOn": "false"}
 
 
 def test_option_texts_are_read_or_refused() -> None:

@@ -127,12 +127,16 @@ def test_a_conf_line_that_is_wrong_shows_the_log_of_the_broker_that_ended(direct
         "--base-port",
         str(base_port),
         "--conf",
-        "flushDiskType=SOMETIMES",
+        "storeType=defaultRocksDB",
     )
     assert done.returncode == 1
     assert "n0 ended while starting with status 2" in done.stderr
-    assert "SOMETIMES" in done.stderr
+    assert "RocksDB stores are not supported" in done.stderr
     assert "Traceback" not in done.stderr
+    # The line stays, and whoever runs `up` again is told so.
+    again = mq_cluster("up", "--dir", str(directory), "--base-port", str(base_port))
+    assert "kept from the last up: --conf storeType=defaultRocksDB" in again.stderr
+    assert again.returncode == 1
     # The NameServer had come up: nothing is left of it.
     assert listening_ports().isdisjoint(ClusterLayout(dir="", base_port=base_port).ports())
 

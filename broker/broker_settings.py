@@ -233,3 +233,31 @@ STORE_SETTINGS: Mapping[str, Setting] = {
     "diskMaxUsedSpaceRatio": whole_number("disk_max_used_space_ratio", 10, 95, "percent"),
     "messageDelayLevel": Setting("message_delay_level", _delay_levels, "delays such as 1s 5s 1m 2h"),
 }
+
+# What `mqbroker -m` prints: what RocketMQ's classes mark as important, and who a member of a group is.
+IMPORTANT_KEYS = frozenset(
+    {
+        "accessMessageInMemoryMaxRatio",
+        "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
+        "brokerClusterName",
+        "brokerIP1",
+        "brokerName",
+        "dLegerGroup",
+        "dLegerPeers",
+        "dLegerSelfId",
+        "deleteWhen",
+        "enableDLegerCommitLog",
+        "fileReservedTime",
+        "flushDiskType",
+        "flushIntervalCommitLog",
+        "listenPort",
+        "maxTransferBytesOnMessageInMemory",
+        "maxTransferCountOnMessageInMemory",
+        "msgTraceTopicName",
+        "namesrvAddr",
+        "storePathCommitLog",
+        "storePathRootDir",
+        "traceTopicEnable",
+    }
+)

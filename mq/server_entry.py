@@ -22,20 +22,29 @@ from remoting.errors import RemotingBodyError
 EXIT_FAILED = 1
 EXIT_WRONG_USE = 2
 
+_ONE_DASH = frozenset({"-configFile", "-help", "-namesrvAddr", "-printConfigItem", "-printImportantConfig"})
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 log = logging.getLogger("mq.server_entry")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        _wrong_use(self.prog, f"{message}; --help lists the options")
+
+
 def namesrv(arguments: Sequence[str] | None = None) -> None:
     """Runs a NameServer until SIGTERM or SIGINT. Exit status 2: the configuration cannot be used; 1: it failed."""
-    parser = argparse.ArgumentParser(
-        prog="mqnamesrv", description="A RocketMQ NameServer: the registry of routes."
-    )
+    parser = _Parser(prog="mqnamesrv", description="A RocketMQ NameServer: the registry of routes.")
     _add_common_flags(parser)
+    parser.add_argument("-n", "--namesrvAddr", metavar="ADDR", help="without effect, as with RocketMQ")
     parser.add_argument("--host", help="address to listen on (conf: bindAddress; default 0.0.0.0)")
     parser.add_argument("--port", type=int, help="port to listen on (conf: listenPort; default 9876)")
-    options = parser.parse_args(arguments)
+    options, notes = _parse(parser, arguments, "--port and --host set where a NameServer listens")
+    if options.namesrvAddr is not None:
+        notes.append("-n has no effect on a NameServer, as with RocketMQ: NameServers do not know each other")
     from namesrv.namesrv import run_namesrv
     from namesrv.namesrv_config import load_namesrv_config, shown_settings
 
@@ -45,18 +54,32 @@ def namesrv(arguments: Sequence[str] | None = None) -> None:
         config, warnings = load_namesrv_config(options.config, overrides)
     except (ConfigError, OSError) as error:
         _wrong_use("mqnamesrv", error)
-    _set_up("mqnamesrv", options, warnings, shown_settings(config))
+    shown = shown_settings(config) if options.print_config else None
+    _set_up("mqnamesrv", [*notes, *warnings], shown)
     _run("mqnamesrv", run_namesrv(config), "kvConfigPath")
 
 
 def broker(arguments: Sequence[str] | None = None) -> None:
     """Runs a broker until SIGTERM or SIGINT. Exit status as `namesrv`."""
-    parser = argparse.ArgumentParser(
-        prog="mqbroker", description="A RocketMQ broker: plain, or a member of a DLedger group."
-    )
+    parser = _Parser(prog="mqbroker", description="A RocketMQ broker: plain, or a member of a DLedger group.")
     _add_common_flags(parser)
     parser.add_argument("-n", "--namesrvAddr", metavar="ADDR", help="NameServers, host:port, several with ;")
-    options = parser.parse_args(arguments)
+    parser.add_argument(
+        "-m",
+        "--printImportantConfig",
+        dest="print_important",
+        action="store_true",
+        help="print of what is in effect what RocketMQ calls important and end",
+    )
+    given = sys.argv[1:] if arguments is None else arguments
+    if "--enable-proxy" in given:
+        _wrong_use(
+            "mqbroker",
+            "--enable-proxy: there is no gRPC proxy here. Without it, -pc and -pm the broker starts, for clients that "
+            "speak remoting",
+        )
+    options, notes = _parse(parser, given, "put it into the conf file (-c)")
+    from broker.broker_settings import IMPORTANT_KEYS
     from broker.config_file import load_broker_config, shown_settings
     from broker.server import run_broker
 
@@ -65,7 +88,12 @@ def broker(arguments: Sequence[str] | None = None) -> None:
         config, warnings = load_broker_config(options.config, overrides)
     except (ConfigError, OSError) as error:
         _wrong_use("mqbroker", error)
-    _set_up("mqbroker", options, warnings, shown_settings(config))
+    shown = None
+    if options.print_config:
+        shown = shown_settings(config)
+    elif options.print_important:
+        shown = {key: value for key, value in shown_settings(config).items() if key in IMPORTANT_KEYS}
+    _set_up("mqbroker", [*notes, *warnings], shown)
     _run("mqbroker", run_broker(config), "storePathRootDir")
 
 
@@ -91,13 +119,26 @@ def _add_common_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _set_up(
-    program: str, options: argparse.Namespace, warnings: Sequence[str], in_effect: Mapping[str, str]
-) -> None:
-    if options.print_config:
+def _parse(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None, advice: str
+) -> tuple[argparse.Namespace, list[str]]:
+    """Options, and a warning for each word that is none, which RocketMQ passes over. `advice`: where it belongs."""
+    given = sys.argv[1:] if arguments is None else arguments
+    # RocketMQ takes long options behind one dash as well.
+    spelt = [f"-{word}" if word.partition("=")[0] in _ONE_DASH else word for word in given]
+    options, others = parser.parse_known_args(spelt)
+    for word in others:
+        if word.startswith("-"):
+            parser.error(f"unknown option {word}")
+    return options, [f"{word} has no effect here, as with RocketMQ: {advice}" for word in others]
+
+
+def _set_up(program: str, warnings: Sequence[str], to_print: Mapping[str, str] | None) -> None:
+    """Prints `to_print` and ends, if there is any."""
+    if to_print is not None:
         for warning in warnings:
             print(f"{program}: {warning}", file=sys.stderr)
-        sys.stdout.write(format_properties(in_effect.items()))
+        sys.stdout.write(format_properties(to_print.items()))
         raise SystemExit(0)
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"

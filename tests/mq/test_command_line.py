@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -354,7 +354,7 @@ def test_a_server_that_cannot_start_says_what_to_do(tmp_path: Path) -> None:
             (("namesrv", "--host", "127.0.0.1"), f"kvConfigPath={file}", f"{file}: "),
             (
                 ("broker",),
-                f"storePathRootDir={file}",
+                f"storePathRootDir={file}\nnamesrvAddr=127.0.0.1:1\nbrokerIP1=127.0.0.1",
                 f"{file}: File exists: have storePathRootDir name a place",
             ),
         ):
@@ -418,6 +418,76 @@ def test_servers_take_rocketmqs_flags(tmp_path: Path) -> None:
         assert wrong.returncode == 2
         assert reason in wrong.stderr
         assert len(wrong.stderr.splitlines()) == 1
+
+
+def started(
+    server: Callable[[list[str]], None], capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[object, str, str]:
+    """Exit status, stdout and stderr of a start that prints or is refused."""
+    with pytest.raises(SystemExit) as ended:
+        server(list(arguments))
+    printed = capsys.readouterr()
+    return ended.value.code, printed.out, printed.err
+
+
+def test_the_start_commands_of_real_scripts_are_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """RocketMQ passes over words that are no options, and takes long options behind one dash."""
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerIP1=127.0.0.1\n")
+    code, out, err = started(
+        server_entry.broker,
+        capsys,
+        *(
+            "-namesrvAddr",
+            "10.0.0.1:9876;10.0.0.2:9876",
+            "autoCreateTopicEnable=false",
+            "-c",
+            str(conf),
+            "-p",
+        ),
+    )
+    assert code == 0
+    assert "namesrvAddr=10.0.0.1:9876;10.0.0.2:9876\n" in out
+    assert "autoCreateTopicEnable=true\n" in out
+    assert (
+        "mqbroker: autoCreateTopicEnable=false has no effect here, as with RocketMQ: put it into the conf file (-c)\n"
+    ) in err
+    code, out, _ = started(server_entry.broker, capsys, "-m", "-c", str(conf), "-n", "10.0.0.1:9876")
+    assert code == 0
+    assert "namesrvAddr=10.0.0.1:9876\n" in out
+    assert "fileReservedTime=72\n" in out
+    assert "longPollingEnable" not in out
+    code, out, _ = started(server_entry.broker, capsys, "-pc", str(conf))
+    assert (code, "longPollingEnable=true\n" in out) == (0, True)
+    code, out, err = started(server_entry.namesrv, capsys, "-p", "9877", "-n", "10.0.0.1:9876;10.0.0.2:9876")
+    assert code == 0
+    assert "listenPort=9876\n" in out
+    assert (
+        "9877 has no effect here, as with RocketMQ: --port and --host set where a NameServer listens" in err
+    )
+    assert "-n has no effect on a NameServer" in err
+    code, out, _ = started(server_entry.broker, capsys, "-h")
+    assert (code, "--printImportantConfig" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--enable-proxy", "-n", "a:1"], "mqbroker: --enable-proxy: there is no gRPC proxy here."),
+        (["-n", "a:1", "--enable-proxy", "-pc", "rmq-proxy.json"], "there is no gRPC proxy here."),
+        (["--enable-prxy"], "mqbroker: unknown option --enable-prxy; --help lists the options"),
+        (["-c"], "mqbroker: argument -c/--configFile: expected one argument; --help lists the options"),
+    ],
+)
+def test_a_start_command_that_cannot_be_done_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], reason: str
+) -> None:
+    code, _, err = started(server_entry.broker, capsys, *arguments)
+    assert code == 2
+    assert reason in err
+    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ from disk.disk import NoSpaceError
 from dledger.config import DLedgerConfig, FlushMode
 from dledger.core.messages import LedgerBegin
 from dledger.core.output import BeginAnew, Cut, HardState
-from dledger.entry import Pos, Term
+from dledger.entry import Index, Pos, Term
+from dledger.log.committed_mark import CommittedMark, CommittedMarkJob
 from dledger.log.java_files import curr_term_job
 from dledger.log.jobs import (
     CutJob,
@@ -87,6 +88,7 @@ class DiskWork:
         self._overtaken: DiskJob | None = None
         self._export: DiskJob | None = None
         self._exported: Term | None = None
+        self._committed_mark = CommittedMark(log_store.disk, log_store.config.own_directory, now_ms)
         self._flushed_ms = now_ms
         self._thorough_ms = now_ms
         self._prepare_not_before_ms = now_ms
@@ -101,7 +103,7 @@ class DiskWork:
             *(self._sync, self._cut, self._mark, self._move, self._prepare),
             *(self._hard_state, self._overtaken, self._export, self._probe, self._note),
         )
-        return all(job is None for job in jobs)
+        return all(job is None for job in jobs) and not self._committed_mark.is_busy
 
     def appended(self) -> None:
         """Entries have just been handed to the log store."""
@@ -172,10 +174,12 @@ class DiskWork:
             self._sync = job
             self._submit(job)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, committed_index: Index, now_ms: int) -> None:
         if not self._syncs_each_append:
             self._flush(now_ms)
         self._start_mark(now_ms)
+        if (telling := self._committed_mark.job(committed_index, now_ms)) is not None:
+            self._submit(telling)
         if self._probe_at_ms is not None and now_ms >= self._probe_at_ms:
             self._probe_at_ms = None
             self._probe = self._log.probe_job()
@@ -225,6 +229,9 @@ class DiskWork:
             if not has_space:
                 self.no_space(now_ms)
             return SpaceProbed(has_space)
+        if isinstance(job, CommittedMarkJob):
+            self._committed_mark.done(job, error)  # nothing of ours depends on it
+            return None
         if job is self._export:
             self._export = None
             if error is not None:

@@ -109,7 +109,7 @@ class Replica:
             return
         self._driver.call(now_ms, self.member.tick)
         self.journal.members_are(self.member.membership, self.member.membership_index)
-        self._guarded(now_ms, self._work.tick, now_ms)
+        self._guarded(now_ms, self._work.tick, self.member.committed_index, now_ms)
         self.scrubber.tick(now_ms)
         self._guarded(now_ms, self.repairer.tick, now_ms)
 

@@ -98,7 +98,7 @@ def _is_stale_tail(difference: Difference, logs: Sequence[ReplicaLog]) -> bool:
 
 def own_commit(replica: Replica) -> int:
     """What the replica's own files say is committed."""
-    return max(replica.applied_index, replica.java_committed_index)
+    return max(replica.applied_index, replica.java_committed_index, replica.told_committed_index)
 
 
 def _part(difference: Difference, first: int, last: int) -> Difference:

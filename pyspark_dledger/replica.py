@@ -19,6 +19,7 @@ from typing import Final
 
 from disk.slots import newest_payload
 from dledger.entry import ENTRY_HEADER_SIZE
+from dledger.log.committed_mark import COMMITTED_MARK_FILE_NAME, unpack_committed_mark
 from dledger.log.quorum_state import QUORUM_STATE_FILE_NAME, unpack_identity
 from dledger.log.synced_mark import MARK_FILE_NAME, SyncedMark, unpack_mark
 from store.checkpoint_file import CHECKPOINT_NAMES, Checkpoint, unpack_checkpoint
@@ -72,6 +73,8 @@ class Replica:
     mark: SyncedMark | None = None
     # Entries and ConsumeQueue units up to this index are surely in the files, and committed; -1: no file says.
     applied_index: int = -1
+    # What the process that runs here has told its own files of the commit; -1: nothing, or nobody runs here.
+    told_committed_index: int = -1
     # What Java's dledger-<id>/checkpoint says; -1: no such file.
     java_end_index: int = -1
     java_committed_index: int = -1
@@ -123,14 +126,17 @@ def open_replica(directory: str | Path) -> Replica:
 
 def _dledger_replica(root: Path, member: Path) -> Replica:
     own = member / "pydledger"
-    # Before the mark: retention of a running member moves the mark and then deletes files.
+    is_live = _is_locked(root / "lock")
+    # What is told to be committed, then the files, then the mark: of a running member, the files hold what was told
+    # before they were listed, and retention moves the mark before it deletes files.
+    told = unpack_committed_mark(_content(own / COMMITTED_MARK_FILE_NAME)) if is_live else -1
+    applied = [checkpoint.applied_index for checkpoint in _checkpoints(member)]
+    java = _properties(member / "checkpoint")
     files = _data_files(member / "data")
     mark_payload = _slots(own / MARK_FILE_NAME)
     mark = unpack_mark(mark_payload) if mark_payload is not None else None
     identity_payload = _slots(own / QUORUM_STATE_FILE_NAME)
     identity = unpack_identity(identity_payload) if identity_payload is not None else None
-    applied = [checkpoint.applied_index for checkpoint in _checkpoints(member)]
-    java = _properties(member / "checkpoint")
     size = mark.data_file_size if mark is not None else _usual_size(files)
     files, strays = _without_strays(files, size)
     return Replica(
@@ -142,10 +148,11 @@ def _dledger_replica(root: Path, member: Path) -> Replica:
         data_files=files,
         data_file_size=size,
         stray_files=strays,
-        is_live=_is_locked(root / "lock"),
+        is_live=is_live,
         stopped_cleanly=not (root / "abort").exists(),
         mark=mark,
         applied_index=max(applied, default=-1),
+        told_committed_index=told,
         java_end_index=java.get("endIndex", -1),
         java_committed_index=java.get("committedIndex", -1),
         key_index_mark=_key_index_mark(own),

@@ -5,7 +5,7 @@ Topics, keys and file names come out of stores, which may hold anything: whateve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pyspark_dledger.findings import INFO_KINDS, Finding, Kind
@@ -104,12 +104,36 @@ def _clean(report: ValidationReport) -> Verdict:
     else:
         headline = f"Clean: {_replicas(len(replicas))} are equal, byte for byte, up to index {report.common_index:,}."
     if 0 <= report.common_index < report.committed_index:
-        behind = [visible(one.name) for one in replicas if one.end_index < report.committed_index]
-        further.append(
-            f"the group has committed up to index {report.committed_index:,}"
-            + (f", which {listed(behind)} had not reached" if behind else "")
-        )
+        further.append(f"the group has committed up to index {report.committed_index:,}")
+        further += _why_no_more(report)
     return Verdict(True, headline, _sentence(further))
+
+
+def _why_no_more(report: ValidationReport) -> Iterator[str]:
+    """What kept the validation from looking at all that is committed, in all replicas."""
+    behind = [replica for replica in report.replicas if replica.end_index < report.committed_index]
+    running = [replica for replica in behind if replica.is_live]
+    stopped = [replica for replica in behind if not replica.is_live]
+    if running:
+        subject = (
+            f"{_names(running)} runs, and its" if len(running) == 1 else f"{_names(running)} run, and their"
+        )
+        yield (
+            f"{subject} files told of the commit up to index {_ends(running)} when the validation began: "
+            "no more was looked at"
+        )
+    if stopped:
+        log = "the log of {} ends" if len(stopped) == 1 else "the logs of {} end"
+        yield f"{log.format(_names(stopped))} at index {_ends(stopped)}"
+
+
+def _names(replicas: Sequence[ReplicaSummary]) -> str:
+    return listed([visible(replica.name) for replica in replicas])
+
+
+def _ends(replicas: Sequence[ReplicaSummary]) -> str:
+    """Each once where they are the same."""
+    return listed(list(dict.fromkeys(f"{replica.end_index:,}" for replica in replicas)))
 
 
 def _not_clean(report: ValidationReport) -> Verdict:

@@ -12,9 +12,12 @@ import pytest
 from damage import Found, Replicas, as_found
 from made_store import Entry, three_terms, write_group
 
+from dledger.entry import Index
+from dledger.log.committed_mark import COMMITTED_MARK_FILE_NAME, pack_committed_mark
 from message.decoder import decode_message
 from pyspark_dledger.findings import Kind
 from pyspark_dledger.history_check import HistoryError, read_history
+from pyspark_dledger.text_report import verdict
 
 LOG = three_terms()
 LAST = LOG[-1].index
@@ -185,6 +188,41 @@ def test_a_running_replica_is_judged_up_to_its_own_commit(group: Replicas) -> No
         # The caller knows of more.
         assert group.report(committed_index=105).replicas[1].end_index == 105
     assert group.found() != []
+
+
+def told_commit(root: Path, index: int) -> None:
+    own = root / f"dledger-{root.name}" / "pydledger"
+    own.mkdir(exist_ok=True)
+    (own / COMMITTED_MARK_FILE_NAME).write_bytes(pack_committed_mark(Index(index)))
+
+
+@pytest.mark.slow
+def test_running_replicas_are_judged_up_to_what_they_told_last(group: Replicas) -> None:
+    """Not only to what a checkpoint of the state says, which comes once a minute."""
+    for root in group.roots:
+        java_commit(root, 20)
+        told_commit(root, 100)
+    told_commit(group.roots[2], 90)
+    with running(group.roots[0]), running(group.roots[1]), running(group.roots[2]):
+        report = group.report()
+        assert report.findings.shown == ()
+        assert [replica.end_index for replica in report.replicas] == [100, 100, 90]
+        assert (report.committed_index, report.common_index) == (100, 90)
+        assert verdict(report).detail == (
+            "The group has committed up to index 100; n2 runs, and its files told of the commit up to index 90 when "
+            "the validation began: no more was looked at."
+        )
+        group.flip("n1", group.places[99].end_pos - 1)
+        assert group.found() == [Found(Kind.BODY_CRC, "n1", 99, 99)]
+
+
+def test_what_a_process_told_that_runs_no_more_does_not_count(group: Replicas) -> None:
+    """After a power loss its file may tell of entries that the disk never got."""
+    start = group.places[-2].pos
+    for root in group.roots:
+        told_commit(root, LAST)
+        group.write(root.name, start, bytes(group.end_pos - start))
+    assert group.found() == []
 
 
 @pytest.mark.slow

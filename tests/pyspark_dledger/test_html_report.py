@@ -86,6 +86,21 @@ def test_infos_leave_the_verdict_clean_and_are_told() -> None:
     assert judged.detail == "What was found breaks no promise: shorter replica (111)."
 
 
+def test_what_was_not_looked_at_is_said_with_the_reason() -> None:
+    """A running replica may hold more than its files have told; a stopped one does not."""
+    short = (TermRun(1, 0, 849), TermRun(2, 850, 1000))
+    names = ("n0", "n1", "n2")
+    running = report([replica("n0"), *(replica(name, short, is_live=True) for name in names[1:])])
+    assert verdict(running).detail == (
+        "The group has committed up to index 2,110; n1 and n2 run, and their files told of the commit up to index "
+        "1,000 when the validation began: no more was looked at."
+    )
+    stopped = report([replica("n0"), replica("n1", short), replica("n2", TERMS[:2])])
+    assert verdict(stopped).detail == (
+        "The group has committed up to index 2,110; the logs of n1 and n2 end at index 1,000 and 1,468."
+    )
+
+
 def test_what_stood_in_a_store_cannot_become_markup() -> None:
     finding = Finding(
         kind=Kind.CONSUME_QUEUE_EXTRA,

@@ -269,6 +269,7 @@ def test_a_search_for_space_leaves_nothing_on_the_disk() -> None:
     leader = group.elect()
     disk = group.disks["n0"]
     directory = f"{leader.replica.config.directory}/pydledger"
+    group.run_until(lambda: disk.exists(f"{directory}/committed-mark"))
     before = disk.list_directory(directory)
     disk.is_full = True
     append_until_full(group, leader)

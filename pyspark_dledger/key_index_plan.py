@@ -147,9 +147,12 @@ def _paths(replica: Replica) -> list[str]:
 
 def _is_gone(replica: Replica, mark: KeyIndexMark, paths: Sequence[str], begin_phy_offset: int) -> bool:
     """Whether nobody but an accident can have taken the newest file away: retention leaves it while the log holds a
-    message of it, and a broker of Java's that made the index anew begins with a later name."""
+    message of it, and a broker of Java's that made the index anew begins with a later name. Without any of the
+    directory it is a store that was copied without its index."""
     is_needed = mark.file_name and mark.header.end_phy_offset >= begin_phy_offset
-    return bool(is_needed) and not replica.is_live and all(Path(path).name < mark.file_name for path in paths)
+    is_there = (Path(replica.directory) / "index").is_dir()
+    is_last = all(Path(path).name < mark.file_name for path in paths)
+    return bool(is_needed) and is_there and is_last and not replica.is_live
 
 
 def _gone(replica: Replica, mark: KeyIndexMark) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from message.decoder import MessageExt
@@ -24,7 +25,9 @@ from mqclient.admin_traces import traces_of
 from mqclient.message_queue import MessageQueue
 from mqclient.topic_route import topic_route_of
 from remoting import admin_bodies, admin_headers, headers
+from remoting.address import literal, parse_address
 from remoting.codes import RequestCode, ResponseCode
+from remoting.lookup import ip_addresses
 
 TOOLS_CONSUMER_GROUP = "TOOLS_CONSUMER"  # every broker knows it
 PULL_COUNT_MAX = 32
@@ -286,8 +289,9 @@ class MessageAdmin:
 
     async def _broker_of(self, message: MessageExt) -> str:
         for group in (await self._calls.route(message.topic)).broker_datas:
-            if message.store_host in group.broker_addrs.values():
-                return group.broker_name
+            for address in group.broker_addrs.values():
+                if await _is_at(address, message.store_host):
+                    return group.broker_name
         raise AdminError(f"no broker at {message.store_host}, which took the message in, is registered")
 
     async def _reader(self, queue: MessageQueue) -> str:
@@ -297,3 +301,14 @@ class MessageAdmin:
         raise AdminError(
             f"broker {queue.broker_name} has no topic {queue.topic}: topicRoute shows who has it"
         )
+
+
+async def _is_at(address: str, store_host: str) -> bool:
+    """Whether a broker's address, which may be a name, leads to the IP address that its records hold."""
+    told, stored = parse_address(address), parse_address(store_host)
+    if told.port != stored.port:
+        return False
+    ips = [told.host]
+    if literal(told.host) is None:
+        ips = await asyncio.get_running_loop().run_in_executor(None, ip_addresses, told.host)
+    return literal(stored.host) in map(literal, ips)

@@ -17,6 +17,7 @@ from dledger.entry import EntryKind, Index, Pos, Term
 from dledger.errors import FaultyEntryError
 from dledger.log.errors import EntryTooLargeError
 from message.encoder import encode_record, record_size
+from message.message_id import HOST_V6_SIZE
 from message.names import SCHEDULE_TOPIC
 from message.properties import PROPERTIES_LENGTH_MAX
 from message.record_layout import (
@@ -89,6 +90,9 @@ class DLedgerCommitLog:
         self._config = config
         self._replica = replica
         self._head_size = replica.log.head_size
+        # Of every record that is put here, beside what its message says.
+        self._host_flag = STOREHOSTADDRESS_V6_FLAG if len(config.store_host) == HOST_V6_SIZE else 0
+        self._record_size_min = record_size(0, 0, 0, store_v6=self._host_flag != 0)
         self._queues = queues
         self._topic_queue_table: dict[QueueKey, int] = {}
         self._pending: deque[PendingDispatch] = deque()
@@ -141,9 +145,9 @@ class DLedgerCommitLog:
                 fault = _fault_of(message, body_max)
                 if fault is not None:
                     return PutRefusal(PutStatus.MESSAGE_ILLEGAL, fault)
-                sizes.append(_record_size(message))
+                sizes.append(self._record_size(message))
             else:
-                sizes.append(RECORD_SIZE_MIN + body_length + topic_length + properties_length)
+                sizes.append(self._record_size_min + body_length + topic_length + properties_length)
         refusal = replica.check_append(sum(sizes) + self._head_size * len(sizes), len(sizes))
         if refusal is not None:
             return _put_refusal(refusal)
@@ -192,7 +196,7 @@ class DLedgerCommitLog:
             return None
         first_index = Index(replica.log.ledger_end_index + 2)
         record = self._state_message(announce(first_index))
-        sizes = [record.size, *map(_record_size, messages)]
+        sizes = [record.size, *map(self._record_size, messages)]
         if replica.check_append(sum(sizes) + self._head_size * len(sizes), len(sizes)) is not None:
             return None
         positions = replica.reserve(sizes)
@@ -219,7 +223,7 @@ class DLedgerCommitLog:
     def fits(self, message: PutMessage) -> bool:
         """Whether the message is not too large for an entry, and no inner batch, which are not delayed."""
         try:
-            self._replica.reserve([_record_size(message)])
+            self._replica.reserve([self._record_size(message)])
         except EntryTooLargeError:
             return False
         return not message.sys_flag & INNER_BATCH_FLAG
@@ -277,7 +281,7 @@ class DLedgerCommitLog:
         bodies: list[bytes] = []
         results: list[tuple[int, int]] = []
         find, pack, encode = requests.get, CQ_UNIT.pack, encode_record
-        store_host, head_size = self._config.store_host, self._head_size
+        store_host, host_flag, head_size = self._config.store_host, self._host_flag, self._head_size
         for message, size, pos in zip(messages, sizes, positions, strict=True):
             topic, queue_id, sys_flag = message.topic, message.queue_id, message.sys_flag
             phy_offset = pos + head_size
@@ -309,7 +313,7 @@ class DLedgerCommitLog:
                     message.flag,
                     queue_offset,
                     phy_offset,
-                    sys_flag,
+                    sys_flag | host_flag,
                     message.born_timestamp,
                     message.born_host,
                     store_timestamp,
@@ -356,6 +360,15 @@ class DLedgerCommitLog:
                 "for BatchCQ: use a topic of another name"
             )
 
+    def _record_size(self, message: PutMessage) -> int:
+        return record_size(
+            len(message.topic),
+            len(message.properties),
+            len(message.body),
+            born_v6=message.sys_flag & BORNHOST_V6_FLAG != 0,
+            store_v6=self._host_flag != 0,
+        )
+
     def _state_message(self, record: bytes) -> SystemMessage:
         return state_message(record, self._head_size, self._config.store_host, self.last_store_timestamp)
 
@@ -377,11 +390,6 @@ def store_timestamp_of(head: bytes) -> int:
     return int(_INT64.unpack_from(head, _STORE_TIMESTAMP_AT + shift)[0])
 
 
-def _record_size(message: PutMessage) -> int:
-    born_v6 = message.sys_flag & BORNHOST_V6_FLAG != 0
-    return record_size(len(message.topic), len(message.properties), len(message.body), born_v6=born_v6)
-
-
 def _fault_of(message: PutMessage, body_max: int) -> str | None:
     """Why a message that looks unusual cannot be stored; None if it can."""
     for what, length, limit in (
@@ -394,7 +402,7 @@ def _fault_of(message: PutMessage, body_max: int) -> str | None:
     born_host_size = 20 if message.sys_flag & BORNHOST_V6_FLAG else 8
     if message.sys_flag & STOREHOSTADDRESS_V6_FLAG or len(message.born_host) != born_host_size:
         born = len(message.born_host)
-        return f"sysFlag {message.sys_flag:#x} contradicts the hosts: {born} bytes of born host, an IPv4 store host"
+        return f"sysFlag {message.sys_flag:#x} contradicts the hosts: {born} bytes of born host"
     if message.sys_flag & INNER_BATCH_FLAG and not message.message_count:
         return f"sysFlag {message.sys_flag:#x} says that it is an inner batch: the broker makes those, of batch sends"
     if kind_of_record(message.sys_flag, message.topic) is not EntryKind.MESSAGE:

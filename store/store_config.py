@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from message.message_id import HOST_V4_SIZE, HOST_V6_SIZE
 from store.errors import StoreConfigError
 from store.layout.batch_unit import BATCH_FILE_UNITS, BATCH_UNIT_SIZE
 from store.layout.consume_queue_unit import CQ_FILE_UNITS, CQ_UNIT_SIZE
@@ -52,7 +53,7 @@ class StoreConfig:
     old_commit_log_directory: str | None = (
         None  # of the plain CommitLog that came before that log, if one did
     )
-    store_host: bytes  # as it is written into records: IPv4 address and port, 8 bytes
+    store_host: bytes  # as it is written into records: IP address and port, 8 bytes, of IPv6 20
 
     mapped_file_size_commit_log: int = (
         1 << 30
@@ -103,9 +104,9 @@ class StoreConfig:
                 raise StoreConfigError(
                     f"{key}={size}: allowed are multiples of {unit_size}, the size of a unit"
                 )
-        if len(self.store_host) != 8:
+        if len(self.store_host) not in (HOST_V4_SIZE, HOST_V6_SIZE):
             raise StoreConfigError(
-                f"brokerIP1 must be an IPv4 address: packed, it has {len(self.store_host)} bytes with its port"
+                f"brokerIP1 must be an IP address: packed, it has {len(self.store_host)} bytes with its port"
             )
 
     @property

@@ -2,13 +2,15 @@
 
 They are messages of system topics that carry TRANSACTION_ROLLBACK_TYPE: for such neither Java nor we make ConsumeQueue
 units or index entries, so they need no queue offset. Java tests the first record of each data file, so theirs is in
-order too: V1 magic, IPv4 hosts, a valid bodyCRC, a storeTimestamp, PHYSICALOFFSET = pos + 48.
+order too: V1 magic, hosts as its flags say, a valid bodyCRC, a storeTimestamp, PHYSICALOFFSET = pos + 48.
 """
 
 from typing import Final
 
 from dledger.entry import EntryKind, Pos, Term
 from message.encoder import encode_record, record_size
+from message.message_id import HOST_V6_SIZE
+from message.record_layout import HOSTS_V6_MASK
 from message.sys_flag import TRANSACTION_ROLLBACK_TYPE
 
 NO_OP_TOPIC: Final = b"rmq_sys_pydledger_noop"
@@ -25,12 +27,12 @@ _NO_OP_BODY: Final = b"leader of term "
 class SystemMessage:
     """A system entry still without its place. Fulfils dledger.replica.SystemEntry."""
 
-    __slots__ = ("_body", "_head_size", "_host", "_store_timestamp_min", "_topic", "size")
+    __slots__ = ("_body", "_head_size", "_host", "_store_timestamp_min", "_sys_flag", "_topic", "size")
 
     def __init__(
         self, topic: bytes, body: bytes, head_size: int, host: bytes, store_timestamp_min: int
     ) -> None:
-        """`head_size`: of the entry in front of its body. `host`: packed, 8 bytes. `store_timestamp_min` (ms): of the
+        """`head_size`: of the entry in front of its body. `host`: packed. `store_timestamp_min` (ms): of the
         record before, below which it must not fall.
         """
         self._topic = topic
@@ -38,7 +40,9 @@ class SystemMessage:
         self._head_size = head_size
         self._host = host
         self._store_timestamp_min = store_timestamp_min
-        self.size = record_size(len(topic), 0, len(body))
+        is_v6 = len(host) == HOST_V6_SIZE
+        self._sys_flag = TRANSACTION_ROLLBACK_TYPE | (HOSTS_V6_MASK if is_v6 else 0)
+        self.size = record_size(len(topic), 0, len(body), born_v6=is_v6, store_v6=is_v6)
 
     def encode(self, pos: Pos, now_ms: int) -> bytes:
         """The record for an entry at `pos`."""
@@ -49,7 +53,7 @@ class SystemMessage:
             0,
             0,
             pos + self._head_size,
-            TRANSACTION_ROLLBACK_TYPE,
+            self._sys_flag,
             store_timestamp,
             self._host,
             store_timestamp,

@@ -14,6 +14,7 @@ from dledger.entry import parse_header
 from pyspark_dledger.entry_faults import Examined, Fault
 from pyspark_dledger.fault_ranges import grouped, with_indexes
 from pyspark_dledger.findings import Finding, Kind
+from pyspark_dledger.log_end import ends_before, is_older, what_lies_behind
 from pyspark_dledger.log_layout import Hole, LogLine, neighbours
 from pyspark_dledger.log_links import LinkJudge
 from pyspark_dledger.log_part import Segment, is_linked
@@ -48,11 +49,14 @@ class _Judge:
 
     def judge(self) -> ReplicaLog:
         self._line.items[:] = self._joined_over_blanks()
-        steps = self._without_stale(list(neighbours(self._line)))
+        steps = list(neighbours(self._line))
         links = LinkJudge(self._log, self._line.segments)
         for number, (before, holes, after) in enumerate(steps):
             if after is None:
                 self._judge_tail(before, holes)
+                break
+            if self._is_end(before, holes, after, steps[number + 1 :]):
+                self._judge_end(before, holes, [step[2] for step in steps[number:] if step[2] is not None])
                 break
             if not self._judge_holes(before, holes, after):
                 break  # the log was torn here: what lies behind does not count
@@ -217,23 +221,55 @@ class _Judge:
         )
         self._log.damaged.append((pos, EVERYTHING))
 
-    def _without_stale(
-        self, steps: list[tuple[Segment | None, list[Hole], Segment | None]]
-    ) -> list[tuple[Segment | None, list[Hole], Segment | None]]:
-        """Drops segments behind the end that cannot go on with the log: an earlier log's."""
-        while len(steps) > 1:
-            before, holes, after = steps[-2]
-            if before is None or after is None or not after.first_header or self._are_blanks(holes):
-                break
-            if not _is_older(before, after) or any(hole.file is None for hole in holes):
-                break
-            if after.first_index <= durable_index(self._replica):
-                break  # the replica knows it as its own
-            reason = f"the log ends at {before.next_pos}, and an entry {after.first_index} of term {after.first_term}"
-            stale = Fault(Kind.STALE_BYTES, after.first_pos, after.next_pos, -1, -1, f"{reason} lies here")
-            self._report(stale)
-            steps = [*steps[:-2], (before, [], None)]
-        return steps
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def _is_end(
+        self,
+        before: Segment | None,
+        holes: Sequence[Hole],
+        after: Segment,
+        following: Sequence[tuple[Segment | None, list[Hole], Segment | None]],
+    ) -> bool:
+        """Whether `after` and what follows is no part of the log, but for what a crash tore off it."""
+        is_adjacent = self._are_blanks(holes)
+        if self._replica.mark is None and durable_index(self._replica) < 0:
+            # Nothing says where the log ended: only what is surely of another one, and behind all others, is left out.
+            is_last = all(
+                step[2] is None or step[2].first_index <= after.last_index + 1 for step in following
+            )
+            is_apart = not is_adjacent and all(hole.file is not None for hole in holes)
+            return (
+                before is not None
+                and bool(after.first_header)
+                and is_apart
+                and is_last
+                and is_older(before, after)
+            )
+        if not ends_before(self._replica, before, after, is_adjacent=is_adjacent):
+            return False
+        may_be_torn = not self._replica.stopped_cleanly and not is_adjacent
+        return not may_be_torn or (before is not None and is_older(before, after))
+
+    def _judge_end(self, before: Segment | None, holes: Sequence[Hole], stale: Sequence[Segment]) -> None:
+        mark = self._replica.mark
+        end_index = before.last_index if before is not None else -1
+        end_pos = before.next_pos if before is not None else self._replica.begin_pos
+        if mark is not None and end_pos < mark.end_pos:
+            damaged = [hole for hole in holes if hole.pos < mark.end_pos]
+            faults = with_indexes(self._faults(damaged, is_lossless=False), end_index + 1, mark.index)
+            for fault in faults:
+                if fault.pos < mark.end_pos:
+                    self._report(fault)
+            self._log.lost.append((end_index + 1, mark.index))
+            end_index, end_pos = mark.index, mark.end_pos
+        self._log.findings.append(
+            Finding(
+                kind=Kind.STALE_BYTES,
+                replica=self._replica.name,
+                file=self._log.file_of(stale[0].first_pos),
+                sentence=what_lies_behind(end_pos, end_index, stale),
+            )
+        )
 
     # -- findings ----------------------------------------------------------------------------------------------
 
@@ -315,12 +351,6 @@ class _Judge:
                 )
             )
             self._log.damaged.append((self._log.end_pos, EVERYTHING))
-
-
-def _is_older(before: Segment, after: Segment) -> bool:
-    """Whether `after` cannot be of the log that `before` ends. One entry alone does not vouch for its term."""
-    is_sure = before.last_index > before.term_begins[-1][1]
-    return after.first_index <= before.last_index or (is_sure and after.first_term < before.last_term)
 
 
 def _term_runs(segments: Sequence[Segment], lost: Sequence[tuple[int, int]]) -> list[TermRun]:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dledger.entry import ENTRY_HEADER, ENTRY_HEADER_SIZE, GENESIS_CHAIN, chain_after, parse_header
+from dledger.entry import GENESIS_CHAIN, chain_after, parse_header
 from pyspark_dledger.findings import Finding, Kind
+from pyspark_dledger.log_end import segment_before
 from pyspark_dledger.log_part import Segment, is_chained
 from pyspark_dledger.replica_log import ReplicaLog
 
@@ -160,10 +161,7 @@ class LinkJudge:
             index, term, chain = mark.before_begin_index, mark.before_begin_term, mark.before_begin_chain
         else:
             return None
-        crc = 1 if after.has_crcs else 0
-        header = ENTRY_HEADER.pack(1, ENTRY_HEADER_SIZE, index, term, 0, 0, chain, crc, 0)
-        begins = [(term, index)]
-        return Segment(0, 0, index, index, 1, header, header, after.has_crcs, 0, begins, {})
+        return segment_before(index, term, chain, has_crcs=after.has_crcs)
 
     def _name_index(self, segment: Segment) -> None:
         reason = f"it says index {segment.said_index}"

@@ -4,7 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dledger.entry import EntryHeader, parse_header
+from made_store import Entry
+
+from dledger.entry import (
+    BLANK_HEADER_SIZE,
+    EntryHeader,
+    EntryKind,
+    Pos,
+    Term,
+    blank,
+    parse_header,
+    seal_entries,
+)
 from pyspark_dledger.entry_scan import Run, scan
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.replica import Replica, open_replica
@@ -67,6 +78,33 @@ class Replicas:
 
     def flip(self, name: str, pos: int, mask: int = 1) -> None:
         self.write(name, pos, bytes([self.read(name, pos, 1)[0] ^ mask]))
+
+    def add_stale(self, name: str, count: int, *, index: int, term: int, at_next_file: bool = False) -> None:
+        """Puts entries behind the end of a replica's log, as an earlier history may have left them: sound, each
+        following the one before it, aligned, with these indexes; only the first does not follow the log's last entry.
+        """
+        pos = self.end_pos
+        if at_next_file:
+            pos += -pos % self.file_size
+        chain = 0x5EED
+        for number in range(count):
+            record = Entry(index + number, term, "stale").record(pos)
+            if pos % self.file_size + len(record) + 48 + BLANK_HEADER_SIZE > self.file_size:
+                left = self.file_size - pos % self.file_size
+                self._write_new(name, pos, blank(left))
+                pos += left
+                record = Entry(index + number, term, "stale").record(pos)
+            sealed, chain = seal_entries(
+                [record], [Pos(pos)], index + number, Term(term), EntryKind.MESSAGE, chain
+            )
+            self._write_new(name, pos, b"".join(sealed))
+            pos += len(record) + 48
+
+    def _write_new(self, name: str, pos: int, data: bytes) -> None:
+        path = self.path(name, pos)
+        if not path.exists():
+            path.write_bytes(bytes(self.file_size))
+        self.write(name, pos, data)
 
     def report(self, **options: object) -> ValidationReport:
         """The same for any number of units, or it is an error."""

@@ -26,10 +26,10 @@ from derived_store import (
 from dledger.entry import EntryHeader
 from message.decoder import decode_message
 from pyspark_dledger import queue_files
-from pyspark_dledger.consume_queue_check import QueuePart
 from pyspark_dledger.derived import DerivedChecks, check, consumers
 from pyspark_dledger.entry_scan import Run, scan
 from pyspark_dledger.findings import Finding, Kind
+from pyspark_dledger.queue_findings import QueuePart
 from pyspark_dledger.replica import EVERYTHING, open_replica
 from pyspark_dledger.units_bound import units_bound
 from pyspark_dledger.work import plan

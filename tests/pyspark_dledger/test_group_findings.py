@@ -266,7 +266,7 @@ def test_entries_of_an_older_log_behind_the_end_are_stale(tmp_path: Path) -> Non
         group.write("n0", place.pos, older.read("n0", place.pos, place.end_pos - place.pos))
     findings = group.findings()
     assert [as_found(finding) for finding in findings] == [Found(Kind.STALE_BYTES, "n0")]
-    assert f"an entry {LAST} of term 2" in findings[0].sentence
+    assert f"lies entry {LAST} of term 2, which does not follow" in findings[0].sentence
 
 
 def test_a_body_that_holds_a_sound_entry_for_its_place_is_a_body(tmp_path: Path) -> None:

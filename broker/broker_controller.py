@@ -14,6 +14,7 @@ from broker.answers import RequestHandler
 from broker.backlog_hand_over import BacklogHandOver
 from broker.broker_config import BrokerConfig
 from broker.broker_info_processor import BrokerInfoProcessor, DiskUsage
+from broker.broker_settings import parse_hours
 from broker.broker_stats import BrokerStats
 from broker.client_admin_processor import ClientAdminProcessor
 from broker.client_channel import ClientChannel
@@ -210,3 +211,9 @@ class BrokerController:
         self._info.config = config
         self._fresh_look_ups.is_enabled = config.read_index_enable
         self._notifier.is_enabled = config.notify_consumer_ids_changed_enable
+        store = config.store
+        self._store.retention.log.configure(
+            store.file_reserved_time_hours * 3_600_000,
+            parse_hours(store.delete_when),
+            store.disk_max_used_space_ratio,
+        )

@@ -22,7 +22,7 @@ from remoting import admin_bodies, admin_headers, bodies, headers
 from remoting.address import is_loopback, parse_address
 from remoting.codes import MQ_VERSION, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.configuration import ConfigError, format_properties
+from remoting.configuration import ConfigError, format_properties, without_effect
 from remoting.fastjson import dumps_fastjson
 from remoting.security_switches import open_warning
 
@@ -95,20 +95,22 @@ class BrokerInfoProcessor:
             answers.add(command, ResponseCode.NO_PERMISSION, remark)
             return
         try:
-            config = altered_config(self.config, bytes(command.body).decode())
+            altered = altered_config(self.config, bytes(command.body).decode())
         except BlackListedError as error:
             answers.add(command, ResponseCode.NO_PERMISSION, str(error))
         except (ConfigError, UnicodeDecodeError) as error:
             answers.add(command, ResponseCode.INVALID_PARAMETER, str(error))
         else:
+            note = without_effect(altered.without_effect)
             log.info(
-                "settings changed until the next start addr=%s: %r",
+                "settings changed until the next start addr=%s: %r %s",
                 channel.remote_address,
                 bytes(command.body).decode(),
+                note or "",
             )
             self._change_count += 1
-            self._configure(config)
-            answers.add(command)
+            self._configure(altered.config)
+            answers.add(command, remark=note)
 
     # Figures
 

@@ -85,10 +85,10 @@ class BrokerAdmin:
         answer = await self._calls.call(address, RequestCode.GET_BROKER_CONFIG)
         return dict(sorted(answer.properties().items()))
 
-    async def update_config(self, address: str, values: Mapping[str, str]) -> None:
-        """All of them, or none when one cannot be changed."""
+    async def update_config(self, address: str, values: Mapping[str, str]) -> str:
+        """Changes all of them, or none when one cannot be changed. Returns what the broker remarks, mostly nothing."""
         body = format_properties(values.items()).encode()
-        await self._calls.call(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+        return (await self._calls.call(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)).remark
 
     async def consume_progress(
         self, address: str, *, is_order: bool = False, timeout_s: float = CONSUME_STATS_TIMEOUT_S

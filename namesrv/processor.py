@@ -16,8 +16,9 @@ from remoting.command import RemotingCommand, request, response
 from remoting.configuration import (
     ConfigError,
     format_properties,
+    is_changeable,
     parse_properties,
-    refuse_unchangeable,
+    without_effect,
 )
 from remoting.errors import RemotingError
 from remoting.operator_requests import note_operator_request
@@ -334,16 +335,15 @@ class NamesrvProcessor:
     def _update_config(
         self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
     ) -> RemotingCommand:
-        """There is nothing that could be changed; who tries is told what to do instead."""
+        """Says what to do instead: there is nothing that could be changed."""
         try:
             keys = [item.key for item in parse_properties(bytes(command.body).decode(), "request")]
             if not BLACK_LIST.isdisjoint(keys):
                 return response(command, ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-            for key in keys:
-                refuse_unchangeable(key, (), NAMESRV_SETTINGS, "NameServer")
+            unused = [key for key in keys if not is_changeable(key, (), NAMESRV_SETTINGS, "NameServer")]
         except (ConfigError, UnicodeDecodeError) as error:
             return response(command, ResponseCode.INVALID_PARAMETER, str(error))
-        return response(command)
+        return response(command, remark=without_effect(unused))
 
     def _get_config(self, channel: BrokerChannel, command: RemotingCommand, now_ms: int) -> RemotingCommand:
         return response(command, body=format_properties(self._settings.items()).encode())

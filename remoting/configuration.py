@@ -272,21 +272,27 @@ def _words(key: str) -> frozenset[str]:
     return frozenset(word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+", key))
 
 
-def refuse_unchangeable(key: str, changeable: Collection[str], own: Collection[str], server: str) -> None:
-    """For a key that a request wants to change while a server runs; `own` are all that it reads.
+def is_changeable(key: str, changeable: Collection[str], own: Collection[str], server: str) -> bool:
+    """For a key that a request wants to change while a server runs; `own` are all that it reads. False for those that
+    RocketMQ reads and this server does not: the request may have them, without effect.
 
-    Raises ConfigError, which says what to do instead.
+    Raises ConfigError for all others, which says what to do instead.
     """
     if key in changeable:
-        return
+        return True
     can_be = f"; these can be changed: {', '.join(sorted(changeable))}" if changeable else ""
     if key in own:
         raise ConfigError(
             f"{key} cannot be changed while the {server} runs: set it in the conf file and restart{can_be}"
         )
     if key in known_keys():
-        raise ConfigError(f"{key} has no effect in this {server}{can_be}")
+        return False
     raise ConfigError(f"unknown key {key}{can_be}")
+
+
+def without_effect(keys: Sequence[str]) -> str | None:
+    """What the answer says of such keys that were accepted."""
+    return f"without effect here: {', '.join(keys)}" if keys else None
 
 
 def boolean(field: str) -> Setting:

@@ -10,6 +10,7 @@ the log ends. Time and disk are the caller's.
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, Protocol
 
 from disk.disk import Disk
@@ -78,6 +79,18 @@ class LogRetention:
         self._manual_checks = 0
         self._deletes = False  # as the last check has found, until nothing more may go
         self._by_force = False
+
+    def configure(
+        self, file_reserved_time_ms: int, delete_when: frozenset[int], disk_max_used_space_ratio: int
+    ) -> None:
+        """Changes what may go, from the next check on, which comes at once."""
+        self._config = replace(
+            self._config,
+            file_reserved_time_ms=file_reserved_time_ms,
+            delete_when=delete_when,
+            disk_max_used_space_ratio=disk_max_used_space_ratio,
+        )
+        self._checked_ms = None
 
     def delete_expired(self) -> None:
         """By hand: what has expired goes now and not at its hour."""

@@ -78,13 +78,19 @@ async def update_broker_config(
         Bool, Option("-a", "--updateAllBroker", help="With -c: the followers, too.")
     ] = Bool.FALSE,
 ) -> Result:
-    """Change a setting until the broker stops. Only some can be changed so, and from its own machine alone."""
+    """Change a setting until the broker stops, from its own machine alone. What has no effect is said to have none."""
     if not broker and not cluster:
         raise ValueError("name one broker with -b, or the cluster with -c")
     addresses = await (members_of if all_brokers else leaders_of)(admin, broker, cluster)
-    return await done_at_each(
-        addresses, lambda address: admin.brokers.update_config(address, {key: value}), f"{key}={value}"
-    )
+    remarks: dict[str, str] = {}
+
+    async def update(address: str) -> None:
+        remarks[address] = await admin.brokers.update_config(address, {key: value})
+
+    return [
+        Done(address, f"{key}={value}{remarks[address] and f' ({remarks[address]})'}")
+        for address in await at_each(addresses, update)
+    ]
 
 
 LeaderOption = Annotated[str, Option("-b", "--brokerAddr", metavar="ADDR", help="the leader, host:port")]

@@ -198,7 +198,12 @@ def test_a_broker_that_is_closed_to_writes_takes_no_message_back(broker: OneBrok
     [
         ("listenPort=1", ResponseCode.INVALID_PARAMETER, "set it in the conf file and restart"),
         ("dLegerPeers=n0-1:1", ResponseCode.INVALID_PARAMETER, "set it in the conf file and restart"),
-        ("enablePopLog=true", ResponseCode.INVALID_PARAMETER, "has no effect in this broker"),
+        (
+            "aclEnable=true",
+            ResponseCode.INVALID_PARAMETER,
+            "aclEnable=true: access control and TLS are not there yet",
+        ),
+        ("fileReservedTime=-1", ResponseCode.INVALID_PARAMETER, "must be a whole number from 0"),
         ("nope=1", ResponseCode.INVALID_PARAMETER, "unknown key nope"),
         ("slaveReadEnable=perhaps", ResponseCode.INVALID_PARAMETER, "must be true or false"),
         ("brokerPermission=99", ResponseCode.INVALID_PARAMETER, "a whole number from 0 to 15"),
@@ -213,6 +218,23 @@ def test_settings_that_cannot_be_changed_say_why_and_nothing_is_changed(
     assert answer.code == code
     assert remark in (answer.remark or "")
     assert settings(broker) == before
+
+
+def test_a_key_without_effect_here_is_accepted_and_said_to_have_none(broker: OneBroker) -> None:
+    before = settings(broker)
+    answer = update(broker, "flushDelayOffsetInterval=5000\nenablePopLog=true\naclEnable=false\n")
+    assert answer.code == ResponseCode.SUCCESS
+    assert answer.remark == "without effect here: flushDelayOffsetInterval, enablePopLog, aclEnable"
+    assert settings(broker) == before
+
+
+def test_how_long_files_are_kept_can_be_changed(broker: OneBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(broker.store.retention.log, "configure", lambda *values: told.append(values))
+    answer = update(broker, "fileReservedTime=24\ndeleteWhen=03;15\ndiskMaxUsedSpaceRatio=60\n")
+    assert (answer.code, answer.remark or None) == (ResponseCode.SUCCESS, None)
+    assert told == [(24 * 3_600_000, frozenset({3, 15}), 60)]
+    assert settings(broker)["fileReservedTime"] == "24"
 
 
 def test_settings_are_not_changed_from_another_machine(broker: OneBroker) -> None:

@@ -68,6 +68,10 @@ SHOWN: dict[tuple[str, ...], str] = {
     ("haStatus",): "master yes",
     ("getBrokerConfig", "-c", "GoldenCluster"): "brokerName golden-a",
     ("updateBrokerConfig", "-b", BROKER, "-k", "slaveReadEnable", "-v", "true"): "slaveReadEnable=true",
+    (
+        "updateBrokerConfig",
+        *("-b", BROKER, "-k", "flushDelayOffsetInterval", "-v", "5000"),
+    ): "flushDelayOffsetInterval=5000 (without effect here: flushDelayOffsetInterval)",
     ("deleteExpiredCommitLog",): f"{BROKER}: deletes data files",
     ("cleanExpiredCQ", "-b", BROKER): f"{BROKER}: deletes the files",
     ("cleanUnusedTopic", "-c", "GoldenCluster"): f"{BROKER}: deletes the queue files",

@@ -62,7 +62,7 @@ def test_system_topics_are_the_names_of_clusters_and_brokers() -> None:
     ("text", "code", "remark"),
     [
         (b"listenPort=1", ResponseCode.INVALID_PARAMETER, "set it in the conf file and restart"),
-        (b"enableTopicList=true", ResponseCode.INVALID_PARAMETER, "has no effect in this NameServer"),
+        (b"enableTopicList=true", ResponseCode.SUCCESS, "without effect here: enableTopicList"),
         (b"nope=1", ResponseCode.INVALID_PARAMETER, "unknown key nope"),
         (b"kvConfigPath=/x", ResponseCode.NO_PERMISSION, "Can not update config in black list."),
         (b"\xff", ResponseCode.INVALID_PARAMETER, "utf-8"),

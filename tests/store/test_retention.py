@@ -106,6 +106,15 @@ class TestLogRetention:
         run(retention(files, delete_when=frozenset(range(24))), NOON_MS + hours * HOUR_MS)
         assert files.deleted == deleted
 
+    def test_how_long_files_are_kept_can_be_changed_meanwhile(self) -> None:
+        files = Files()
+        log_retention = retention(files, file_reserved_time_ms=100 * HOUR_MS, delete_when=frozenset({3}))
+        run(log_retention, NOON_MS + 74 * HOUR_MS)
+        assert files.deleted == 0
+        log_retention.configure(72 * HOUR_MS, frozenset(range(24)), 75)
+        run(log_retention, NOON_MS + 74 * HOUR_MS)
+        assert files.deleted == 3, "these are 72 hours old"
+
     def test_nothing_goes_that_is_still_needed(self) -> None:
         files = Files()
         run(retention(files, delete_when=frozenset(range(24))), NOON_MS + 1000 * HOUR_MS, needed_from=29)
@@ -159,7 +168,7 @@ class TestLogRetention:
         assert files.deleted == 0
         log_retention.delete_expired()
         run(log_retention, now_ms + 100)
-        assert files.deleted == 3
+        assert files.deleted == 3, "these are 72 hours old"
         run(log_retention, now_ms + HOUR_MS)
         assert files.deleted == 4
         files.count += 1

@@ -94,7 +94,7 @@ class QueryMessageProcessor:
             answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
             return
         count_max = header.max_num
-        if command.ext_fields.get(UNIQUE_KEY_QUERY_FIELD) == "true":
+        if headers.is_true(command.ext_fields, UNIQUE_KEY_QUERY_FIELD):
             count_max = UNIQUE_KEY_COUNT_MAX
         query = self._store.query_message(
             header.topic,

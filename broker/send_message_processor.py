@@ -32,8 +32,10 @@ from message.names import NOT_ALLOWED_SEND_TOPICS, RETRY_GROUP_TOPIC_PREFIX, dlq
 from message.properties import PROPERTIES_LENGTH_MAX, decode_properties, delete_property, find_property
 from message.sys_flag import BORNHOST_V6_FLAG, INNER_BATCH_FLAG
 from message.tags import tags_code, tags_code_of_bytes
+from remoting import headers
 from remoting.codes import FAQ, RequestCode, ResponseCode
 from remoting.command import RemotingCommand, encode_response
+from remoting.errors import RemotingHeaderError
 from store.delayed_message import delayed
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.state.table_configs import TopicConfig
@@ -134,6 +136,7 @@ class SendMessageProcessor:
         replies: list[_Reply] = []
         append_put, append_reply = puts.append, replies.append
         answers: list[bytes] = []
+        again: list[RemotingCommand] = []
         entries = self._topics.entries
         tail = self._properties_tail
         body_max = self._max_message_size
@@ -228,16 +231,18 @@ class SendMessageProcessor:
                 )
             except SendRefused as refused:
                 self._add_refusal(answers, command, refused.code, refused.remark)
-            except KeyError as missing:
-                self._add_refusal(
-                    answers, command, ResponseCode.SYSTEM_ERROR, f"header has no field {missing}"
-                )
-            except ValueError as error:
-                self._add_refusal(answers, command, ResponseCode.SYSTEM_ERROR, f"bad header field: {error}")
+            except (KeyError, ValueError) as error:
+                fault = _read_anew(command, error)
+                if fault is None:
+                    again.append(command)
+                else:
+                    self._add_refusal(answers, command, ResponseCode.SYSTEM_ERROR, fault)
         if puts:
             self._put(channel, puts, replies, answers, now_ms)
         if answers:
             channel.write(b"".join(answers))
+        if again:
+            self.process(channel, again, now_ms)
 
     def _put(
         self,
@@ -473,6 +478,20 @@ class SendMessageProcessor:
         return packed, BORNHOST_V6_FLAG if len(packed) == 20 else 0
 
 
+def _read_anew(command: RemotingCommand, error: Exception) -> str | None:
+    """Write the header's fields as Java does, where a client wrote them in another form; else say what is wrong."""
+    try:
+        plain = headers.to_ext_fields(headers.decode_send_message(command.code, command.ext_fields))
+    except RemotingHeaderError as bad:
+        return f"bad header field: {bad}"
+    if plain == command.ext_fields:
+        return f"bad header field: {error}"
+    command.ext_fields = plain
+    return None
+
+
 def _is_batch(code: int, fields: dict[str, str]) -> bool:
     """By its header, as in Java, where any code may bring one; or by its code."""
-    return code == RequestCode.SEND_BATCH_MESSAGE or fields.get("m") == "true"
+    return code == RequestCode.SEND_BATCH_MESSAGE or (
+        fields.get("m", "false") != "false" and headers.is_true(fields, "m")
+    )

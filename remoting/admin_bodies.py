@@ -6,12 +6,16 @@ How bodies are read and written is in remoting/bodies.py. A field that only some
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 import orjson
 from msgspec import field
 
 from remoting.bodies import (
+    ConsumeFromWhere,
+    ConsumeType,
     DataVersion,
+    MessageModel,
     MessageQueue,
     RemotingBody,
     SubscriptionData,
@@ -19,6 +23,8 @@ from remoting.bodies import (
     to_json_value,
 )
 from remoting.fastjson import dumps_fastjson
+from remoting.fastjson_values import java_enum
+from remoting.headers import Int64
 from remoting.topic_bodies import TopicConfig
 
 # Consumers' progress
@@ -27,10 +33,10 @@ from remoting.topic_bodies import TopicConfig
 class OffsetWrapper(RemotingBody):
     """One queue of a group. `last_timestamp`: store time of the message before `consumer_offset`, 0 for none."""
 
-    broker_offset: int
-    consumer_offset: int
-    pull_offset: int | None = None
-    last_timestamp: int = 0
+    broker_offset: Int64
+    consumer_offset: Int64
+    pull_offset: Int64 | None = None
+    last_timestamp: Int64 = 0
 
 
 class ConsumeStats(RemotingBody):
@@ -43,8 +49,8 @@ class ConsumeStatsList(RemotingBody):
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
     broker_addr: str | None = None
-    total_diff: int = 0
-    total_inflight_diff: int | None = None
+    total_diff: Int64 = 0
+    total_inflight_diff: Int64 | None = None
 
     def encode_with(self, encoded: list[dict[str, list[bytes]]]) -> bytes:
         """With these in the place of the list: its ConsumeStats as they are encoded already, which takes its time."""
@@ -60,7 +66,7 @@ class DelayOffsetSerializeWrapper(RemotingBody):
     """Answer to GET_ALL_DELAY_OFFSET. By delay level: where in its queue the next message to deliver is."""
 
     data_version: DataVersion | None = None
-    offset_table: dict[int, int] = field(default_factory=dict)
+    offset_table: dict[Int64, Int64] = field(default_factory=dict)
 
 
 class QueueTimeSpan(RemotingBody):
@@ -69,10 +75,10 @@ class QueueTimeSpan(RemotingBody):
     """
 
     message_queue: MessageQueue
-    min_time_stamp: int
-    max_time_stamp: int
-    consume_time_stamp: int
-    delay_time: int
+    min_time_stamp: Int64
+    max_time_stamp: Int64
+    consume_time_stamp: Int64
+    delay_time: Int64
     min_time_stamp_str: str | None = None
     max_time_stamp_str: str | None = None
     consume_time_stamp_str: str | None = None
@@ -93,14 +99,14 @@ class QuerySubscriptionResponseBody(RemotingBody):
 
 
 class ResetOffsetBody(RemotingBody):
-    offset_table: dict[MessageQueue, int] = field(default_factory=dict)
+    offset_table: dict[MessageQueue, Int64] = field(default_factory=dict)
 
 
 class GetConsumerStatusBody(RemotingBody):
     """A client answers `message_queue_table`, its own offsets; a broker those of all clients by client id."""
 
-    consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
-    message_queue_table: dict[MessageQueue, int] | None = None
+    consumer_table: dict[str, dict[MessageQueue, Int64]] = field(default_factory=dict)
+    message_queue_table: dict[MessageQueue, Int64] | None = None
 
 
 # What a consumer tells of itself
@@ -111,20 +117,20 @@ class ProcessQueueInfo(RemotingBody):
     were pulled and are not done. Locks are of consumers in order, transaction_msg of their messages under way.
     """
 
-    commit_offset: int
-    cached_msg_min_offset: int = 0
-    cached_msg_max_offset: int = 0
-    cached_msg_count: int = 0
-    cached_msg_size_in_mib: int = field(default=0, name="cachedMsgSizeInMiB")
-    transaction_msg_min_offset: int = 0
-    transaction_msg_max_offset: int = 0
-    transaction_msg_count: int = 0
+    commit_offset: Int64
+    cached_msg_min_offset: Int64 = 0
+    cached_msg_max_offset: Int64 = 0
+    cached_msg_count: Int64 = 0
+    cached_msg_size_in_mib: Int64 = field(default=0, name="cachedMsgSizeInMiB")
+    transaction_msg_min_offset: Int64 = 0
+    transaction_msg_max_offset: Int64 = 0
+    transaction_msg_count: Int64 = 0
     locked: bool = False
-    try_unlock_times: int = 0
-    last_lock_timestamp: int = 0
+    try_unlock_times: Int64 = 0
+    last_lock_timestamp: Int64 = 0
     is_dropped: bool = field(default=False, name="droped")  # as Java spells it
-    last_pull_timestamp: int = 0
-    last_consume_timestamp: int = 0
+    last_pull_timestamp: Int64 = 0
+    last_consume_timestamp: Int64 = 0
 
 
 class ConsumeStatus(RemotingBody):
@@ -135,7 +141,7 @@ class ConsumeStatus(RemotingBody):
     consume_rt: float = field(default=0.0, name="consumeRT")
     consume_ok_tps: float = field(default=0.0, name="consumeOKTPS")
     consume_failed_tps: float = field(default=0.0, name="consumeFailedTPS")
-    consume_failed_msgs: int = 0
+    consume_failed_msgs: Int64 = 0
 
 
 class ConsumerRunningInfo(RemotingBody):
@@ -158,23 +164,29 @@ class CMResult(StrEnum):
     THROW_EXCEPTION = "CR_THROW_EXCEPTION"
 
 
+ConsumeResult = Annotated[
+    str,
+    java_enum("CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT", "CR_THROW_EXCEPTION", "CR_RETURN_NULL"),
+]
+
+
 class ConsumeMessageDirectlyResult(RemotingBody):
     """Answer to CONSUME_MESSAGE_DIRECTLY."""
 
-    consume_result: str
+    consume_result: ConsumeResult
     order: bool = False
     auto_commit: bool = True
     remark: str | None = None
-    spent_time_mills: int = 0
+    spent_time_mills: Int64 = 0
 
 
 # Queues
 
 
 class TopicOffset(RemotingBody):
-    min_offset: int
-    max_offset: int
-    last_update_timestamp: int
+    min_offset: Int64
+    max_offset: Int64
+    last_update_timestamp: Int64
 
 
 class TopicStatsTable(RemotingBody):
@@ -185,9 +197,9 @@ class TopicStatsTable(RemotingBody):
 class ConsumeQueueData(RemotingBody):
     """One unit of a ConsumeQueue. `msg` says so when it cannot be judged or read."""
 
-    physic_offset: int
-    physic_size: int
-    tags_code: int
+    physic_offset: Int64
+    physic_size: Int64
+    tags_code: Int64
     eval: bool = False
     msg: str | None = None
     bit_map: str | None = None
@@ -195,8 +207,8 @@ class ConsumeQueueData(RemotingBody):
 
 
 class QueryConsumeQueueResponseBody(RemotingBody):
-    min_queue_index: int
-    max_queue_index: int
+    min_queue_index: Int64
+    max_queue_index: Int64
     queue_data: list[ConsumeQueueData] = field(default_factory=list)
     subscription_data: SubscriptionData | None = None
     filter_data: str | None = None
@@ -223,7 +235,7 @@ class Connection(RemotingBody):
     client_id: str
     client_addr: str
     language: str
-    version: int
+    version: Int64
 
 
 class ProducerConnection(RemotingBody):
@@ -233,17 +245,17 @@ class ProducerConnection(RemotingBody):
 class ConsumerConnection(RemotingBody):
     connection_set: list[Connection] = field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
-    consume_type: str | None = None
-    message_model: str | None = None
-    consume_from_where: str | None = None
+    consume_type: ConsumeType | None = None
+    message_model: MessageModel | None = None
+    consume_from_where: ConsumeFromWhere | None = None
 
 
 class ProducerInfo(RemotingBody):
     client_id: str
     remote_ip: str = field(name="remoteIP")
     language: str
-    version: int
-    last_update_timestamp: int
+    version: Int64
+    last_update_timestamp: Int64
 
 
 class ProducerTableInfo(RemotingBody):
@@ -256,7 +268,7 @@ class ProducerTableInfo(RemotingBody):
 class BrokerStatsItem(RemotingBody):
     """Of the last minute, hour or day: what was counted, per second, and per time that it was counted."""
 
-    sum: int
+    sum: Int64
     tps: float
     avgpt: float
 
@@ -273,7 +285,7 @@ class BrokerStatsData(RemotingBody):
 class BrokerMemberGroup(RemotingBody):
     cluster: str
     broker_name: str
-    broker_addrs: dict[int, str] = field(default_factory=dict)
+    broker_addrs: dict[Int64, str] = field(default_factory=dict)
 
 
 class GetBrokerMemberGroupResponseBody(RemotingBody):
@@ -287,7 +299,7 @@ class LeadershipTransferResponseBody(RemotingBody):
     """Who leads now, and in which term."""
 
     leader_id: str
-    term: int
+    term: Int64
 
 
 # Scrub
@@ -296,23 +308,23 @@ class LeadershipTransferResponseBody(RemotingBody):
 class ScrubRoundBody(RemotingBody):
     """Times in ms since the epoch. `ended_ms`: None while it is under way."""
 
-    began_ms: int
-    bytes_read: int
-    faults: int
-    mended: int
-    ended_ms: int | None = None
+    began_ms: Int64
+    bytes_read: Int64
+    faults: Int64
+    mended: Int64
+    ended_ms: Int64 | None = None
 
 
 class ScrubResponseBody(RemotingBody):
     """`round`: the one under way. `size`: bytes that a round reads, about."""
 
-    bytes_per_second: int
-    pause_ms: int
-    size: int
-    rounds: int
-    bytes_read: int
-    faults: int
-    mended: int
+    bytes_per_second: Int64
+    pause_ms: Int64
+    size: Int64
+    rounds: Int64
+    bytes_read: Int64
+    faults: Int64
+    mended: Int64
     round: ScrubRoundBody | None = None
     last_round: ScrubRoundBody | None = None
 
@@ -322,24 +334,24 @@ class DamagedRangeBody(RemotingBody):
     `since_ms`: when the broker's process learned of it. `stage`: noting, queued, proving, writing or waiting.
     """
 
-    first_index: int
-    last_index: int
-    first_byte: int
-    last_byte: int
+    first_index: Int64
+    last_index: Int64
+    first_byte: Int64
+    last_byte: Int64
     stage: str
     files: list[str] = field(default_factory=list)
-    since_ms: int | None = None
+    since_ms: Int64 | None = None
     peer: str | None = None
     refusals: dict[str, str] = field(default_factory=dict)
-    repaired_bytes: int = 0
-    retry_ms: int | None = None
+    repaired_bytes: Int64 = 0
+    retry_ms: Int64 | None = None
 
 
 class RepairStatusResponseBody(RemotingBody):
     """Counts are since the start."""
 
-    repaired_ranges: int
-    repaired_bytes: int
+    repaired_ranges: Int64
+    repaired_bytes: Int64
     scrub: ScrubResponseBody
     ranges: list[DamagedRangeBody] = field(default_factory=list)
 
@@ -351,14 +363,14 @@ class GroupMember(RemotingBody):
     role: str  # voter or learner
     address: str
     disk: str  # uuid in hexadecimal digits, empty if it is not known yet
-    acknowledged: int | None = None
+    acknowledged: Int64 | None = None
 
 
 class ListMembersResponseBody(RemotingBody):
     """`index`: of the entry that says so, -1 for the members with which the group was formed."""
 
-    term: int
-    index: int
+    term: Int64
+    index: Int64
     is_committed: bool
     members: list[GroupMember] = field(default_factory=list)
     leader_id: str | None = None

@@ -80,6 +80,6 @@ def _shape_of(header: bytes) -> _Shape:
         value_size = int.from_bytes(header[key_end:value_at])
         formats.append(f"{value_at - value_end}s{value_size}s")
         between.append(header[value_end:value_at])
-        keys.append(header[key_at + 2 : key_end].decode())
+        keys.append(header[key_at + 2 : key_end].decode(errors="replace"))
         key_at = value_end = value_at + value_size
     return struct.Struct("".join(formats)).unpack, tuple(between), tuple(keys)

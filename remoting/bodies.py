@@ -1,9 +1,8 @@
 """JSON bodies of requests and responses, as values.
 
-Read tolerantly: unknown keys are ignored, a null counts as left out, bare and quoted map keys are
-alike. Written as Java does: names in alphabetical order, None left out, map entries in the order that
-they have. A field whose default is None may be missing in the bodies of older versions; times are
-milliseconds since the epoch.
+Read as tolerantly as fastjson does (fastjson.py and fastjson_values.py). Written as Java does: names in alphabetical
+order, None left out, map entries in the order that they have. A field whose default is None may be missing in the
+bodies of older versions; times are milliseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -17,9 +16,24 @@ from msgspec import field
 from remoting.errors import RemotingBodyError
 from remoting.fastjson import dumps_fastjson
 from remoting.fastjson import loads_fastjson as loads_fastjson
+from remoting.fastjson_values import java_enum, to_struct
 from remoting.headers import Int32, Int64
 
 BodyT = TypeVar("BodyT", bound="RemotingBody")
+
+ConsumeType = Annotated[str, java_enum("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")]
+MessageModel = Annotated[str, java_enum("BROADCASTING", "CLUSTERING", "LITE_SELECTIVE")]
+ConsumeFromWhere = Annotated[
+    str,
+    java_enum(
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
+]
 
 
 class RemotingBody(msgspec.Struct, kw_only=True, rename="camel"):
@@ -37,11 +51,7 @@ class RemotingBody(msgspec.Struct, kw_only=True, rename="camel"):
 def from_json_value(body_type: type[BodyT], value: object) -> BodyT:
     """A body from what loads_fastjson gives. Raises RemotingBodyError."""
     try:
-        return msgspec.convert(value, body_type, strict=False, str_keys=True)
-    except msgspec.ValidationError:
-        pass
-    try:
-        return msgspec.convert(_plain(value), body_type, strict=False, str_keys=True)
+        return to_struct(body_type, value, zeros=True)
     except msgspec.ValidationError as error:
         raise RemotingBodyError(f"{body_type.__name__}: {error}") from error
 
@@ -64,19 +74,6 @@ def to_json_value(value: object) -> object:
     return value
 
 
-def _plain(value: object) -> object:
-    """Without nulls, and with queues where beans are keys: RocketMQ has no others."""
-    if isinstance(value, dict):
-        return {
-            msgspec.convert(dict(key), MessageQueue) if isinstance(key, tuple) else key: _plain(item)
-            for key, item in value.items()
-            if item is not None
-        }
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return value
-
-
 @cache
 def _sorted_names(body_type: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
     fields = msgspec.structs.fields(body_type)
@@ -96,8 +93,8 @@ class QueueData(RemotingBody):
     broker_name: str
     read_queue_nums: QueueCount
     write_queue_nums: QueueCount
-    perm: int
-    topic_sys_flag: int = 0
+    perm: Int64
+    topic_sys_flag: Int64 = 0
 
 
 class BrokerData(RemotingBody):
@@ -105,7 +102,7 @@ class BrokerData(RemotingBody):
 
     cluster: str
     broker_name: str
-    broker_addrs: dict[int, str]
+    broker_addrs: dict[Int64, str]
     zone_name: str | None = None
     enable_acting_master: bool | None = None
 
@@ -146,17 +143,17 @@ class SubscriptionData(RemotingBody):
     topic: str
     sub_string: str
     tags_set: list[str] = []
-    code_set: list[int] = []
-    sub_version: int = 0
+    code_set: list[Int32] = []
+    sub_version: Int64 = 0
     expression_type: str = "TAG"
     class_filter_mode: bool = False
 
 
 class ConsumerData(RemotingBody):
     group_name: str
-    consume_type: str = "CONSUME_PASSIVELY"
-    message_model: str = "CLUSTERING"
-    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: ConsumeType = "CONSUME_PASSIVELY"
+    message_model: MessageModel = "CLUSTERING"
+    consume_from_where: ConsumeFromWhere = "CONSUME_FROM_LAST_OFFSET"
     subscription_data_set: list[SubscriptionData] = []
     unit_mode: bool = False
 
@@ -171,7 +168,7 @@ class HeartbeatData(RemotingBody):
     client_id: str = field(name="clientID")
     producer_data_set: list[ProducerData] = []
     consumer_data_set: list[ConsumerData] = []
-    heartbeat_fingerprint: int | None = None
+    heartbeat_fingerprint: Int64 | None = None
     without_sub: bool | None = None
 
 
@@ -206,9 +203,9 @@ class LockBatchResponseBody(RemotingBody):
 class DataVersion(RemotingBody):
     """Version of a table; a higher state_version wins over any counter."""
 
-    timestamp: int
-    counter: int
-    state_version: int | None = None
+    timestamp: Int64
+    counter: Int64
+    state_version: Int64 | None = None
 
 
 class KVTable(RemotingBody):

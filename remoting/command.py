@@ -8,6 +8,7 @@ limits on them are in connection.py.
 
 from __future__ import annotations
 
+import re
 import struct
 from enum import IntEnum
 from functools import lru_cache
@@ -17,7 +18,9 @@ import msgspec
 import orjson
 
 from remoting.codes import MQ_VERSION, LanguageCode
-from remoting.errors import RemotingEncodeError, RemotingProtocolError
+from remoting.errors import RemotingBodyError, RemotingEncodeError, RemotingProtocolError
+from remoting.fastjson import loads_fastjson
+from remoting.fastjson_values import as_text, to_struct
 
 RESPONSE_FLAG = 0x1
 ONEWAY_FLAG = 0x2
@@ -35,6 +38,8 @@ BINARY_HEADER = struct.Struct(
     "i"  # flag
     "I"  # remark length, 0 for none; the remark follows
 )
+_FIXED_START = struct.Struct(">hbhii")  # the same up to the flag
+_JSON_NUMBER = re.compile(rb"""["']?\b(opaque|flag)["']?\s*:\s*["']?(-?\d{1,10})\b""")
 EXT_LENGTH = struct.Struct(">I")
 EXT_KEY = struct.Struct(">H")
 
@@ -94,7 +99,7 @@ class RemotingCommand(msgspec.Struct, gc=False):
         """The peer's language; OTHER for one that RocketMQ has no number for."""
         wire_language = self.wire_language
         if isinstance(wire_language, str):
-            return _LANGUAGE_BY_NAME.get(wire_language, LanguageCode.OTHER)
+            return _LANGUAGE_BY_NAME.get(wire_language.upper(), LanguageCode.OTHER)
         return _LANGUAGE_BY_CODE.get(wire_language, LanguageCode.OTHER)
 
     def encode(self) -> bytes:
@@ -110,15 +115,15 @@ class RemotingCommand(msgspec.Struct, gc=False):
 
 
 class _JsonHeader(msgspec.Struct, rename="camel"):
-    """What a JSON header may say at its loosest: nulls, and values that Java would turn into text."""
+    """What a JSON header may say: nulls, and values that Java would turn into text."""
 
     code: Int32 | None = None
-    language: int | str | None = None
+    language: object = LanguageCode.JAVA.name
     version: Int32 | None = None
     opaque: Int32 | None = None
     flag: Int32 | None = None
     remark: str | None = None
-    ext_fields: dict[str, str | int | float | bool | None] | None = None
+    ext_fields: dict[str, object] | None = None
 
 
 _decode_json_command = msgspec.json.Decoder(RemotingCommand).decode
@@ -177,6 +182,20 @@ def decode_header(serialize_type: int, header: bytes) -> RemotingCommand:
     raise RemotingProtocolError(f"serialize type {serialize_type} is neither JSON (0) nor ROCKETMQ (1)")
 
 
+def whom_to_answer(serialize_type: int, header: bytes) -> RemotingCommand | None:
+    """What a header that cannot be read as a whole tells of its request or response: opaque and flag. None: nothing."""
+    if serialize_type == SerializeType.ROCKETMQ:
+        if len(header) < _FIXED_START.size:
+            return None
+        code, _, _, opaque, flag = _FIXED_START.unpack_from(header)
+        return RemotingCommand(code=code, opaque=opaque, flag=flag, serialize_type=serialize_type)
+    found = {name: int(digits) for name, digits in _JSON_NUMBER.findall(header)}
+    opaque, flag = found.get(b"opaque", 1 << 31), found.get(b"flag", 0)
+    if serialize_type != SerializeType.JSON or not (-(1 << 31) <= opaque < 1 << 31 and 0 <= flag < 1 << 31):
+        return None
+    return RemotingCommand(opaque=opaque, flag=flag)
+
+
 def _decode_json(header: bytes) -> RemotingCommand:
     try:
         command = _decode_json_command(header)
@@ -194,12 +213,13 @@ def _decode_loose_json(header: bytes) -> RemotingCommand:
     """The slower reading: no ext fields, nulls, numbers as values, keys that we use for other things."""
     try:
         loose = _decode_json_header(header)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise RemotingProtocolError(f"JSON header: {error}") from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        loose = _decode_fastjson_header(header)
     ext_fields = loose.ext_fields
+    language = loose.language
     return RemotingCommand(
         code=loose.code or 0,
-        wire_language=LanguageCode.JAVA.name if loose.language is None else loose.language,
+        wire_language=language if isinstance(language, int | str) else LanguageCode.OTHER.name,
         version=loose.version or 0,
         opaque=loose.opaque or 0,
         flag=loose.flag or 0,
@@ -209,12 +229,16 @@ def _decode_loose_json(header: bytes) -> RemotingCommand:
     )
 
 
-def _ext_fields_as_text(ext_fields: dict[str, str | int | float | bool | None]) -> dict[str, str]:
-    return {
-        key: value if isinstance(value, str) else orjson.dumps(value).decode()
-        for key, value in ext_fields.items()
-        if value is not None
-    }
+def _decode_fastjson_header(header: bytes) -> _JsonHeader:
+    """The slowest reading: what is no JSON but fastjson."""
+    try:
+        return to_struct(_JsonHeader, loads_fastjson(header), zeros=False)
+    except (RemotingBodyError, msgspec.ValidationError) as error:
+        raise RemotingProtocolError(f"JSON header: {error}") from error
+
+
+def _ext_fields_as_text(ext_fields: dict[str, object]) -> dict[str, str]:
+    return {key: as_text(value) for key, value in ext_fields.items() if value is not None}
 
 
 def _decode_binary(header: bytes) -> RemotingCommand:
@@ -223,7 +247,7 @@ def _decode_binary(header: bytes) -> RemotingCommand:
         offset = 17
         remark = None
         if remark_length:
-            remark = header[17 : 17 + remark_length].decode()
+            remark = header[17 : 17 + remark_length].decode(errors="replace")
             offset += remark_length
         (ext_length,) = EXT_LENGTH.unpack_from(header, offset)
         offset += 4
@@ -238,9 +262,10 @@ def _decode_binary(header: bytes) -> RemotingCommand:
         while offset < end:
             key_end = offset + 2 + key_length_at(header, offset)[0]
             value_end = key_end + 4 + value_length_at(header, key_end)[0]
-            ext_fields[header[offset + 2 : key_end].decode()] = header[key_end + 4 : value_end].decode()
+            key = header[offset + 2 : key_end].decode(errors="replace")
+            ext_fields[key] = header[key_end + 4 : value_end].decode(errors="replace")
             offset = value_end
-    except (struct.error, UnicodeDecodeError) as error:
+    except struct.error as error:
         raise RemotingProtocolError(f"binary header of {len(header)} bytes: {error}") from error
     if offset != end:
         raise RemotingProtocolError(f"binary header: an ext field ends {offset - end} bytes after the header")

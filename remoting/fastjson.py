@@ -1,8 +1,10 @@
-"""The JSON that RocketMQ's Java side writes, which is not always JSON.
+"""The JSON that RocketMQ's Java side writes and reads, which is not always JSON.
 
 Map keys that are no strings stand bare: numbers as `{0:"ip:port"}`, beans as whole objects,
-`{{"brokerName":"b","queueId":0,"topic":"T"}:7}`. The reader takes both besides plain JSON; the writer
-emits the same form, because fastjson does not read a bean key that was quoted.
+`{{"brokerName":"b","queueId":0,"topic":"T"}:7}`. The writer emits the same form, because fastjson does not read a bean
+key that was quoted. The reader takes what fastjson takes, for clients of all languages were written against it: single
+quotes, names without quotes, commas too many, comments, numbers with a suffix or a sign, and bytes that are no UTF-8,
+which become U+FFFD. What values mean to a body's or a header's types is in fastjson_values.py.
 
 A bare number comes back as an int key and a quoted one as a str. A bean key comes back as a
 BeanKey: the tuple of its (name, value) pairs in written order, since a dict cannot be a key.
@@ -11,7 +13,7 @@ BeanKey: the tuple of its (name, value) pairs in written order, since a dict can
 from __future__ import annotations
 
 import re
-from json import JSONDecodeError, JSONDecoder
+from json import JSONDecodeError
 from typing import TypeAlias, TypeGuard
 
 import orjson
@@ -25,10 +27,18 @@ DEPTH_MAX = 64  # Java's own bodies nest less than ten deep
 # stop the event loop for so long that a leader's followers elect another one.
 VALUES_MAX = 100_000
 
-_BLANK = re.compile(r"[ \t\r\n]*")
-_SCALAR = re.compile(r"(true|false|null)|(-?\d+(\.\d+)?([eE][+-]?\d+)?)")
-_decode_string = JSONDecoder(strict=False).raw_decode
-_CONSTANTS = {"true": True, "false": False, "null": None}
+_BLANK = re.compile(r"(?:[ \t\r\n\f\v\b\0]++|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)*+")
+_SCALAR = re.compile(
+    r"(true|false|null|NULL|undefined|NaN)\b|([+-]?(?:\d++(\.\d*+)?|(\.\d++))([eE][+-]?\d++)?)([LSBDF]?)(?![\w.])"
+)
+_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*+")
+_STRINGS = {
+    '"': re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL),
+    "'": re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL),
+}
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_ESCAPED = dict(zip("\"'/\\bfnrtv01234567", "\"'/\\\b\f\n\r\t\v\0\1\2\3\4\5\6\7", strict=True))
+_CONSTANTS = {"true": True, "false": False}
 
 
 def loads_fastjson(data: bytes, *, values_max: int = VALUES_MAX) -> object:
@@ -41,8 +51,8 @@ def loads_fastjson(data: bytes, *, values_max: int = VALUES_MAX) -> object:
     except orjson.JSONDecodeError:
         pass
     try:
-        return _Reader(data.decode(), values_max).read()
-    except (UnicodeDecodeError, JSONDecodeError) as error:
+        return _Reader(data.decode(errors="replace").removeprefix("\ufeff"), values_max).read()
+    except JSONDecodeError as error:
         raise RemotingBodyError(f"body of {len(data)} bytes: {error}") from error
 
 
@@ -115,57 +125,79 @@ class _Reader:
             return self._object(depth + 1)
         if start == "[":
             return self._array(depth + 1)
-        if start == '"':
-            return self._string()
+        if start in _STRINGS:
+            return self._string(start)
         match = _SCALAR.match(self._text, self._at)
         if match is None:
+            if self._text.startswith(("Set[", "TreeSet["), self._at):
+                self._at = self._text.index("[", self._at)
+                return self._array(depth + 1)
             raise self._error("a value expected")
         self._at = match.end()
-        constant, number, fraction, exponent = match.groups()
+        constant, number, *fraction_or_exponent, suffix = match.groups()
         if constant is not None:
-            return _CONSTANTS[constant]
+            return _CONSTANTS.get(constant)
         if len(number) > 32:
             raise self._error(f"number of {len(number)} digits")
-        return int(number) if fraction is None and exponent is None else float(number)
+        return float(number) if any(fraction_or_exponent) or suffix in ("D", "F") else int(number)
+
+    def _key(self, depth: int) -> object:
+        self._peek()
+        name = _NAME.match(self._text, self._at)
+        if name is None:
+            key = self._value(depth)
+            if isinstance(key, list):
+                raise self._error("a key expected")
+            return _hashable(key)
+        self._at = name.end()
+        return name[0]
 
     def _object(self, depth: int) -> dict[object, object]:
         members: dict[object, object] = {}
         self._at += 1
-        if self._take("}"):
-            return members
-        while True:
-            key = self._value(depth)
-            if isinstance(key, list) or key is None:
-                raise self._error("a key expected")
+        while not self._take("}"):
+            if self._take(","):
+                continue
+            key = self._key(depth)
             if not self._take(":"):
                 raise self._error("':' expected")
-            members[_hashable(key)] = self._value(depth)
-            if self._take("}"):
-                return members
-            if not self._take(","):
+            members[key] = self._value(depth)
+            if self._peek() not in ("}", ","):
                 raise self._error("',' or '}' expected")
+        return members
 
     def _array(self, depth: int) -> list[object]:
         items: list[object] = []
         self._at += 1
-        if self._take("]"):
-            return items
-        while True:
-            items.append(self._value(depth))
-            if self._take("]"):
-                return items
+        while not self._take("]"):
             if not self._take(","):
-                raise self._error("',' or ']' expected")
+                items.append(self._value(depth))
+        return items
 
-    def _string(self) -> str:
-        value, self._at = _decode_string(self._text, self._at)
-        assert isinstance(value, str), "what starts with a quote is a string"
-        return value
+    def _string(self, quote: str) -> str:
+        match = _STRINGS[quote].match(self._text, self._at)
+        if match is None:
+            raise self._error("a string without end")
+        self._at = match.end()
+        if "\\" not in match[1]:
+            return match[1]
+        text = _ESCAPE.sub(self._unescaped, match[1])
+        if text.isascii():
+            return text
+        # Two escapes may be one character; half of one is the question mark that Java makes of it.
+        whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        return whole.encode(errors="replace").decode()
+
+    def _unescaped(self, escape: re.Match[str]) -> str:
+        digits = escape[1] or escape[2]
+        if digits is not None:
+            return chr(int(digits, 16))
+        if escape[3] not in _ESCAPED:
+            raise self._error(f"escape \\{escape[3]} in a string")
+        return _ESCAPED[escape[3]]
 
     def _peek(self) -> str:
-        character = self._text[self._at : self._at + 1]
-        if character not in " \t\r\n":
-            return character
+        """The next character that is neither blank nor comment; empty at the end."""
         blank = _BLANK.match(self._text, self._at)
         assert blank is not None, "the pattern matches the empty string"
         self._at = blank.end()

@@ -20,6 +20,7 @@ from msgspec import field
 
 from remoting.codes import RequestCode
 from remoting.errors import RemotingHeaderError
+from remoting.fastjson_values import TRUE_WORDS, to_struct
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -53,15 +54,16 @@ _FIELD_IN_ERROR = re.compile(r"field `(\w+)`|\$\.(\w+)")
 def decode(header_type: type[HeaderT], ext_fields: dict[str, str]) -> HeaderT:
     """The header that these ext fields hold. Raises RemotingHeaderError, which names the field."""
     try:
-        return msgspec.convert(ext_fields, header_type, strict=False)
+        return to_struct(header_type, ext_fields, zeros=False)
     except msgspec.ValidationError as error:
-        # In a binary header null and the empty string are the same bytes, and Java reads null.
-        filled = {key: value for key, value in ext_fields.items() if value}
-        if len(filled) < len(ext_fields):
-            return decode(header_type, filled)
         found = _FIELD_IN_ERROR.search(str(error))
         name = (found[1] or found[2]) if found else ""
         raise RemotingHeaderError(header_type.__name__, name, str(error)) from error
+
+
+def is_true(ext_fields: dict[str, str], name: str) -> bool:
+    """Whether a field says yes that is read without its header; what is no boolean does not."""
+    return ext_fields.get(name, "").lower() in TRUE_WORDS
 
 
 def to_ext_fields(header: CommandHeader) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from typing import Annotated
 
 import orjson
 from msgspec import field
@@ -16,10 +17,13 @@ from remoting.bodies import DataVersion, RemotingBody, from_json_value, to_json_
 from remoting.codes import MQ_VERSION, V5_0_0
 from remoting.errors import RemotingBodyError
 from remoting.fastjson import dumps_fastjson, loads_fastjson
+from remoting.fastjson_values import java_enum
 from remoting.headers import Int32
 
 PERM_MAX = 15  # all of a topic's permissions
 INFLATED_SIZE_MAX = 64 * 1024 * 1024  # some 500,000 topics
+
+TopicFilterType = Annotated[str, java_enum("SINGLE_TAG", "MULTI_TAG")]
 
 _INT32 = struct.Struct(">i")
 
@@ -31,7 +35,7 @@ class TopicConfig(RemotingBody):
     read_queue_nums: Int32 = 16
     write_queue_nums: Int32 = 16
     perm: Int32 = 6
-    topic_filter_type: str = "SINGLE_TAG"
+    topic_filter_type: TopicFilterType = "SINGLE_TAG"
     topic_sys_flag: Int32 = 0
     order: bool = False
     attributes: dict[str, str] | None = None

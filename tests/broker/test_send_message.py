@@ -243,7 +243,8 @@ def test_a_missing_field_is_named(broker: OneBroker) -> None:
     del fields["g"]
     answer = broker.ask(SEND, fields, b"x")
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert answer.remark == "header has no field 'g'"
+    assert answer.remark is not None
+    assert "missing required field `g`" in answer.remark
 
 
 def test_a_negative_queue_id_means_any_queue(broker: OneBroker) -> None:

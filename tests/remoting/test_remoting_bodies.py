@@ -187,7 +187,7 @@ def test_small_tables_are_written_as_java_does() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"[]", b"{}", b'{"clientID":7}', b'{"clientID":"c","producerDataSet":[{}]}', b"{0:", b"\xff"],
+    [b"", b"[]", b"{}", b'{"clientID":null}', b'{"clientID":"c","producerDataSet":[{}]}', b"{0:", b"\xff"],
 )
 def test_a_heartbeat_of_another_shape_is_a_body_error(body: bytes) -> None:
     with pytest.raises(RemotingBodyError):

@@ -75,7 +75,7 @@ def test_null_fields_are_left_out_and_others_written_in_java_form() -> None:
         ({"e": "2147483648"}, "e"),
         ({"e": "-2147483649"}, "e"),
         ({"g": "9223372036854775808"}, "g"),
-        ({"h": "1.5"}, "h"),
+        ({"h": "1.5.5"}, "h"),
         ({"m": "perhaps"}, "m"),
     ],
 )

@@ -100,4 +100,9 @@ class BrokerRequestHandler:
                 handler(answers, channel, command, now_ms)
             except (RemotingError, StoreError, DiskError) as error:
                 answer_error(answers, channel, command, error)
+            except Exception as error:
+                # A defect of ours, and the other requests of this connection are no part of it.
+                log.exception("request failed code=%d addr=%s", command.code, channel.remote_address)
+                remark = f"failed: {type(error).__name__}: {error}"
+                answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
         answers.flush()

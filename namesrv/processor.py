@@ -106,6 +106,10 @@ class NamesrvProcessor:
         except RemotingError as error:
             log.warning("bad request code=%d addr=%s: %s", command.code, channel.remote_address, error)
             return response(command, ResponseCode.SYSTEM_ERROR, str(error))
+        except Exception as error:
+            # A defect of ours, and the other requests of this connection are no part of it.
+            log.exception("request failed code=%d addr=%s", command.code, channel.remote_address)
+            return response(command, ResponseCode.SYSTEM_ERROR, f"failed: {type(error).__name__}: {error}")
 
     # Brokers
 
@@ -197,7 +201,7 @@ class NamesrvProcessor:
                 f"No topic route info in name server for the topic: {topic}{FAQ}",
             )
         data = TopicRouteData(queue_datas=list(route.queues), broker_datas=list(route.brokers))
-        is_standard = command.version >= V4_9_4 or fields.get("acceptStandardJsonOnly") == "true"
+        is_standard = command.version >= V4_9_4 or headers.is_true(fields, "acceptStandardJsonOnly")
         return response(command, body=data.encode_for(standard_json=is_standard))
 
     def _get_cluster_info(

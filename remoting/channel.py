@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from remoting.address import join
-from remoting.command import RemotingCommand
-from remoting.connection import FRAME_SIZE_MAX, RemotingConnection
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand, response
+from remoting.connection import FRAME_SIZE_MAX, BadHeader, RemotingConnection
 from remoting.errors import RemotingProtocolError
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,9 @@ class CommandHandler(Protocol):
 
 class ChannelOwner(CommandHandler, Protocol):
     """A CommandHandler that also keeps the balance between what is read and what is written."""
+
+    def responses_unreadable(self, channel: Channel, bad: list[BadHeader]) -> None:
+        """Responses whose headers cannot be read; requests like that have been answered already."""
 
     def channel_paused(self, channel: Channel) -> None:
         """More than the limit waits to be written."""
@@ -117,7 +121,7 @@ class ChannelProtocol(asyncio.Protocol):
         self._owner = owner
         self._channel_id = channel_id
         self._pending_write_limit = pending_write_limit
-        self._receive_data = RemotingConnection(frame_size_max).receive_data
+        self._connection = RemotingConnection(frame_size_max)
         self._channel: Channel | None = None
 
     @property
@@ -136,14 +140,34 @@ class ChannelProtocol(asyncio.Protocol):
         channel = self._channel
         assert channel is not None, "data comes after connection_made"
         channel.is_active = True
+        connection = self._connection
         try:
-            commands = self._receive_data(data)
+            commands = connection.receive_data(data)
         except RemotingProtocolError as error:
             log.warning("bad frame from=%s reason=%s", channel.remote_address, error)
             self._hand_over(channel, error.commands)
+            self._refuse(channel, connection.bad_headers)
             channel.close()
             return
         self._hand_over(channel, commands)
+        if connection.bad_headers:
+            self._refuse(channel, connection.bad_headers)
+
+    def _refuse(self, channel: Channel, bad: list[BadHeader]) -> None:
+        if not bad:
+            return
+        # One line for all of a read: whoever sends one such header may send thousands.
+        log.warning("%d bad headers from=%s first=%s", len(bad), channel.remote_address, bad[0].reason)
+        told = [(item.command, item.reason) for item in bad if item.command is not None]
+        answers = [
+            response(command, ResponseCode.SYSTEM_ERROR, reason).encode()
+            for command, reason in told
+            if not command.is_response and not command.is_oneway
+        ]
+        if answers:
+            channel.write(answers)
+        if any(command.is_response for command, _ in told):
+            self._owner.responses_unreadable(channel, bad)
 
     def _hand_over(self, channel: Channel, commands: list[RemotingCommand]) -> None:
         # After close() the loop may still deliver what had been read; its answers could not be written.

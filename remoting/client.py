@@ -18,8 +18,9 @@ from typing import Any
 from remoting.address import AddressError, parse_address
 from remoting.channel import PENDING_WRITE_LIMIT, Channel, ChannelProtocol
 from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
-from remoting.connection import FRAME_SIZE_MAX
+from remoting.connection import FRAME_SIZE_MAX, BadHeader
 from remoting.errors import (
+    RemotingAnswerError,
     RemotingClosedError,
     RemotingConnectError,
     RemotingError,
@@ -348,6 +349,16 @@ class _Connection:
                     call.end(command.opaque, command)
             else:
                 self._client._request_received(channel, command)
+
+    def responses_unreadable(self, channel: Channel, bad: list[BadHeader]) -> None:
+        for command, reason in bad:
+            call = (
+                self._waiting.pop(command.opaque, None)
+                if command is not None and command.is_response
+                else None
+            )
+            if command is not None and call is not None:
+                call.end(command.opaque, RemotingAnswerError(f"{self._address}: a bad response: {reason}"))
 
     def channel_paused(self, channel: Channel) -> None:
         self.writable.clear()

@@ -84,6 +84,12 @@ class RemotingClosedError(RemotingError):
     retriable = True
 
 
+class RemotingAnswerError(RemotingError):
+    """A response came, and its header cannot be read."""
+
+    retriable = True
+
+
 class RemotingTimeoutError(RemotingError):
     """No response came in time. It may still be carried out; a late response is dropped."""
 

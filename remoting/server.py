@@ -12,7 +12,7 @@ from itertools import count
 
 from remoting.channel import PENDING_WRITE_LIMIT, Channel, ChannelProtocol, CommandHandler
 from remoting.command import RemotingCommand
-from remoting.connection import FRAME_SIZE_MAX
+from remoting.connection import FRAME_SIZE_MAX, BadHeader
 from remoting.listening import listen
 
 __all__ = ["Channel", "CommandHandler", "RemotingServer"]
@@ -112,6 +112,9 @@ class RemotingServer:
 
     def commands_received(self, channel: Channel, commands: list[RemotingCommand]) -> None:
         self._handler.commands_received(channel, commands)
+
+    def responses_unreadable(self, channel: Channel, bad: list[BadHeader]) -> None:
+        """To requests of ours, which end with their time."""
 
     def channel_paused(self, channel: Channel) -> None:
         """A peer that does not read its answers gets no further request read."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from remoting.channel import Channel
 from remoting.command import RemotingCommand, encode_response
-from remoting.connection import RemotingConnection
+from remoting.connection import BadHeader, RemotingConnection
 
 
 class Watched:
@@ -51,6 +51,9 @@ class RecordingHandler(Watched):
         for command in commands:
             if self._answer is not None:
                 self._answer(channel, command)
+
+    def responses_unreadable(self, channel: Channel, bad: list[BadHeader]) -> None:
+        self.changed()
 
     def channel_paused(self, channel: Channel) -> None:
         self.changed()

@@ -12,8 +12,9 @@ from remoting_fakes import MemoryNetwork, RecordingHandler, echo
 
 from remoting.channel import Channel
 from remoting.client import RemotingClient
-from remoting.command import RemotingCommand, encode_response, request
+from remoting.command import RemotingCommand, encode_frame, encode_response, request
 from remoting.errors import (
+    RemotingAnswerError,
     RemotingClosedError,
     RemotingConnectError,
     RemotingSendError,
@@ -416,3 +417,22 @@ def test_an_address_without_a_port_that_can_be_is_told_in_words(address: str) ->
         await client.close()
 
     asyncio.run(story())
+
+
+def test_a_response_whose_header_cannot_be_read_ends_its_own_request_alone() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        client = RemotingClient(connect=network.connect)
+        calls = [asyncio.create_task(client.invoke(ADDRESS, asked(), TIMEOUT_S)) for _ in range(2)]
+        first, second = [command.opaque for command in await network.sent(2)]
+        protocol = network.transports[0].protocol
+        bad = encode_frame(0, b'{"code":0,"flag":1,"opaque":%d,"extFields":7}' % first, b"")
+        protocol.data_received(bad + encode_response(second, 0, 0, None, b"sound"))
+        with pytest.raises(RemotingAnswerError, match="a bad response: JSON header") as caught:
+            await calls[0]
+        assert not caught.value.definite
+        assert (await calls[1]).body == b"sound"
+        assert len(network.transports) == 1
+        await client.close()
+
+    asyncio.run(main())

@@ -11,7 +11,8 @@ import uvloop
 from remoting_fakes import MemoryTransport, RecordingHandler, echo
 
 from remoting.channel import Channel, ChannelProtocol
-from remoting.command import RemotingCommand, encode_response, request
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand, encode_frame, encode_response, request
 from remoting.connection import RemotingConnection
 from remoting.server import RemotingServer
 
@@ -261,5 +262,30 @@ def test_closing_the_server_does_not_wait_for_a_peer_that_reads_nothing(run: Run
         await server.close(flush_seconds=0.01)
         assert handler.closed == handler.opened
         await peer.close()
+
+    run(main())
+
+
+def test_a_request_whose_header_cannot_be_read_is_answered_and_the_others_too(run: Run) -> None:
+    async def main() -> None:
+        server = RemotingServer(RecordingHandler(echo), "127.0.0.1", 0)
+        await server.start()
+        peer = await RawPeer.connect(server)
+        good = [request(1, {"k": "v"}, opaque=opaque).encode() for opaque in (1, 3)]
+        bad = encode_frame(0, b'{"code":1,"opaque":2,"flag":0,"extFields":[]}', b"body")
+        oneway = encode_frame(0, b'{"code":1,"opaque":9,"flag":2,"extFields":[]}', b"")
+        nobodys = encode_frame(0, b"\xff\xfe", b"")
+        peer.send(good[0] + bad + oneway + nobodys + good[1])
+        answers = {}
+        for _ in range(3):
+            answer = await peer.receive()
+            assert answer is not None
+            answers[answer.opaque] = answer
+        assert sorted(answers) == [1, 2, 3]
+        assert answers[2].code == ResponseCode.SYSTEM_ERROR
+        assert "JSON header" in (answers[2].remark or "")
+        await peer.call(4)
+        await peer.close()
+        await server.close()
 
     run(main())

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from remoting.address import AddressError, parse_address
+
 HOST = "127.0.0.1"
 NAMESRV = "namesrv"
 CLUSTER_NAME = "DefaultCluster"
@@ -182,10 +184,13 @@ def layout_of_json(values: Mapping[str, Any]) -> ClusterLayout:
 def parse_peer_dial(text: str) -> tuple[str, str]:
     """`n0:n1=127.0.0.1:7001` -> ("n0:n1", "127.0.0.1:7001")."""
     link, _, address = text.partition("=")
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535 or link.count(":") != 1:
+    try:
+        dialled = str(parse_address(address))
+    except AddressError:
+        dialled = ""
+    if not dialled or link.count(":") != 1:
         raise ClusterOptionError(f"--peer-dial {text}: write FROM:TO=HOST:PORT, like n0:n1=127.0.0.1:7001")
-    return link, address
+    return link, dialled
 
 
 def lines_with_earlier(given: Mapping[str, str], earlier: Mapping[str, str]) -> dict[str, str]:

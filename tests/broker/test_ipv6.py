@@ -18,8 +18,12 @@ from message.message_id import decode_offset_message_id
 from mqclient import Admin, ConsumeFromWhere, ConsumerConfig, Message, Producer, PushConsumer
 from namesrv.namesrv import Namesrv
 from namesrv.namesrv_config import NamesrvConfig
+from pyspark_dledger.entry_columns import Selection
+from pyspark_dledger.entry_rows import unit_batches
+from pyspark_dledger.replica import open_replica
 from pyspark_dledger.runner import LocalRunner
 from pyspark_dledger.validation import validate
+from pyspark_dledger.work import plan
 from remoting.codes import RequestCode, ResponseCode
 from remoting.configuration import parse_properties
 from tests.free_ports import free_ports
@@ -52,6 +56,18 @@ def ask(broker: OneBroker, channel: RecordingChannel, properties: str, body: byt
     message = decode_message(stored(broker, answer))
     assert message.msg_id == msg_id
     return message
+
+
+def rows_of(root: Path) -> list[tuple[object, ...]]:
+    """Of the table of entries: the first message of T."""
+    columns = ("msg_id", "born_host", "store_host", "sys_flag")
+    rows = [
+        row
+        for unit in plan([open_replica(root)], unit_count=1)
+        for batch in unit_batches(unit, Selection(("topic", *columns)))
+        for row in batch.to_pylist()
+    ]
+    return [tuple(row[name] for name in columns) for row in rows if row["topic"] == "T"][:1]
 
 
 @pytest.mark.parametrize(
@@ -87,6 +103,7 @@ def test_a_message_keeps_its_hosts_on_every_way(
     broker.close(clean=True)
     report = validate([tmp_path], runner=LocalRunner())
     assert report.is_clean, report.as_dict()
+    assert rows_of(tmp_path) == [(sent.msg_id, born, V6, flags)]
 
 
 def test_a_store_of_ipv4_goes_on_with_ipv6(tmp_path: Path) -> None:

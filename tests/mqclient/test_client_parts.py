@@ -180,7 +180,19 @@ def test_a_reader_may_empty_the_list_that_it_was_handed() -> None:
     assert queue.consume_offset == 1
 
 
-def test_namesrv_addresses_are_read_or_refused() -> None:
+def test_namesrv_addresses_are_those_of_the_environment_where_none_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "e:1;[::1]:2")
+    assert parse_namesrv("a:1") == ["a:1"]
+    assert parse_namesrv(None) == parse_namesrv("") == ["e:1", "[::1]:2"]
+    monkeypatch.setenv("NAMESRV_ADDR", "e:1,f:2")
+    with pytest.raises(ValueError, match=r"'e:1,f:2' holds a comma: write host:port, several joined by ;"):
+        parse_namesrv(None)
+
+
+def test_namesrv_addresses_are_read_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     assert parse_namesrv("a:1; b:2;") == ["a:1", "b:2"]
     for text in ("", ";", "a", "a:0", "a:b", "a:99999", ":1"):
         with pytest.raises(ValueError, match="host:port"):

@@ -205,7 +205,8 @@ class ConsumeStatsProcessor:
         progress = {}
         for queue_id in range(config.read_queue_nums if config is not None else 0):
             end = store.max_offset(topic, queue_id)
-            offset = min(max(store.query_offset(group, topic, queue_id), 0), end)
+            begin = store.begin_offset(topic, queue_id) or 0
+            offset = min(max(store.query_offset(group, topic, queue_id), begin), end)
             last_ms = store.store_timestamp(topic, queue_id, offset - 1) if offset else 0
             pulled = self._stats.pull_offset(group, topic, queue_id)
             progress[self._queue(topic, queue_id)] = admin_bodies.OffsetWrapper(

@@ -75,8 +75,8 @@ class ConsumerManageProcessor:
             remark = "no offset is known here, and this member does not serve as leader now"
             answers.add(command, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
             return
-        if offset == NO_OFFSET and self._may_begin_at_zero(header):
-            offset = 0
+        if offset == NO_OFFSET:
+            offset = self._begin_offset(header)
         if offset == NO_OFFSET:
             is_refused = header.set_zero_if_not_found is False
             remark = NOT_SET_TO_ZERO_REMARK if is_refused else NOT_FOUND_REMARK
@@ -84,11 +84,13 @@ class ConsumerManageProcessor:
         else:
             answers.add(command, ext_fields={"offset": str(offset)})
 
-    def _may_begin_at_zero(self, header: headers.QueryConsumerOffsetRequestHeader) -> bool:
-        """A group without offset begins with message 0 where that still counts as new."""
-        if header.set_zero_if_not_found is False:
-            return False
-        return self._store.is_in_memory(header.topic, header.queue_id, 0)
+    def _begin_offset(self, header: headers.QueryConsumerOffsetRequestHeader) -> int:
+        """A group without offset begins with the topic's first message where that still counts as new."""
+        store, topic, queue_id = self._store, header.topic, header.queue_id
+        begin = store.begin_offset(topic, queue_id)
+        if header.set_zero_if_not_found is False or begin is None:
+            return NO_OFFSET
+        return begin if store.is_in_memory(topic, queue_id, begin) else NO_OFFSET
 
     def _update_offset(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int

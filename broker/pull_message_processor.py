@@ -158,7 +158,9 @@ class PullMessageProcessor:
             if not self.config.long_polling_enable:
                 hold_ms = self.config.short_polling_time_ms
             code_set = None if matcher is None else subscription.code_set
-            request = PullRequest(channel, command, now_ms + hold_ms, header.queue_offset, code_set)
+            # A topic that was made again begins with that, whatever was asked for.
+            offset = max(header.queue_offset, result.min_offset)
+            request = PullRequest(channel, command, now_ms + hold_ms, offset, code_set)
             self.hold_service.hold(header.topic, header.queue_id, request)
             return
         self._stats.pulled(

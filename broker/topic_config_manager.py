@@ -122,6 +122,8 @@ class TopicConfigManager:
         return config.order and not self._config.broker_permission & PERM_WRITE
 
     def select(self, topic: str) -> TopicConfig | None:
+        if self._store.is_deleting(topic):
+            return None  # what came behind the deletion would be the next topic's of that name
         return self._store.topic_config_table.get(topic) or self.system_topics.get(topic)
 
     def all_topics(self) -> dict[str, TopicConfig]:
@@ -170,3 +172,4 @@ class TopicConfigManager:
 
     def delete(self, topic: str, on_done: OnProposed, now_ms: int) -> None:
         self._store.propose(DeleteTopic(topic), on_done, now_ms)
+        self._entries.pop(topic, None)

@@ -48,6 +48,7 @@ class BatchConsumeQueue(UnitQueue):
         skip = bisect_left(bases, self._max_offset)
         if skip == len(bases):
             return 0
+        self.is_let_go = False
         if self._min_offset == self._max_offset:
             self._begin_at(bases[skip])
         elif bases[skip] > self._max_offset:
@@ -118,10 +119,6 @@ class BatchConsumeQueue(UnitQueue):
             bounds = self._bounds_of(number)
             self.first_unit = number
             self._min_offset = bounds[0] if bounds is not None else self._max_offset
-
-    def let_go(self) -> None:
-        self.first_unit = self.end_unit
-        self._min_offset = self._max_offset
 
     def number_of(self, offset: int) -> int:
         """Of the first unit that ends behind `offset`."""

@@ -26,7 +26,8 @@ _HEAD = struct.Struct(
     "q"  # payload size
 )
 _MAGIC = b"PyDC"
-_VERSION: Final = 1
+_VERSION: Final = 2
+_VERSION_WITHOUT_DELETED_TOPICS: Final = 1
 CHECKPOINT_NAMES: Final = ("applied-state-0", "applied-state-1")
 
 
@@ -41,6 +42,8 @@ class Checkpoint:
     tables: list[Any]  # StateTables.pack()
     full_state_log: list[Any]  # FullStateLog.pack()
     queues: list[QueueRow]
+    # DeletedTopics.pack(). None in what an earlier version wrote: its queues may hold messages of deleted topics.
+    deleted_topics: list[Any] | None
 
     def pack(self) -> bytes:
         values = [getattr(self, name) for name in self.__slots__]
@@ -162,9 +165,11 @@ def unpack_checkpoint(content: bytes) -> Checkpoint | None:
         return None
     payload = content[_HEAD.size :]
     version, *values = msgpack.unpackb(payload, strict_map_key=False, unicode_errors="surrogateescape")
-    if version != _VERSION:
+    if version == _VERSION_WITHOUT_DELETED_TOPICS:
+        values.append(None)
+    elif version != _VERSION:
         return None
-    index, chain_crc, confirm_offset, store_timestamp, tables, full_state_log, queues = values
+    index, chain_crc, confirm_offset, store_timestamp, tables, full_state_log, queues, deleted_topics = values
     return Checkpoint(
         index,
         chain_crc,
@@ -173,4 +178,5 @@ def unpack_checkpoint(content: bytes) -> Checkpoint | None:
         tables,
         full_state_log,
         [tuple(row) for row in queues],
+        deleted_topics,
     )

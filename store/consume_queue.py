@@ -32,6 +32,7 @@ class ConsumeQueue(UnitQueue):
         queue_offset, units = request.queue_offset, unit_bytes(request)
         expected = self.end_unit
         count = len(units) // CQ_UNIT_SIZE
+        self.is_let_go = False
         if expected == self.first_unit and expected:
             self._begin_again()
         if queue_offset != expected:
@@ -96,9 +97,6 @@ class ConsumeQueue(UnitQueue):
 
     def begin_with(self, number: int) -> None:
         self.first_unit = number
-
-    def let_go(self) -> None:
-        self.first_unit = self.end_unit
 
     def _unit_at(self, number: int) -> Unit | None:
         data = self._read(number, 1)

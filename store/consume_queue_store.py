@@ -5,7 +5,7 @@ queue at one applied index. Files that do not bear it out mean that all queues a
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from disk.mapped_file import DescriptorCache
 from disk.mapped_file_queue import MappedFileQueueError
@@ -122,6 +122,24 @@ class ConsumeQueueStore:
         self._queues.clear()
         self._dirty.clear()
 
+    def let_go(self, topic: bytes) -> list[UnitQueue]:
+        """The topic is deleted: none of its messages is to be read any more. Returns its queues."""
+        queues = [queue for (name, _), queue in self._queues.items() if name == topic]
+        for queue in queues:
+            queue.let_go()
+        return queues
+
+    def let_go_empty(self, topics: Container[str]) -> list[UnitQueue]:
+        """As let_go(), of those queues of several topics that have no message anyway."""
+        empty = [
+            queue
+            for queue in self._queues.values()
+            if queue.min_offset == queue.max_offset and queue.topic_name in topics
+        ]
+        for queue in empty:
+            queue.let_go()
+        return empty
+
     def condemn(self, topic: bytes, queue_id: int) -> None:
         """A queue contradicts the log: without its files the next start finds it damaged and builds all anew.
 
@@ -188,19 +206,17 @@ class ConsumeQueueStore:
         topic, queue_id, is_batch = request.topic, request.queue_id, request.is_batch
         if queue is None:
             return self._add(topic, queue_id, is_batch=is_batch)
-        if queue.has_units:
+        if not queue.takes_any_kind:
             if not is_batch:
                 return queue
-            # A leader refuses that. So this is a log of other hands, as RocketMQ's brokers take both; or of a topic
-            # deleted and made anew as another type, and the leader had let go of the queue's earlier messages, as each
-            # member does for itself.
+            # A leader refuses that. So this is a log of other hands, as RocketMQ's brokers take both; or the leader had
+            # let go of the queue's earlier messages, as each member does for itself.
             log.error(
                 "single messages before a batch are not read any more topic=%s queue_id=%d offset=%d",
                 topic.decode(errors="replace"), queue_id, request.queue_offset,
             )  # fmt: skip
-            queue.files.delete_from(0)
-            self._dirty.pop(queue, None)
-            return self._add(topic, queue_id, is_batch=True)
+        queue.files.delete_from(0)
+        self._dirty.pop(queue, None)
         new = self._add(topic, queue_id, is_batch=is_batch)
         if queue.max_offset:
             new.start_empty(queue.max_offset)

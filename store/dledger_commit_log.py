@@ -343,11 +343,11 @@ class DLedgerCommitLog:
         return self._queues.max_offset(key) if offset is None else offset
 
     def _check_takes_batches(self, key: QueueKey) -> None:
-        """Raises _QueueTypeError where the queue has units of single messages, or is about to get some: they are of an
-        earlier life of its topic, or were delayed.
+        """Raises _QueueTypeError where the queue has single messages, or is about to get some: they were stored before
+        their topic took batches alone, or were delayed.
         """
         queue = self._queues.find(*key)
-        if queue is not None and queue.has_units:
+        if queue is not None and not queue.takes_any_kind:
             holds_single = not queue.is_batch
         else:
             requests = (request for pending in self._pending for request in pending.requests)

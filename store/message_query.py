@@ -19,7 +19,8 @@ RESULT_SIZE_MAX: Final = 4 << 20
 
 class MessageQuery:
     """Finds the newest `count_max` messages of a topic with a key that were stored from `begin_ms` to `end_ms`, both
-    included. Waits for the index to cover what was visible when it began; begins anew when the index does.
+    included. What lies before the physical offset `begin_of_topic` is of an earlier topic of that name. Waits for the
+    index to cover what was visible when it began; begins anew when the index does.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class MessageQuery:
         index: IndexService,
         visible_index: Index,
         look_message_by_offset: Callable[[int], bytes | None],
+        begin_of_topic: int,
         topic: bytes,
         key: bytes,
         count_max: int,
@@ -39,6 +41,7 @@ class MessageQuery:
         self._generation = index.generation
         self._visible_index = visible_index
         self._look = look_message_by_offset
+        self._begin_of_topic = begin_of_topic
         self._topic = topic
         self._key = key
         self._count_max = count_max
@@ -71,7 +74,7 @@ class MessageQuery:
         for phy_offset in self._walk.next_offsets(RECORDS_PER_STEP):
             if len(self._found) >= self._count_max:
                 break
-            record = self._look(phy_offset)
+            record = self._look(phy_offset) if phy_offset >= self._begin_of_topic else None
             if record is None or not self._is_wanted(record):
                 continue
             if self._found and self._size + len(record) > RESULT_SIZE_MAX:

@@ -123,6 +123,7 @@ class MessageStore(StoreReads):
             before_begin_index=before_begin_index,
             imported_tables=imported.tables if reaches_back else None,
             imported_index=imported.last_index,
+            topic_deleted=self._topic_deleted,
         )
         self._proposals = StateProposals(self._commit_log, config.state_record_size_max)
         self._reput = Reput(config, replica.log, self._commit_log, self._queues, self)
@@ -150,7 +151,12 @@ class MessageStore(StoreReads):
         )
         self._fresh_reads = FreshReads(replica, self._applied_if_whole)
         self._schedule = ScheduleMessageService(
-            self._queues, self._reader, self._commit_log, self._state.tables, self._derived.mender.want
+            self._queues,
+            self._reader,
+            self._commit_log,
+            self._state,
+            self._derived.mender.want,
+            lambda: self._proposals.deletes_topics,
         )
         self.stopped_cleanly = mark_running(self._disk, config)
         self._java_import.look()
@@ -179,6 +185,8 @@ class MessageStore(StoreReads):
             self._schedule.first_waiting_pos,
             self._hour_of,
         )
+        # What a stop has left of the files of deleted topics goes.
+        self._retention.queues.emptied(self._queues.let_go_empty(self._state.deleted_topics))
         self._reput.committed_index = self._reput.applied_index
         replica.applied_index = self._reput.applied_index
 
@@ -384,6 +392,7 @@ class MessageStore(StoreReads):
         self._commit_log.log_cut(Index(0))
         self._old_commit_log.close()  # it does not reach up to here any more
         self._state.begin_anew(before_begin_index)
+        self._state.deleted_topics.clear()
         self._queues.forget_all()
         self._derived.begin_anew()
         self._flusher.begin_anew()
@@ -429,6 +438,9 @@ class MessageStore(StoreReads):
         if self._is_importing and self._state.is_whole:
             self._start_serving()
 
+    def _topic_deleted(self, topic: str) -> None:
+        self._retention.queues.emptied(self._queues.let_go(topic.encode()))
+
     def _applied_if_whole(self) -> Index | None:
         """None: the log began anew, and what it says of the time before has not come yet."""
         return self._reput.applied_index if self._state.is_whole and not self._is_clearing else None
@@ -446,10 +458,19 @@ class MessageStore(StoreReads):
 
         directory = f"{self.config.ledger_directory}/pydledger"
         checkpoint = load_checkpoint(self._disk, directory, is_of_log)
+        if (
+            checkpoint is not None
+            and checkpoint.deleted_topics is None
+            and self._state.is_in_log(checkpoint.full_state_log)
+        ):
+            log.warning("checkpoint of an earlier version: ConsumeQueues are built anew from the log, once")
+            checkpoint = None
         if checkpoint is not None:
             fault = self._queues.restore(checkpoint.queues)
             if fault is None:
-                self._state.restore(checkpoint.tables, checkpoint.full_state_log)
+                self._state.restore(
+                    checkpoint.tables, checkpoint.full_state_log, checkpoint.deleted_topics or []
+                )
                 self._commit_log.last_store_timestamp = checkpoint.store_timestamp
                 self._reput.start_from(checkpoint.applied_index, checkpoint.confirm_offset)
                 log.info("store restored applied_index=%d queues=%d", self.applied_index, len(self._queues))
@@ -478,6 +499,7 @@ class MessageStore(StoreReads):
         except FaultyEntryError:
             return None
         assert chain_crc is not None, "applied entries are in the log"
+        self._state.deleted_topics.forget_before(self._replica.log.ledger_begin_pos)
         return Checkpoint(
             index,
             chain_crc,
@@ -486,6 +508,7 @@ class MessageStore(StoreReads):
             self._state.tables.pack(),
             self._state.full_state_log.pack(),
             self._queues.rows(),
+            self._state.deleted_topics.pack(),
         )
 
     def _begin_term(self) -> None:

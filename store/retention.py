@@ -247,6 +247,7 @@ class QueueRetention:
         self._checkpoints = checkpoints
         self._begin_pos = 0  # as it was when the queues were looked at last
         self._to_correct: deque[UnitQueue] = deque()
+        self._emptied: list[UnitQueue] = []  # their topics were deleted
         self._corrected: list[tuple[UnitQueue, int]] = []  # with their first units
         self._asked: list[WhichQueues] = []
         self._asked_before: list[WhichQueues] = []  # of the queues that are looked at now
@@ -257,6 +258,7 @@ class QueueRetention:
     def begin_anew(self) -> None:
         """All queues are gone."""
         self._to_correct.clear()
+        self._emptied.clear()
         self._corrected.clear()
         self._let_go.clear()
         self._to_clean.clear()
@@ -266,6 +268,10 @@ class QueueRetention:
         """By hand: no message of these is to be read any more, and all of their files go. What comes later stays."""
         if which not in self._asked:
             self._asked.append(which)
+
+    def emptied(self, queues: list[UnitQueue]) -> None:
+        """None of their messages is to be read any more, for their topic was deleted: all of their files go."""
+        self._emptied += queues
 
     def tick(self, begin_pos: int) -> None:
         """`begin_pos`: of the log. Raises DiskError."""
@@ -284,6 +290,11 @@ class QueueRetention:
                 self._awaited_number = None
                 self._to_clean.extend(self._corrected)
                 self._corrected.clear()
+        elif self._emptied:
+            self._let_go.update(self._emptied)
+            self._corrected += [(queue, queue.first_unit) for queue in self._emptied]
+            self._emptied.clear()
+            self._await_checkpoint()
         elif begin_pos != self._begin_pos or self._asked:
             self._begin_pos = begin_pos
             self._asked_before, self._asked = self._asked, []
@@ -299,5 +310,8 @@ class QueueRetention:
             if queue in self._let_go or queue.has_files_before(queue.first_unit):
                 self._corrected.append((queue, queue.first_unit))
         if not self._to_correct and self._corrected:
-            self._awaited_number = self._checkpoints.capture_number + 1
-            self._checkpoints.want_checkpoint()
+            self._await_checkpoint()
+
+    def _await_checkpoint(self) -> None:
+        self._awaited_number = self._checkpoints.capture_number + 1
+        self._checkpoints.want_checkpoint()

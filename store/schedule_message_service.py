@@ -18,8 +18,8 @@ from store.dledger_commit_log import DLedgerCommitLog
 from store.errors import StoreDamagedError, UnitDamagedError
 from store.message_reader import MessageReader, is_head_of
 from store.put_message import PutMessage
+from store.state.state_machine import StateMachine
 from store.state.state_record import Delivery, DeliveryRun, pack_change, pack_changes
-from store.state.state_tables import StateTables
 from store.store_config import DELAY_LEVELS_MAX
 from store.unit_queue import Unit, UnitQueue
 
@@ -40,15 +40,20 @@ class ScheduleMessageService:
         queues: ConsumeQueueStore,
         reader: MessageReader,
         commit_log: DLedgerCommitLog,
-        tables: StateTables,
+        state: StateMachine,
         mend: Callable[[bytes, int, int], None],
+        is_held: Callable[[], bool],
     ) -> None:
-        """`mend`: has the unit of a topic, queue id and queue offset written anew."""
+        """`mend`: has the unit of a topic, queue id and queue offset written anew. `is_held`: whether the deletion of a
+        topic is on its way into the log: what is delivered must not come behind it.
+        """
         self._mend = mend
         self._queues = queues
         self._reader = reader
         self._commit_log = commit_log
-        self._tables = tables
+        self._tables = state.tables
+        self._deleted_topics = state.deleted_topics
+        self._is_held = is_held
         self.last_index: Index | None = None  # of the batch under way
         self._refused_until_ms = 0  # nothing is offered to the log before
         self._levels: list[tuple[int, UnitQueue]] = []  # that anything was ever delayed by
@@ -96,7 +101,8 @@ class ScheduleMessageService:
     def tick(self, now_ms: int) -> None:
         """Appends what is due. Raises UnitDamagedError, DiskError."""
         # A clock that is set back must not make a long pause of a short one.
-        if self.last_index is not None or 0 < self._refused_until_ms - now_ms <= REFUSED_PAUSE_MS:
+        is_refused = 0 < self._refused_until_ms - now_ms <= REFUSED_PAUSE_MS
+        if self.last_index is not None or is_refused or self._is_held():
             return
         due = sorted(self._due(now_ms))
         if not due:
@@ -190,6 +196,10 @@ class ScheduleMessageService:
             raise self._damaged(level, offset, f"unit {offset} says that it is due at {deliver_ms}")
         if message is None or not self._commit_log.fits(message):
             log.error("delayed message cannot be delivered level=%d offset=%d", level, offset)
+            return None
+        topic = message.topic.decode("utf-8", "surrogateescape")
+        if phy_offset < self._deleted_topics.begin_of(topic):
+            log.info("delayed message goes with its topic topic=%s level=%d offset=%d", topic, level, offset)
             return None
         return message
 

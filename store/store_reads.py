@@ -44,9 +44,11 @@ class StoreReads:
         size_max: int,
         matcher: Matcher | None = None,
     ) -> GetMessageResult:
-        """`matcher` says of a tags code whether the message is wanted; None: all are. Raises UnitDamagedError,
-        MessageDamagedError, DiskError.
+        """`matcher` says of a tags code whether the message is wanted; None: all are. A pull from before the first
+        message that the topic ever had begins with that one. Raises UnitDamagedError, MessageDamagedError, DiskError.
         """
+        if offset >= 0:
+            offset = max(offset, self.begin_offset(topic, queue_id) or 0)
         with self._damage_noted(topic, queue_id):
             return self._reader.get_message(topic.encode(), queue_id, offset, count_max, size_max, matcher)
 
@@ -69,6 +71,7 @@ class StoreReads:
             self._index,
             self.applied_index,
             self.look_message_by_offset,
+            self._state.deleted_topics.begin_of(topic),
             topic.encode(),
             key.encode(),
             count_max,
@@ -83,6 +86,17 @@ class StoreReads:
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self._queues.find(topic.encode(), queue_id)
         return queue.min_offset if queue is not None else 0
+
+    def begin_offset(self, topic: str, queue_id: int) -> int | None:
+        """What the queue began with when its topic was made: more than 0 where another topic had the name before. None
+        where that cannot be known, or is not there any more.
+        """
+        low = self.min_offset(topic, queue_id)
+        return low if not low or topic in self._state.deleted_topics else None
+
+    def is_deleting(self, topic: str) -> bool:
+        """Whether the topic's deletion is on its way: what is appended now may come after it."""
+        return self._proposals.deletes(topic)
 
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER

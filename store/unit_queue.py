@@ -38,6 +38,7 @@ class UnitQueue(ABC):
         "files",
         "first_unit",
         "flushed_unit",
+        "is_let_go",
         "queue_id",
         "topic",
         "units_per_file",
@@ -53,6 +54,7 @@ class UnitQueue(ABC):
         self.first_unit = 0  # that counts: of a message which the log still has
         self.end_unit = 0
         self.flushed_unit = 0
+        self.is_let_go = False  # by let_go(), and nothing came since
         self._tail = bytearray()
         self._tail_from = 0
 
@@ -107,9 +109,10 @@ class UnitQueue(ABC):
     def begin_with(self, number: int) -> None:
         """The messages of all units before this one are gone."""
 
-    @abstractmethod
     def let_go(self) -> None:
         """None of its messages is to be read any more. The next one's offset stays, and so do the files."""
+        self.begin_with(self.end_unit)
+        self.is_let_go = True
 
     @abstractmethod
     def number_of(self, offset: int) -> int:
@@ -152,6 +155,11 @@ class UnitQueue(ABC):
     def has_units(self) -> bool:
         """In files or in memory, whether they still point to something or not."""
         return bool(self.files.mapped_files or self.unflushed_count)
+
+    @property
+    def takes_any_kind(self) -> bool:
+        """Whether a queue of the other kind may take its place."""
+        return self.is_let_go or not self.has_units
 
     def has_files_before(self, number: int) -> bool:
         """Whether delete_files_before() would delete any."""

@@ -17,8 +17,15 @@ import msgpack
 from dledger.entry import Index, Term
 from store.consume_queue_store import QueueRow
 from store.errors import StateRecordError
+from store.state.deleted_topics import DeletedTopics
 from store.state.full_state import FullState, FullStateLog, split_full_state
-from store.state.state_record import FullStatePart, StateChange, pack_full_state_part, unpack_record
+from store.state.state_record import (
+    DeleteTopic,
+    FullStatePart,
+    StateChange,
+    pack_full_state_part,
+    unpack_record,
+)
 from store.state.state_tables import StateTables
 
 # Of a full-state part's message around its data.
@@ -36,12 +43,16 @@ class StateMachine:
         before_begin_index: Index = _NO_INDEX,
         imported_tables: list[Any] | None = None,
         imported_index: Index = _NO_INDEX,
+        topic_deleted: Callable[[str], None] = lambda topic: None,
     ) -> None:
         """`is_whole`: the log begins with its first entry, so what is applied from there is all there is. Else it
         begins behind `before_begin_index`. `imported_tables` are the state at `imported_index`: state entries up to
-        there are of a life of the store that ended. Raises StateRecordError.
+        there are of a life of the store that ended. `topic_deleted` hears of each deletion once all entries before it
+        are applied, also where the state is not whole. Raises StateRecordError.
         """
         self.tables = StateTables()
+        self.deleted_topics = DeletedTopics()
+        self._topic_deleted = topic_deleted
         if imported_tables:
             self.tables.unpack(imported_tables)
         self._imported_index = imported_index
@@ -54,11 +65,18 @@ class StateMachine:
         self._to_write: deque[FullStatePart] = deque()
         self._part_index: Index | None = None  # of the part appended and not applied yet
 
-    def restore(self, tables: list[Any], full_state_log: list[Any]) -> None:
+    def restore(self, tables: list[Any], full_state_log: list[Any], deleted_topics: list[Any]) -> None:
         """From a checkpoint. Raises StateRecordError."""
         self.tables.unpack(tables)
+        self.deleted_topics.unpack(deleted_topics)
         self.full_state_log.unpack(full_state_log)
         self.is_whole, self.needs_import = True, False
+
+    def is_in_log(self, full_state_log: list[Any]) -> bool:
+        """Whether the log alone makes the state whole, a checkpoint says of its full states this."""
+        checked = FullStateLog()
+        checked.unpack(full_state_log)
+        return self.is_whole or checked.complete_index >= self._before_begin_index
 
     def begin_anew(self, before_begin_index: Index) -> None:
         """The log begins anew. Behind a later entry than before the tables stay as they were, to be looked at, until a
@@ -86,9 +104,11 @@ class StateMachine:
         """One state entry: its message's body and storeTimestamp (ms), its index and position. Returns queues to be
         known from now on, with their offsets. Raises StateRecordError.
         """
+        record = unpack_record(body)
+        if not isinstance(record, FullStatePart):
+            self._note_deletions(record, pos)
         if index <= self._imported_index:
             return []
-        record = unpack_record(body)
         if isinstance(record, FullStatePart):
             full_state = self.full_state_log.add(record, pos)
             if full_state is None or self.is_whole:
@@ -102,6 +122,12 @@ class StateMachine:
         else:
             self._kept.append((index, timestamp, record))
         return []
+
+    def _note_deletions(self, changes: list[StateChange], pos: int) -> None:
+        for change in changes:
+            if isinstance(change, DeleteTopic):
+                self.deleted_topics.add(change.topic, pos)
+                self._topic_deleted(change.topic)
 
     def term_began(self, no_op_index: Index) -> None:
         """Another term's leader does not complete what the one before has begun."""

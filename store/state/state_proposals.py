@@ -2,7 +2,7 @@
 the next record. So a burst of offset commits costs one entry, and a lone topic creation does not wait for a timer.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -11,7 +11,14 @@ from dledger.core.output import AppendStatus
 from dledger.entry import Index
 from store.dledger_commit_log import DLedgerCommitLog
 from store.put_message import PutRefusal
-from store.state.state_record import CommitOffset, ResetOffset, StateChange, pack_change, pack_changes
+from store.state.state_record import (
+    CommitOffset,
+    DeleteTopic,
+    ResetOffset,
+    StateChange,
+    pack_change,
+    pack_changes,
+)
 
 # Of a record's head, topic and entry around the packed changes.
 _RECORD_OVERHEAD = 512
@@ -46,6 +53,15 @@ class StateProposals:
         # Commits of one queue's offset: the last one wins while they wait.
         self._waiting_offsets: dict[tuple[str, str, int], int] = {}
         self._under_way: _UnderWay | None = None
+        self._deletions: Counter[str] = Counter()  # topics whose deletion is waiting or under way
+
+    @property
+    def deletes_topics(self) -> bool:
+        """Whether a topic's deletion is on its way."""
+        return bool(self._deletions)
+
+    def deletes(self, topic: str) -> bool:
+        return topic in self._deletions
 
     def propose(self, change: StateChange, on_done: OnProposed | None, now_ms: int) -> None:
         """`on_done` may be called before this returns, if the change is refused."""
@@ -61,11 +77,24 @@ class StateProposals:
             if on_done is not None:
                 on_done(ProposeStatus.REFUSED)
             return
+        if isinstance(change, DeleteTopic):
+            on_done = self._noted_deletion(change.topic, on_done)
         if isinstance(change, CommitOffset | ResetOffset):
             # It came after what waits for the same queue, and must not be overtaken by it.
             self._waiting_offsets.pop((change.group, change.topic, change.queue_id), None)
         self._waiting.append((packed, on_done))
         self.flush(now_ms)
+
+    def _noted_deletion(self, topic: str, on_done: OnProposed | None) -> OnProposed:
+        self._deletions[topic] += 1
+
+        def ended(status: ProposeStatus) -> None:
+            self._deletions[topic] -= 1
+            self._deletions = +self._deletions
+            if on_done is not None:
+                on_done(status)
+
+        return ended
 
     def pending_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The offset committed last by a one-way request that is not applied yet."""

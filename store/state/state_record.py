@@ -40,7 +40,9 @@ class PutTopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
-    """With its consumer offsets. Its queues go on where they were should it come back: offsets never fall."""
+    """With its consumer offsets. Made again, it begins empty, and its queues go on where they were: offsets never
+    fall, so one that a consumer has kept from before points at no other message.
+    """
 
     topic: str
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from one_broker import OneBroker, pull_fields, send_fields
+from one_broker import START_MS, OneBroker, pull_fields, send_fields
 from test_send_message import CREATE, SEND, create, stored
 
 from message.batch import BatchMessage, encode_batch
 from message.decoder import MessageExt, decode_message, decode_messages
 from message.inner_batch import unwrapped
-from message.message_id import decode_offset_message_id
+from message.message_id import decode_offset_message_id, pack_host
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, SerializeType
+from store.put_message import PutMessage
 
 BATCH = RequestCode.SEND_BATCH_MESSAGE
 BODY = encode_batch(
@@ -183,27 +184,27 @@ def test_other_settings_of_such_a_topic_change_and_its_type_stays(broker: OneBro
     assert (config.perm, config.attributes) == (4, {"queue.type": "BatchCQ"})
 
 
-def test_messages_of_a_topic_made_anew_go_behind_those_that_are_left_of_its_earlier_life(
-    broker: OneBroker,
-) -> None:
+def test_a_topic_made_anew_may_be_of_the_other_type_and_its_offsets_go_on(broker: OneBroker) -> None:
     send(broker)
     assert broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "B"}).code == ResponseCode.SUCCESS
     create(broker, "B")
     assert broker.ask(SEND, send_fields("B", 1), b"x").ext_fields["queueOffset"] == "3"
     assert broker.ask(SEND, send_fields("B", 1), b"y").ext_fields["queueOffset"] == "4"
     messages = pulled(broker.ask(RequestCode.PULL_MESSAGE, pull_fields("B", 1, 2)), 2)
-    assert [(message.queue_offset, message.body) for message in messages] == [
-        (2, b"m2"),
-        (3, b"x"),
-        (4, b"y"),
-    ]
+    assert [(message.queue_offset, message.body) for message in messages] == [(3, b"x"), (4, b"y")]
+    assert broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "B"}).code == ResponseCode.SUCCESS
+    create(broker, "B", attributes="+queue.type=BatchCQ")
+    assert send(broker).ext_fields["queueOffset"] == "5"
+    messages = pulled(broker.ask(RequestCode.PULL_MESSAGE, pull_fields("B", 1, 0)), 0)
+    assert [message.body for message in messages] == [b"m0", b"m1", b"m2"]
 
 
-def test_a_topic_made_anew_takes_no_batches_while_messages_are_left_in_its_queues(broker: OneBroker) -> None:
-    create(broker, "T")
-    broker.ask(SEND, send_fields("T", 1), b"x")
-    assert broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == ResponseCode.SUCCESS
+def test_a_topic_of_batches_takes_none_where_its_queue_holds_single_messages(broker: OneBroker) -> None:
+    """As they were stored before the attribute had an effect."""
     create(broker, "T", attributes="+queue.type=BatchCQ")
+    single = PutMessage(b"T", 1, b"x", b"", 0, START_MS, pack_host("127.0.0.1:1"))
+    broker.store.put_messages([single], lambda status: None, broker.now_ms)
+    broker.run_until(lambda: broker.store.max_offset("T", 1) == 1)
     answer = broker.ask(BATCH, send_fields("T", 1, m="true"), BODY)
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert "holds messages of queue.type=SimpleCQ, and this is a batch" in (answer.remark or "")

@@ -147,7 +147,7 @@ class Hostile:
         assert len(controller.hold_service) == 1
         self.check_tables()
         for queue in self.broker.store.queues:
-            self._check_queue(queue.topic.decode(), queue.queue_id, queue.max_offset)
+            self._check_queue(queue.topic.decode(), queue.queue_id, queue.min_offset, queue.max_offset)
 
     def check_tables(self) -> None:
         store = self.broker.store
@@ -169,8 +169,7 @@ class Hostile:
             assert all(0 <= queue_id < TOPIC_QUEUE_NUMS_MAX for queue_id in offsets)
             assert all(offset >= 0 for offset in offsets.values())
 
-    def _check_queue(self, topic: str, queue_id: int, max_offset: int) -> None:
-        next_offset = 0
+    def _check_queue(self, topic: str, queue_id: int, next_offset: int, max_offset: int) -> None:
         while next_offset < max_offset:
             found = self.broker.store.get_message(topic, queue_id, next_offset, 32, 1 << 20)
             for message in decode_messages(b"".join(found.buffers)):

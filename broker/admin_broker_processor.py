@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from broker.answers import Answers, RequestHandler, answer_applied, propose_all
+from broker.answers import Answers, RequestHandler, answer_applied, answer_told, propose_all
 from broker.broker_config import BrokerConfig
 from broker.broker_settings import TOPIC_QUEUE_NUMS_MAX
 from broker.broker_stats import BrokerStats
@@ -17,6 +17,7 @@ from broker.client_admin_processor import shown_subscription
 from broker.client_channel import ClientChannel
 from broker.consumer_manager import ConsumerManager
 from broker.subscription_group_manager import SubscriptionGroupManager
+from broker.told_name_servers import ToldNameServers
 from broker.topic_attributes import altered_attributes, attribute_changes_of
 from broker.topic_config_manager import TopicConfigManager
 from message import names
@@ -46,6 +47,7 @@ class AdminBrokerProcessor:
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
         stats: BrokerStats,
+        name_servers: ToldNameServers,
     ) -> None:
         self._broker_name = config.broker_name
         self._is_group = config.dledger is not None
@@ -54,6 +56,7 @@ class AdminBrokerProcessor:
         self._groups = groups
         self._consumers = consumers
         self._stats = stats
+        self._name_servers = name_servers
         self.handlers: dict[int, RequestHandler] = {
             RequestCode.GET_MAX_OFFSET: self._get_max_offset,
             RequestCode.GET_MIN_OFFSET: self._get_min_offset,
@@ -196,9 +199,10 @@ class AdminBrokerProcessor:
             answers.add(command, ResponseCode.SYSTEM_ERROR, str(error))
             return
         if config == known and self._store.serving:
-            answers.add(command)
+            self._name_servers.wait(lambda remark: answers.add(command, remark=remark))
         else:
-            self._topics.put(config, answer_applied(answers, command), now_ms)
+            on_applied = answer_told(answers, command, self._name_servers)
+            self._topics.put(config, answer_applied(answers, command, on_applied), now_ms)
 
     def _update_topic_list(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
@@ -218,7 +222,8 @@ class AdminBrokerProcessor:
                 answers.add(command, ResponseCode.SYSTEM_ERROR, f"topic {name}: {error}")
                 return
             changes.append(PutTopicConfig(config))
-        propose_all(self._store, changes, answers, command, now_ms)
+        on_applied = answer_told(answers, command, self._name_servers)
+        propose_all(self._store, changes, answers, command, now_ms, on_applied)
 
     def _topic_fault(
         self, topic: str, wanted: headers.CreateTopicRequestHeader | topic_bodies.TopicConfig
@@ -245,7 +250,9 @@ class AdminBrokerProcessor:
         if fault is not None:
             answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
         else:
-            self._topics.delete(topic, answer_applied(answers, command), now_ms)
+            # A registration under way must not bring the topic back when the NameServers are told, too.
+            on_applied = answer_told(answers, command, self._name_servers)
+            self._topics.delete(topic, answer_applied(answers, command, on_applied), now_ms)
             self._stats.forget_topic(topic)
 
     def _system_fault(self, topic: str) -> str | None:
@@ -363,7 +370,9 @@ class AdminBrokerProcessor:
             return
         body = admin_bodies.GroupForbidden(group=group, topic=topic, readable=not changed & PERM_READ)
         changes = [PutForbidden(group, topic, changed)] if changed != bits else []
-        propose_all(self._store, changes, answers, command, now_ms, body.encode())
+        propose_all(
+            self._store, changes, answers, command, now_ms, lambda: answers.add(command, body=body.encode())
+        )
 
     def _get_group(
         self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int

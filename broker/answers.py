@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.client_channel import ClientChannel
+from broker.told_name_servers import ToldNameServers
 from disk.disk import DiskError
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, encode_response
@@ -73,16 +74,33 @@ _FAILURES = {
 }
 
 
-def answer_applied(answers: Answers, command: RemotingCommand) -> Callable[[ProposeStatus], None]:
-    """Answers a request that changes a replicated table when the change has an outcome."""
+def answer_applied(
+    answers: Answers, command: RemotingCommand, on_applied: Callable[[], None] | None = None
+) -> Callable[[ProposeStatus], None]:
+    """Answers a request that changes a replicated table when the change has an outcome; by `on_applied` if that is
+    given and the change is made.
+    """
+    succeed = on_applied or (lambda: answers.add(command))
 
     def on_done(status: ProposeStatus) -> None:
         if status is ProposeStatus.APPLIED:
-            answers.add(command)
+            succeed()
         else:
             answers.add(command, *_FAILURES[status])
 
     return on_done
+
+
+def answer_told(
+    answers: Answers, command: RemotingCommand, name_servers: ToldNameServers
+) -> Callable[[], None]:
+    """Answers a request whose change clients see by their NameServers: once those know, too, or will not soon."""
+
+    def on_applied() -> None:
+        name_servers.changed()
+        name_servers.wait(lambda remark: answers.add(command, remark=remark))
+
+    return on_applied
 
 
 def answer_error(
@@ -107,10 +125,12 @@ def propose_all(
     answers: Answers,
     command: RemotingCommand,
     now_ms: int,
-    body: bytes = b"",
-    on_applied: Callable[[], None] = lambda: None,
+    on_applied: Callable[[], None] | None = None,
 ) -> None:
-    """Answers with `body` when all are applied, and else says how many are and what became of the others."""
+    """Answers when all are applied, by `on_applied` if that is given; else says how many are, and what became of the
+    others.
+    """
+    succeed = on_applied or (lambda: answers.add(command))
     statuses: list[ProposeStatus] = []
 
     def on_done(status: ProposeStatus) -> None:
@@ -126,10 +146,9 @@ def propose_all(
             remark = f"{made} of {len(changes)} changes are made; the first of the others: {_FAILURES[failed[0]][1]}"
             answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
         else:
-            on_applied()
-            answers.add(command, body=body)
+            succeed()
 
     if not changes:
-        answers.add(command, body=body)
+        succeed()
     for change in changes:
         store.propose(change, on_done, now_ms)

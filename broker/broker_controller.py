@@ -41,6 +41,7 @@ from broker.scrub_processor import ScrubProcessor
 from broker.send_message_back_processor import SendMessageBackProcessor
 from broker.send_message_processor import SendMessageProcessor
 from broker.subscription_group_manager import SubscriptionGroupManager
+from broker.told_name_servers import ToldNameServers
 from broker.topic_config_manager import TopicConfigManager
 from dledger.core.output import RoleChange
 from store.dispatch_request import DispatchRequest
@@ -69,7 +70,8 @@ class BrokerController:
         self._store = store
         self._clock = clock
         self._next_scan_ms = 0
-        self.topics = TopicConfigManager(config, store)
+        self.name_servers = ToldNameServers(config.namesrv_addr, clock)
+        self.topics = TopicConfigManager(config, store, self.name_servers.changed)
         self.groups = SubscriptionGroupManager(config, store)
         self.client_requests = ClientRequests()
         self._notifier = ConsumerIdsNotifier(
@@ -77,7 +79,7 @@ class BrokerController:
         )
         self.consumers = ConsumerManager(self._notifier, config.channel_expired_timeout_ms)
         self.producers = ProducerManager(config.channel_expired_timeout_ms)
-        self.registration = Registration(config, store, self.topics)
+        self.registration = Registration(config, store, self.topics, self.name_servers)
         self.locks = RebalanceLockManager()
         self.sends = SendMessageProcessor(config, store, self.topics, self.groups, self.locks, clock, rng)
         self._send_backs = SendMessageBackProcessor(config, store, self.topics, self.groups, clock, rng)
@@ -90,7 +92,9 @@ class BrokerController:
             self.consumers, self.producers, self.groups, self.topics, lambda: store.serving
         )
         consumer_manage = ConsumerManageProcessor(store, self.topics, self.groups, self.consumers, self.locks)
-        admin = AdminBrokerProcessor(config, store, self.topics, self.groups, self.consumers, self.stats)
+        admin = AdminBrokerProcessor(
+            config, store, self.topics, self.groups, self.consumers, self.stats, self.name_servers
+        )
         client_admin = ClientAdminProcessor(
             config, store, self.consumers, self.producers, self.client_requests
         )
@@ -118,6 +122,7 @@ class BrokerController:
             self.stats,
             self.hold_service,
             self.configure,
+            self.name_servers,
             disk_usage,
             member_status,
             clock(),
@@ -157,6 +162,7 @@ class BrokerController:
 
     def tick(self, now_ms: int) -> list[ClientChannel]:
         """Every 50 ms or so. Channels of clients that have been silent too long: to be closed."""
+        self.name_servers.tick()
         self.pulls.tick(now_ms)
         self.hold_service.tick(now_ms)
         self.client_requests.tick(now_ms)

@@ -18,6 +18,7 @@ from broker.config_file import shown_settings
 from broker.member_info import MemberStatus, member_info
 from broker.pull_request_hold_service import PullRequestHoldService
 from broker.runtime_config import BlackListedError, altered_config
+from broker.told_name_servers import ToldNameServers
 from remoting import admin_bodies, admin_headers, bodies, headers
 from remoting.address import is_loopback, parse_address
 from remoting.codes import MQ_VERSION, RequestCode, ResponseCode
@@ -51,6 +52,7 @@ class BrokerInfoProcessor:
         stats: BrokerStats,
         hold_service: PullRequestHoldService,
         configure: Callable[[BrokerConfig], None],
+        name_servers: ToldNameServers,
         disk_usage: DiskUsage | None,
         member_status: MemberStatus,
         boot_ms: int,
@@ -61,6 +63,7 @@ class BrokerInfoProcessor:
         self._stats = stats
         self._hold_service = hold_service
         self._configure = configure
+        self._name_servers = name_servers
         self._disk_usage = disk_usage
         self._member_status = member_status
         self._boot_ms = boot_ms
@@ -110,7 +113,11 @@ class BrokerInfoProcessor:
             )
             self._change_count += 1
             self._configure(altered.config)
-            answers.add(command, remark=note)
+
+            def told(remark: str | None) -> None:
+                answers.add(command, remark="; ".join(filter(None, (note, remark))) or None)
+
+            self._name_servers.wait(told)  # a permission goes along with the topics
 
     # Figures
 

@@ -86,12 +86,12 @@ class OffsetAdminProcessor:
         elif self.config.use_server_side_reset_offset:
             changes = [ResetOffset(group, topic, queue_id, offset) for queue_id, offset in offsets.items()]
 
-            def wake_held() -> None:
+            def answer_reset() -> None:
                 for queue_id in offsets:
                     self._wake_queue(topic, queue_id)
+                answers.add(command, body=self._reset_body(topic, offsets))
 
-            body = self._reset_body(topic, offsets)
-            propose_all(self._store, changes, answers, command, now_ms, body, wake_held)
+            propose_all(self._store, changes, answers, command, now_ms, answer_reset)
         else:
             self._tell_clients(answers, command, header, offsets)
 

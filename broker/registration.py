@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.broker_config import BrokerConfig
+from broker.told_name_servers import ToldNameServers
 from broker.topic_config_manager import TopicConfigManager
 from remoting import headers
 from remoting.bodies import DataVersion
@@ -40,10 +41,17 @@ class _Registered:
 class Registration:
     """Says when to register, and with what. Invariant: only a serving leader registers as id 0."""
 
-    def __init__(self, config: BrokerConfig, store: MessageStore, topics: TopicConfigManager) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        name_servers: ToldNameServers,
+    ) -> None:
         self._config = config
         self._store = store
         self._topics = topics
+        self._name_servers = name_servers
         self._told: _Registered | None = None
         self._next_ms = 0
         # NameServers take topics, and with them permissions, only by a new version.
@@ -52,6 +60,7 @@ class Registration:
     def configure(self, config: BrokerConfig) -> None:
         self._config = config
         self._configured_count += 1
+        self._name_servers.changed()
 
     @property
     def broker_id(self) -> int:

@@ -127,6 +127,8 @@ class Broker:
         if config.http_port is not None:
             self._http = HttpEndpoint(config.http_address, config.http_port, self.status, self._metrics)
         self._name_servers = [_NameServer(address) for address in config.namesrv_addr]
+        self._told = self._controller.name_servers
+        self._told.ask_now = self._register_soon
 
     def _disk_usage(self) -> tuple[int, int]:
         usage = shutil.disk_usage(self.config.store.store_path_root_dir)
@@ -292,7 +294,7 @@ class Broker:
         for channel in self._controller.tick(now_ms):
             channel.close()
         if self._controller.registration.is_due(now_ms):
-            self._register_soon()
+            self._told.changed()
         if now_ms >= self._next_status_log_ms:
             self._next_status_log_ms = now_ms + STATUS_LOG_INTERVAL_MS
             self._log_status()
@@ -328,7 +330,7 @@ class Broker:
 
     def _serving_changed(self, is_serving: bool) -> None:
         log.info("%s serving=%s", self, is_serving)
-        self._register_soon()
+        self._told.changed()
 
     def _register_soon(self) -> None:
         for name_server in self._name_servers:
@@ -358,7 +360,9 @@ class Broker:
             name_server.wanted.clear()
             is_confirmed, name_server.is_confirmed = name_server.is_confirmed, False
             make_request = functools.partial(registration.register_request, is_confirmed=is_confirmed)
+            change = self._told.newest_change
             answer = await self._ask(name_server, make_request, timeout_s)
+            self._told.answered(name_server.address, change, name_server.fault)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REGISTER_RETRY_S if answer is None else None):
                     await name_server.wanted.wait()

@@ -82,8 +82,12 @@ def system_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
 class TopicConfigManager:
     """Invariant: `entries` holds only topics that exist now and that take every send as it is."""
 
-    def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
+    def __init__(
+        self, config: BrokerConfig, store: MessageStore, changed: Callable[[], None] = lambda: None
+    ) -> None:
+        """`changed`: a topic was made by a send or a consumer; the NameServers are to know soon."""
         self._store = store
+        self._changed = changed
         self.configure(config)
         self._entries: dict[str, TopicEntry] = {}
         self._creating: dict[str, list[OnCreated]] = {}
@@ -163,8 +167,11 @@ class TopicConfigManager:
         self.put(config, lambda status: self._created(config.topic_name, status), now_ms)
 
     def _created(self, topic: str, status: ProposeStatus) -> None:
+        is_created = status is ProposeStatus.APPLIED
+        if is_created:
+            self._changed()
         for on_created in self._creating.pop(topic, []):
-            on_created(status is ProposeStatus.APPLIED)
+            on_created(is_created)
 
     def put(self, config: TopicConfig, on_done: OnProposed, now_ms: int) -> None:
         """Proposes a topic's config, new or changed."""

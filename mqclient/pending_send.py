@@ -37,6 +37,7 @@ class PendingSend:
         "body",
         "born_timestamp",
         "definite",
+        "is_routed",
         "message",
         "outcome",
         "properties",
@@ -58,9 +59,11 @@ class PendingSend:
         selector: QueueSelector | None,
         compress_over: int,
         body_size_max: int,
+        is_routed: bool,
     ) -> None:
-        """Raises MessageIllegalError."""
+        """`is_routed`: a queue is chosen from the route, anew for each attempt. Raises MessageIllegalError."""
         self.message = message
+        self.is_routed = is_routed
         self.uniq_key = uniq_key
         self.born_timestamp = str(now_ms)
         self.body = message.body

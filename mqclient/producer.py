@@ -38,7 +38,7 @@ from mqclient.topic_route import TopicRoute
 from mqclient.uniq_key import UniqKeyGenerator
 from remoting.bodies import HeartbeatData, ProducerData
 from remoting.client import Connect
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, request
 from remoting.errors import RemotingError
 
@@ -186,6 +186,7 @@ class Producer:
                 selector=selector,
                 compress_over=config.compress_over,
                 body_size_max=config.body_size_max,
+                is_routed=queue is None,
             )
             for message in messages
         ]
@@ -383,7 +384,7 @@ class Producer:
         send.refusal_code = code
         if code in UNKNOWN_CODES:
             self._end_unknown(send)
-        elif code not in NOT_NOW_CODES:
+        elif code not in NOT_NOW_CODES and not (send.is_routed and is_illegal_queue(answer)):
             self._fail(send, send.refusal)
 
     def _end_unknown(self, send: PendingSend) -> None:
@@ -408,6 +409,13 @@ class Producer:
             heartbeat_fingerprint=0,
             without_sub=False,
         )
+
+
+def is_illegal_queue(answer: RemotingCommand) -> bool:
+    """Whether a broker says that the topic has no such queue: the route is older than the topic."""
+    return answer.code == ResponseCode.INVALID_PARAMETER and (answer.remark or "").startswith(
+        "request queueId["
+    )
 
 
 def _fixed(queue: MessageQueue, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:

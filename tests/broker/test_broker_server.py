@@ -114,6 +114,22 @@ def test_a_message_goes_in_and_out_and_survives_a_restart(tmp_path: Path) -> Non
     run(tmp_path, second)
 
 
+def test_a_topic_is_known_to_the_name_server_when_its_update_is_answered(tmp_path: Path) -> None:
+    async def make(client: RemotingClient, broker: Broker, namesrv: str) -> None:
+        address = await routed(client, namesrv, "TBW102")
+        known = []
+        for number in range(20):
+            fields = {"topic": f"T{number}", "readQueueNums": "2", "writeQueueNums": "2", "perm": "6"}
+            fields |= {"topicFilterType": "SINGLE_TAG", "defaultTopic": "TBW102", "order": "false"}
+            answer = await ask(client, address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+            assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
+            route = await ask(client, namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": f"T{number}"})
+            known.append(route.code)
+        assert known == [ResponseCode.SUCCESS] * 20
+
+    run(tmp_path, make)
+
+
 @pytest.mark.slow
 def test_clients_with_a_vip_channel_send_two_ports_below(tmp_path: Path) -> None:
     async def scenario(client: RemotingClient, broker: Broker, namesrv: str) -> None:

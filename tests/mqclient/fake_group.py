@@ -2,7 +2,8 @@
 
 The group keeps one set of queues, as if every append were replicated at once; `lead` moves the leadership. What a
 member is told to do wrong is a list of steps, each used up by one send: a response code, or "close" (the connection
-ends, the message is stored), "late" (the message is stored, the answer waits for `release`).
+ends, the message is stored), "late" (the message is stored, the answer waits for `release`), "illegal queue" (the
+topic has no such queue).
 """
 
 from __future__ import annotations
@@ -126,6 +127,8 @@ class FakeBroker:
         if self.group.leader is not self:
             return response(command, ResponseCode.SERVICE_NOT_AVAILABLE, "not the leader")
         step = self.steps.pop(0) if self.steps else 0
+        if step == "illegal queue":
+            return response(command, ResponseCode.INVALID_PARAMETER, "request queueId[3] is illegal, ...")
         if isinstance(step, int) and step not in (0, 10, 11, 12):
             return response(command, step, f"told to answer {step}")
         fields = command.ext_fields

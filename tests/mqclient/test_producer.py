@@ -174,6 +174,21 @@ def test_a_refusal_by_rule_is_final_at_once() -> None:
     run(story())
 
 
+def test_a_queue_that_the_broker_does_not_have_is_chosen_anew_from_a_new_route() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            group.brokers[0].steps = ["illegal queue"]
+            result = await producer.send(Message("T", b"x"))
+            assert result.attempts == 2
+            assert len(group.namesrv.requests) == 2
+            group.brokers[0].steps = ["illegal queue"]
+            with pytest.raises(SendError, match="queueId") as caught:
+                await producer.send(Message("T", b"x"), queue=result.message_queue)
+            assert (caught.value.definite, caught.value.code) == (True, 29)
+
+    run(story())
+
+
 @pytest.mark.slow
 def test_lets_go_of_a_leader_that_answers_nothing_once_another_one_leads() -> None:
     async def story() -> None:

@@ -17,11 +17,13 @@ import typer
 import uvloop
 
 from message.decoder import MessageExt
-from mq.console import print_table, progress, user_errors
+from mq.console import fail, print_table, progress, user_errors
+from mq.reachable import check_leaders, wait_for_leader
 from mqclient import (
     AVG,
     AVG_BY_CIRCLE,
     CONSISTENT_HASH,
+    AdminError,
     ConsumeBatch,
     ConsumeFromWhere,
     ConsumerConfig,
@@ -103,12 +105,30 @@ def consume(
             allocate_strategy=STRATEGIES[strategy],
         )
         consumer = PushConsumer(namesrv, group, {topic: tags}, config=config)
-        uvloop.run(_read(consumer, count, idle_s, summary, as_json=as_json))
+
+        async def read() -> AdminError | None:
+            """Returns why nothing may have come: what was read until then is told all the same."""
+            await wait_for_leader(namesrv)
+            ended_idle = await _read(consumer, count, idle_s, summary, as_json=as_json)
+            if ended_idle and not consumer.topics_without_route:
+                try:
+                    await check_leaders(namesrv, topic)
+                except AdminError as error:
+                    return error
+            return None
+
+        trouble = uvloop.run(read())
         if consumer.topics_without_route:
             raise RouteNotFoundError(f"no NameServer at {namesrv} told of a topic {topic}: nothing was read")
     if as_json:
         _write({"summary": summary.as_dict()})
-        return
+    else:
+        _show_summary(summary)
+    if trouble is not None:
+        fail(trouble)
+
+
+def _show_summary(summary: ReadSummary) -> None:
     told = summary.as_dict()
     if sys.stdout.isatty():
         print_table("", tuple(told), [list(told.values())])
@@ -132,7 +152,8 @@ def consumer_config(begin: str) -> ConsumerConfig:
 
 async def _read(
     consumer: PushConsumer, count: int, idle_s: float, summary: ReadSummary, *, as_json: bool
-) -> None:
+) -> bool:
+    """Returns True when it ended because nothing came for `idle_s`."""
     interrupted = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
@@ -141,11 +162,13 @@ async def _read(
     bar.disable |= as_json
     with bar:
         task = bar.add_task("reading", total=count or None, shown="")
+        ended_idle = False
         async with consumer:
             began = time.monotonic()
             while not (count and summary.received >= count):
                 batch = await _next_batch(consumer, interrupted, idle_s)
                 if batch is None:
+                    ended_idle = not interrupted.is_set()
                     break
                 left = count - summary.received if count else len(batch.messages)
                 for message in batch.messages[:left]:
@@ -156,6 +179,7 @@ async def _read(
                 batch.done(left)
                 bar.update(task, completed=summary.received, shown=f"{summary.received:,} messages")
             summary.seconds = time.monotonic() - began
+    return ended_idle
 
 
 async def _next_batch(

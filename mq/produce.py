@@ -16,6 +16,7 @@ import uvloop
 from mq.console import error_text, fail, print_json, print_table, progress, user_errors
 from mq.history import HistoryFile
 from mq.line_source import FieldReader, LineSource, field_reader
+from mq.reachable import check_sendable
 from mqclient import (
     Message,
     MessageIllegalError,
@@ -122,7 +123,9 @@ def produce(
                 noted.note(number + 1, outcome)
 
             trouble = uvloop.run(
-                _send_lines(producer, topic, source, keys, tags, rate, summary, note, show=not as_json)
+                _send_lines(
+                    producer, namesrv, topic, source, keys, tags, rate, summary, note, show=not as_json
+                )
             )
             try:
                 noted.close()
@@ -155,6 +158,7 @@ def show_summary(summary: SendSummary, *, as_json: bool) -> None:
 
 async def _send_lines(
     producer: Producer,
+    namesrv: str,
     topic: str,
     source: LineSource,
     keys: FieldReader,
@@ -179,6 +183,8 @@ async def _send_lines(
             summary.began = time.monotonic()
             try:
                 async for lines in source.chunks():
+                    if not number:
+                        await check_sendable(namesrv, topic)
                     for line in lines:
                         number += 1
                         await pipeline.put(_message(topic, number, line, keys, tags))

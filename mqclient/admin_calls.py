@@ -253,8 +253,10 @@ class AdminCalls:
     # Brokers
 
     async def groups(self, cluster: str = "") -> list[BrokerData]:
-        """The replica groups of one cluster, or of all, by name."""
+        """The replica groups of one cluster, or of all, by name. Raises AdminError when there is none."""
         info = await self.cluster_info()
+        if not info.broker_addr_table:
+            raise AdminError("no broker is registered with the NameServer: start one", retriable=True)
         if cluster and cluster not in info.cluster_addr_table:
             known = ", ".join(sorted(info.cluster_addr_table)) or "none"
             raise AdminError(f"no cluster {cluster}: the NameServer knows {known}")
@@ -263,10 +265,7 @@ class AdminCalls:
 
     async def leaders(self, cluster: str = "") -> list[str]:
         """Who takes changes. Raises AdminError when a group has nobody now: half of them is no whole."""
-        leaders = [leader_of(group) for group in await self.groups(cluster)]
-        if not leaders:
-            raise no_broker()
-        return leaders
+        return [leader_of(group) for group in await self.groups(cluster)]
 
     async def members(self, cluster: str = "") -> list[str]:
         """Every broker's address, group by group, the leader first."""
@@ -305,10 +304,6 @@ async def at_each(
             text = f"{error} (done already at {', '.join([*before, *results])})"
             raise AdminError(text, definite=False, retriable=error.retriable, code=error.code) from error
     return results
-
-
-def no_broker() -> AdminError:
-    return AdminError("no broker is registered with the NameServer: start one", retriable=True)
 
 
 def leader_of(group: BrokerData) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import field
 
 from message.names import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
-from mqclient.admin_calls import AdminAnswer, AdminCalls, AdminError, at_each, leader_of, no_broker, reader_of
+from mqclient.admin_calls import AdminAnswer, AdminCalls, AdminError, at_each, leader_of, reader_of
 from mqclient.admin_results import (
     ClientConnection,
     ConsumerConnections,
@@ -158,10 +158,7 @@ class GroupAdmin:
         except AdminError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
-            groups = await self._calls.groups()
-            if not groups:
-                raise no_broker() from error
-            return groups
+            return await self._calls.groups()
 
     async def reset_offsets(
         self, group: str, topic: str, timestamp_ms: int, *, cluster: str = "", force: bool = True

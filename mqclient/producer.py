@@ -238,18 +238,24 @@ class Producer:
         routes = self._instance.routes
         try:
             route = await (routes.refresh(topic) if refresh else routes.route(topic))
-        except RouteNotFoundError:
+        except RouteNotFoundError as error:
             # NameServers may be away, or know nothing yet after a restart, while the brokers work on.
-            route = routes.cached(topic) or await self._route_of_new_topic(topic)
+            route = routes.cached(topic) or await self._route_of_new_topic(topic, error)
         if not route.publish_queues:
             route = await routes.refresh(route.topic) if not refresh else route
             if not route.publish_queues:
                 raise NoMasterError(f"no broker of topic {topic} takes writes now: the group has no leader")
         return route
 
-    async def _route_of_new_topic(self, topic: str) -> TopicRoute:
-        """Where a topic that does not exist may be created by sending: the brokers that hold the template topic."""
-        template = await self._instance.routes.refresh(AUTO_CREATE_TOPIC_KEY_TOPIC)
+    async def _route_of_new_topic(self, topic: str, unknown: RouteNotFoundError) -> TopicRoute:
+        """Where a topic that does not exist may be created by sending: the brokers that hold the template topic.
+
+        Raises `unknown`, which says why the topic has no route, where there is no template either.
+        """
+        try:
+            template = await self._instance.routes.refresh(AUTO_CREATE_TOPIC_KEY_TOPIC)
+        except RouteNotFoundError:
+            raise unknown from None
         queues = tuple(
             MessageQueue(topic, queue.broker_name, queue.queue_id)
             for queue in template.publish_queues

@@ -72,7 +72,10 @@ class Command:
 
         async def work() -> Result:
             async with Admin(options.namesrvAddr) as admin:
-                return await self.function(admin, **values)
+                result = await self.function(admin, **values)
+                if _is_empty(result) and not values.get("broker"):
+                    await admin.brokers.addresses()  # where no broker is, that is what there is to say
+                return result
 
         with user_errors():
             show(asyncio.run(work()), as_json=options.json)
@@ -108,9 +111,14 @@ def _with_silent(report: Report) -> object:
     return [*told, *({"address": address, "error": reason} for address, reason in report.silent.items())]
 
 
+def _is_empty(result: Result) -> bool:
+    report = result if isinstance(result, Report) else Report(result)
+    return not (report.shown or report.footer or report.silent)
+
+
 def _show_to_people(report: Report) -> None:
     shown = report.shown
-    if not (shown or report.footer or report.silent):
+    if _is_empty(report):
         print("nothing to show", file=sys.stderr)
     if isinstance(shown, Mapping):
         text = _pairs(shown)

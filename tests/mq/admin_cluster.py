@@ -20,7 +20,7 @@ from namesrv.kv_config_manager import KVConfigManager
 from namesrv.processor import NamesrvProcessor
 from namesrv.route_info_manager import RouteInfoManager
 from remoting.codes import RequestCode
-from remoting.command import RemotingCommand, response
+from remoting.command import RemotingCommand, request, response
 from remoting.connection import RemotingConnection
 
 NAMESRV = "127.0.0.1:9876"
@@ -62,7 +62,16 @@ class AdminCluster:
     def unregister_leader(self) -> None:
         """The group elects: of its members the one that has died is all that the NameServer knows."""
         self.register_follower()
+        self.unregister()
+
+    def unregister(self) -> None:
+        """The broker takes leave: but for its follower, if that was registered, there is none then."""
         command = self.broker.controller.registration.unregister_request()
+        self._namesrv.process(RecordingChannel(), [command], self.broker.now_ms)
+
+    def forget_topic(self, topic: str) -> None:
+        """The NameServer knows the topic no more, until brokers register again."""
+        command = request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic}, opaque=1)
         self._namesrv.process(RecordingChannel(), [command], self.broker.now_ms)
 
     async def connect(

@@ -545,3 +545,14 @@ def test_an_option_that_a_command_does_not_have_shows_those_that_it_has(
     told = capsys.readouterr().err
     assert "usage: mq admin topicStatus [-h] -t TOPIC" in told
     assert "unrecognized arguments: -i 1" in told
+
+
+@pytest.mark.parametrize("name", ["topicList", "clusterList", "brokerStatus", "scrub", "consumerProgress"])
+def test_without_a_broker_a_list_is_no_empty_success(
+    cluster: AdminCluster, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.unregister()
+    with pytest.raises(SystemExit) as ended:
+        run(name)
+    assert ended.value.code == 1
+    assert "no broker is registered with the NameServer: start one" in capsys.readouterr().err

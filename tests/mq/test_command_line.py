@@ -272,8 +272,8 @@ def test_a_reader_of_the_output_that_has_seen_enough_is_no_trouble() -> None:
 
 
 @pytest.mark.slow
-def test_a_line_that_is_too_long_for_a_message_is_named_by_its_number() -> None:
-    done = mq("produce", "-n", "127.0.0.1:1", "--topic", "T", stdin="\n" + "a" * 4_194_305 + "\n")
+def test_a_line_that_is_too_long_for_a_message_is_named_by_its_number(cluster: Cluster) -> None:
+    done = mq("produce", "-n", cluster.layout.namesrv, "--topic", "T", stdin="\n" + "a" * 4_194_305 + "\n")
     assert done.returncode == 1
     assert done.stderr == "mq: line 1 is longer than 4194304 bytes, which is what a message holds\n"
 
@@ -292,10 +292,10 @@ def test_a_line_that_is_too_long_for_a_message_is_named_by_its_number() -> None:
     ],
 )
 def test_what_becomes_of_the_lines_before_one_that_is_wrong_is_told(
-    tmp_path: Path, line: str, option: str, reason: str
+    cluster: Cluster, tmp_path: Path, line: str, option: str, reason: str
 ) -> None:
     history = tmp_path / "history"
-    given = ("produce", "-n", "127.0.0.1:1", "--topic", "T", "--timeout-s", "0.1", "--keys-from", option)
+    given = ("produce", "-n", cluster.layout.namesrv, "--topic", "T", "--keys-from", option)
     lines = ['{"id": 1}', '{"id": 2}', line, '{"id": 4}']
     done = mq(*given, "--history", str(history), "--json", stdin="\n".join(lines))
     assert done.returncode == 1
@@ -306,21 +306,24 @@ def test_what_becomes_of_the_lines_before_one_that_is_wrong_is_told(
 
 
 @pytest.mark.slow
-def test_a_send_that_nobody_acknowledges_is_counted_and_fails_the_command() -> None:
-    done = mq("produce", "-n", "127.0.0.1:1", "--topic", "T", "--timeout-s", "0.1", "--json", stdin="a\nb\n")
+def test_a_send_that_nobody_acknowledges_is_counted_and_fails_the_command(cluster: Cluster) -> None:
+    namesrv = cluster.layout.namesrv
+    made = mq("admin", "updateTopic", "-n", namesrv, "-c", "DefaultCluster", "-t", "ReadOnly", "-p", "4")
+    assert made.returncode == 0, made.stderr
+    given = ("produce", "-n", namesrv, "--topic", "ReadOnly", "--timeout-s", "0.1", "--json")
+    done = mq(*given, stdin="a\nb\n")
     assert done.returncode == 1
     summary = json.loads(done.stdout)
     assert (summary["sent"], summary["acknowledged"], summary["refused"]) == (2, 0, 2)
-    assert "127.0.0.1:1" in summary["first_trouble"]
+    assert "topic ReadOnly" in summary["first_trouble"]
     told = "mq: 2 of 2 messages were not acknowledged (0 unknown, 2 refused); the first: no acknowledgement in time"
     assert done.stderr.startswith(told)
-    assert "127.0.0.1:1: Connection refused" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.slow
-def test_a_history_that_cannot_be_written_hides_no_send() -> None:
-    given = ("-n", "127.0.0.1:1", "--topic", "T", "--timeout-s", "0.1", "--history", "/dev/full", "--json")
+def test_a_history_that_cannot_be_written_hides_no_send(cluster: Cluster) -> None:
+    given = ("-n", cluster.layout.namesrv, "--topic", "T", "--history", "/dev/full", "--json")
     done = mq("produce", *given, stdin="a\nb\n")
     assert done.returncode == 1
     assert json.loads(done.stdout)["sent"] == 2
@@ -329,11 +332,30 @@ def test_a_history_that_cannot_be_written_hides_no_send() -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_that_never_learned_of_its_topic_fails() -> None:
-    done = mq("consume", "-n", "127.0.0.1:1", "--topic", "T", "--group", "g", "--idle-s", "0.1")
+def test_a_reader_that_never_learned_of_its_topic_fails(cluster: Cluster) -> None:
+    namesrv = cluster.layout.namesrv
+    done = mq("consume", "-n", namesrv, "--topic", "Nowhere", "--group", "g", "--idle-s", "0.1")
     assert done.returncode == 1
     *_, last = done.stderr.splitlines()
-    assert last == "mq: no NameServer at 127.0.0.1:1 told of a topic T: nothing was read"
+    assert last == f"mq: no NameServer at {namesrv} told of a topic Nowhere: nothing was read"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("produce", "--topic", "T"),
+        ("consume", "--topic", "T", "--group", "g"),
+        ("consume", "--topic", "T", "--group", "g", "--idle-s", "9"),
+    ],
+)
+def test_where_nobody_is_alive_clients_end_with_one_sentence(arguments: tuple[str, ...]) -> None:
+    done = mq(*arguments, "-n", "127.0.0.1:1", stdin="a\n")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "mq: no NameServer answered (127.0.0.1:1: Connection refused): start it, or name another with -n\n"
+    )
+    assert done.stdout == ""
 
 
 @pytest.mark.slow

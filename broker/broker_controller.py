@@ -115,7 +115,11 @@ class BrokerController:
         )
         self._scrub = ScrubProcessor(store)
         self._repair = RepairProcessor(store)
-        self._membership = MembershipProcessor(store, is_group=config.dledger is not None)
+        self._membership = MembershipProcessor(
+            store,
+            is_group=config.dledger is not None,
+            has_secret=config.dledger is not None and config.dledger.cluster_secret != "",
+        )
         self._info = BrokerInfoProcessor(
             config,
             store,

@@ -13,13 +13,14 @@ from broker.broker_config import FlushDiskType
 from dledger.config import parse_peers
 from dledger.errors import DLedgerConfigError
 from message.names import topic_fault
-from remoting.address import Address, check_diallable, check_host, parse_address, unbracketed
+from remoting.address import Address, check_diallable, parse_address
 from remoting.configuration import (
     UNSET,
     ConfigError,
     Setting,
     addresses,
     boolean,
+    host,
     one_of,
     whole_number,
     words,
@@ -49,14 +50,6 @@ def _peer_dial(text: str) -> dict[str, Address]:
             raise ConfigError(f"{part!r} is not id=host:port")
         dial[member_id] = parse_address(address)
     return dial
-
-
-def _broker_ip(text: str) -> str:
-    """Clients are told to dial it, so it has to be one machine's."""
-    host = unbracketed(text)
-    check_host(host)
-    check_diallable(host)
-    return host
 
 
 def _member_ids(text: str) -> tuple[str, ...]:
@@ -127,9 +120,9 @@ _NOTHING = "_"  # settings that are checked and then have no field
 BROKER_SETTINGS: Mapping[str, Setting] = {
     "brokerClusterName": words("broker_cluster_name"),
     "brokerName": words("broker_name"),
-    "brokerIP1": Setting("broker_ip1", _broker_ip, "an IP address or a host's name, without a port"),
+    "brokerIP1": host("broker_ip1", check_diallable),
     "listenPort": whole_number("listen_port", 1, 65535, is_clamped=False),
-    "bindAddress": words("bind_address"),
+    "bindAddress": host("bind_address"),
     "namesrvAddr": addresses("namesrv_addr"),
     "brokerPermission": replace(whole_number("broker_permission", 0, 15), otherwise=_permission_bits),
     "defaultTopicQueueNums": whole_number("default_topic_queue_nums", 1, TOPIC_QUEUE_NUMS_MAX),
@@ -159,7 +152,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     "pyDLedgerAllowOpen": boolean("allow_open"),
     "pyDLedgerReadIndexEnable": boolean("read_index_enable"),
     "pyDLedgerHttpPort": whole_number("http_port", 1, 65535),
-    "pyDLedgerHttpAddress": words("http_address"),
+    "pyDLedgerHttpAddress": host("http_address"),
     # Roles come from the election; a conf of a slave must not start as something else.
     "brokerId": Setting(_NOTHING, str, "anything"),
     "brokerRole": one_of("broker_role", {role: role for role in ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")}),

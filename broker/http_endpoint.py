@@ -17,6 +17,8 @@ import orjson
 if TYPE_CHECKING:
     from aiohttp import web
 
+from remoting.listening import listen
+
 log = logging.getLogger(__name__)
 
 Status = dict[str, Any]
@@ -46,8 +48,7 @@ class HttpEndpoint:
 
     async def start(self) -> None:
         """Raises OSError when the port is taken."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._make_protocol, self._host, self.port)
+        self._server = await listen(self._make_protocol, self._host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:

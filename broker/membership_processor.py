@@ -11,6 +11,7 @@ from dledger.config import parse_peers
 from dledger.core.output import AppendStatus
 from dledger.errors import DLedgerConfigError
 from remoting import admin_bodies, admin_headers, headers
+from remoting.address import is_loopback
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 
@@ -23,10 +24,11 @@ _MEMBER_ID_LENGTH_MAX = 64
 class MembershipProcessor:
     """Invariant: each request is answered once: at once if it is refused, else when the change is committed."""
 
-    def __init__(self, store: MessageStore, *, is_group: bool) -> None:
-        """`is_group`: not a plain broker, which has no port for peers."""
+    def __init__(self, store: MessageStore, *, is_group: bool, has_secret: bool) -> None:
+        """`is_group`: not a plain broker, which has no port for peers. `has_secret`: its peers prove theirs."""
         self._store = store
         self._is_group = is_group
+        self._has_secret = has_secret
         self.handlers: dict[int, RequestHandler] = {
             RequestCode.LIST_MEMBERS: self._list,
             RequestCode.ADD_MEMBER: self._add,
@@ -65,7 +67,12 @@ class MembershipProcessor:
         fault = self._fault_of(header.member_id)
         if fault is None:
             try:
-                parse_peers(f"{header.member_id}-{header.address}")
+                (address,) = parse_peers(f"{header.member_id}-{header.address}").values()
+                if not self._has_secret and not is_loopback(address.host):
+                    fault = (
+                        f"{address} is no loopback IP address, and this group has no cluster secret: put the same "
+                        "pyDLedgerClusterSecret into the confs of all members first"
+                    )
             except DLedgerConfigError as error:
                 fault = str(error)
         if fault is not None:

@@ -32,6 +32,7 @@ from dledger.figures import Figures
 from dledger.job_thread import JobThread
 from dledger.log.jobs import DiskJob
 from dledger.server import DLedgerServer, make_clock
+from remoting.address import join
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -227,7 +228,7 @@ class Broker:
             "reput": store.applied_index,
             "reput_behind": store.reput_behind,
             "listen": self.config.broker_addr,
-            "http": f"{self.config.http_address}:{http_port}" if http_port is not None else None,
+            "http": join(self.config.http_address, http_port) if http_port is not None else None,
             "disk_full": store.disk_full,
             "open_switches": list(self.config.open_switches),
             "store_dir": self.config.store.store_path_root_dir,

@@ -83,7 +83,7 @@ def broker(arguments: Sequence[str] | None = None) -> None:
     from broker.config_file import load_broker_config, shown_settings
     from broker.server import run_broker
 
-    overrides = {} if options.namesrvAddr is None else {"namesrvAddr": options.namesrvAddr}
+    overrides = {"namesrvAddr": options.namesrvAddr} if options.namesrvAddr else {}
     try:
         config, warnings = load_broker_config(options.config, overrides)
     except (ConfigError, OSError) as error:

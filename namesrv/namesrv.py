@@ -12,6 +12,7 @@ from namesrv.kv_config_manager import KVConfigManager
 from namesrv.namesrv_config import NamesrvConfig, shown_settings
 from namesrv.processor import NamesrvProcessor
 from namesrv.route_info_manager import RouteInfoManager
+from remoting.address import join
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingBodyError
 from remoting.security_switches import open_warning
@@ -51,7 +52,7 @@ class Namesrv:
         self._read_kv_config()
         await self._server.start()
         self._schedule_scan()
-        log.info("namesrv started listen=%s:%d", self._config.bind_address, self.port)
+        log.info("namesrv started listen=%s", join(self._config.bind_address, self.port))
 
     async def close(self) -> None:
         if self._scan_handle is not None:

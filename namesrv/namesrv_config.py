@@ -10,6 +10,7 @@ from remoting.configuration import (
     Setting,
     altered_warnings,
     boolean,
+    host,
     load_conf_file,
     read_settings,
     whole_number,
@@ -30,7 +31,7 @@ class NamesrvConfig:
 
 
 NAMESRV_SETTINGS: Mapping[str, Setting] = {
-    "bindAddress": words("bind_address"),
+    "bindAddress": host("bind_address"),
     "listenPort": whole_number("listen_port", 0, 65535, is_clamped=False),
     "kvConfigPath": words("kv_config_path"),
     "scanNotActiveBrokerInterval": whole_number("scan_not_active_broker_interval_ms", 10, 2**31 - 1, "ms"),

@@ -70,7 +70,8 @@ def parse_addresses(text: str) -> tuple[Address, ...]:
 
 
 def check_diallable(host: str) -> None:
-    """Raises AddressError for an IP address that is no single machine's."""
+    """Raises AddressError for what is no host, and for an IP address that is no single machine's."""
+    check_host(host)
     address = literal(host)
     if address is not None and address.is_unspecified:
         raise AddressError(f"{host} is all addresses of a machine, and nobody can dial it")

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from remoting.address import AddressError, parse_addresses
+from remoting.address import AddressError, check_host, parse_addresses, unbracketed
 
 OWN_PREFIX: Final = "pyDLedger"  # of the keys that RocketMQ does not have
 UNSET: Final = object()  # in place of a value: the default counts
@@ -351,6 +351,16 @@ def words(field: str) -> Setting:
         return text
 
     return Setting(field, read, "not empty")
+
+
+def host(field: str, check: Callable[[str], None] = check_host) -> Setting:
+    """An IP address or a name of a machine, to which a port will be added. `check` raises AddressError for others."""
+
+    def read(text: str) -> str:
+        check(unbracketed(text))
+        return unbracketed(text)
+
+    return Setting(field, read, "an IP address or a host's name, without a port")
 
 
 def one_of(field: str, values: Mapping[str, object]) -> Setting:

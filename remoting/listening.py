@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable
 
-from remoting.address import join, unbracketed
+from remoting.address import join
 
 ALL_ADDRESSES = ("0.0.0.0", "::")
 
@@ -18,7 +18,6 @@ async def listen(
 ) -> asyncio.Server:
     """Listens on the running loop. Raises OSError, for instance for a port that is taken."""
     loop = asyncio.get_running_loop()
-    host = unbracketed(host)
     if host in ALL_ADDRESSES and (sock := _socket_for_all(port)) is not None:
         return await loop.create_server(make_protocol, sock=sock, backlog=backlog)
     return await loop.create_server(make_protocol, host, port, backlog=backlog)

@@ -165,3 +165,11 @@ def test_ipv4_comes_first_and_what_leads_nowhere_is_nothing() -> None:
     assert ip_addresses("::1") == ["::1"]
     assert ip_addresses("localhost")[0] == "127.0.0.1"
     assert ip_addresses("a..b") == []
+
+
+def test_a_host_to_listen_at_may_have_brackets_and_no_port() -> None:
+    config, _ = read(PLAIN + "brokerIP1=127.0.0.1\nbindAddress=[::]\npyDLedgerHttpAddress=[::1]", ON_LOOPBACK)
+    assert (config.bind_address, config.http_address) == ("::", "::1")
+    for key in ("bindAddress", "pyDLedgerHttpAddress"):
+        with pytest.raises(ConfigError, match="an IP address or a host's name, without a port"):
+            read(PLAIN + f"{key}=127.0.0.1:80", ON_LOOPBACK)

@@ -54,10 +54,10 @@ REMOVE = (RequestCode.REMOVE_MEMBER, {"memberId": "n3"})
 
 
 def ask(
-    store: GroupStore, code: int, fields: dict[str, str], *, is_group: bool = True
+    store: GroupStore, code: int, fields: dict[str, str], *, is_group: bool = True, has_secret: bool = True
 ) -> Callable[[], RemotingCommand | None]:
     """A function that tells the answer, once there is one."""
-    processor = MembershipProcessor(store, is_group=is_group)  # type: ignore[arg-type]
+    processor = MembershipProcessor(store, is_group=is_group, has_secret=has_secret)  # type: ignore[arg-type]
     channel = RecordingChannel()
     answers = Answers(channel)
     processor.handlers[code](answers, channel, request(code, fields, opaque=7), 0)
@@ -68,6 +68,20 @@ def ask(
         return channel.response_to(7)
 
     return answer
+
+
+def test_without_a_secret_no_member_beyond_this_machine_is_added():
+    store = GroupStore()
+    for address in ("10.0.0.1:40914", "name:40914"):
+        answered = ask(
+            store, RequestCode.ADD_MEMBER, {"memberId": "n3", "address": address}, has_secret=False
+        )()
+        assert answered is not None
+        assert answered.code == ResponseCode.INVALID_PARAMETER
+        assert f"{address} is no loopback IP address" in str(answered.remark)
+    assert store.changes == []
+    ask(store, RequestCode.ADD_MEMBER, {"memberId": "n3", "address": "[::1]:40914"}, has_secret=False)
+    assert store.changes == [("n3", "[::1]:40914")]
 
 
 @pytest.mark.parametrize(("code", "fields"), [ADD, REMOVE])

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from broker.message_limits import body_size_max
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, DEFAULT_PAUSE_MS
 from message import names
 from remoting.address import Address, join
@@ -19,6 +20,9 @@ from store.errors import StoreConfigError
 from store.layout.index_file import HASH_SLOT_COUNT, INDEX_COUNT_MAX, IndexFileShape
 from store.state.table_configs import PERM_READ, PERM_WRITE
 from store.store_config import MESSAGE_DELAY_LEVEL
+
+MAPPED_FILE_SIZE_COMMIT_LOG = 1024 * 1024 * 1024
+MAX_MESSAGE_SIZE = 4 * 1024 * 1024
 
 
 class FlushDiskType(Enum):
@@ -78,7 +82,7 @@ class MessageStoreConfig:
 
     store_path_root_dir: str
     store_path_commit_log: str  # of a plain CommitLog
-    mapped_file_size_commit_log: int = 1024 * 1024 * 1024
+    mapped_file_size_commit_log: int = MAPPED_FILE_SIZE_COMMIT_LOG
     mapped_file_size_consume_queue: int = 6_000_000
     mapper_file_size_batch_consume_queue: int = 13_800_000
     max_hash_slot_num: int = HASH_SLOT_COUNT
@@ -92,7 +96,7 @@ class MessageStoreConfig:
     flush_consume_queue_least_pages: int = 2
     flush_consume_queue_thorough_interval_ms: int = 60_000
     flush_consumer_offset_interval_ms: int = 5000
-    max_message_size: int = 4 * 1024 * 1024
+    max_message_size: int = MAX_MESSAGE_SIZE  # of a body
     max_filter_message_size: int = 16_000
     max_transfer_bytes_on_message_in_memory: int = 262_144
     max_transfer_count_on_message_in_memory: int = 32
@@ -107,6 +111,11 @@ class MessageStoreConfig:
             IndexFileShape(self.max_hash_slot_num, self.max_index_num)
         except StoreConfigError as error:
             raise ConfigError(str(error)) from None
+        if self.max_message_size > (size_max := body_size_max(self.mapped_file_size_commit_log)):
+            raise ConfigError(
+                f"maxMessageSize={self.max_message_size} is more than {size_max}, which is the most with "
+                f"mapedFileSizeCommitLog={self.mapped_file_size_commit_log}: lower the first or raise the second"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

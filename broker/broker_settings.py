@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from broker.broker_config import FlushDiskType
+from broker.message_limits import BODY_SIZE_MAX
 from dledger.config import parse_peers
 from dledger.errors import DLedgerConfigError
 from message.names import topic_fault
@@ -210,9 +211,7 @@ STORE_SETTINGS: Mapping[str, Setting] = {
         "flush_consume_queue_thorough_interval_ms", 1, _INT_MAX, "ms"
     ),
     "flushConsumerOffsetInterval": whole_number("flush_consumer_offset_interval_ms", 1, _INT_MAX, "ms"),
-    "maxMessageSize": whole_number(
-        "max_message_size", 1, 16 * 1024 * 1024 - 65536, "bytes", is_clamped=False
-    ),
+    "maxMessageSize": whole_number("max_message_size", 1, BODY_SIZE_MAX, "bytes", is_clamped=False),
     "maxFilterMessageSize": whole_number("max_filter_message_size", 20, _INT_MAX, "bytes"),
     "maxTransferBytesOnMessageInMemory": whole_number(
         "max_transfer_bytes_on_message_in_memory", 1, _INT_MAX, "bytes"

@@ -13,8 +13,16 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from broker.broker_config import BrokerConfig, DLedgerGroupConfig, FlushDiskType, MessageStoreConfig
+from broker.broker_config import (
+    MAPPED_FILE_SIZE_COMMIT_LOG,
+    MAX_MESSAGE_SIZE,
+    BrokerConfig,
+    DLedgerGroupConfig,
+    FlushDiskType,
+    MessageStoreConfig,
+)
 from broker.broker_settings import BROKER_SETTINGS, DLEDGER_SETTINGS, STORE_SETTINGS
+from broker.message_limits import body_size_max
 from remoting.address import Address, is_loopback
 from remoting.configuration import (
     ConfigError,
@@ -62,6 +70,9 @@ def read_broker_config(
     values["open_switches"] = check_security_switches(properties, values.get("allow_open", False), "broker")
     root = values.setdefault("store_path_root_dir", str(Path.home() / "store"))
     values.setdefault("store_path_commit_log", f"{root}/commitlog")
+    file_size = values.setdefault("mapped_file_size_commit_log", MAPPED_FILE_SIZE_COMMIT_LOG)
+    # Only what somebody has asked for is refused where the data files are too small for it.
+    values.setdefault("max_message_size", min(MAX_MESSAGE_SIZE, body_size_max(file_size)))
     is_group = values.pop("enable_dleger_commit_log", False)
     if is_group:
         _set_group_defaults(found, source, look_up)

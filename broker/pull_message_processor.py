@@ -14,6 +14,7 @@ from broker.broker_config import BrokerConfig
 from broker.broker_stats import BrokerStats
 from broker.client_channel import ClientChannel
 from broker.consumer_manager import ConsumerManager
+from broker.message_limits import ANSWER_SIZE_MAX
 from broker.pull_request_hold_service import PullRequest, PullRequestHoldService
 from broker.pull_turns import WAITING_MAX, CallSoon, Pull, PullTurns
 from broker.subscription_group_manager import SubscriptionGroupManager
@@ -87,7 +88,7 @@ class PullMessageProcessor:
         self._ending_resets: set[tuple[str, str, int]] = set()  # group, topic, queue id
         self._count_max = config.store.max_transfer_count_on_message_in_memory
         # RocketMQ limits a pull by its own setting alone; the client's maxMsgBytes it only reads for pops.
-        self._size_max = config.store.max_transfer_bytes_on_message_in_memory
+        self._size_max = min(config.store.max_transfer_bytes_on_message_in_memory, ANSWER_SIZE_MAX)
         self._turns = PullTurns(self._pull, clock, call_soon)
         self.hold_service = PullRequestHoldService(self._pull_again, store.max_offset)
 

@@ -58,11 +58,13 @@ def batch_of(
     """The rest of row 10, then each message of a batch as one of its own. Raises SendRefused."""
     if len(entry.topic_bytes) > 127:
         raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, NOT_FOR_BATCHES)
+    if len(command.body) > max_message_size:
+        raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, illegal(max_message_size))
     try:
         messages = decode_batch_body(command.body)
     except MessageDecodeError as error:
         raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
-    if not messages or len(command.body) > max_message_size:
+    if not messages:
         raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, illegal(max_message_size))
     if len(messages) > BATCH_MESSAGES_MAX:
         raise SendRefused(

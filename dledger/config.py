@@ -18,6 +18,7 @@ from remoting.address import Address, AddressError, check_diallable, is_loopback
 __all__ = ["Address", "DLedgerConfig", "FlushMode", "parse_address", "parse_peers"]
 
 _PAGE_SIZE = 4096
+_FRAME_HEADER_ROOM = 65_536  # of the peer protocol's frames
 _NO_DIALS: Mapping[PeerId, Address] = MappingProxyType({})
 
 
@@ -74,8 +75,6 @@ class DLedgerConfig:
 
     data_file_size: int = 1 << 30  # bytes, a constant of the group
     index_file_size: int = 5 * 1024 * 1024 * 32  # bytes, DLedger's default: 5 Mi units
-    # An entry must fit into a data file with room to spare; RocketMQ's message limit is 4 MiB.
-    entry_size_max: int = 8 << 20
 
     # The core's own settings where its defaults will not do; must name the same members.
     member: MemberConfig | None = None
@@ -90,8 +89,6 @@ class DLedgerConfig:
     dial_backoff_ms_min: int = 20
     dial_backoff_ms_max: int = 500
     handshake_timeout_ms: int = 2000
-    # What a slow peer may let pile up here before its connection is dropped: two push windows.
-    write_buffer_size_max: int = 16 << 20
     # Of entries that come from peers in the place of damaged ones. Fast enough for a data file in half a minute, and
     # little beside what a disk does.
     repair_bytes_per_second: int = 32 << 20
@@ -130,5 +127,12 @@ class DLedgerConfig:
 
     @property
     def frame_size_max(self) -> int:
-        """Of one frame of the peer protocol: a full push with one more entry, and its header."""
-        return self.member_config.push_size_max + self.entry_size_max + 65536
+        """Of one frame of the peer protocol: a full push behind one more entry, and its header."""
+        return self.member_config.push_size_max + self.log_config.entry_size_max + _FRAME_HEADER_ROOM
+
+    @property
+    def write_buffer_size_max(self) -> int:
+        """What a slow peer may let pile up here before its connection is dropped: more than a push window, which may
+        end with the largest entry, is nothing that it was asked to take.
+        """
+        return self.member_config.push_window_size + self.frame_size_max

@@ -40,6 +40,9 @@ BLANK_MAGIC = -1
 BLANK_HEADER = struct.Struct(">ii")  # magic, space left in the file
 # An entry leaves at least this much behind it in its file, so that a blank always fits.
 BLANK_HEADER_SIZE = BLANK_HEADER.size
+# RocketMQ's frames carry 16 MiB. Twice that is room for whatever a message becomes on its way, and little enough that a
+# size that is damaged, or of a frame that is none, costs no gigabyte of memory.
+ENTRY_SIZE_MAX = 32 * 1024 * 1024
 
 INDEX_UNIT = struct.Struct(">iqiqq")  # magic, pos, size, index, term
 INDEX_UNIT_SIZE = INDEX_UNIT.size
@@ -357,6 +360,13 @@ def parse_index_units(buffer: bytes | bytearray | memoryview) -> list[IndexUnit]
             break
         units.append(IndexUnit(*values))
     return units
+
+
+def entry_size_max(data_file_size: int) -> int:
+    """The largest entry with its header. Every limit on the way of an entry follows from this one number, and it is the
+    same on all members, for their data files are: what a leader appends, each of them takes, keeps and gives on.
+    """
+    return min(ENTRY_SIZE_MAX, data_file_size - BLANK_HEADER_SIZE)
 
 
 def blank(space_left: int) -> bytes:

@@ -22,7 +22,7 @@ def scrubber_of(
     walks: list[ScrubWalk] = [SlotScrub((quorum_state.slots, *log_store.record_slots))]
     if log_store.head_size:
         # Else the log is a plain CommitLog: its entries have no header of ours, and there is no peer.
-        walks.append(LogScrub(log_store, config.entry_size_max))
+        walks.append(LogScrub(log_store))
     return Scrubber(
         f"[{config.self_id}]",
         walks,

@@ -14,15 +14,22 @@ from typing import Final
 
 import pyarrow as pa
 
-from dledger.entry import ENTRY_HEADER_SIZE, ENTRY_MAGIC, EntryHeader, chain_after, parse_header
+from dledger.entry import (
+    ENTRY_HEADER_SIZE,
+    ENTRY_MAGIC,
+    ENTRY_SIZE_MAX,
+    EntryHeader,
+    chain_after,
+    parse_header,
+)
 from pyspark_dledger.entry_columns import Place, Selection, run_batches
 from pyspark_dledger.entry_scan import Rest, Run, is_javas, scan
 from pyspark_dledger.findings import Kind
 from pyspark_dledger.replica import DataFile, Layout, Replica
 from pyspark_dledger.work import DataRange
 
-# How far behind a range the entry in front of it is looked for: nearly always it is near, and an entry has 4 MiB.
-_LOOK_BACK: Final = (256 * 1024, 16 * 1024 * 1024)
+# How far behind a range the entry in front of it is looked for: nearly always it is near.
+_LOOK_BACK: Final = (256 * 1024, 4 * 1024 * 1024, ENTRY_SIZE_MAX)
 _MAGIC_BYTES: Final = ENTRY_MAGIC.to_bytes(4, "big")
 _DAMAGE_WINDOW: Final = 16 * 1024 * 1024
 

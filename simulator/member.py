@@ -109,7 +109,6 @@ class SimMember:
             flush_mode=options.flush_mode,
             data_file_size=options.data_file_size,
             index_file_size=options.index_file_size,
-            entry_size_max=options.data_file_size // 2,
             tick_interval_ms=options.tick_interval_ms,
             scrub_bytes_per_second=options.scrub_bytes_per_second,
             scrub_pause_ms=options.scrub_pause_ms,

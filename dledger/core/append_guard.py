@@ -34,7 +34,8 @@ class AppendGuard:
             return Refusal(
                 RefusalReason.DISK_FULL, f"no space for {size} bytes on the disk of {state.self_id}"
             )
-        if checker.uncommitted_size + size > config.pending_size_max:
+        # One that is larger than all that may wait is taken when nothing does, or it would be refused for ever.
+        if checker.uncommitted_size and checker.uncommitted_size + size > config.pending_size_max:
             return Refusal(
                 RefusalReason.LEADER_PENDING_FULL,
                 f"{checker.uncommitted_size} bytes wait for a majority, {size} more in {count} entries are above the "

@@ -224,6 +224,8 @@ class EntryDispatcher:
                 # They were deleted here before they were sent.
                 self._compare(Index(self._write_index - 1), now_ms)
                 return
+            if in_flight and self._in_flight_size + entries.size > config.push_window_size:
+                return  # heartbeats wait behind what is on its way: a large entry goes alone
             if not in_flight:
                 self._progress_ms = now_ms
             self._send(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dledger.entry import BLANK_HEADER_SIZE, ENTRY_HEADER_SIZE, INDEX_UNIT_SIZE
+from dledger.entry import BLANK_HEADER_SIZE, ENTRY_HEADER_SIZE, INDEX_UNIT_SIZE, entry_size_max
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +26,10 @@ class LogConfig:
             raise ValueError(f"index_file_size={self.index_file_size}: not a multiple of {INDEX_UNIT_SIZE}")
         if self.allocate_step <= 0 or self.recent_bytes_max < 0:
             raise ValueError("allocate_step must be above 0, recent_bytes_max not below 0")
+
+    @property
+    def entry_size_max(self) -> int:
+        return entry_size_max(self.data_file_size)
 
     @property
     def data_directory(self) -> str:

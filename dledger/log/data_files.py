@@ -16,7 +16,14 @@ from disk.disk import DiskError, NoSpaceError
 from disk.mapped_file import DescriptorCache, MappedFile
 from disk.mapped_file_queue import MappedFileQueue
 from disk.readable import read_what_there_is, unreadable
-from dledger.entry import BLANK_HEADER, BLANK_HEADER_SIZE, BLANK_MAGIC, ENTRY_HEADER_SIZE, Pos
+from dledger.entry import (
+    BLANK_HEADER,
+    BLANK_HEADER_SIZE,
+    BLANK_MAGIC,
+    ENTRY_HEADER_SIZE,
+    Pos,
+    entry_size_max,
+)
 from dledger.log.errors import EntryTooLargeError, PositionMismatchError
 from dledger.log.jobs import zero_range
 
@@ -43,6 +50,7 @@ class DataFiles:
     ) -> None:
         self.queue = MappedFileQueue(descriptors, directory, file_size)
         self.file_size = file_size
+        self.entry_size_max = entry_size_max(file_size)
         self.allocate_step = allocate_step
         self.allocated_to = (
             0  # position up to which the disk has set space aside; anywhere in the newest file
@@ -61,7 +69,7 @@ class DataFiles:
         file_end = self.file_end(end_pos)
         head_size = self.head_size
         size = sum(body_sizes) + head_size * len(body_sizes)
-        if end_pos + size + BLANK_HEADER_SIZE <= file_end:
+        if end_pos + size + BLANK_HEADER_SIZE <= file_end and size <= self.entry_size_max:
             entry_sizes = [body_size + head_size for body_size in body_sizes]
             del entry_sizes[-1:]
             return list(accumulate(chain((Pos(end_pos),), entry_sizes))) if body_sizes else []  # type: ignore[arg-type]
@@ -69,12 +77,12 @@ class DataFiles:
         pos = end_pos
         for body_size in body_sizes:
             entry_size = body_size + head_size
+            if entry_size > self.entry_size_max:
+                raise EntryTooLargeError(
+                    f"an entry of {entry_size} bytes is larger than {self.entry_size_max}, which is what data files of "
+                    f"{self.file_size} bytes hold"
+                )
             if pos + entry_size + BLANK_HEADER_SIZE > file_end:
-                if entry_size + BLANK_HEADER_SIZE > self.file_size:
-                    raise EntryTooLargeError(
-                        f"a body of {body_size} bytes does not fit into a data file of {self.file_size} bytes, "
-                        f"of which {head_size + BLANK_HEADER_SIZE} are header and blank"
-                    )
                 pos = file_end
                 file_end += self.file_size
             positions.append(Pos(pos))

@@ -13,18 +13,14 @@ from dledger.log.scrub_job import BlankFault, EntriesFault, LogFault, LogScrubJo
 from dledger.log.scrub_walk import Finding
 from dledger.log.scrubbed_log import ScrubbedLog, ScrubBounds
 
-# Above the largest entry there may be: a damaged size must not make a member read a whole file into memory.
-_HEAD_ROOM = 4096
-
 log = logging.getLogger(__name__)
 
 
 class LogScrub:
     """Fulfils ScrubWalk. Invariant: all up to `_place` has been read in this round, or was reported."""
 
-    def __init__(self, log: ScrubbedLog, entry_size_max: int) -> None:
+    def __init__(self, log: ScrubbedLog) -> None:
         self._log = log
-        self._entry_size_max = entry_size_max + _HEAD_ROOM
         self._suspect: list[LogFault] | str | None = None  # what the last reading found, not confirmed yet
         self.begin_round()
 
@@ -66,7 +62,6 @@ class LogScrub:
             end_pos,
             end_chain,
             size_max=size_max,
-            entry_size_max=self._entry_size_max,
             log_generation=log.log_generation,
         )
 

@@ -102,7 +102,6 @@ class LogScrubJob:
         end_chain: int,
         *,
         size_max: int,
-        entry_size_max: int,
         log_generation: int,
     ) -> None:
         """From `place` up to `last_index`, which ends at `end_pos` and has that chain, about `size_max` bytes."""
@@ -118,7 +117,6 @@ class LogScrubJob:
         self._end_pos = end_pos
         self._end_chain = end_chain
         self._size_max = size_max
-        self._entry_size_max = entry_size_max
         self._files: dict[str, File] = {}
 
     def run(self) -> None:
@@ -314,9 +312,9 @@ class LogScrubJob:
         return header
 
     def _is_possible(self, pos: int, size: int) -> bool:
-        """Whether an entry of this size may lie at `pos`."""
+        """Whether an entry of this size may lie at `pos`: a damaged size must not have a whole file read."""
         room = min(self._file_end(pos), self._end_pos) - pos
-        return ENTRY_HEADER_SIZE <= size <= min(self._entry_size_max, room)
+        return ENTRY_HEADER_SIZE <= size <= min(self._config.entry_size_max, room)
 
     # -- units -----------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,13 @@ from broker.broker_config import BrokerConfig, FlushDiskType
 from broker.broker_settings import BROKER_SETTINGS, DLEDGER_SETTINGS, STORE_SETTINGS
 from broker.component_configs import dledger_config, store_config
 from broker.config_file import load_broker_config, read_broker_config, shown_settings
+from broker.message_limits import body_size_max
+from dledger.entry import ENTRY_HEADER_SIZE
+from message.encoder import record_size
 from namesrv.namesrv_config import NAMESRV_SETTINGS
 from remoting.address import Address
 from remoting.configuration import ConfigError, format_properties, parse_properties
+from remoting.connection import FRAME_SIZE_MAX
 
 ROOT = Path(__file__).parent.parent.parent
 MINIMUM = """
@@ -99,6 +103,11 @@ def test_peers_can_be_dialled_elsewhere() -> None:
         ("pyDLedgerPeerDial=n9=127.0.0.1:1", "pyDLedgerPeerDial names n9"),
         ("preferredLeaderId=n1;n9", "preferredLeaderId names n9"),
         ("dLegerPeers=n0:127.0.0.1", "dLegerPeers="),
+        ("maxMessageSize=16777216", "whole number from 1 to 16711680 bytes"),
+        (
+            "maxMessageSize=4194304\nmapedFileSizeCommitLog=4194304",
+            "maxMessageSize=4194304 is more than 4161110, which is the most with mapedFileSizeCommitLog=4194304",
+        ),
         ("listenPort=20910\npyDLedgerHttpPort=20910", "listenPort and pyDLedgerHttpPort are both 20910"),
         (
             "dLegerPeers=n1-127.0.0.1:20915\nlistenPort=20915",
@@ -205,6 +214,26 @@ def test_a_missing_key_names_what_stands_in_its_place() -> None:
 def test_a_misspelt_key_of_a_group_makes_no_plain_broker(line: str) -> None:
     with pytest.raises(ConfigError, match="is for a member of a DLedger group"):
         read_broker_config(parse_properties(PLAIN + line, "b.conf"), "b.conf")
+
+
+def test_small_data_files_lower_the_largest_message_where_nobody_has_set_it() -> None:
+    config, warnings = read("mapedFileSizeCommitLog=1048576")
+    assert not warnings
+    assert config.store.max_message_size == store_config(config).max_message_size == 1_015_382
+    assert shown_settings(config)["maxMessageSize"] == "1015382"
+
+
+@pytest.mark.parametrize("file_size", [1 << 20, 1 << 24, 1 << 26, 1 << 30])
+def test_the_largest_message_fits_into_a_data_file_and_a_frame_with_all_that_it_may_get(
+    file_size: int,
+) -> None:
+    """Tried again it has a longer topic, and more properties."""
+    config, _ = read(f"mapedFileSizeCommitLog={file_size}\nmaxMessageSize={body_size_max(file_size)}")
+    record = record_size(255, 32_767, config.store.max_message_size, v2=True, born_v6=True, store_v6=True)
+    assert record + ENTRY_HEADER_SIZE <= dledger_config(config).log_config.entry_size_max
+    assert record + 16_384 <= FRAME_SIZE_MAX
+    with pytest.raises(ConfigError, match="maxMessageSize"):
+        read(f"mapedFileSizeCommitLog={file_size}\nmaxMessageSize={body_size_max(file_size) + 1}")
 
 
 def test_a_missing_group_is_named() -> None:

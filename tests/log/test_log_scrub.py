@@ -34,7 +34,7 @@ def sync_and_mark(log: LogStore) -> None:
 
 def scrub(log: LogStore, *, size_max: int = 1500) -> list[Finding]:
     """A whole round."""
-    walk = LogScrub(log, 2048)
+    walk = LogScrub(log)
     findings = []
     for _ in range(10_000):
         if walk.is_over:
@@ -80,7 +80,7 @@ def content_of(log: LogStore) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("size_max", [1, 100, 1500, 1 << 20])
 def test_a_sound_ledger_is_read_whole_and_nothing_is_found(log: LogStore, size_max: int) -> None:
-    walk, size = LogScrub(log, 2048), 0
+    walk, size = LogScrub(log), 0
     while not walk.is_over:
         job = walk.next_job(size_max)
         assert job is not None
@@ -232,7 +232,7 @@ def test_what_lies_above_the_mark_is_not_looked_at(log: LogStore) -> None:
 
 
 def test_a_cut_while_a_step_runs_is_no_fault(log: LogStore) -> None:
-    walk = LogScrub(log, 2048)
+    walk = LogScrub(log)
     job = walk.next_job(1 << 20)
     assert job is not None
     cut(log, 3)
@@ -245,7 +245,7 @@ def test_a_cut_while_a_step_runs_is_no_fault(log: LogStore) -> None:
 
 
 def test_nothing_is_read_while_a_cut_is_under_way(log: LogStore) -> None:
-    walk = LogScrub(log, 2048)
+    walk = LogScrub(log)
     job = log.begin_cut(Index(5))
     assert walk.next_job(1500) is None
     job.run()
@@ -254,7 +254,7 @@ def test_nothing_is_read_while_a_cut_is_under_way(log: LogStore) -> None:
 
 
 def test_files_deleted_while_a_step_runs_are_no_fault(log: LogStore) -> None:
-    walk = LogScrub(log, 2048)
+    walk = LogScrub(log)
     steps = [walk.next_job(1500), walk.next_job(1500)]
     move = log.delete_first_file_job()
     assert move is not None
@@ -272,7 +272,7 @@ def test_files_deleted_while_a_step_runs_are_no_fault(log: LogStore) -> None:
 def test_a_file_that_is_deleted_when_all_but_its_blank_is_read_is_no_fault(log: LogStore) -> None:
     last_index = log.first_file_last_index
     assert last_index is not None
-    walk = LogScrub(log, 2048)
+    walk = LogScrub(log)
     while walk._place.index < last_index:
         job = walk.next_job(1)
         assert job is not None
@@ -295,7 +295,7 @@ def test_a_file_that_somebody_has_taken_away_is_told_and_ends_the_round(log: Log
 
 
 def test_a_fault_that_a_second_reading_does_not_find_is_none(log: LogStore) -> None:
-    walk = LogScrub(log, 2048)
+    walk = LogScrub(log)
     before = content_of(log)
     flip(log, "data", 60)
     job = walk.next_job(1500)
@@ -339,7 +339,7 @@ def test_whatever_is_damaged_the_round_ends_and_names_it(log: LogStore, seed: in
 def test_nothing_is_found_in_a_log_that_grows_is_cut_and_begins_later(log: LogStore, seed: int) -> None:
     """Each step is made, run and settled at different times, as in a thread of its own."""
     random = Random(seed)
-    walk, job, has_run, rounds = LogScrub(log, 2048), None, False, 0
+    walk, job, has_run, rounds = LogScrub(log), None, False, 0
     for now_ms in range(2_000_000, 2_000_000 + 300 * 1_500, 1_500):
         match random.choice(("fill", "mark", "cut", "delete", "scrub", "scrub", "scrub")):
             case "fill":

@@ -84,7 +84,7 @@ class Ledger:
 
 
 def scrub(log: LogStore) -> None:
-    walk = LogScrub(log, 2048)
+    walk = LogScrub(log)
     for _ in range(1000):
         if walk.is_over:
             return

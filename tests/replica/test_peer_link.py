@@ -19,7 +19,7 @@ from dledger.core.messages import (
     PushType,
     TimeoutNow,
 )
-from dledger.entry import Index, Pos, Term
+from dledger.entry import ENTRY_SIZE_MAX, Index, Pos, Term
 from dledger.peer_link import _ANSWERED_BY, _ASKED_BY, PeerLink
 from dledger.rpc.codec import PeerMessage
 from dledger.rpc.handshake import WIRE_VERSION_MAX, Hello
@@ -252,7 +252,7 @@ def test_a_peer_that_takes_nothing_is_dropped_at_the_limit(run_loop: Callable[..
         assert accepting._transport is not None
         assert dialling._transport is not None
         accepting._transport.pause_reading()
-        for _ in range(3):
+        for _ in range(9):  # a window, and one more
             dialling.send(append, [entries])
         assert not dialling._transport.is_closing()
         # What the kernel takes comes on top of the limit.
@@ -260,11 +260,13 @@ def test_a_peer_that_takes_nothing_is_dropped_at_the_limit(run_loop: Callable[..
             dialling.send(append, [entries])
         await pair.dialler.lost.wait()
 
-    on_loop(scenario, replace(CONFIG, write_buffer_size_max=4 << 20), run_loop)
+    config = replace(CONFIG, data_file_size=1 << 20)
+    assert config.write_buffer_size_max < 12 << 20
+    on_loop(scenario, config, run_loop)
 
 
 def test_the_largest_push_passes() -> None:
-    entries = bytes(CONFIG.member_config.push_size_max + CONFIG.entry_size_max)
+    entries = bytes(CONFIG.member_config.push_size_max + ENTRY_SIZE_MAX)
     append = PushRequest(
         PushType.APPEND,
         Term(1),

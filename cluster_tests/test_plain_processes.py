@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -54,22 +54,23 @@ class Server:
 class Plain:
     """A NameServer and a plain broker of ours on `store`."""
 
-    def __init__(self, work: Path, base_port: int) -> None:
+    def __init__(self, work: Path, base_port: int, conf: Mapping[str, str] = CONF) -> None:
         work.mkdir(exist_ok=True)
         self.base_port = base_port
         self.namesrv = f"127.0.0.1:{base_port}"
         self.store = work / "store"
-        conf = work / "broker.conf"
-        settings = CONF | {
+        conf_file = work / "broker.conf"
+        settings = {
+            **conf,
             "brokerIP1": "127.0.0.1",
             "bindAddress": "127.0.0.1",
             "listenPort": str(base_port + 10),
             "namesrvAddr": self.namesrv,
             "storePathRootDir": str(self.store),
         }
-        conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        conf_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         self.name_server = Server(work, "namesrv", "--host", "127.0.0.1", "--port", str(base_port))
-        self.broker = Server(work, "broker", "-c", str(conf))
+        self.broker = Server(work, "broker", "-c", str(conf_file))
 
     def close(self) -> None:
         self.broker.kill_if_up()

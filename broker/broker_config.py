@@ -16,6 +16,7 @@ from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, DEFAULT_PAUSE_MS
 from message import names
 from remoting.address import Address, join
 from remoting.configuration import ConfigError
+from remoting.unread_budget import UNREAD_SIZE_MAX
 from store.errors import StoreConfigError
 from store.layout.index_file import HASH_SLOT_COUNT, INDEX_COUNT_MAX, IndexFileShape
 from store.state.table_configs import PERM_READ, PERM_WRITE
@@ -157,6 +158,7 @@ class BrokerConfig:
     server_channel_max_idle_time_seconds: int = 120  # 0: no connection is closed for being idle
     allow_open: bool = False
     open_switches: tuple[str, ...] = ()  # security switches of the conf that have no effect
+    max_unread_bytes: int = UNREAD_SIZE_MAX  # of answers that clients have not taken, over all connections
     dledger: DLedgerGroupConfig | None  # None: a plain CommitLog, with no other members
     store: MessageStoreConfig
 

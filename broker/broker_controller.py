@@ -167,7 +167,6 @@ class BrokerController:
     def tick(self, now_ms: int) -> list[ClientChannel]:
         """Every 50 ms or so. Channels of clients that have been silent too long: to be closed."""
         self.name_servers.tick()
-        self.pulls.tick(now_ms)
         self.hold_service.tick(now_ms)
         self.client_requests.tick(now_ms)
         self._consume_stats.tick()

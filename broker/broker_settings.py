@@ -152,6 +152,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     ),
     "pyDLedgerAllowOpen": boolean("allow_open"),
     "pyDLedgerReadIndexEnable": boolean("read_index_enable"),
+    "pyDLedgerMaxUnreadBytes": whole_number("max_unread_bytes", 1 << 20, 1 << 40, "bytes"),
     "pyDLedgerHttpPort": whole_number("http_port", 1, 65535),
     "pyDLedgerHttpAddress": host("http_address"),
     # Roles come from the election; a conf of a slave must not start as something else.

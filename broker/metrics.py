@@ -98,6 +98,12 @@ METRICS: Mapping[str, Metric] = {
     "queues": _gauge("queues of all topics that have had a message"),
     "messages_in_total": _counter("messages stored since the member began to serve"),
     "messages_out_total": _counter("messages given to consumers since the member began to serve"),
+    "unread_bytes": _gauge(
+        "bytes of answers that clients have not taken, as of the last look (every second)"
+    ),
+    "unread_closed_total": _counter(
+        "connections closed because all together had left too much of their answers"
+    ),
 }
 
 

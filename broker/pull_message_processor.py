@@ -101,8 +101,12 @@ class PullMessageProcessor:
         for pull in pulls[room:]:
             channel.write(_frame(pull.command, ResponseCode.SYSTEM_BUSY, remark, {}))
 
-    def tick(self, now_ms: int) -> None:
-        self._turns.tick(now_ms)
+    def resumed(self, channel: ClientChannel, now_ms: int) -> None:
+        """Its client has taken most of what waited to be written."""
+        self._turns.resumed(channel, now_ms)
+
+    def closed(self, channel: ClientChannel) -> None:
+        self._turns.closed(channel)
 
     def _pull_again(self, request: PullRequest, now_ms: int) -> None:
         self._turns.take([Pull(request.channel, request.command, is_first=False)], now_ms)

@@ -16,6 +16,7 @@ from broker.client_channel import ClientChannel
 from remoting.command import RemotingCommand
 
 TURN_SIZE = 2 * 1024 * 1024  # bytes of answers, some 10 ms
+WRITE_SIZE = 256 * 1024  # of one connection, before it is seen whether its client takes them
 PULL_COST = 4096  # in bytes of answers: the work of a pull that finds nothing
 WAITING_MAX = 32_768
 
@@ -60,20 +61,18 @@ class PullTurns:
         self._waiting.extend(pulls)
         self._run(now_ms)
 
-    def tick(self, now_ms: int) -> None:
-        """Goes on with the channels that are no longer paused."""
-        over = [
-            channel_id
-            for channel_id, pulls in self._paused.items()
-            if not (pulls[0].channel.is_open and pulls[0].channel.paused)
-        ]
-        for channel_id in over:
-            self._waiting.extend(self._paused.pop(channel_id))
-        if over:
-            self._run(now_ms)
+    def resumed(self, channel: ClientChannel, now_ms: int) -> None:
+        """The channel is no longer paused."""
+        pulls = self._paused.pop(channel.id, None)
+        if pulls is not None:
+            self.take(pulls, now_ms)
+
+    def closed(self, channel: ClientChannel) -> None:
+        self._paused.pop(channel.id, None)
 
     def _run(self, now_ms: int) -> None:
         answered: dict[int, tuple[ClientChannel, list[bytes]]] = {}
+        sizes: dict[int, int] = {}  # of what is not written yet
         waiting = self._waiting
         try:
             while waiting and self._left > 0:
@@ -87,7 +86,13 @@ class PullTurns:
                 frames = answered.setdefault(channel.id, (channel, []))[1]
                 part_count = len(frames)
                 self._answer(pull, now_ms, frames)
-                self._left -= PULL_COST + sum(map(len, frames[part_count:]))
+                size = sum(map(len, frames[part_count:]))
+                self._left -= PULL_COST + size
+                sizes[channel.id] = sizes.get(channel.id, 0) + size
+                if sizes[channel.id] >= WRITE_SIZE:
+                    channel.write(b"".join(frames))
+                    frames.clear()
+                    sizes[channel.id] = 0
         finally:
             # Also where a defect has ended the turn: it costs its own pull, and no other.
             for channel, frames in answered.values():

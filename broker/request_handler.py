@@ -51,7 +51,11 @@ class BrokerRequestHandler:
     def channel_opened(self, channel: ClientChannel) -> None:
         log.debug("channel opened addr=%s", channel.remote_address)
 
+    def channel_resumed(self, channel: ClientChannel) -> None:
+        self._pulls.resumed(channel, self._clock())
+
     def channel_closed(self, channel: ClientChannel) -> None:
+        self._pulls.closed(channel)
         self._on_channel_closed(channel)
 
     def commands_received(self, channel: ClientChannel, commands: list[RemotingCommand]) -> None:
@@ -83,6 +87,8 @@ class BrokerRequestHandler:
     def _handle(self, channel: ClientChannel, commands: list[RemotingCommand], now_ms: int) -> None:
         answers = Answers(channel)
         for command in commands:
+            if not channel.is_open:
+                break  # its client took no answers, and had more than it may leave
             handler = self._handlers.get(command.code)
             if handler is None:
                 answers.add(

@@ -123,6 +123,7 @@ class Broker:
             config.bind_address,
             config.listen_port,
             idle_seconds=config.server_channel_max_idle_time_seconds,
+            unread_size_max=config.max_unread_bytes,
         )
         self._http: HttpEndpoint | None = None
         if config.http_port is not None:
@@ -238,7 +239,12 @@ class Broker:
 
     def figures(self) -> Figures:
         """For programs that watch; what they mean is in metrics.py."""
-        return {**self._dledger.figures(), **self._store.figures(), **self._controller.stats.figures()}
+        return {
+            **self._dledger.figures(),
+            **self._store.figures(),
+            **self._controller.stats.figures(),
+            **self._remoting.figures(),
+        }
 
     def _metrics(self) -> str:
         dledger = self._dledger.config

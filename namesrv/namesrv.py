@@ -67,6 +67,9 @@ class Namesrv:
         if self._kv.is_dirty:
             self._write_kv_config()
 
+    def channel_resumed(self, channel: Channel) -> None:
+        pass
+
     def channel_closed(self, channel: Channel) -> None:
         self._routes.channel_closed(channel.id)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from remoting.address import join
@@ -31,6 +31,9 @@ class CommandHandler(Protocol):
     def commands_received(self, channel: Channel, commands: list[RemotingCommand]) -> None:
         """Called once per read, with all commands in it (never none)."""
 
+    def channel_resumed(self, channel: Channel) -> None:
+        """The peer has taken most of what waited. Not called when the channel closes instead."""
+
     def channel_closed(self, channel: Channel) -> None:
         """Called once, after the last commands_received. Pauses end here as well."""
 
@@ -44,9 +47,6 @@ class ChannelOwner(CommandHandler, Protocol):
     def channel_paused(self, channel: Channel) -> None:
         """More than the limit waits to be written."""
 
-    def channel_resumed(self, channel: Channel) -> None:
-        """The peer has taken most of it. Not called when the channel closes instead."""
-
 
 class Channel:
     """Invariant: what was written before close() is still sent; what comes after it goes nowhere.
@@ -56,16 +56,35 @@ class Channel:
     sweep lowers it.
     """
 
-    __slots__ = ("_transport", "attributes", "id", "is_active", "is_open", "paused", "remote_address")
+    __slots__ = (
+        "_on_write",
+        "_transport",
+        "attributes",
+        "id",
+        "is_active",
+        "is_open",
+        "paused",
+        "remote_address",
+        "written_size",
+    )
 
-    def __init__(self, channel_id: int, remote_address: str, transport: asyncio.Transport) -> None:
+    def __init__(
+        self,
+        channel_id: int,
+        remote_address: str,
+        transport: asyncio.Transport,
+        on_write: Callable[[int], None] | None = None,
+    ) -> None:
+        """`on_write` is told how many bytes have just been queued for writing."""
         self.id = channel_id
         self.remote_address = remote_address
         self.attributes: dict[str, object] = {}
         self.is_open = True
         self.is_active = True
         self.paused = False
+        self.written_size = 0  # bytes, taken by the peer or not
         self._transport = transport
+        self._on_write = on_write
 
     def write(self, data: bytes | Sequence[bytes | memoryview]) -> None:
         """Queue whole frames, in one piece or in several that follow each other. Never blocks."""
@@ -74,14 +93,24 @@ class Channel:
         if not self.paused:
             self.is_active = True
         if isinstance(data, bytes):
+            size = len(data)
             self._transport.write(data)
         else:
+            size = sum(map(len, data))
             self._transport.writelines(data)
+        self.written_size += size
+        if self._on_write is not None:
+            self._on_write(size)
 
     @property
     def pending_write_size(self) -> int:
         """Bytes that the peer has not taken yet."""
         return self._transport.get_write_buffer_size() if self.is_open else 0
+
+    def limit_pending_writes(self, size: int) -> None:
+        """From now on it is paused while more than that waits to be written."""
+        if self.is_open:
+            self._transport.set_write_buffer_limits(high=size)
 
     def pause_reading(self) -> None:
         """Leave what the peer sends in the kernel's buffers, which pushes back on it."""
@@ -117,8 +146,10 @@ class ChannelProtocol(asyncio.Protocol):
         *,
         frame_size_max: int = FRAME_SIZE_MAX,
         pending_write_limit: int = PENDING_WRITE_LIMIT,
+        on_write: Callable[[int], None] | None = None,
     ) -> None:
         self._owner = owner
+        self._on_write = on_write
         self._channel_id = channel_id
         self._pending_write_limit = pending_write_limit
         self._connection = RemotingConnection(frame_size_max)
@@ -133,7 +164,8 @@ class ChannelProtocol(asyncio.Protocol):
         # Not an isinstance: uvloop's transports are of no asyncio class.
         stream = cast("asyncio.Transport", transport)
         stream.set_write_buffer_limits(high=self._pending_write_limit)
-        self._channel = Channel(self._channel_id, _address(stream.get_extra_info("peername")), stream)
+        remote_address = _address(stream.get_extra_info("peername"))
+        self._channel = Channel(self._channel_id, remote_address, stream, self._on_write)
         self._owner.channel_opened(self._channel)
 
     def data_received(self, data: bytes) -> None:

@@ -10,16 +10,18 @@ import asyncio
 import logging
 from itertools import count
 
-from remoting.channel import PENDING_WRITE_LIMIT, Channel, ChannelProtocol, CommandHandler
+from remoting.channel import Channel, ChannelProtocol, CommandHandler
 from remoting.command import RemotingCommand
 from remoting.connection import FRAME_SIZE_MAX, BadHeader
 from remoting.listening import listen
+from remoting.unread_budget import CONNECTION_UNREAD_SIZE_MAX, UNREAD_SIZE_MAX, UnreadBudget
 
 __all__ = ["Channel", "CommandHandler", "RemotingServer"]
 
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 120  # RocketMQ's serverChannelMaxIdleTimeSeconds
+LOOK_INTERVAL_S = 1.0  # at what clients have not taken
 
 
 class RemotingServer:
@@ -36,7 +38,8 @@ class RemotingServer:
         port: int,
         *,
         idle_seconds: float = IDLE_SECONDS,
-        pending_write_limit: int = PENDING_WRITE_LIMIT,
+        unread_size_max: int = UNREAD_SIZE_MAX,
+        connection_unread_size_max: int = CONNECTION_UNREAD_SIZE_MAX,
         frame_size_max: int = FRAME_SIZE_MAX,
         backlog: int = 1024,
     ) -> None:
@@ -44,7 +47,7 @@ class RemotingServer:
         self._host = host
         self.port = port
         self._idle_seconds = idle_seconds
-        self._pending_write_limit = pending_write_limit
+        self.unread = UnreadBudget(unread_size_max, connection_unread_size_max)
         self._frame_size_max = frame_size_max
         self._backlog = backlog
         self._channel_ids = count(1)
@@ -53,6 +56,7 @@ class RemotingServer:
         self._server: asyncio.Server | None = None
         self._others: list[asyncio.Server] = []
         self._sweep_handle: asyncio.TimerHandle | None = None
+        self._look_handle: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Event | None = None
 
     @property
@@ -63,12 +67,19 @@ class RemotingServer:
     def find_channel(self, channel_id: int) -> Channel | None:
         return self._channels.get(channel_id)
 
+    def figures(self) -> dict[str, int]:
+        return {
+            "unread_bytes": self.unread.unread_size,
+            "unread_closed_total": self.unread.closed_count,
+        }
+
     async def start(self) -> None:
         """Bind and listen. Raises OSError, e.g. when the port is taken."""
         loop = asyncio.get_running_loop()
         self._server = await listen(self._make_protocol, self._host, self.port, backlog=self._backlog)
         self.port = self._server.sockets[0].getsockname()[1]
         self._schedule_sweep(loop)
+        self._look(loop)
 
     async def listen_also(self, port: int) -> None:
         """Listens on a further port, for the same channels. Raises OSError as start() does."""
@@ -82,6 +93,9 @@ class RemotingServer:
         if self._sweep_handle is not None:
             self._sweep_handle.cancel()
             self._sweep_handle = None
+        if self._look_handle is not None:
+            self._look_handle.cancel()
+            self._look_handle = None
         server, self._server = self._server, None
         if server is None:
             return
@@ -122,6 +136,7 @@ class RemotingServer:
 
     def channel_resumed(self, channel: Channel) -> None:
         channel.resume_reading()
+        self._handler.channel_resumed(channel)
 
     def channel_closed(self, channel: Channel) -> None:
         del self._channels[channel.id]
@@ -137,8 +152,20 @@ class RemotingServer:
             self,
             next(self._channel_ids),
             frame_size_max=self._frame_size_max,
-            pending_write_limit=self._pending_write_limit,
+            pending_write_limit=self.unread.limit,
+            on_write=self._written,
         )
+
+    def _written(self, size: int) -> None:
+        """How much of it the client has taken at once is not asked each time: that costs more than to write it."""
+        unread = self.unread
+        unread.room -= size
+        if unread.room < 0:
+            unread.look(self.channels, asyncio.get_running_loop().time())
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.unread.look(self._channels.values(), loop.time())
+        self._look_handle = loop.call_later(LOOK_INTERVAL_S, self._look, loop)
 
     def _schedule_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._idle_seconds:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from one_broker import OneBroker, RecordingChannel, pull_fields, send_fields
 
-from broker.pull_turns import PULL_COST, TURN_SIZE
+from broker.pull_turns import PULL_COST, TURN_SIZE, WRITE_SIZE
 from remoting.codes import RequestCode, ResponseCode
 from store.get_message import GetMessageResult
 
@@ -77,18 +77,41 @@ def test_a_client_that_takes_nothing_is_answered_nothing_more_until_it_does(brok
     broker.receive([other := broker.new_request(PULL, pull_fields("T", 0, 0))], busy)
     assert busy.response_to(other.opaque) is not None, "others do not wait for it"
     idle.paused = False
+    broker.controller.request_handler.channel_resumed(idle)
     broker.receive(pulls[60:], idle)
-    broker.tick()
+    broker.settle()
     assert [answer.opaque for answer in idle.received] == [pull.opaque for pull in pulls]
+
+
+class FullChannel(RecordingChannel):
+    """Nothing that is written to it is taken."""
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        self.paused = True
+
+
+def test_it_is_seen_within_a_turn_that_a_client_takes_nothing(broker: OneBroker) -> None:
+    pulls = [broker.new_request(PULL, pull_fields("T", 0, 0)) for _ in range(10)]
+    full = FullChannel(2)
+    broker.receive(pulls, full)
+    broker.settle()
+    assert sum(map(len, full.writes)) <= WRITE_SIZE + 2 * len(BODY)
+    while len(full.received) < len(pulls):
+        answered = len(full.received)
+        full.paused = False
+        broker.controller.request_handler.channel_resumed(full)
+        broker.settle()
+        assert len(full.received) > answered
+    assert [answer.opaque for answer in full.received] == [pull.opaque for pull in pulls]
 
 
 def test_what_waits_for_a_paused_channel_goes_with_it(broker: OneBroker) -> None:
     channel = RecordingChannel(2)
     channel.paused = True
     broker.receive([broker.new_request(PULL, pull_fields("T", 0, 0)) for _ in range(3)], channel)
-    broker.tick()
     channel.close()
-    broker.tick()
+    broker.controller.request_handler.channel_closed(channel)
     assert channel.received == []
     gone = weakref.ref(channel)
     del channel

@@ -49,6 +49,8 @@ class FakeNamesrv:
 
     def channel_opened(self, channel: Channel) -> None: ...
 
+    def channel_resumed(self, channel: Channel) -> None: ...
+
     def channel_closed(self, channel: Channel) -> None: ...
 
     def commands_received(self, channel: Channel, commands: list[RemotingCommand]) -> None:
@@ -89,6 +91,8 @@ class FakeBroker:
         return f"127.0.0.1:{self.server.port}"
 
     def channel_opened(self, channel: Channel) -> None: ...
+
+    def channel_resumed(self, channel: Channel) -> None: ...
 
     def channel_closed(self, channel: Channel) -> None:
         for client_id, one in list(self.channels.items()):

@@ -160,7 +160,7 @@ def test_no_request_is_read_from_a_peer_that_does_not_read_its_answers(run: Run)
 
     async def main() -> None:
         handler = RecordingHandler(answer_hugely)
-        server = RemotingServer(handler, "127.0.0.1", 0, pending_write_limit=100_000)
+        server = RemotingServer(handler, "127.0.0.1", 0, connection_unread_size_max=100_000)
         await server.start()
         greedy, other = await RawPeer.connect(server), await RawPeer.connect(server)
         greedy.send(request(1, opaque=100).encode())

@@ -46,6 +46,7 @@ def load_broker_config(
     path: str | None,
     overrides: Mapping[str, str] | None = None,
     environment: Mapping[str, str] = os.environ,
+    look_up: LookUp = ip_addresses,
 ) -> tuple[BrokerConfig, list[str]]:
     """The configuration of a conf file (None: none) with `overrides` on top, and warnings for the log.
 
@@ -58,7 +59,7 @@ def load_broker_config(
     is_named = any(item.key == "namesrvAddr" and item.value for item in properties)
     if not is_named and (namesrv_addr := environment.get("NAMESRV_ADDR")):
         properties.append(Property("namesrvAddr", namesrv_addr, 0, "NAMESRV_ADDR in the environment"))
-    return read_broker_config(properties, path or "no conf file given (-c FILE)")
+    return read_broker_config(properties, path or "no conf file given (-c FILE)", look_up)
 
 
 def read_broker_config(

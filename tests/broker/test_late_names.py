@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from own_hosts import NO_HOSTS, WITH_HOSTS, can_have_hosts_of_its_own
 
 from namesrv.namesrv import Namesrv
 from namesrv.namesrv_config import NamesrvConfig
 from tests.free_ports import free_ports
 
 ROOT = Path(__file__).parent.parent.parent
-# Its own view of the mounts, in which another file is /etc/hosts.
-WITH_HOSTS = (
-    *("unshare", "--user", "--map-root-user", "--mount", "sh", "-c"),
-    'mount --bind "$0" /etc/hosts && exec "$@"',
-)
-
-
-def can_have_hosts_of_its_own() -> bool:
-    try:
-        return (
-            subprocess.run([*WITH_HOSTS, "/etc/hosts", "true"], capture_output=True, check=False).returncode
-            == 0
-        )
-    except OSError:
-        return False
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not can_have_hosts_of_its_own(), reason="no mount namespace may be made here (unshare --user --mount)"
-)
+@pytest.mark.skipif(not can_have_hosts_of_its_own(), reason=NO_HOSTS)
 def test_names_that_lead_nowhere_yet_are_tried_again_and_told_once(tmp_path: Path) -> None:
     async def main() -> None:
         namesrv = Namesrv(NamesrvConfig(bind_address="127.0.0.1", listen_port=0))

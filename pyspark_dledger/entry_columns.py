@@ -6,8 +6,8 @@ that are asked for, and what they cost is paid only then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ ARROW_TYPES: Final = {
     "int": pa.int32(),
     "bigint": pa.int64(),
     "binary": pa.binary(),
+    "boolean": pa.bool_(),
     "timestamp": pa.timestamp("us", "UTC"),
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
@@ -43,6 +44,7 @@ class Place:
     replica: str
     group: str
     file: str
+    deleted_topics: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,8 @@ def _pieces(bodies: Sequence[bytes | None]) -> Iterator[tuple[int, Sequence[byte
 
 def _column(rows: _Rows, name: str) -> pa.Array:
     wanted = ARROW_TYPES[SQL_TYPES[name]]
-    column = rows.messages.column(name) if name in OF_MESSAGE else _BUILDERS[name](rows)
+    build = _BUILDERS.get(name)
+    column = build(rows) if build is not None else rows.messages.column(name)
     if not isinstance(column, pa.Array):
         return pa.array(column, wanted)
     return column if column.type == wanted else column.cast(wanted)
@@ -207,6 +210,17 @@ def _digest(rows: _Rows) -> list[bytes]:
     return [digest(view[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
+def _of_deleted_topic(rows: _Rows) -> list[bool | None]:
+    deleted = rows.place.deleted_topics
+    said: list[bool | None] = [False] * len(rows.numbers)
+    if deleted:
+        topics = _column(rows, "topic").to_pylist()
+        said = [pos < deleted.get(topic, 0) for topic, pos in zip(topics, _pos(rows).tolist(), strict=True)]
+    for row in rows.messages.faulty_rows:
+        said[row] = None
+    return said
+
+
 @lru_cache(maxsize=64)
 def _kind_name(kind: int) -> str:
     try:
@@ -228,4 +242,5 @@ _BUILDERS: Final[dict[str, Callable[[_Rows], Any]]] = {
     "body_crc": lambda rows: _crcs(rows, 1),
     "fault": _fault,
     "digest": _digest,
+    "of_deleted_topic": _of_deleted_topic,
 }

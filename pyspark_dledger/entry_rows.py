@@ -37,7 +37,7 @@ _DAMAGE_WINDOW: Final = 16 * 1024 * 1024
 def unit_batches(unit: DataRange, selection: Selection) -> Iterator[pa.RecordBatch]:
     """Raises OSError."""
     replica = unit.replica
-    place = Place(replica.name, replica.group, replica.relative(unit.file.path))
+    place = Place(replica.name, replica.group, replica.relative(unit.file.path), dict(replica.deleted_topics))
     for run, faults in judged_runs(unit):
         yield from run_batches(run, place, selection, faults)
 

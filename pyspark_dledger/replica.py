@@ -78,6 +78,8 @@ class Replica:
     # What Java's dledger-<id>/checkpoint says; -1: no such file.
     java_end_index: int = -1
     java_committed_index: int = -1
+    # Topics, and where the entry lies that deleted each of them last, as the newest checkpoint has them.
+    deleted_topics: tuple[tuple[str, int], ...] = ()
     # What our own key index remembers of the IndexFiles; None: no file says.
     key_index_mark: KeyIndexMark | None = None
 
@@ -130,7 +132,8 @@ def _dledger_replica(root: Path, member: Path) -> Replica:
     # What is told to be committed, then the files, then the mark: of a running member, the files hold what was told
     # before they were listed, and retention moves the mark before it deletes files.
     told = unpack_committed_mark(_content(own / COMMITTED_MARK_FILE_NAME)) if is_live else -1
-    applied = [checkpoint.applied_index for checkpoint in _checkpoints(member)]
+    checkpoints = _checkpoints(member)
+    applied = [checkpoint.applied_index for checkpoint in checkpoints]
     java = _properties(member / "checkpoint")
     files = _data_files(member / "data")
     mark_payload = _slots(own / MARK_FILE_NAME)
@@ -155,6 +158,7 @@ def _dledger_replica(root: Path, member: Path) -> Replica:
         told_committed_index=told,
         java_end_index=java.get("endIndex", -1),
         java_committed_index=java.get("committedIndex", -1),
+        deleted_topics=_deleted_topics(checkpoints),
         key_index_mark=_key_index_mark(own),
     )
 
@@ -174,6 +178,11 @@ def min_offsets_of(replica: Replica) -> dict[tuple[bytes, int], int]:
             for topic, queue_id, min_offset, _ in checkpoint.queues:
                 found[topic, queue_id] = max(min_offset, found.get((topic, queue_id), 0))
     return found
+
+
+def _deleted_topics(checkpoints: Sequence[Checkpoint]) -> tuple[tuple[str, int], ...]:
+    newest = max(checkpoints, key=lambda checkpoint: checkpoint.applied_index, default=None)
+    return tuple(map(tuple, newest.deleted_topics or ())) if newest is not None else ()
 
 
 def _checkpoints(member: Path) -> list[Checkpoint]:
@@ -196,6 +205,7 @@ def _commit_log_replica(root: Path) -> Replica:
         stray_files=strays,
         is_live=_is_locked(root / "lock"),
         stopped_cleanly=not (root / "abort").exists(),
+        deleted_topics=_deleted_topics(_checkpoints(root / "pydledger")),
         key_index_mark=_key_index_mark(root / "pydledger" / "pydledger"),
     )
 

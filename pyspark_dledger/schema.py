@@ -40,6 +40,13 @@ COLUMNS: Final = (
         "what the checks say against the entry, in the words of docs/validation.md; null: sound",
     ),
     Column("digest", "binary", "mmh3 (x64, 128 bits) of the entry's bytes, header included"),
+    Column(
+        "of_deleted_topic",
+        "boolean",
+        "its topic was deleted behind it, so no consumer gets it, whatever topic has the name now; as far as the "
+        "member's newest checkpoint knows",
+        of_message=True,
+    ),
     Column("topic", "string", "", of_message=True),
     Column("queue_id", "int", "", of_message=True),
     Column(

@@ -52,7 +52,8 @@ NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
         OFFSET_MOVED_EVENT,
     }
 )
-SYSTEM_GROUPS: Final = frozenset({"CLIENT_INNER_PRODUCER", "TOOLS_CONSUMER", "SELF_TEST_C_GROUP"})
+TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
+SYSTEM_GROUPS: Final = frozenset({"CLIENT_INNER_PRODUCER", TOOLS_CONSUMER_GROUP, "SELF_TEST_C_GROUP"})
 
 _NAME_PATTERN: Final = "^[%|a-zA-Z0-9_-]+$"
 _is_name = re.compile("[%|a-zA-Z0-9_-]+").fullmatch

@@ -23,26 +23,30 @@ BROKEN = {Kind.DAMAGED_HEADER, Kind.BODY_CRC, Kind.CHAIN_CRC, Kind.GAP, Kind.DUP
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What the consumer group got. `wrong`: messages whose bytes are not those of the line; `unsent`: of no line."""
+    """What the consumer group got. `wrong`: messages whose bytes are not those of a line. `stored_twice`: of the
+    duplicates, those that lie at another place in the log; the others were handed out again."""
 
     messages: int
     duplicates: int
     missing_acknowledged: int
     wrong: int
+    stored_twice: int = 0
 
 
 def compare_receipts(ledger: Ledger, path: Path) -> Received:
     seen = bytearray(len(ledger.ends))
+    places: set[tuple[int, int]] = set()
     messages = wrong = 0
-    for line, _, body_crc in receipts(path):
+    for line, phy_offset, body_crc in receipts(path):
         messages += 1
         if line >= len(seen) or ledger.body_crcs[line] != body_crc:
             wrong += 1
             continue
         seen[line] = 1
+        places.add((line, phy_offset))
     distinct = seen.count(1)
     missing = sum(end == End.ACKNOWLEDGED and not got for end, got in zip(ledger.ends, seen, strict=True))
-    return Received(messages, messages - distinct - wrong, missing, wrong)
+    return Received(messages, messages - distinct - wrong, missing, wrong, len(places) - distinct)
 
 
 @dataclass(slots=True)
@@ -116,6 +120,7 @@ class QuickstartReport:
             "refused": self.refused,
             "received": self.received.messages,
             "duplicates": self.received.duplicates,
+            "stored_twice": self.received.stored_twice,
             "missing_acknowledged": self.received.missing_acknowledged,
             "leaders": {str(term): leader for term, leader in self.leaders.items()},
             "killed": self.killed,
@@ -163,6 +168,7 @@ def print_report(report: QuickstartReport) -> None:
 def _rows(report: QuickstartReport) -> list[tuple[str, str]]:
     received, validation = report.received, report.validation
     gap = "-" if report.gap_ms is None else f"{report.gap_ms:,.0f} ms"
+    twice = f", {received.stored_twice:,} of them stored twice" if received.stored_twice else ""
     found = validation.findings.totals
     equal = "" if found.keys().isdisjoint(UNEQUAL) else "NOT "
     intact = "intact" if found.keys().isdisjoint(BROKEN) else "BROKEN"
@@ -171,7 +177,7 @@ def _rows(report: QuickstartReport) -> list[tuple[str, str]]:
         ("acknowledged", f"{report.acknowledged:,}"),
         ("unknown", f"{report.unknown:,}"),
         ("received", f"{received.messages:,}"),
-        ("duplicates", f"{received.duplicates:,}"),
+        ("duplicates", f"{received.duplicates:,}{twice}"),
         ("leaders", ", ".join(f"term {term}: {leader}" for term, leader in report.leaders.items())),
         ("kill -9", f"{report.killed}, leader of term {report.killed_term}"),
         ("kill to next acknowledged send", gap),

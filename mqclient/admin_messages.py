@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from message.decoder import MessageExt
 from message.errors import MessageDecodeError, MessageError
 from message.message_id import decode_offset_message_id
-from message.names import TRACE_TOPIC
+from message.names import TOOLS_CONSUMER_GROUP, TRACE_TOPIC
 from message.sys_flag import pull_sys_flag
 from message.tags import build_subscription
 from mqclient.admin_calls import AdminCalls, AdminError, reader_of
@@ -29,7 +29,6 @@ from remoting.address import literal, parse_address
 from remoting.codes import RequestCode, ResponseCode
 from remoting.lookup import ip_addresses
 
-TOOLS_CONSUMER_GROUP = "TOOLS_CONSUMER"  # every broker knows it
 PULL_COUNT_MAX = 32
 LONG_MAX = (1 << 63) - 1
 

@@ -131,8 +131,10 @@ class ClientApi:
     async def min_offset(self, address: str, queue: MessageQueue) -> int:
         return await self._offset(address, RequestCode.GET_MIN_OFFSET, _queue_fields(queue))
 
-    async def max_offset(self, address: str, queue: MessageQueue) -> int:
-        return await self._offset(address, RequestCode.GET_MAX_OFFSET, _queue_fields(queue))
+    async def max_offset(self, address: str, queue: MessageQueue, *, timeout_s: float | None = None) -> int:
+        return await self._offset(
+            address, RequestCode.GET_MAX_OFFSET, _queue_fields(queue), timeout_s=timeout_s
+        )
 
     async def search_offset(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first queue offset whose store time is not before `timestamp_ms`; the end if there is none."""
@@ -179,8 +181,10 @@ class ClientApi:
         }
         await self.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
 
-    async def _offset(self, address: str, code: RequestCode, fields: dict[str, str]) -> int:
-        return (await self.call(address, code, fields)).number("offset")
+    async def _offset(
+        self, address: str, code: RequestCode, fields: dict[str, str], *, timeout_s: float | None = None
+    ) -> int:
+        return (await self.call(address, code, fields, timeout_s=timeout_s)).number("offset")
 
 
 def _queue_fields(queue: MessageQueue) -> dict[str, str]:

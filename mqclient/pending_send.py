@@ -30,18 +30,24 @@ ZLIB_FLAGS = compressed_by(CompressionType.ZLIB)
 
 
 class PendingSend:
-    """`definite`: every attempt so far was surely not stored. `outcome` is None until the send has ended."""
+    """`definite`: every attempt so far was surely not stored. `outcome` is None until the send has ended.
+
+    `queue`: the last attempt's. If that attempt stored the message, it lies there at `queue_begin` or behind; None:
+    nobody knows from where on. `is_doubted`: that attempt ended unknown, and nobody has looked yet.
+    """
 
     __slots__ = (
         "attempts",
         "body",
         "born_timestamp",
         "definite",
+        "is_doubted",
         "is_routed",
         "message",
         "outcome",
         "properties",
         "queue",
+        "queue_begin",
         "refusal",
         "refusal_code",
         "selector",
@@ -71,6 +77,8 @@ class PendingSend:
         self.properties = _properties_text(message, uniq_key)
         self.selector = selector or (by_sharding_key if message.sharding_key else None)
         self.queue: MessageQueue | None = None
+        self.queue_begin: int | None = None
+        self.is_doubted = False
         self.attempts = 0
         self.unknown_ends = 0
         self.definite = True

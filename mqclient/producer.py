@@ -2,8 +2,9 @@
 
 The unit is a batch of sends, because one write to a connection can carry many requests; a single send is a batch of
 one. Every attempt has one of three ends: stored, surely not stored, unknown. Refusals by a broker that does not lead
-(yet) cost no try: they are repeated, one probe per pause, until the time is up. Unknown ends are repeated up to
-`retry_times`, and then the message may be stored twice; its UNIQ_KEY stays the same.
+(yet) cost no try: they are repeated, one probe per pause, until the time is up. After an unknown end the queue is read
+to see whether the message is stored; if it is not, it is sent again, up to `retry_times`. A message that is stored only
+after that look, or that nobody could look for, may be stored twice; its UNIQ_KEY stays the same.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import random
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +36,7 @@ from mqclient.message_queue import MessageQueue
 from mqclient.pending_send import PendingSend
 from mqclient.queue_selector import QueueSelector
 from mqclient.send_result import SendResult, SendStatus
+from mqclient.stored_sends import StoredSends
 from mqclient.topic_route import TopicRoute
 from mqclient.uniq_key import UniqKeyGenerator
 from remoting.bodies import HeartbeatData, ProducerData
@@ -90,6 +93,7 @@ class Producer:
         )
         self._keys = UniqKeyGenerator(socket.inet_aton(local_ip()), os.getpid(), dice.getrandbits(31))
         self._faults = BrokerFaults()
+        self._stored_sends = StoredSends(self._instance.api)
         self._next_queue = dice.getrandbits(16)
         self._queue_nums = str(self._config.default_topic_queue_nums)
 
@@ -194,6 +198,8 @@ class Producer:
     async def _send_all(self, topic: str, sends: list[PendingSend], deadline: float) -> None:
         """Rounds of attempts, until each send has an outcome or the time is up."""
         loop = asyncio.get_running_loop()
+        # The other half is for sending again where nobody answers: another group may take writes.
+        look_until = (loop.time() + deadline) / 2
         pause_s = self._config.retry_pause_s
         todo, probing, trouble = sends, False, ""
         while todo:
@@ -202,20 +208,23 @@ class Producer:
                 break
             try:
                 route = await self._publish_route(topic, refresh=probing)
+                if (look_s := look_until - loop.time()) > 0:
+                    await self._look_for_doubted(route, todo, look_s)
+                    todo = [send for send in todo if send.outcome is None]
                 count = 1 if probing else self._count_of_one_write(todo)
                 now, later = todo[:count], todo[count:]
                 failed = await self._round(route, now, remaining_s)
-            except (NoMasterError, RouteNotFoundError) as error:
-                trouble, failed, later = str(error), todo, []
             except ClientClosedError:
                 for send in todo:
                     self._fail(
                         send, f"closed before it was acknowledged; last trouble: {send.refusal or 'none'}"
                     )
                 return
+            except MQClientError as error:
+                trouble, failed, later = str(error), todo, []
             if failed:
                 trouble = failed[-1].refusal or trouble  # for those behind it, which have not left yet
-            todo = failed + later
+            todo = [send for send in failed + later if send.outcome is None]
             probing = bool(failed)
             if probing:
                 await asyncio.sleep(max(0.0, min(pause_s, deadline - loop.time())))
@@ -263,6 +272,49 @@ class Producer:
         )
         return TopicRoute(topic, template.brokers, queues, ())
 
+    async def _look_for_doubted(
+        self, route: TopicRoute, sends: Sequence[PendingSend], timeout_s: float
+    ) -> None:
+        """Ends those of these whose last attempt is found stored. Raises MQClientError while nobody can tell."""
+        by_queue: defaultdict[MessageQueue, list[PendingSend]] = defaultdict(list)
+        for send in sends:
+            if send.outcome is None and send.is_doubted and send.queue is not None:
+                by_queue[send.queue].append(send)
+        looks = [self._look_in_queue(route, queue, some, timeout_s) for queue, some in by_queue.items()]
+        for end in await asyncio.gather(*looks, return_exceptions=True):
+            if end is not None:
+                raise end
+
+    async def _look_in_queue(
+        self, route: TopicRoute, queue: MessageQueue, sends: Sequence[PendingSend], timeout_s: float
+    ) -> None:
+        begins = [send.queue_begin for send in sends if send.queue_begin is not None]
+        if begins:
+            address = route.master_address(queue.broker_name)
+            if address is None:
+                raise NoMasterError(f"broker {queue.broker_name} has no leader now")
+            try:
+                found = await self._stored_sends.find(
+                    address, queue, min(begins), {send.uniq_key for send in sends}, timeout_s=timeout_s
+                )
+            except MQClientError as error:
+                if error.retriable:
+                    raise
+                found = {}  # as of a topic that nobody may read
+            for send in sends:
+                if (message := found.get(send.uniq_key)) is not None:
+                    send.outcome = SendResult(
+                        SendStatus.SEND_OK,
+                        send.uniq_key,
+                        message.msg_id,
+                        queue,
+                        message.queue_offset,
+                        send.attempts,
+                        send.unknown_ends > 1,
+                    )
+        for send in sends:
+            send.is_doubted = False
+
     async def _round(
         self, route: TopicRoute, sends: Sequence[PendingSend], timeout_s: float
     ) -> list[PendingSend]:
@@ -308,6 +360,7 @@ class Producer:
         commands = []
         for send in sends:
             assert send.queue is not None, "the round chose it"
+            send.queue_begin = self._stored_sends.begin(send.queue)
             commands.append(self._command(send, send.queue))
         answers = await self._invoke_watching(route, broker_name, address, commands, timeout_s)
         for send, answer in zip(sends, answers, strict=True):
@@ -382,6 +435,7 @@ class Producer:
                     send.attempts,
                     not send.definite,
                 )
+                self._stored_sends.acknowledged(send.outcome.message_queue, send.outcome.queue_offset)
             except (KeyError, ValueError):
                 send.refusal = f"{address} answered a send with what cannot be read: {dict(fields)}"
                 self._end_unknown(send)
@@ -395,6 +449,7 @@ class Producer:
 
     def _end_unknown(self, send: PendingSend) -> None:
         send.definite = False
+        send.is_doubted = True
         send.unknown_ends += 1
         if send.unknown_ends > self._config.retry_times:
             self._fail(send, f"outcome unknown after {send.attempts} attempts; the last: {send.refusal}")

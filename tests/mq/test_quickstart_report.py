@@ -84,6 +84,12 @@ def test_receipts_are_compared_with_what_was_sent(tmp_path: Path) -> None:
     assert compare_receipts(made, receipts(tmp_path / "unsent", 0, 1, 77)) == Received(3, 0, 0, 1)
 
 
+def test_duplicates_that_are_stored_twice_are_told_from_those_handed_out_again(tmp_path: Path) -> None:
+    path = receipts(tmp_path / "twice", 0, 1, 1)
+    path.write_bytes(path.read_bytes() + RECEIPT.pack(0, 4096, crc32(b"0")))
+    assert compare_receipts(ledger(), path) == Received(4, 2, 0, 0, stored_twice=1)
+
+
 def test_a_receipt_that_is_only_half_written_does_not_count(tmp_path: Path) -> None:
     path = receipts(tmp_path / "torn", 0, 1)
     path.write_bytes(path.read_bytes()[:-1])

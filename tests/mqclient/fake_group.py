@@ -84,6 +84,8 @@ class FakeBroker:
         self.answers: dict[int, RemotingCommand] = {}  # of clients, by opaque
         self.is_mute = False
         self.refuses_offsets = False
+        self.looks = 0  # how often it was asked for the end of a queue
+        self.refused_looks = 0  # of these, the first ones
         self._opaque = 0
 
     @property
@@ -248,6 +250,9 @@ class FakeBroker:
         return response(command)
 
     def max_offset(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        self.looks += 1
+        if self.looks <= self.refused_looks:
+            return response(command, ResponseCode.SERVICE_NOT_AVAILABLE, "does not serve yet")
         queue = (command.ext_fields["topic"], int(command.ext_fields["queueId"]))
         return response(command, ext_fields={"offset": str(len(self.group.queues[queue]))})
 

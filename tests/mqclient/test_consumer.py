@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from fake_group import FIRST, FakeGroup
+from fake_group import FIRST, FakeBroker, FakeGroup
 
 from message.decoder import decode_message
 from mqclient import (
@@ -55,6 +55,10 @@ async def read(consumer: PushConsumer, count: int) -> list[str]:
             if len(bodies) == count:
                 break
     return bodies
+
+
+def held_queues(broker: FakeBroker) -> set[str]:
+    return {command.ext_fields["queueId"] for _, command in broker.held}
 
 
 async def send(group: FakeGroup, bodies: list[str], tags: str = "") -> None:
@@ -260,6 +264,42 @@ def test_pulls_follow_the_leader() -> None:
             await group.until(lambda: len(group.brokers[2].held) == 4)
             await send(group, ["after"])
             assert await read(consumer, 1) == ["after"]
+
+    run(story())
+
+
+def test_members_that_live_are_handed_nothing_again_after_a_change_of_leader() -> None:
+    """Nothing is committed yet, so a member that asked for its offsets anew would begin at 0."""
+
+    async def story() -> None:
+        taken: list[str] = []
+
+        async def take_all(consumer: PushConsumer) -> None:
+            async for message in consumer:
+                taken.append(message.body.decode())
+                group.changed()
+
+        async with (
+            FakeGroup() as group,
+            member(group, {"T": "*"}, config=FIRST) as one,
+            member(group, {"T": "*"}, config=FIRST) as two,
+        ):
+            await group.until(lambda: len(one.queues) == 2 and len(two.queues) == 2)
+            queues = one.queues, two.queues
+            readers = [asyncio.create_task(take_all(consumer)) for consumer in (one, two)]
+            for round_, leader in enumerate((group.brokers[0], group.brokers[1], group.brokers[2])):
+                group.lead(leader)
+                await group.until(lambda leader=leader: len(held_queues(leader)) == 4)
+                await send(group, [f"{round_}-{number}" for number in range(40)])
+                await group.until(lambda round_=round_: len(taken) >= 40 * (round_ + 1))
+            await group.until(lambda: len(held_queues(group.brokers[2])) == 4)
+            assert not any(group.offsets.values())
+            assert sorted(taken) == sorted(
+                f"{round_}-{number}" for round_ in range(3) for number in range(40)
+            )
+            assert (one.queues, two.queues) == queues
+            for reader in readers:
+                reader.cancel()
 
     run(story())
 

@@ -136,6 +136,61 @@ def test_a_connection_that_ends_before_the_answer_is_tried_again_and_reported_as
     run(story())
 
 
+async def _send_to_each_queue(producer: Producer) -> None:
+    """From then on the producer knows from where on a queue holds what it sends next."""
+    await producer.send_batch([Message("T", b"first") for _ in range(4)])
+
+
+def test_what_is_stored_is_not_sent_again_after_the_leader_has_died() -> None:
+    """The leader stores what came and dies before it answers. Its successor has it, and serves a little later."""
+
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g", config=QUICK) as producer:
+            await _send_to_each_queue(producer)
+            dead, successor = group.brokers[:2]
+            dead.steps = ["close"] * 40
+            successor.refused_looks = 3
+            sends = asyncio.create_task(producer.send_batch([Message("T", b"%d" % i) for i in range(40)]))
+            await group.until(lambda: group.records == 44)
+            group.lead(successor)
+            outcomes = await sends
+            assert group.records == 44, "none is stored twice"
+            for number, outcome in enumerate(outcomes):
+                assert isinstance(outcome, SendResult)
+                assert (outcome.attempts, outcome.maybe_duplicate) == (1, False)
+                record = group.queues["T", outcome.message_queue.queue_id][outcome.queue_offset]
+                assert decode_message(record).body == b"%d" % number
+                assert decode_message(record).phy_offset == outcome.phy_offset
+
+    run(story())
+
+
+def test_what_is_not_stored_is_sent_again() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g", config=QUICK) as producer:
+            await _send_to_each_queue(producer)
+            group.brokers[0].steps = ["close", 1, 0]  # SYSTEM_ERROR stores nothing
+            results = [await producer.send(Message("T", body)) for body in (b"kept", b"lost")]
+            assert [result.attempts for result in results] == [1, 2]
+            assert [result.maybe_duplicate for result in results] == [False, True]
+            assert group.records == 6
+
+    run(story())
+
+
+def test_a_send_that_nobody_can_look_for_is_sent_again_in_time() -> None:
+    async def story() -> None:
+        config = ProducerConfig(send_timeout_s=0.5, retry_pause_s=0.001)
+        async with FakeGroup() as group, Producer(group.address, "g", config=config) as producer:
+            await _send_to_each_queue(producer)
+            group.brokers[0].refused_looks = 1_000_000
+            group.brokers[0].steps = ["close"]
+            result = await producer.send(Message("T", b"x"))
+            assert (result.attempts, result.maybe_duplicate) == (2, True)
+
+    run(story())
+
+
 def test_an_unknown_end_is_reported_as_unknown_when_retries_are_off() -> None:
     async def story() -> None:
         config = ProducerConfig(retry_times=0)

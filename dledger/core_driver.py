@@ -112,6 +112,8 @@ class CoreDriver:
             later.append(lambda: self.append_no_op(now_ms))
         if output.probe_wanted:
             self._work.probe_space(now_ms)
+        if output.refused is not None:
+            self._journal.refused(output.refused)
         if output.fatal is not None:
             self.fail(output.fatal, now_ms)
             return

@@ -8,7 +8,7 @@ import logging
 
 from dledger.core.membership import Membership
 from dledger.core.messages import PeerId, VoteResponse, VoteResult
-from dledger.core.output import BeginAnew, Cut, HardState, Role, RoleChange, TransferChange
+from dledger.core.output import BeginAnew, Cut, HardState, RefusedMessage, Role, RoleChange, TransferChange
 from dledger.entry import Index, Term
 from dledger.figures import Figures
 
@@ -34,6 +34,7 @@ class MemberJournal:
         self._membership: Membership | None = None
         self._membership_index = Index(-1)
         self._impossible = ""
+        self._refused: set[PeerId] = set()  # whose messages were told of
         self._step_downs = 0
         self._entries_cut = 0
         self._transfers_begun = 0
@@ -61,6 +62,11 @@ class MemberJournal:
         else:
             self._transfers_given_up += 1
             log.warning("%s leads on, no longer hands over reason=%s", str(self), change.reason)
+
+    def refused(self, message: RefusedMessage) -> None:
+        if message.sender not in self._refused:
+            self._refused.add(message.sender)
+            log.warning("%s message refused reason=%s", str(self), message.reason)
 
     def vote_said(self, candidate_id: PeerId, response: VoteResponse) -> None:
         """This member's answer leaves."""

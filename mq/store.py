@@ -1,6 +1,7 @@
 """`mq store inspect DIR`: what lies in a store directory, who wrote it, and whether a broker of ours can start on it.
 
 Looks at files' names, heads and ends; nothing is written. `mq store verify DIR` says whether every entry is sound.
+`mq store set-term DIR` is the only one that writes: it brings a member back from a term which nobody can have reached.
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ from typing import Annotated
 
 import typer
 
+from broker.store_lock import StoreLock
 from disk.real_disk import RealDisk
+from disk.slots import SlotsUnreadableError
+from dledger.core.term_bounds import TERM_MAX
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
     ENTRY_MAGIC,
     INDEX_UNIT,
     INDEX_UNIT_SIZE,
     EntryHeader,
+    Term,
     parse_header,
 )
 from dledger.log.java_files import JavaRun, find_java_run
+from dledger.log.quorum_state import QUORUM_STATE_FILE_NAME, QuorumState
 from mq.console import print_json, print_table, user_errors
 from pyspark_dledger.replica import Layout, Replica, ReplicaError, open_replica
 from store.consume_queue_ends import consume_queue_ends
@@ -111,6 +117,55 @@ def verify(
     from mq.validate import validate  # inspect does without its libraries
 
     validate([directory], json="-" if json else "", no_spark=True)
+
+
+@app.command("set-term")
+def set_term(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The store of a stopped member.")],
+    to: Annotated[
+        int,
+        typer.Option(
+            "--to", min=1, max=TERM_MAX - 1, help="The term to go on from; the same for each member."
+        ),
+    ],
+) -> None:
+    """Set the term of a stopped member that took one which cannot have been reached. Its vote is forgotten.
+
+    The new term must be above the term of each member that was not hit (mq cluster status) and above the term of the
+    last entry of each member (mq store inspect). Stop all members that were hit before you set the first, and start
+    none before all are set: a vote that is forgotten while its leader lives can make two leaders of one term, which
+    loses acknowledged messages. To raise a term is safe at any time.
+    """
+    with user_errors(ReplicaError, SlotsUnreadableError):
+        before = _set_term(directory, Term(to))
+    print(f"{directory}: term set from {before} to {to}")
+
+
+def _set_term(directory: Path, term: Term) -> Term:
+    """Returns the term of before. Raises ReplicaError, OSError."""
+    replica = open_replica(directory)
+    ledger = Path(replica.data_directory).parent
+    if replica.layout is not Layout.DLEDGER or not (ledger / "pydledger" / QUORUM_STATE_FILE_NAME).exists():
+        raise ReplicaError(f"{directory} has no term of ours: only members of a group have one")
+    lock = StoreLock(replica.directory)
+    try:
+        found = look_at(directory)
+        last_term = found.terms[-1].term if found.terms else -1
+        if term <= last_term:
+            raise ReplicaError(
+                f"--to {term}: the last entry of {directory} has term {last_term}, take a higher one"
+            )
+        quorum_state = QuorumState.load(RealDisk(), str(ledger))
+        try:
+            before = quorum_state.hard_state.curr_term
+            if term == before:
+                raise ReplicaError(f"--to {term}: {directory} is in that term, and may have voted in it")
+            quorum_state.set_term(term)
+        finally:
+            quorum_state.close()
+    finally:
+        lock.release()
+    return before
 
 
 def look_at(directory: Path) -> Inspection:

@@ -11,6 +11,7 @@ from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
 from dledger.core.membership import CurrentMembers
 from dledger.core.output import LogView
+from dledger.core.term_bounds import TERM_MAX
 
 
 class Candidacy:
@@ -67,6 +68,7 @@ class Candidacy:
             and not self._handler.is_cutting
             and not self._handler.has_no_space
             and not self._transfer.is_leaving
+            and self._state.curr_term < TERM_MAX
             and not self._fitness.is_stalled
             and self._can_give_its_entries(now_ms)
         )
@@ -74,6 +76,11 @@ class Candidacy:
     @property
     def obstacle(self) -> str | None:
         """What a running campaign still lacks, or why there is none, for status pages."""
+        if self._state.curr_term >= TERM_MAX:
+            return (
+                f"term {self._state.curr_term} leaves no term to elect in: stop all members and lower it on each, "
+                "see mq store set-term --help"
+            )
         obstacle = self._elector.obstacle()
         if obstacle is not None:
             return obstacle

@@ -28,6 +28,7 @@ from dledger.core.messages import (
 )
 from dledger.core.output import NOTHING, Batch, Output, ReadCompletion, Role
 from dledger.core.refusal import HAS_STOPPED, Refusal
+from dledger.core.term_bounds import sender, term_fault
 from dledger.entry import Index
 from dledger.errors import FaultyEntryError
 
@@ -43,6 +44,9 @@ class Member(MemberParts):
         state = self._state
         if state.stopped:
             return NOTHING
+        if (fault := term_fault(message, state.curr_term)) is not None:
+            self._outbox.refuse(sender(message), fault)
+            return self._take(now_ms)
         self.changes.follow(now_ms)
         # A pre-vote changes no term; a vote request does if it is not refused for other reasons (leader_elector.py).
         if message.term > state.curr_term and type(message) is not VoteRequest:

@@ -13,6 +13,7 @@ from dledger.core.output import (
     Output,
     PushedEntries,
     ReadCompletion,
+    RefusedMessage,
     RoleChange,
     TransferChange,
 )
@@ -34,6 +35,7 @@ class Outbox:
         "_probe_wanted",
         "_pushed",
         "_read_completions",
+        "_refused",
         "_reported_commit",
         "_reported_role",
         "_state",
@@ -51,6 +53,7 @@ class Outbox:
         self._transfer_change: TransferChange | None = None
         self._no_op_wanted = self._probe_wanted = False
         self._membership_wanted: Membership | None = None
+        self._refused: RefusedMessage | None = None
         self._fatal: str | None = None
         self._reported_commit = state.committed_index
         self._reported_role = (state.role, state.curr_term, state.leader_id)
@@ -106,6 +109,9 @@ class Outbox:
     def want_membership(self, membership: Membership) -> None:
         self._membership_wanted = membership
 
+    def refuse(self, sender: PeerId, reason: str) -> None:
+        self._refused = RefusedMessage(sender, reason)
+
     def fail(self, reason: str) -> None:
         """What must not go on: the member is stopped from here on, whatever its caller does."""
         self._fatal = reason
@@ -134,6 +140,7 @@ class Outbox:
             and self._pushed is None
             and self._cut is None
             and self._transfer_change is None
+            and self._refused is None
             and self._fatal is None
             and not self._no_op_wanted
             and not self._probe_wanted
@@ -153,6 +160,7 @@ class Outbox:
             no_op_wanted=self._no_op_wanted,
             probe_wanted=self._probe_wanted,
             membership_wanted=self._membership_wanted,
+            refused=self._refused,
             fatal=self._fatal,
         )
         if messages:
@@ -161,6 +169,7 @@ class Outbox:
             self._completions = []
         if self._read_completions:
             self._read_completions = []
-        self._pushed = self._cut = self._transfer_change = self._fatal = self._membership_wanted = None
+        self._pushed = self._cut = self._transfer_change = self._membership_wanted = None
+        self._refused = self._fatal = None
         self._no_op_wanted = self._probe_wanted = False
         return output

@@ -155,6 +155,13 @@ class TransferChange(msgspec.Struct, frozen=True, gc=False):
     reason: str  # one phrase for the log line
 
 
+class RefusedMessage(msgspec.Struct, frozen=True, gc=False):
+    """It was not looked at any further, and is not answered."""
+
+    sender: PeerId
+    reason: str  # one phrase for the log line
+
+
 class Output(msgspec.Struct, frozen=True):
     """Work for the caller, top to bottom.
 
@@ -178,6 +185,7 @@ class Output(msgspec.Struct, frozen=True):
     probe_wanted: bool = False
     # A leader that would change the members: append() with an entry that says so, if may_change_members() still holds.
     membership_wanted: Membership | None = None
+    refused: RefusedMessage | None = None
     # What must not go on, with its reason: the caller stops the member loudly.
     fatal: str | None = None
 

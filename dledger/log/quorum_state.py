@@ -139,6 +139,14 @@ class QuorumState:
     def store_identity_job(self, identity: MemberIdentity) -> StoreQuorumStateJob:
         return self._job(replace(self._state, identity=identity))
 
+    def set_term(self, term: Term) -> None:
+        """By an operator. To lower it is safe only if no vote that was given above `term` still counts for anybody.
+        Blocks. Raises DiskError.
+        """
+        state = self.hard_state
+        assert term != state.curr_term, "a vote of this very term would be forgotten"
+        self.store_job(HardState(state.sequence + 1, term, None, state.doubted)).run()
+
     def close(self) -> None:
         """No job may be under way."""
         self._file.slots.close()

@@ -20,13 +20,17 @@ Commands, one per line; a block of several prints what all of them brought about
     transfer n0 n1              n0 hands leadership over to n1; `leave n0`: to whom it can, for it is about to stop
     crash n0 [1]                loses what is not durable but for 1 entry
     settle                      deliver, save, sync and cut until nothing is left
+    forge n0->n1 HEART_BEAT 9   n1 gets a message of term 9 that n0 never sent; VOTE_END_TERM and others ending in
+                                _TERM name it as the term of an entry alone
     run 500                     time passes in ticks of 10 ms, all else is immediate
+    obstacle n0                 why it does not lead
     status                      logs
     quietly COMMAND             without its trace
 """
 
 from collections.abc import Iterator
 
+import msgspec
 from core_group import CoreGroup
 from memory_log import MemoryLog
 
@@ -37,11 +41,14 @@ from dledger.core.messages import (
     PeerId,
     PushRequest,
     PushResponse,
+    PushResult,
+    PushType,
     ReadIndexRequest,
     ReadIndexResponse,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
+    VoteResult,
 )
 from dledger.core.output import Cut, HardState, Output
 from dledger.core.refusal import Refusal
@@ -165,6 +172,8 @@ class Session:
                     self._printed.append(f"{leader_id} refuses: {refusal.reason.name}: {refusal.text}")
             case ["wipe", node_id]:
                 group.wipe(node_id)
+            case ["obstacle", node_id]:
+                self._printed.append(f"{node_id} {group.nodes[node_id].up.election_obstacle}")
             case ["seats"]:
                 self._printed += list(self._seats())
             case ["crash", node_id]:
@@ -173,6 +182,11 @@ class Session:
                 group.crash(node_id, keep=int(keep))
             case ["settle"]:
                 group.settle()
+            case ["forge", link, kind, term]:
+                from_id, to = _link(link)
+                member = group.nodes[to].up
+                message = _forged(kind, from_id, Term(int(term)), member.curr_term)
+                group.carry_out(to, member.step(message, group.now_ms))
             case ["run", ms]:
                 group.run(int(ms))
             case ["status"]:
@@ -219,6 +233,33 @@ class Session:
             yield f"{node_id} {begin}: {' '.join(terms)}"
 
 
+def _forged(kind: str, from_id: PeerId, term: Term, known: Term) -> Message:
+    push = PushRequest(PushType.COMPARE, term, from_id, Index(0), Term(1), 0, Index(0), 1)
+    answer = PushResponse(
+        PushType.COMPARE, term, from_id, 1, PushResult.INCONSISTENT_STATE, Index(0), Index(0), Index(0)
+    )
+    messages: dict[str, Message] = {
+        "PRE_VOTE": VoteRequest(term, from_id, Term(1), Index(9), pre_vote=True),
+        "VOTE": VoteRequest(term, from_id, Term(1), Index(9), pre_vote=False),
+        "HANDED_OVER_VOTE": VoteRequest(term, from_id, Term(1), Index(9), False, leadership_transfer=True),
+        "VOTE_END_TERM": VoteRequest(known, from_id, term, Index(9), pre_vote=False),
+        "VOTE_RESPONSE": VoteResponse(
+            term, known, from_id, False, VoteResult.ACCEPT, Term(1), Index(9), False
+        ),
+        "HEART_BEAT": HeartBeatRequest(term, from_id, Index(0), 1),
+        "HEART_BEAT_RESPONSE": HeartBeatResponse(term, from_id, 1, Index(0)),
+        "PUSH": push,
+        "PUSH_PREVIOUS_TERM": msgspec.structs.replace(push, term=known, previous_term=term),
+        "PUSH_NEXT_TERM": msgspec.structs.replace(push, term=known, next_term=term),
+        "PUSH_RESPONSE": answer,
+        "PUSH_CONFLICT_TERM": msgspec.structs.replace(answer, term=known, conflict_term=term),
+        "TIMEOUT_NOW": TimeoutNow(term, from_id, Index(0)),
+        "READ_INDEX": ReadIndexRequest(term, from_id, 1),
+        "READ_INDEX_RESPONSE": ReadIndexResponse(term, from_id, 1),
+    }
+    return messages[kind]
+
+
 def describe(node_id: PeerId, output: Output) -> list[str]:
     """An Output field by field, top to bottom."""
     lines = []
@@ -256,6 +297,8 @@ def describe(node_id: PeerId, output: Output) -> list[str]:
         lines.append(f"{node_id} wants a no-op")
     if (wanted := output.membership_wanted) is not None:
         lines.append(f"{node_id} wants voters {sorted(wanted.voters)}, learners {sorted(wanted.learners)}")
+    if output.refused is not None:
+        lines.append(f"{node_id} refuses {output.refused.reason}")
     if output.fatal is not None:
         lines.append(f"{node_id} FATAL {output.fatal}")
     return lines

@@ -8,6 +8,10 @@ from golden_store import DLEDGER_STORE, unpack_store
 from one_broker import OneBroker
 from typer.testing import CliRunner
 
+from broker.store_lock import StoreLockedError
+from disk.real_disk import RealDisk
+from dledger.entry import Term
+from dledger.log.quorum_state import QuorumState
 from mq.front_door import make_app
 
 pytestmark = pytest.mark.slow
@@ -17,6 +21,8 @@ pytestmark = pytest.mark.slow
 def store(tmp_path: Path) -> Path:
     return unpack_store(DLEDGER_STORE, tmp_path, lambda path: "/n0/" in path) / "n0"
 
+
+LAST_TERM = 2**63 - 1
 
 # Of the broker that wrote the recorded plain stores.
 JAVA_SIZES = """
@@ -100,3 +106,55 @@ def test_verify_proves_the_entries_and_changes_nothing(store: Path) -> None:
 def test_where_there_is_no_store_it_says_so(tmp_path: Path) -> None:
     status, _ = inspect(tmp_path)
     assert status == 1
+
+
+def set_term(store: Path, term: int) -> tuple[int, str]:
+    result = CliRunner().invoke(make_app("store"), ["store", "set-term", str(store), "--to", str(term)])
+    return result.exit_code, " ".join(result.output.split())
+
+
+def test_a_member_in_the_last_term_of_all_starts_says_so_and_leads_again_once_its_term_is_set(
+    tmp_path: Path,
+) -> None:
+    def term_on_disk(term: int | None = None) -> int:
+        """Of the stopped member; `term` is written first."""
+        quorum_state = QuorumState.load(RealDisk(), str(tmp_path / "dledger-n0"))
+        if term is not None:
+            quorum_state.set_term(Term(term))
+        found = quorum_state.hard_state.curr_term
+        quorum_state.close()
+        return found
+
+    broker = OneBroker(tmp_path)
+    entries = broker.store.applied_index
+    broker.close(clean=True)
+    assert term_on_disk(LAST_TERM) == LAST_TERM
+    broker = OneBroker(tmp_path, elect=False)
+    broker.run_for(5000)
+    assert not broker.store.serving
+    assert f"term {LAST_TERM} leaves no term to elect in" in (broker.replica.member.election_obstacle or "")
+    broker.close(clean=True)
+
+    status, output = set_term(tmp_path, 1)
+    assert (status, "the last entry" in output, "has term 1, take a higher one" in output) == (1, True, True)
+    assert set_term(tmp_path, LAST_TERM)[0] == 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mq.store.StoreLock", _locked)
+        assert "another broker runs on this store" in set_term(tmp_path, 2)[1]
+    assert term_on_disk() == LAST_TERM
+
+    assert set_term(tmp_path, 2) == (0, f"{tmp_path}: term set from {LAST_TERM} to 2")
+    assert set_term(tmp_path, 2)[0] == 1, "a vote of that very term would be forgotten"
+    broker = OneBroker(tmp_path)
+    assert (broker.replica.member.curr_term, broker.store.applied_index > entries) == (3, True)
+    broker.close(clean=True)
+
+
+def _locked(directory: str) -> None:
+    """Locks of one process are no obstacle to itself, so a test cannot hold one."""
+    raise StoreLockedError(11, f"{directory}/lock is locked: another broker runs on this store")
+
+
+def test_a_plain_store_has_no_term_to_set(tmp_path: Path) -> None:
+    status, output = set_term(unpack_store("single-5.5.0-clean", tmp_path), 2)
+    assert (status, "has no term of ours" in output) == (1, True)

@@ -10,7 +10,7 @@ from virtual_group import VirtualGroup
 
 from dledger.config import FlushMode
 from dledger.core.membership import Membership, Seat
-from dledger.core.messages import VoteResponse, VoteResult
+from dledger.core.messages import HeartBeatResponse, VoteResponse, VoteResult
 from dledger.core.output import HardState
 from dledger.entry import Index, Term
 from dledger.member_journal import MemberJournal
@@ -199,3 +199,20 @@ def test_elections_and_leaders_are_counted(group: VirtualGroup) -> None:
     (third,) = (member for member in group.running() if member is not second)
     group.run_until(lambda: third.replica.member.leader_id == second.id)
     assert [replica_figures(member.replica)["leader_changes_total"] for member in (second, third)] == [2, 2]
+
+
+def test_a_refused_message_is_told_once_for_each_sender(
+    group: VirtualGroup, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever says terms that cannot be goes on saying them."""
+    group.start()
+    leader = group.elect()
+    for _ in range(3):
+        for sender in ("n7", "n8"):
+            leader.replica.receive(HeartBeatResponse(Term(2**63 - 1), sender, 1, Index(0)), group.now_ms)
+    assert (
+        len(lines(caplog, "message refused reason=HeartBeatResponse of n7 names term 9223372036854775807"))
+        == 1
+    )
+    assert len(lines(caplog, "message refused")) == 2
+    assert leader.replica.member.curr_term == 1

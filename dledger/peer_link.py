@@ -174,7 +174,11 @@ class PeerLink(asyncio.Protocol):
         if not self.established:
             # What is established has its line when it is lost.
             log.warning(
-                "link refused peer=%s dialled=%s reason=%s", self.peer_id or "?", bool(self.dialled), reason
+                "link refused peer=%s dialled=%s reason=%s",
+                self.peer_id or "?",
+                bool(self.dialled),
+                reason,
+                extra={"per_connection": True},
             )
         transport.write(self._connection.data_to_send())
         transport.close()

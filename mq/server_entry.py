@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import uvloop
 
+from mq.log_limit import ConnectionLogLimit
 from remoting.configuration import ConfigError, format_properties
 from remoting.errors import RemotingBodyError
 
@@ -143,6 +144,8 @@ def _set_up(program: str, warnings: Sequence[str], to_print: Mapping[str, str] |
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(ConnectionLogLimit())
     for warning in warnings:
         log.warning("%s: %s", program, warning)
 

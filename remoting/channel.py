@@ -20,6 +20,8 @@ from remoting.errors import RemotingProtocolError
 
 log = logging.getLogger(__name__)
 
+_PER_CONNECTION = {"per_connection": True}  # anybody may open as many as they like: mq/log_limit.py
+
 PENDING_WRITE_LIMIT = 8 * 1024 * 1024
 
 
@@ -176,7 +178,7 @@ class ChannelProtocol(asyncio.Protocol):
         try:
             commands = connection.receive_data(data)
         except RemotingProtocolError as error:
-            log.warning("bad frame from=%s reason=%s", channel.remote_address, error)
+            log.warning("bad frame from=%s reason=%s", channel.remote_address, error, extra=_PER_CONNECTION)
             self._hand_over(channel, error.commands)
             self._refuse(channel, connection.bad_headers)
             channel.close()
@@ -189,7 +191,13 @@ class ChannelProtocol(asyncio.Protocol):
         if not bad:
             return
         # One line for all of a read: whoever sends one such header may send thousands.
-        log.warning("%d bad headers from=%s first=%s", len(bad), channel.remote_address, bad[0].reason)
+        log.warning(
+            "%d bad headers from=%s first=%s",
+            len(bad),
+            channel.remote_address,
+            bad[0].reason,
+            extra=_PER_CONNECTION,
+        )
         told = [(item.command, item.reason) for item in bad if item.command is not None]
         answers = [
             response(command, ResponseCode.SYSTEM_ERROR, reason).encode()

@@ -1,0 +1,57 @@
+"""Lines about connections that anybody may open: one of a kind per interval, and the count of the others."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from mq.log_limit import ConnectionLogLimit
+
+log = logging.getLogger("test")
+
+
+class Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.lines: list[str] = []
+        self.addFilter(ConnectionLogLimit(10, lambda: self.now))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    handler = Lines()
+    root = logging.getLogger()
+    root.addHandler(handler)
+    yield handler
+    root.removeHandler(handler)
+
+
+def bad_frame(number: int) -> None:
+    log.warning("bad frame from=%s", number, extra={"per_connection": True})
+
+
+def test_two_thousand_bad_connections_are_two_lines(lines: Lines) -> None:
+    for number in range(2000):
+        bad_frame(number)
+    assert lines.lines == ["bad frame from=0"]
+    lines.now = 10
+    log.warning("any other line")
+    assert lines.lines[1:] == ["1999 more lines in 10 s like: bad frame from=%s", "any other line"]
+
+
+def test_each_kind_and_each_interval_has_its_first_line(lines: Lines) -> None:
+    bad_frame(1)
+    log.warning("link refused", extra={"per_connection": True})
+    lines.now = 11
+    bad_frame(2)
+    assert lines.lines == ["bad frame from=1", "link refused", "bad frame from=2"]
+
+
+def test_other_lines_are_never_kept_back(lines: Lines) -> None:
+    for _ in range(3):
+        log.warning("vote granted")
+    assert lines.lines == ["vote granted"] * 3

@@ -29,7 +29,8 @@ from dledger.entry import (
 from dledger.log.java_files import JavaRun, find_java_run
 from dledger.log.quorum_state import QUORUM_STATE_FILE_NAME, QuorumState
 from mq.console import print_json, print_table, user_errors
-from pyspark_dledger.replica import Layout, Replica, ReplicaError, open_replica
+from pyspark_dledger.data_file import Layout
+from pyspark_dledger.replica import Replica, ReplicaError, open_replica
 from store.consume_queue_ends import consume_queue_ends
 from store.errors import ConfigFilesDamagedError
 from store.layout.config_json import TOPICS

@@ -71,7 +71,7 @@ class Difference:
     first: int
     last: int
     count: int
-    content_count: int  # those that differ in more than the chain's value
+    is_chain_only: bool  # they differ in the chain's value alone, as all do behind a change that was sealed
     sides: tuple[tuple[str, ...], ...]
     positions: tuple[int, ...]
     terms: tuple[int, ...]
@@ -150,7 +150,7 @@ class RangeJudge:
                     open_difference = None
                 continue
             difference = self._difference(ordinal, ranked, held)
-            if open_difference is not None and open_difference.sides == difference.sides:
+            if open_difference is not None and is_same(open_difference, difference):
                 open_difference = join(open_difference, difference)
             else:
                 if open_difference is not None:
@@ -189,21 +189,21 @@ class RangeJudge:
             first=ordinal,
             last=ordinal,
             count=1,
-            content_count=1 if len(contents) > 1 else 0,
+            is_chain_only=len(contents) == 1,
             sides=tuple(tuple(names) for names in ranked),
             positions=tuple(row.pos if row is not None else -1 for row in firsts),
             terms=tuple(row.term if row is not None else -1 for row in firsts),
         )
 
 
+def is_same(one: Difference, other: Difference) -> bool:
+    """Whether `other` differs as `one` does, with the same sides."""
+    return one.sides == other.sides and one.is_chain_only is other.is_chain_only
+
+
 def join(one: Difference, other: Difference) -> Difference:
-    """`other` follows `one`, with the same sides."""
-    return replace(
-        one,
-        last=other.last,
-        count=one.count + other.count,
-        content_count=one.content_count + other.content_count,
-    )
+    """`other` follows `one`, and is_same()."""
+    return replace(one, last=other.last, count=one.count + other.count)
 
 
 def holding_of(log: ReplicaLog) -> Holding:

@@ -13,6 +13,7 @@ from pathlib import Path
 from message.names import is_system_topic
 from pyspark_dledger.config_check import ConfigFiles, check_config, config_notes, topics_of
 from pyspark_dledger.consume_queue_check import ConsumeQueueCheck
+from pyspark_dledger.data_file import Layout
 from pyspark_dledger.findings import Finding
 from pyspark_dledger.group_offsets import QueueEnds
 from pyspark_dledger.key_index_check import check_key_index
@@ -20,7 +21,7 @@ from pyspark_dledger.key_index_plan import KeyIndexFile, plan_key_index
 from pyspark_dledger.queue_extras import QueueExtras, Ranges, find_extras, names_of_directories, plan_extras
 from pyspark_dledger.queue_files import topic_directory
 from pyspark_dledger.queue_findings import QueuePart, queue_findings
-from pyspark_dledger.replica import Layout, Replica, min_offsets_of
+from pyspark_dledger.replica import Replica, min_offsets_of
 from pyspark_dledger.state_check import StateEntries, StatePlaces, StateReplay, plan_replay, replay
 from pyspark_dledger.units_bound import is_ours
 from pyspark_dledger.work import DataRange

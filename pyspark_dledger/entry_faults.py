@@ -23,9 +23,10 @@ from dledger.entry import (
 from message.record_layout import BLANK_HEADER as RECORD_BLANK_HEADER
 from message.record_layout import BLANK_MAGIC as RECORD_BLANK_MAGIC
 from message.record_layout import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, RECORD_SIZE_MIN
+from pyspark_dledger.data_file import DataFile, Layout
 from pyspark_dledger.entry_scan import is_javas, record_fault
 from pyspark_dledger.findings import Kind
-from pyspark_dledger.replica import DataFile, Layout, Replica
+from pyspark_dledger.replica import Replica
 
 _ZEROS = bytes(
     ENTRY_HEADER_SIZE

@@ -32,8 +32,8 @@ from dledger.entry import (
 from message.decoder import decode_message
 from message.errors import MessageDecodeError
 from message.record_layout import HOSTS_V6_MASK, MESSAGE_MAGIC_V1, RECORD_HEAD_V4, RECORD_SIZE_MIN
+from pyspark_dledger.data_file import Layout
 from pyspark_dledger.range_crc import RangeCrc
-from pyspark_dledger.replica import Layout
 from pyspark_dledger.work import DataRange
 
 WINDOW_SIZE: Final = 4 * 1024 * 1024

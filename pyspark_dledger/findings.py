@@ -35,6 +35,7 @@ class Kind(StrEnum):
     COMMITTED_DIVERGENCE = "committed divergence"
     TAIL_DIFFERENCE = "uncommitted tail difference"
     SHORTER_REPLICA = "shorter replica"
+    EMPTY_REPLICA = "empty replica"
     COMMIT_BEYOND_END = "commit beyond end"
     BAD_BLANK = "bad blank"
     UNDECODABLE_MESSAGE = "undecodable message"

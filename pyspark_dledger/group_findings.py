@@ -13,35 +13,93 @@ from pyspark_dledger.replica_log import ReplicaLog
 
 def difference_findings(
     logs: Sequence[ReplicaLog], differences: Sequence[Difference], committed_index: int
-) -> Iterator[Finding]:
+) -> list[Finding]:
     """Above the group's commit a difference is what elections leave, and the members mend it themselves. So is the tail
-    of a member that was down while the others went on without it, wherever that is by now."""
+    of a member that was down while the others went on without it, wherever that is by now.
+
+    What follows from a difference is told with it: the link to the next entry that a change breaks, and the chain's
+    values behind one that was sealed. Where the log's own finding names the change, it is told there.
+    """
+    found: list[Finding] = []
+    before: Difference | None = None
     for difference in differences:
         if not logs[0].is_ordered_by_index:
-            yield _position_finding(logs, difference)
+            found.append(_position_finding(logs, difference))
             continue
+        if difference.is_chain_only and _is_told_as_consequence(logs, difference, before, found):
+            continue
+        before = difference
         if _is_stale_tail(difference, logs):
-            yield _finding(Kind.TAIL_DIFFERENCE, logs, difference)
+            found.append(_finding(Kind.TAIL_DIFFERENCE, logs, difference))
             continue
-        if difference.first <= committed_index:
-            last = min(difference.last, committed_index)
-            part = _part(difference, difference.first, last)
-            yield _finding(Kind.COMMITTED_DIVERGENCE, logs, part)
         if difference.last > committed_index:
             first = max(difference.first, committed_index + 1)
             part = _part(difference, first, difference.last)
-            yield _finding(Kind.TAIL_DIFFERENCE, logs, part)
+            found.append(_finding(Kind.TAIL_DIFFERENCE, logs, part))
+        if difference.first <= committed_index:
+            last = min(difference.last, committed_index)
+            part = _part(difference, difference.first, last)
+            found.append(_finding(Kind.COMMITTED_DIVERGENCE, logs, part))
+            _drop_broken_link(logs, part)
+    return found
 
 
-def shorter_findings(logs: Sequence[ReplicaLog]) -> Iterator[Finding]:
-    """A running replica is not asked for more than it had committed."""
+def _is_told_as_consequence(
+    logs: Sequence[ReplicaLog], difference: Difference, before: Difference | None, found: list[Finding]
+) -> bool:
+    """Adds the count of entries to the finding about the one in front of them, if there is one."""
+    told = f"; and {difference.count:,} entries after it follow from that: their chain values differ"
+    if difference.count == 1:
+        told = "; and the entry after it follows from that: its chain value differs"
+    if before is not None and before.sides == difference.sides and before.last == difference.first - 1:
+        found[-1] = replace(found[-1], sentence=found[-1].sentence + told)
+        return True
+    for log in _suspects(logs, difference):
+        for number, finding in enumerate(log.findings):
+            if finding.last_index == difference.first - 1:
+                log.findings[number] = replace(finding, sentence=finding.sentence + told)
+                return True
+    return False
+
+
+def _suspects(logs: Sequence[ReplicaLog], difference: Difference) -> list[ReplicaLog]:
+    """Those in the minority; all where nobody is."""
+    largest = difference.sides[0]
+    has_majority = len(largest) > len(difference.sides[1])
+    return [log for log in logs if not has_majority or log.replica.name not in largest]
+
+
+def _drop_broken_link(logs: Sequence[ReplicaLog], difference: Difference) -> None:
+    """The entry behind a change is not to blame that it does not follow from it: _what_the_chain_says() tells of it."""
+    for log in _suspects(logs, difference):
+        log.findings[:] = [
+            finding
+            for finding in log.findings
+            if finding.kind is not Kind.CHAIN_CRC
+            or finding.first_index != difference.last + 1
+            or finding.count > 1
+        ]
+
+
+def shorter_findings(logs: Sequence[ReplicaLog], committed_index: int) -> Iterator[Finding]:
+    """A running replica is not asked for more than it had committed. One that holds nothing at all has lost it, unless
+    its mark says that it was to begin anew behind what it does not hold."""
     longest = max(logs, key=lambda log: log.last_ordinal)
     for log in logs:
         missing = longest.last_ordinal - log.last_ordinal
         if log.replica.is_live or missing <= 0:
             continue
         name, other = log.replica.name, longest.replica.name
-        if log.is_ordered_by_index:
+        if log.is_ordered_by_index and log.end_index < 0 <= committed_index and not log.findings:
+            yield Finding(
+                kind=Kind.EMPTY_REPLICA,
+                replica=name,
+                first_index=longest.begin_index,
+                last_index=committed_index,
+                sentence=f"{name} holds no entry; the group has committed up to {committed_index}. A member that has "
+                "just joined fills itself when it runs, another one has lost its disk",
+            )
+        elif log.is_ordered_by_index:
             yield Finding(
                 kind=Kind.SHORTER_REPLICA,
                 replica=name,
@@ -111,13 +169,10 @@ def _finding(kind: Kind, logs: Sequence[ReplicaLog], difference: Difference) -> 
     by_name = {log.replica.name: log for log in logs}
     odd = _odd_one(difference)
     words = [_who(difference)]
-    if difference.count > 1:
-        if difference.content_count < difference.count:
-            words.append(
-                f"{difference.content_count} of {difference.count} entries differ in more than the chain's value"
-            )
-        else:
-            words.append(f"all of {difference.count} entries differ")
+    if difference.is_chain_only:
+        words.append("only the chain's value differs")
+    elif difference.count > 1:
+        words.append(f"all of {difference.count:,} entries differ")
     if kind is Kind.COMMITTED_DIVERGENCE:
         words.append(_what_the_chain_says(difference, by_name))
     return Finding(

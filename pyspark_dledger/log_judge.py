@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Final
 
 from dledger.entry import parse_header
+from pyspark_dledger.data_file import Layout
 from pyspark_dledger.entry_faults import Examined, Fault
 from pyspark_dledger.fault_ranges import grouped, with_indexes
 from pyspark_dledger.findings import Finding, Kind
@@ -18,7 +20,7 @@ from pyspark_dledger.log_end import ends_before, is_older, what_lies_behind
 from pyspark_dledger.log_layout import Hole, LogLine, neighbours
 from pyspark_dledger.log_links import LinkJudge
 from pyspark_dledger.log_part import Segment, is_linked
-from pyspark_dledger.replica import EVERYTHING, Layout
+from pyspark_dledger.replica import EVERYTHING
 from pyspark_dledger.replica_log import ReplicaLog, durable_index
 from pyspark_dledger.validation_report import TermRun
 
@@ -139,6 +141,9 @@ class _Judge:
             before = holes[number - 1] if number else None
             following = holes[number + 1] if number + 1 < len(holes) else None
             is_cut = following is not None and following.short_file is hole.file
+            mark = self._replica.mark
+            if hole.file is None and mark is not None and hole.pos >= mark.end_pos:
+                continue  # nothing was ever there: a file that belongs elsewhere lies behind
             if hole.file is None:
                 if hole.short_file is None:
                     reason = "the file of this position is not there"
@@ -328,6 +333,17 @@ class _Judge:
         for file in self._replica.stray_files:
             path = self._replica.relative(file.path)
             sentence = f"the file's name says position {file.base}, which lies inside of another data file"
+            self._log.findings.append(
+                Finding(kind=Kind.WRONG_FILE_BASE, replica=self._replica.name, file=path, sentence=sentence)
+            )
+
+        for file in self._replica.renamed_files:
+            said = int(PurePath(file.path).name)
+            sentence = (
+                f"the file's name says position {said}, its entries begin with position {file.base}: was it renamed? "
+                "They were looked at in their place"
+            )
+            path = self._replica.relative(file.path)
             self._log.findings.append(
                 Finding(kind=Kind.WRONG_FILE_BASE, replica=self._replica.name, file=path, sentence=sentence)
             )

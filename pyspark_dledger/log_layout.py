@@ -9,10 +9,11 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
+from pyspark_dledger.data_file import DataFile
 from pyspark_dledger.entry_faults import Region
 from pyspark_dledger.entry_scan import Rest
 from pyspark_dledger.log_part import LogPart, Segment, is_chained
-from pyspark_dledger.replica import DataFile, Replica
+from pyspark_dledger.replica import Replica
 from pyspark_dledger.work import DataRange
 
 

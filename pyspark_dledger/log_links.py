@@ -70,6 +70,8 @@ class LinkJudge:
             return
         if is_chained(before.last_header, after.first_header):
             return
+        if parse_header(before.last_header).pos in self._named:
+            return  # it was changed, and what follows it goes on from what it was
         self._judge_chain(before, after, following if is_alone else None)
 
     def _judge_chain(self, before: Segment, after: Segment, following: Segment | None) -> None:
@@ -125,30 +127,29 @@ class LinkJudge:
             self._name(Kind.ORDER, after.first_pos, first, after.last_index, reason)
 
     def _non_monotonic(self, before: Segment, after: Segment) -> None:
-        low = after.first_term
+        """Names the entries of the higher term or those of the lower one: the fewer, for the others need no excuse."""
+        low, high = after.first_term, before.last_term
+        low_last = next((index - 1 for term, index in after.term_begins if term >= high), after.last_index)
+        high_first = before.term_begins[-1][1]
+        high_count, low_count = before.last_index - high_first + 1, low_last - after.first_index + 1
         term_before = self._term_before_last_of(before)
-        if term_before is not None and term_before <= low:
-            # The single entry that stands out.
-            reason = f"term {before.last_term} between terms {term_before} and {low}"
-            self._name_entry(Kind.NON_MONOTONIC_TERM, before.last_header, before.last_index, reason)
-            return
-        last = next(
-            (index - 1 for term, index in after.term_begins if term >= before.last_term), after.last_index
-        )
-        reason = f"term {low} after term {before.last_term}"
-        if last == after.first_index:
-            self._name_entry(Kind.NON_MONOTONIC_TERM, after.first_header, last, reason)
+        is_alone = high_count == 1 and not (before.has_crcs and before.count > 1)  # no chain vouches for it
+        if term_before is not None and term_before <= low and (is_alone or high_count < low_count):
+            first, last, raw_header = high_first, before.last_index, before.last_header
+            reason = f"term {high} between terms {term_before} and {low}"
         else:
-            self._name(Kind.NON_MONOTONIC_TERM, after.first_pos, after.first_index, last, reason)
+            first, last, raw_header = after.first_index, low_last, after.first_header
+            reason = f"term {low} after term {high}"
+        if first == last:
+            self._name_entry(Kind.NON_MONOTONIC_TERM, raw_header, last, reason)
+        else:
+            pos = after.first_pos if first == after.first_index else parse_header(raw_header).pos
+            self._name(Kind.NON_MONOTONIC_TERM, pos, first, last, reason)
 
     def _term_before_last_of(self, segment: Segment) -> int | None:
-        """The term before that of the segment's last entry, if nothing vouches for that one: no chain, and no entry
-        of the same term."""
-        term_begins = segment.term_begins
-        if term_begins[-1][1] != segment.last_index or (segment.has_crcs and segment.count > 1):
-            return None
-        if len(term_begins) > 1:
-            return term_begins[-2][0]
+        """The term before that of the segment's last entry; None where no entry with one is known."""
+        if len(segment.term_begins) > 1:
+            return segment.term_begins[-2][0]
         before = [other for other in self._before[-3:] if other.next_pos <= segment.first_pos]
         return before[-1].last_term if before else None
 

@@ -15,8 +15,8 @@ import mmh3
 from dledger.entry import ENTRY_HEADER_SIZE, EntryKind, chain_after, parse_header
 from message.decoder import decode_message
 from message.errors import MessageDecodeError
+from pyspark_dledger.data_file import Layout
 from pyspark_dledger.entry_scan import Rest, Run, is_javas
-from pyspark_dledger.replica import Layout
 from pyspark_dledger.work import DataRange
 
 _RANGE_BITS: Final = 10  # entries of one digest: 1,024

@@ -9,49 +9,35 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import stat
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from disk.slots import newest_payload
-from dledger.entry import ENTRY_HEADER_SIZE
 from dledger.log.committed_mark import COMMITTED_MARK_FILE_NAME, unpack_committed_mark
 from dledger.log.quorum_state import QUORUM_STATE_FILE_NAME, unpack_identity
 from dledger.log.synced_mark import MARK_FILE_NAME, SyncedMark, unpack_mark
+from pyspark_dledger.data_file import (
+    DataFile,
+    Layout,
+    data_files,
+    in_their_places,
+    usual_size,
+    without_strays,
+)
 from store.checkpoint_file import CHECKPOINT_NAMES, Checkpoint, unpack_checkpoint
 from store.key_index_mark import MARK_FILE_NAME as KEY_INDEX_MARK_FILE_NAME
 from store.key_index_mark import KeyIndexMark, unpack_key_index_mark
 
 EVERYTHING: Final = 2**63 - 1  # behind all positions, offsets, indexes and times
-_NAME_DIGITS = 20
-_POS_END = 1 << 62  # a file's end must fit into 63 bits too
 _NUMBER_LINE = re.compile(rb"^[ \t]*(\w+)[ \t]*=[ \t]*(-?\d{1,19})\s*$", re.MULTILINE)
 _FLOCK = struct.Struct("hhqqi4x")  # l_type, l_whence, l_start, l_len, l_pid
 
 
 class ReplicaError(Exception):
     """There is no replica to read at a path. The text says what was expected there."""
-
-
-class Layout(StrEnum):
-    DLEDGER = "dledger"  # entries of 48 bytes and a record, ours or Java's
-    COMMIT_LOG = "commitlog"  # records one behind the other
-
-    @property
-    def record_shift(self) -> int:
-        """Bytes from where an entry begins to its record."""
-        return ENTRY_HEADER_SIZE if self is Layout.DLEDGER else 0
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    path: str
-    base: int  # position of its first byte in the log, as its name says
-    size: int  # bytes, as the file system says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +54,8 @@ class Replica:
     stray_files: tuple[
         DataFile, ...
     ] = ()  # whose names say that they lie inside of another: no part of the log
+    # Those of `data_files` whose names say another position than their entries do: `base` is what the entries say.
+    renamed_files: tuple[DataFile, ...] = ()
     is_live: bool = False
     stopped_cleanly: bool = True  # no `abort` file
     mark: SyncedMark | None = None
@@ -135,13 +123,14 @@ def _dledger_replica(root: Path, member: Path) -> Replica:
     checkpoints = _checkpoints(member)
     applied = [checkpoint.applied_index for checkpoint in checkpoints]
     java = _properties(member / "checkpoint")
-    files = _data_files(member / "data")
+    files = data_files(member / "data")
     mark_payload = _slots(own / MARK_FILE_NAME)
     mark = unpack_mark(mark_payload) if mark_payload is not None else None
     identity_payload = _slots(own / QUORUM_STATE_FILE_NAME)
     identity = unpack_identity(identity_payload) if identity_payload is not None else None
-    size = mark.data_file_size if mark is not None else _usual_size(files)
-    files, strays = _without_strays(files, size)
+    size = mark.data_file_size if mark is not None else usual_size(files)
+    files, renamed = in_their_places(files, size, Layout.DLEDGER)
+    files, strays = without_strays(files, size)
     return Replica(
         name=member.name.removeprefix("dledger-"),
         group=identity.group_uuid.hex()[:16] if identity is not None and identity.group_uuid else "",
@@ -151,6 +140,7 @@ def _dledger_replica(root: Path, member: Path) -> Replica:
         data_files=files,
         data_file_size=size,
         stray_files=strays,
+        renamed_files=renamed,
         is_live=is_live,
         stopped_cleanly=not (root / "abort").exists(),
         mark=mark,
@@ -191,9 +181,10 @@ def _checkpoints(member: Path) -> list[Checkpoint]:
 
 
 def _commit_log_replica(root: Path) -> Replica:
-    files = _data_files(root / "commitlog")
-    size = _usual_size(files)
-    files, strays = _without_strays(files, size)
+    files = data_files(root / "commitlog")
+    size = usual_size(files)
+    files, renamed = in_their_places(files, size, Layout.COMMIT_LOG)
+    files, strays = without_strays(files, size)
     return Replica(
         name=root.resolve().name,
         group="",
@@ -203,6 +194,7 @@ def _commit_log_replica(root: Path) -> Replica:
         data_files=files,
         data_file_size=size,
         stray_files=strays,
+        renamed_files=renamed,
         is_live=_is_locked(root / "lock"),
         stopped_cleanly=not (root / "abort").exists(),
         deleted_topics=_deleted_topics(_checkpoints(root / "pydledger")),
@@ -213,38 +205,6 @@ def _commit_log_replica(root: Path) -> Replica:
 def _key_index_mark(own: Path) -> KeyIndexMark | None:
     payload = _slots(own / KEY_INDEX_MARK_FILE_NAME)
     return unpack_key_index_mark(payload) if payload is not None else None
-
-
-def _data_files(directory: Path) -> tuple[DataFile, ...]:
-    """Files by the names that a log's have; of a position that no log reaches, none."""
-    files: list[DataFile] = []
-    for path in sorted(directory.iterdir()):
-        name = path.name
-        if len(name) != _NAME_DIGITS or not (name.isascii() and name.isdigit()) or int(name) >= _POS_END:
-            continue
-        try:
-            status = path.stat()
-        except FileNotFoundError:
-            continue  # retention took it meanwhile, or a link that leads nowhere: it is missing
-        if stat.S_ISREG(status.st_mode):
-            files.append(DataFile(str(path), int(name), status.st_size))
-    return tuple(files)
-
-
-def _without_strays(
-    files: Sequence[DataFile], size: int
-) -> tuple[tuple[DataFile, ...], tuple[DataFile, ...]]:
-    kept: list[DataFile] = []
-    strays: list[DataFile] = []
-    for file in files:
-        (strays if kept and file.base < kept[-1].base + size else kept).append(file)
-    return tuple(kept), tuple(strays)
-
-
-def _usual_size(files: Sequence[DataFile]) -> int:
-    """The size that most files have: one that was cut short must not set it."""
-    sizes = [file.size for file in files]
-    return max(set(sizes), key=lambda size: (sizes.count(size), size), default=0)
 
 
 def _content(path: Path) -> bytes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
+from pyspark_dledger.data_file import Layout
 from pyspark_dledger.findings import Finding
-from pyspark_dledger.replica import Layout, Replica
+from pyspark_dledger.replica import Replica
 from pyspark_dledger.validation_report import DamagedRange, TermRun
 
 

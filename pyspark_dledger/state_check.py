@@ -20,10 +20,11 @@ import msgpack
 from dledger.entry import ENTRY_HEADER_SIZE, EntryHeader, EntryKind, Index, parse_header
 from message.decoder import decode_message
 from message.errors import MessageDecodeError
+from pyspark_dledger.data_file import DataFile
 from pyspark_dledger.entry_scan import Run
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.group_offsets import QueueEnds, delay_offset_findings, group_offset_findings
-from pyspark_dledger.replica import DataFile, Replica
+from pyspark_dledger.replica import Replica
 from store.errors import StateRecordError
 from store.state.state_record import CommitOffset, FullStatePart, StateChange, unpack_record
 from store.state.state_tables import StateTables

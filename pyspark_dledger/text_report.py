@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pyspark_dledger.data_file import Layout
 from pyspark_dledger.findings import INFO_KINDS, Finding, Kind
-from pyspark_dledger.replica import Layout
 from pyspark_dledger.validation_report import ReplicaSummary, ValidationReport
 
 TEXT_SIZE_MAX = 600

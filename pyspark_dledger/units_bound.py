@@ -6,7 +6,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark_dledger.replica import EVERYTHING, Layout, Replica
+from pyspark_dledger.data_file import Layout
+from pyspark_dledger.replica import EVERYTHING, Replica
 from store.layout.checkpoint import parse_checkpoint
 
 

@@ -20,9 +20,11 @@ from pyspark_dledger.compare import (
     Reread,
     SumTable,
     holding_of,
+    is_same,
     join,
     reread,
 )
+from pyspark_dledger.data_file import Layout
 from pyspark_dledger.entry_faults import Examined, Region, examine
 from pyspark_dledger.findings import Finding, gather
 from pyspark_dledger.group_findings import (
@@ -37,7 +39,7 @@ from pyspark_dledger.log_judge import judge_log
 from pyspark_dledger.log_layout import LogLine, lay_out, regions, units_to_repeat
 from pyspark_dledger.log_part import LogPart, range_bits
 from pyspark_dledger.pass_one import CheckUnit, Part, check_unit
-from pyspark_dledger.replica import EVERYTHING, Layout, Replica, ReplicaError, open_replicas
+from pyspark_dledger.replica import EVERYTHING, Replica, ReplicaError, open_replicas
 from pyspark_dledger.replica_log import ReplicaLog
 from pyspark_dledger.runner import Runner
 from pyspark_dledger.validation_report import ReplicaSummary, ValidationReport
@@ -98,6 +100,7 @@ class _Validation:
         if logs[0].is_ordered_by_index:
             committed = _committed_index(logs, sums, agreements, committed_index)
         derived_checks, derived_findings = self._derived(logs, parts, differences, committed)
+        compared = difference_findings(logs, differences, committed)
         found = [part for of_unit in parts for part in of_unit if isinstance(part, FoundAcks)]
         # A running replica's log goes on behind what is judged of it.
         ends = {log.replica.name: EVERYTHING if log.replica.is_live else log.end_pos for log in logs}
@@ -105,8 +108,8 @@ class _Validation:
         findings = gather(
             chain(
                 chain.from_iterable(log.findings for log in logs),
-                difference_findings(logs, differences, committed),
-                shorter_findings(logs),
+                compared,
+                shorter_findings(logs, committed),
                 unheld_commit(logs, committed_index),
                 derived_findings,
                 lost,
@@ -331,7 +334,7 @@ def _joined(differences: list[Difference], *, by_index: bool) -> Iterator[Differ
     for difference in sorted(differences, key=lambda one: (one.first, one.sides)):
         if (
             kept is not None
-            and kept.sides == difference.sides
+            and is_same(kept, difference)
             and (difference.first == kept.last + 1 or not by_index)
         ):
             kept = join(kept, difference)

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pyspark_dledger.replica import DataFile, Replica
+from pyspark_dledger.data_file import DataFile
+from pyspark_dledger.replica import Replica
 
 # Small enough for a progress bar and for memory, large enough that a unit's own cost does not show.
 UNIT_SIZE_MAX = 64 * 1024 * 1024

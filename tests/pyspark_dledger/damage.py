@@ -1,6 +1,6 @@
 """Three replicas to be damaged, and what a validation of them finds, with any number of units."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,6 +78,34 @@ class Replicas:
 
     def flip(self, name: str, pos: int, mask: int = 1) -> None:
         self.write(name, pos, bytes([self.read(name, pos, 1)[0] ^ mask]))
+
+    def rename(self, name: str, number: int, pos: int) -> None:
+        """Gives the data file of this number the name of another position."""
+        path = self.path(name, number * self.file_size)
+        path.rename(path.parent / f"{pos:020d}")
+
+    def reseal(
+        self,
+        name: str,
+        index: int,
+        *,
+        term: int = 0,
+        change: Callable[[bytearray], None] = lambda record: None,
+        to_the_end: bool = False,
+    ) -> None:
+        """Gives an entry another term or record, and CRCs that fit; `to_the_end`: the chain behind it fits as well."""
+        chain = self.header(name, index - 1).chain_crc
+        for place in self.places[index:] if to_the_end else self.places[index : index + 1]:
+            header = self.header(name, place.index)
+            record = bytearray(self.read(name, place.pos + 48, place.end_pos - place.pos - 48))
+            own_term = header.term
+            if place.index == index:
+                change(record)
+                own_term = Term(term) if term else own_term
+            sealed, chain = seal_entries(
+                [bytes(record)], [header.pos], header.index, own_term, header.kind, chain
+            )
+            self.write(name, place.pos, b"".join(sealed))
 
     def add_stale(self, name: str, count: int, *, index: int, term: int, at_next_file: bool = False) -> None:
         """Puts entries behind the end of a replica's log, as an earlier history may have left them: sound, each

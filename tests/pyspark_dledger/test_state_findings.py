@@ -13,10 +13,11 @@ from dledger.entry import EntryHeader, EntryKind, Index, Pos, Term
 from message.decoder import decode_message
 from message.encoder import encode_record
 from pyspark_dledger import state_check
+from pyspark_dledger.data_file import Layout
 from pyspark_dledger.derived import DerivedUnit, check
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.group_offsets import QueueEnds
-from pyspark_dledger.replica import Layout, Replica, open_replica
+from pyspark_dledger.replica import Replica, open_replica
 from store.state.state_record import (
     CommitOffset,
     Delivery,

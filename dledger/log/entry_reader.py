@@ -26,6 +26,7 @@ from dledger.entry import (
     verify_entries,
 )
 from dledger.log.data_files import DataFiles
+from dledger.log.errors import LedgerConfigError
 
 _CHUNK_SIZE = 4 * 1024 * 1024
 _SEARCHED_SIZE = 1024 * 1024
@@ -132,11 +133,17 @@ class EntryReader:
         return verified
 
     def _count_sound_bodies(self, verified: VerifiedRange) -> int:
-        """How many entries come before the first whose body is not whole."""
+        """How many entries come before the first whose body is not whole. Raises LedgerConfigError."""
         assert self.is_sound_body is not None
         view = memoryview(verified.buffer)
         for number, start in enumerate(verified.offsets):
             end = verified.offsets[number + 1] if number + 1 < verified.count else verified.size
+            if end - start > self.data.entry_size_max:
+                raise LedgerConfigError(
+                    f"{self.data.queue.directory}: entry {verified.first_index + number} has {end - start} bytes, and "
+                    f"the members give each other {self.data.entry_size_max} at most. RocketMQ writes such entries "
+                    "where its frame limit was raised; consume them there, and begin with an empty store here"
+                )
             if not self.is_sound_body(view[start + ENTRY_HEADER_SIZE : end]):
                 index, pos = verified.first_index + number, verified.first_pos + start
                 self.stopped_by = f"entry {index} at pos {pos}: its body is not whole"

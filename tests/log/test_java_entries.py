@@ -88,6 +88,20 @@ def test_they_get_the_bytes_that_they_would_have_from_us() -> None:
         assert facts(start(disk.crash(Random(seed)))) == facts(ours)
 
 
+def test_entries_that_no_member_would_take_are_no_log_to_go_on_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the frame limit of RocketMQ was raised. Replicated to nobody, they would keep the group from repairing
+    them, and a new member from ever catching up.
+    """
+    disk, ours = java_disk()
+    sizes = [ours.end_pos_at(index) - ours.pos_at(index) for index in map(Index, range(20))]
+    monkeypatch.setattr("dledger.entry.ENTRY_SIZE_MAX", max(sizes) - 1)
+    first = next(index for index, size in enumerate(sizes) if size == max(sizes))
+    with pytest.raises(LedgerConfigError, match=f"entry {first} has {max(sizes)} bytes"):
+        start(disk)
+
+
 def test_the_term_goes_above_all_that_java_has_used_once() -> None:
     disk, _ = java_disk()
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Answers to the requests of one read: in one write while it is worked on, each by itself later."""
+"""Answers to the requests of one read: in one write or a few while it is worked on, each by itself later."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+WRITE_SIZE = 256 * 1024  # bytes of answers to one client, before it is seen whether it takes them
+
 
 class Answers:
     """Invariant: nothing is written for a oneway request."""
 
-    __slots__ = ("_channel", "_frames")
+    __slots__ = ("_channel", "_frames", "_size")
 
     def __init__(self, channel: ClientChannel) -> None:
         self._channel = channel
         self._frames: list[bytes] | None = []
+        self._size = 0  # bytes of `_frames`
 
     def add(
         self,
@@ -44,8 +47,13 @@ class Answers:
         frame = encode_response(command.opaque, command.serialize_type, code, ext_fields, body, remark)
         if self._frames is None:
             self._channel.write(frame)
-        else:
-            self._frames.append(frame)
+            return
+        self._frames.append(frame)
+        self._size += len(frame)
+        if self._size >= WRITE_SIZE:
+            self._channel.write(b"".join(self._frames))
+            self._frames.clear()
+            self._size = 0
 
     def flush(self) -> None:
         """The read is worked off; what is answered from now on is written at once."""

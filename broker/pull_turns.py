@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from broker.answers import WRITE_SIZE
 from broker.client_channel import ClientChannel
 from remoting.command import RemotingCommand
 
 TURN_SIZE = 2 * 1024 * 1024  # bytes of answers, some 10 ms
-WRITE_SIZE = 256 * 1024  # of one connection, before it is seen whether its client takes them
 PULL_COST = 4096  # in bytes of answers: the work of a pull that finds nothing
 WAITING_MAX = 32_768
 

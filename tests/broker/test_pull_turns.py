@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from one_broker import OneBroker, RecordingChannel, pull_fields, send_fields
 
-from broker.pull_turns import PULL_COST, TURN_SIZE, WRITE_SIZE
+from broker.answers import WRITE_SIZE
+from broker.pull_turns import PULL_COST, TURN_SIZE
 from remoting.codes import RequestCode, ResponseCode
 from store.get_message import GetMessageResult
 
@@ -104,6 +105,26 @@ def test_it_is_seen_within_a_turn_that_a_client_takes_nothing(broker: OneBroker)
         broker.settle()
         assert len(full.received) > answered
     assert [answer.opaque for answer in full.received] == [pull.opaque for pull in pulls]
+
+
+class ClosedWhenFull(RecordingChannel):
+    """As of a server that holds too much of what its clients have not taken."""
+
+    def write(self, data: bytes) -> None:
+        if self.is_open:
+            super().write(data)
+            self.is_open = sum(map(len, self.writes)) < 3 * WRITE_SIZE
+
+
+def test_nothing_more_is_looked_up_for_a_client_that_was_closed_for_what_it_left(broker: OneBroker) -> None:
+    """One read may ask for a thousand messages of megabytes."""
+    (put,) = [answer for answer in broker.channel.received if answer.code == ResponseCode.SUCCESS]
+    offset = str(int(put.ext_fields["msgId"][-16:], 16))
+    views = [broker.new_request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset}) for _ in range(100)]
+    full = ClosedWhenFull(2)
+    broker.receive(views, full)
+    assert 3 * WRITE_SIZE <= sum(map(len, full.writes)) <= 4 * WRITE_SIZE
+    assert len(full.received) < len(views) // 2
 
 
 def test_what_waits_for_a_paused_channel_goes_with_it(broker: OneBroker) -> None:

@@ -30,6 +30,7 @@ PLAIN_CONF = {"brokerName": "large", "enableDLegerCommitLog": "false", **CONF}
 SIZES_MIB = (4.0, 8.0, 8.5, 10.0, 11.9)
 
 
+ROUNDS_MAX = 4
 COUNTS = pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.long)])  # of each size
 pytestmark = pytest.mark.slow
 
@@ -79,10 +80,11 @@ def test_large_messages_outlive_the_leader_and_are_sound_to_all_that_reads_them(
 ) -> None:
     cluster.up(conf=CONF)
     sent = Sent(cluster.namesrv)
-    for _ in range(2):
+    rounds = min(count, ROUNDS_MAX)
+    for _ in range(rounds):
         leader = cluster.leader(PATIENCE_S)
         term = cluster.nodes()[leader]["term"]
-        asyncio.run(sent.send(count // 2))
+        asyncio.run(sent.send(count // rounds))
         assert {node["term"] for node in cluster.nodes().values()} == {term}, "a send elects nobody"
         cluster.kill(leader)
         cluster.leader(PATIENCE_S)
@@ -126,8 +128,9 @@ def test_a_plain_broker_keeps_large_messages(tmp_path: Path, count: int) -> None
         try:
             plain.broker.start()
             sent = Sent(plain.namesrv)
-            for _ in range(2):
-                asyncio.run(sent.send(count // 2))
+            rounds = min(count, ROUNDS_MAX)
+            for _ in range(rounds):
+                asyncio.run(sent.send(count // rounds))
                 plain.broker.end(signal.SIGKILL)
                 plain.broker.start()
             wait_for(sent.is_readable, PATIENCE_S, "the broker is registered")

@@ -29,7 +29,7 @@ def dledger_config(config: BrokerConfig) -> DLedgerConfig:
         group=dledger.group,
         self_id=dledger.self_id,
         peers=dledger.peers,
-        directory=_ledger_directory(config),
+        directory=ledger_directory(config),
         cluster_secret=dledger.cluster_secret.encode(),
         peer_dial=dledger.peer_dial,
         bind=_raft_bind(dledger),
@@ -92,7 +92,7 @@ def store_config(config: BrokerConfig) -> StoreConfig:
     store = config.store
     return StoreConfig(
         store_path_root_dir=store.store_path_root_dir,
-        ledger_directory=_ledger_directory(config),
+        ledger_directory=ledger_directory(config),
         commit_log_directory=store.store_path_commit_log if config.dledger is None else None,
         old_commit_log_directory=None if config.dledger is None else store.store_path_commit_log,
         store_host=pack_host(config.store_host),
@@ -121,7 +121,7 @@ def _memory_size() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _ledger_directory(config: BrokerConfig) -> str:
+def ledger_directory(config: BrokerConfig) -> str:
     """Of a plain CommitLog, what Java does not know: there is no dledger-<id> in such a store."""
     root = config.store.store_path_root_dir
     return f"{root}/pydledger" if config.dledger is None else f"{root}/dledger-{config.dledger.self_id}"

@@ -21,6 +21,7 @@ from typing import Any
 from broker.broker_config import BrokerConfig
 from broker.broker_controller import BrokerController
 from broker.component_configs import dledger_config, open_plain_log, store_config
+from broker.existing_store import with_existing_file_size
 from broker.http_endpoint import HttpEndpoint
 from broker.leader_requests import LeaderRequests
 from broker.metrics import metrics_text
@@ -66,7 +67,6 @@ class Broker:
 
     def __init__(self, config: BrokerConfig) -> None:
         """Recovers log and store, which blocks. Raises StoreLockedError, DLedgerError, StoreError, OSError."""
-        self.config = config
         self._rng = random.Random()
         self._clock = make_clock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -81,6 +81,7 @@ class Broker:
         disk = RealDisk()
         disk.make_directory(config.store.store_path_root_dir)
         self._lock = StoreLock(config.store.store_path_root_dir)
+        self.config = config = with_existing_file_size(config, disk)
         self._store = MessageStore(store_config(config), disk, self, local_hour, short_pause)
         plain_import = None
         if config.dledger is None:

@@ -67,6 +67,17 @@ class StoreQuorumStateJob:
         self._file.write(self._state)
 
 
+def made_with_data_file_size(disk: Disk, directory: str) -> int | None:
+    """What the member of a `dledger-<id>` directory says. None: nothing that can be read. Changes nothing."""
+    try:
+        slots = Slots(disk, f"{directory}/pydledger/{QUORUM_STATE_FILE_NAME}")
+    except SlotsUnreadableError:
+        return None
+    identity = _unpack(slots.payload).identity if slots.payload is not None else None
+    slots.close()
+    return identity.data_file_size if identity is not None else None
+
+
 class QuorumState:
     """Invariant: `hard_state` and `identity` are the newest given or read; a finished job has made its own durable."""
 

@@ -11,7 +11,7 @@ from dledger.config import FlushMode
 from dledger.core.messages import HeartBeatRequest
 from dledger.core.output import AppendStatus, Role
 from dledger.core.refusal import HAS_STOPPED, RefusalReason
-from dledger.entry import Index
+from dledger.entry import Index, Term
 
 FLUSH_MODES = pytest.mark.parametrize("flush_mode", FlushMode)
 
@@ -186,3 +186,24 @@ def test_a_member_that_ends_by_itself_tells_its_reads_so_each_once(tmp_path: Pat
     group.run_for(50)
     assert leader.failure is not None
     assert told == [HAS_STOPPED] * 2
+
+
+def test_a_group_serves_on_after_a_heartbeat_of_the_last_term_and_elects_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    group = VirtualGroup(tmp_path)
+    group.start()
+    leader = group.elect()
+    group.run_until(group.converged)
+    for member in group.running():
+        forged = HeartBeatRequest(Term(2**63 - 1), "n0" if member.id != "n0" else "n1", Index(0), 1)
+        member.replica.receive(forged, group.now_ms)
+    ends: list[AppendStatus] = []
+    group.append(leader, [b"after"], ends.append)
+    group.run_until(lambda: ends)
+    assert (ends, group.leader(), leader.replica.member.curr_term) == ([AppendStatus.SUCCESS], leader, 1)
+    for member in group.running():
+        group.crash(member.id)
+    group.start()
+    assert group.elect().replica.member.curr_term == 2
+    group.run_until(group.converged)

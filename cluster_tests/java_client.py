@@ -118,6 +118,10 @@ class JavaClient:
         """Consumers of every kind in one process."""
         return self.start("every", namesrv, topic)
 
+    def traced(self, namesrv: str, topic: str, group: str, count: int, prefix: str) -> "JavaProcess":
+        """`count` sends, and a consumer of them; both write traces."""
+        return self.start("traced", namesrv, topic, group, str(count), prefix)
+
     def query(self, namesrv: str, topic: str) -> "JavaProcess":
         """Lines of a key and an offset message id are answered with what is found by each."""
         return self.start("query", namesrv, topic)

@@ -18,6 +18,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -40,6 +41,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * batch   namesrv topic count size key_prefix          so many batches
  * every   namesrv topic                                until standard input ends: consumers of every kind, told apart by
  *                                                      "who"; retry-1 takes a message at its second try only
+ * traced  namesrv topic group count key_prefix         likewise: sends, then consumes; both write traces
  * query   namesrv topic                                likewise, each line of it a key and an offset message id
  * </pre>
  *
@@ -86,6 +88,9 @@ public final class Interop {
                 break;
             case "every":
                 every(args);
+                break;
+            case "traced":
+                traced(args);
                 break;
             case "query":
                 query(args);
@@ -233,6 +238,33 @@ public final class Interop {
         print("event", result.getSendStatus() == SendStatus.SEND_OK ? "ok" : result.getSendStatus(), "key", key,
             "queue", result.getMessageQueue().getQueueId(), "offset", result.getQueueOffset(),
             "msg_id", result.getMsgId(), "offset_msg_id", result.getOffsetMsgId());
+    }
+
+    private static void traced(String[] args) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("interop_traced_producer", null, true, null);
+        producer.setNamesrvAddr(args[1]);
+        producer.setPollNameServerInterval(1000);
+        producer.start();
+        for (int i = 0; i < Integer.parseInt(args[4]); i++) {
+            String key = args[5] + i;
+            report(key, producer.send(new Message(args[2], "", key, body(key))));
+        }
+        DefaultMQPushConsumer consumer =
+            new DefaultMQPushConsumer(args[3], null, new AllocateMessageQueueAveragely(), true, null);
+        consumer.setNamesrvAddr(args[1]);
+        consumer.setPollNameServerInterval(1000);
+        consumer.setHeartbeatBrokerInterval(1000);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(args[2], "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) printMessage("received", message);
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        while (System.in.read() >= 0) ;
+        consumer.shutdown();
+        producer.shutdown(); // with the traces that have not left yet
+        print("event", "done");
     }
 
     private static void consume(String[] args) throws Exception {

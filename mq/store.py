@@ -15,7 +15,7 @@ import typer
 
 from broker.store_lock import StoreLock
 from disk.real_disk import RealDisk
-from disk.slots import SlotsUnreadableError
+from disk.slots import SlotsUnreadableError, newest_payload
 from dledger.core.term_bounds import TERM_MAX
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
@@ -28,7 +28,9 @@ from dledger.entry import (
 )
 from dledger.log.java_files import JavaRun, find_java_run
 from dledger.log.quorum_state import QUORUM_STATE_FILE_NAME, QuorumState
+from dledger.log.synced_mark import MARK_FILE_NAME, unpack_mark
 from mq.console import print_json, print_table, user_errors
+from mq.plain_edges import damage_at_edges
 from pyspark_dledger.data_file import Layout
 from pyspark_dledger.replica import Replica, ReplicaError, open_replica
 from store.consume_queue_ends import consume_queue_ends
@@ -268,6 +270,14 @@ def _look_at_plain_log(found: Inspection, replica: Replica, disk: RealDisk) -> N
         return
     index = _Index(Path(own) / "index", 0)
     found.begin_index, found.end_index = index.first_at(replica.begin_pos), index.end_index
+    payload = newest_payload((Path(own) / "pydledger" / MARK_FILE_NAME).read_bytes())
+    assert payload is not None, "looked at by PlainImport"
+    mark = unpack_mark(payload)
+
+    def last_pos_before(pos: int) -> int | None:
+        return index.pos_of(min(index.first_at(pos) - 1, mark.index))
+
+    found.obstacles += damage_at_edges(replica.data_files, mark, last_pos_before)
 
 
 class _Index:
@@ -314,6 +324,10 @@ class _Index:
             else:
                 high = middle
         return low
+
+    def pos_of(self, index: int) -> int | None:
+        unit = self._unit(index)
+        return unit[0] if unit is not None else None
 
     def _term(self, index: int) -> int | None:
         unit = self._unit(index)

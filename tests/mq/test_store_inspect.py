@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 from golden_store import DLEDGER_STORE, unpack_store
-from one_broker import OneBroker
+from one_broker import OneBroker, send_fields
 from typer.testing import CliRunner
 
 from broker.store_lock import StoreLockedError
 from disk.real_disk import RealDisk
 from dledger.entry import Term
+from dledger.log.errors import LedgerConfigError, LedgerDamagedError
 from dledger.log.quorum_state import QuorumState
 from mq.front_door import make_app
+from remoting.codes import RequestCode
 
 pytestmark = pytest.mark.slow
 
@@ -87,6 +89,27 @@ def test_a_plain_store_of_rocketmq_is_taken_over_and_then_ours(tmp_path: Path) -
     found = json.loads(output)
     assert (status, found["written_by"], found["begin_index"]) == (0, "pydledger", 0)
     assert found["end_index"] >= entries
+
+
+@pytest.mark.parametrize("which", ["first", "last", "no file"])
+def test_damage_that_stops_a_plain_broker_is_told_before_its_start(tmp_path: Path, which: str) -> None:
+    broker = OneBroker(tmp_path, "mapedFileSizeCommitLog=1048576\n", is_plain=True)
+    for _ in range(3):
+        broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"a body")
+    broker.close(clean=True)
+    assert inspect(tmp_path)[0] == 0
+    (data,) = (tmp_path / "commitlog").iterdir()
+    content = data.read_bytes()
+    if which == "no file":
+        data.rename(tmp_path / "away")
+    else:
+        at = 4 if which == "first" else content.rindex(b"a body")
+        data.write_bytes(content[:at] + b"?" + content[at + 1 :])
+    status, output = inspect(tmp_path)
+    assert status == 10
+    assert "A broker of ours does not start on it" in output
+    with pytest.raises((LedgerDamagedError, LedgerConfigError)):
+        OneBroker(tmp_path, "mapedFileSizeCommitLog=1048576\n", is_plain=True)
 
 
 def test_verify_proves_the_entries_and_changes_nothing(store: Path) -> None:

@@ -116,6 +116,14 @@ def _set_group_defaults(found: ReadSettings, source: str, look_up: LookUp) -> No
     # A group on one machine is told apart by its Raft addresses; elsewhere the member's own one is reachable.
     own_host = peers[self_id].host if self_id in peers else LOOPBACK
     values.setdefault("broker_ip1", own_host)
+    if strangers := [peer for peer in values.get("preferred_leader_ids", ()) if peer not in peers]:
+        # As DLedger does: a group must not be without a member for a preference.
+        values["preferred_leader_ids"] = tuple(
+            peer for peer in values["preferred_leader_ids"] if peer in peers
+        )
+        found.warnings.append(
+            f"{source}: preferredLeaderId names {', '.join(strangers)}, not in dLegerPeers: left out"
+        )
     # RocketMQ falls back to the host's name, by which members on two hosts would be two brokers.
     values.setdefault("broker_name", values["group"])
 

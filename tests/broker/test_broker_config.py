@@ -88,6 +88,12 @@ def test_leaders_may_be_preferred_in_an_order() -> None:
     assert shown_settings(config)["preferredLeaderId"] == "n2;n0"
 
 
+def test_a_preferred_leader_that_is_no_member_is_left_out_with_a_warning() -> None:
+    config, warnings = read("preferredLeaderId=n9;n1")
+    assert config.dledger.preferred_leader_ids == ("n1",)
+    assert warnings == ["broker.conf: preferredLeaderId names n9, not in dLegerPeers: left out"]
+
+
 def test_peers_can_be_dialled_elsewhere() -> None:
     config, _ = read("pyDLedgerPeerDial=n0=127.0.0.1:7001;n2=127.0.0.1:7002")
     assert config.dledger.peer_dial == {"n0": Address("127.0.0.1", 7001), "n2": Address("127.0.0.1", 7002)}
@@ -101,7 +107,6 @@ def test_peers_can_be_dialled_elsewhere() -> None:
         ("enableControllerMode=true", "controller mode is not supported"),
         ("maxIndexNum=200000000", "makes IndexFiles of 4020000040 bytes"),
         ("pyDLedgerPeerDial=n9=127.0.0.1:1", "pyDLedgerPeerDial names n9"),
-        ("preferredLeaderId=n1;n9", "preferredLeaderId names n9"),
         ("dLegerPeers=n0:127.0.0.1", "dLegerPeers="),
         ("maxMessageSize=16777216", "whole number from 1 to 16711680 bytes"),
         (

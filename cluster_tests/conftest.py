@@ -81,7 +81,7 @@ def newest_java(request: pytest.FixtureRequest, tmp_path: Path) -> java_client.J
     return java_client.JavaClient(request.param, tmp_path / "java")
 
 
-SERVERS = ["ours", pytest.param("rocketmq", marks=pytest.mark.long)]
+SERVERS = ["ours", pytest.param("rocketmq", marks=[pytest.mark.long, pytest.mark.java])]
 
 
 @contextmanager

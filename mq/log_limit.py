@@ -28,8 +28,10 @@ class ConnectionLogLimit(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         now = self._clock()
-        for kind in [kind for kind, end in self._ends.items() if end <= now]:
-            del self._ends[kind]
+        # Other threads log as well, and so does the warning: either may have taken out what is iterated over here.
+        for kind, end in list(self._ends.items()):
+            if end > now or self._ends.pop(kind, None) is None:
+                continue
             if count := self._kept_back.pop(kind, 0):
                 log.warning("%d more lines in %.0f s like: %s", count, self._interval_s, kind)
         if not getattr(record, "per_connection", False):

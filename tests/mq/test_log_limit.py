@@ -51,6 +51,19 @@ def test_each_kind_and_each_interval_has_its_first_line(lines: Lines) -> None:
     assert lines.lines == ["bad frame from=1", "link refused", "bad frame from=2"]
 
 
+def test_two_kinds_whose_intervals_end_together_are_told_of_once(lines: Lines) -> None:
+    for _ in range(3):
+        bad_frame(1)
+        log.warning("link refused", extra={"per_connection": True})
+    lines.now = 11
+    log.warning("any other line")
+    assert sorted(lines.lines[2:]) == [
+        "2 more lines in 10 s like: bad frame from=%s",
+        "2 more lines in 10 s like: link refused",
+        "any other line",
+    ]
+
+
 def test_other_lines_are_never_kept_back(lines: Lines) -> None:
     for _ in range(3):
         log.warning("vote granted")

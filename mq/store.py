@@ -190,6 +190,10 @@ def look_at(directory: Path) -> Inspection:
         begin_pos=replica.begin_pos,
     )
     found.topics = _topics(disk, root)
+    for file in replica.renamed_files:
+        found.obstacles.append(
+            f"{file.path} was renamed: what is in it belongs at {file.base:,}, name it {file.base:020d}"
+        )
     if is_dledger:
         _look_at_log(found, replica, ledger)
     else:

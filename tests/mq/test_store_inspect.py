@@ -1,6 +1,7 @@
 """`mq store inspect`: what lies in a store, by whom, and whether a broker of ours starts on it."""
 
 import json
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 
 from broker.store_lock import StoreLockedError
 from disk.real_disk import RealDisk
-from dledger.entry import Term
+from dledger.entry import ENTRY_HEADER, ENTRY_MAGIC, Pos, Term, parse_header
 from dledger.log.errors import LedgerConfigError, LedgerDamagedError
 from dledger.log.quorum_state import QuorumState
 from mq.front_door import make_app
@@ -71,10 +72,24 @@ def test_says_why_a_broker_of_ours_would_not_start(store: Path) -> None:
 def test_a_log_behind_a_plain_commitlog_is_named(store: Path) -> None:
     data = store / "dledger-n0/data"
     for path in sorted(data.iterdir(), reverse=True):
-        path.rename(data / f"{int(path.name) + (1 << 20):020d}")
+        moved = path.rename(data / f"{int(path.name) + (1 << 20):020d}")
+        content, at = bytearray(moved.read_bytes()), 0
+        while (header := parse_header(content, at)).magic == ENTRY_MAGIC:
+            ENTRY_HEADER.pack_into(content, at, *astuple(replace(header, pos=Pos(header.pos + (1 << 20)))))
+            at += header.size
+        moved.write_bytes(content)
     status, output = inspect(store)
     assert status == 0
     assert "a plain commitlog comes before position 1,048,576" in output
+
+
+def test_a_renamed_data_file_is_no_store_to_start_on(store: Path) -> None:
+    data = store / "dledger-n0/data"
+    newest = max(data.iterdir())
+    newest.rename(data / f"{int(newest.name) + (1 << 20):020d}")
+    status, output = inspect(store, "--json")
+    assert status == 10
+    assert json.loads(output)["obstacles"][-1].endswith(f"name it {newest.name}")
 
 
 def test_a_plain_store_of_rocketmq_is_taken_over_and_then_ours(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ RESERVED = frozenset(
         const.DELAY_TIME_LEVEL,
     }
 )
+TIMERS = frozenset({const.TIMER_DELAY_SEC, const.TIMER_DELAY_MS, const.TIMER_DELIVER_MS})
 SOME_UNIQ_KEY = "0" * 32  # all have this length
 ZLIB_FLAGS = compressed_by(CompressionType.ZLIB)
 
@@ -99,6 +100,11 @@ class PendingSend:
             if len(compressed) < len(self.body):
                 self.body = compressed
                 self.sys_flag = str(ZLIB_FLAGS)
+
+    @property
+    def is_delayed(self) -> bool:
+        """It waits in another topic first, and the offset that its answer tells is one of that topic."""
+        return bool(self.message.delay_level) or not TIMERS.isdisjoint(self.message.properties)
 
     def ext_fields(self, group: str, queue: MessageQueue, default_topic_queue_nums: str) -> dict[str, str]:
         """Fields of SEND_MESSAGE_V2 (310), in the order in which Java's client has them."""

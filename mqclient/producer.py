@@ -16,6 +16,7 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -275,15 +276,19 @@ class Producer:
     async def _look_for_doubted(
         self, route: TopicRoute, sends: Sequence[PendingSend], timeout_s: float
     ) -> None:
-        """Ends those of these whose last attempt is found stored. Raises MQClientError while nobody can tell."""
+        """Ends those of these whose last attempt is found stored. A queue that has gained too much since to be read in
+        time stays unread. Raises MQClientError while nobody can tell.
+        """
         by_queue: defaultdict[MessageQueue, list[PendingSend]] = defaultdict(list)
         for send in sends:
             if send.outcome is None and send.is_doubted and send.queue is not None:
                 by_queue[send.queue].append(send)
         looks = [self._look_in_queue(route, queue, some, timeout_s) for queue, some in by_queue.items()]
-        for end in await asyncio.gather(*looks, return_exceptions=True):
-            if end is not None:
-                raise end
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                for end in await asyncio.gather(*looks, return_exceptions=True):
+                    if end is not None:
+                        raise end
 
     async def _look_in_queue(
         self, route: TopicRoute, queue: MessageQueue, sends: Sequence[PendingSend], timeout_s: float
@@ -360,7 +365,7 @@ class Producer:
         commands = []
         for send in sends:
             assert send.queue is not None, "the round chose it"
-            send.queue_begin = self._stored_sends.begin(send.queue)
+            send.queue_begin = None if send.is_delayed else self._stored_sends.begin(send.queue)
             commands.append(self._command(send, send.queue))
         answers = await self._invoke_watching(route, broker_name, address, commands, timeout_s)
         for send, answer in zip(sends, answers, strict=True):
@@ -435,7 +440,8 @@ class Producer:
                     send.attempts,
                     not send.definite,
                 )
-                self._stored_sends.acknowledged(send.outcome.message_queue, send.outcome.queue_offset)
+                if not send.is_delayed:
+                    self._stored_sends.acknowledged(send.outcome.message_queue, send.outcome.queue_offset)
             except (KeyError, ValueError):
                 send.refusal = f"{address} answered a send with what cannot be read: {dict(fields)}"
                 self._end_unknown(send)

@@ -86,6 +86,9 @@ class FakeBroker:
         self.refuses_offsets = False
         self.looks = 0  # how often it was asked for the end of a queue
         self.refused_looks = 0  # of these, the first ones
+        self.unread_gain = (
+            0  # so many messages, each of them its first one again, lie behind the end of each queue
+        )
         self._opaque = 0
 
     @property
@@ -139,6 +142,8 @@ class FakeBroker:
             return response(command, step, f"told to answer {step}")
         fields = command.ext_fields
         queue = (fields["b"], int(fields["e"]))
+        if "\x02DELAY\x01" in fields["i"]:
+            queue = ("SCHEDULE_TOPIC_XXXX", 2)
         queue_offset, phy_offset = self.group.store(queue, command)
         if step == "close":
             channel.abort()
@@ -167,6 +172,8 @@ class FakeBroker:
         if self.group.leader is not self:
             return response(command, ResponseCode.SYSTEM_BUSY, "not the leader")
         records, offset = self.group.queues[queue], int(fields["queueOffset"])
+        if self.unread_gain:
+            records, offset = records[:1], 0
         if offset < self.group.min_offset or offset > len(records):
             moved = {"nextBeginOffset": str(self.group.min_offset)}
             return response(command, ResponseCode.PULL_OFFSET_MOVED, "moved", moved)
@@ -175,7 +182,9 @@ class FakeBroker:
             self.held.append((channel, command))
             return None
         return response(
-            command, ext_fields={"nextBeginOffset": str(offset + len(found))}, body=b"".join(found)
+            command,
+            ext_fields={"nextBeginOffset": str(int(fields["queueOffset"]) + len(found))},
+            body=b"".join(found),
         )
 
     def wake(self) -> None:
@@ -254,7 +263,8 @@ class FakeBroker:
         if self.looks <= self.refused_looks:
             return response(command, ResponseCode.SERVICE_NOT_AVAILABLE, "does not serve yet")
         queue = (command.ext_fields["topic"], int(command.ext_fields["queueId"]))
-        return response(command, ext_fields={"offset": str(len(self.group.queues[queue]))})
+        end = len(self.group.queues[queue]) + self.unread_gain
+        return response(command, ext_fields={"offset": str(end)})
 
     def min_offset(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         return response(command, ext_fields={"offset": str(self.group.min_offset)})

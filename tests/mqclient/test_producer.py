@@ -191,6 +191,37 @@ def test_a_send_that_nobody_can_look_for_is_sent_again_in_time() -> None:
     run(story())
 
 
+def test_a_queue_that_has_gained_too_much_to_be_read_in_time_keeps_no_send_waiting() -> None:
+    async def story() -> None:
+        config = ProducerConfig(send_timeout_s=0.5, retry_pause_s=0.001)
+        async with FakeGroup() as group, Producer(group.address, "g", config=config) as producer:
+            await _send_to_each_queue(producer)
+            group.brokers[0].unread_gain = 1_000_000_000_000
+            group.brokers[0].steps = ["close"]
+            async with asyncio.timeout(20):
+                result = await producer.send(Message("T", b"x"))
+            assert (result.attempts, result.maybe_duplicate) == (2, True)
+
+    run(story())
+
+
+def test_the_offset_of_a_delayed_message_is_none_of_its_queue() -> None:
+    """It counts in the queue of its level: taken for the queue's own, it would hide what lies there."""
+
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g", config=QUICK) as producer:
+            await _send_to_each_queue(producer)
+            queue = MessageQueue("T", "G", 0)
+            for _ in range(9):
+                await producer.send(Message("T", b"later", delay_level=3), queue=queue)
+            group.brokers[0].steps = ["close"]
+            result = await producer.send(Message("T", b"now"), queue=queue)
+            assert (result.attempts, result.maybe_duplicate) == (1, False)
+            assert len(group.queues["T", 0]) == 2
+
+    run(story())
+
+
 def test_an_unknown_end_is_reported_as_unknown_when_retries_are_off() -> None:
     async def story() -> None:
         config = ProducerConfig(retry_times=0)
@@ -393,8 +424,8 @@ def test_a_message_without_an_answer_is_sent_once() -> None:
 def test_a_delay_level_goes_along_as_the_property_that_brokers_know() -> None:
     async def story() -> None:
         async with FakeGroup() as group, Producer(group.address, "g") as producer:
-            result = await producer.send(Message("T", b"x", delay_level=3))
-            record = group.queues["T", result.message_queue.queue_id][0]
+            await producer.send(Message("T", b"x", delay_level=3))
+            record = group.queues["SCHEDULE_TOPIC_XXXX", 2][0]
             assert decode_message(record).properties["DELAY"] == "3"
 
     run(story())

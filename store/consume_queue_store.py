@@ -64,7 +64,7 @@ class ConsumeQueueStore:
         queues, dirty = self._queues, self._dirty
         for request in requests:
             queue = queues.get((request.topic, request.queue_id))
-            if queue is None or queue.is_batch is not request.is_batch:
+            if queue is None or queue.is_batch is not request.is_batch or _begins_again(request, queue):
                 queue = self._queue_for(request, queue)
                 if queue.is_batch and not request.is_batch:
                     request = request.as_batches()
@@ -202,11 +202,14 @@ class ConsumeQueueStore:
             self._disk.unlink(f"{directory}/{name}")
 
     def _queue_for(self, request: DispatchRequest, queue: UnitQueue | None) -> UnitQueue:
-        """Where these go, if `queue` is none or of the other kind: a new queue, or one of batches that has some."""
+        """Where these go, if `queue` is none, of the other kind or begins again: mostly to a new one."""
         topic, queue_id, is_batch = request.topic, request.queue_id, request.is_batch
         if queue is None:
             return self._add(topic, queue_id, is_batch=is_batch)
-        if not queue.takes_any_kind:
+        begins_again = _begins_again(request, queue)
+        if begins_again:
+            log.info("queue begins again topic=%s queue_id=%d", topic.decode(errors="replace"), queue_id)
+        elif not queue.takes_any_kind:
             if not is_batch:
                 return queue
             # A leader refuses that. So this is a log of other hands, as RocketMQ's brokers take both; or the leader had
@@ -218,7 +221,7 @@ class ConsumeQueueStore:
         queue.files.delete_from(0)
         self._dirty.pop(queue, None)
         new = self._add(topic, queue_id, is_batch=is_batch)
-        if queue.max_offset:
+        if queue.max_offset and not begins_again:
             new.start_empty(queue.max_offset)
         return new
 
@@ -238,3 +241,10 @@ class ConsumeQueueStore:
             log.error("topic %r has no directory of its own, its messages are filed under its hex", topic)
             name = topic.hex()
         return f"{self._batch_directory if is_batch else self._directory}/{name}/{queue_id}"
+
+
+def _begins_again(request: DispatchRequest, queue: UnitQueue) -> bool:
+    """Whether RocketMQ had the store since all messages of the queue went with their topic: then it has found no file
+    of it, and gave offsets from 0 on.
+    """
+    return not request.queue_offset and queue.min_offset == queue.max_offset > 0

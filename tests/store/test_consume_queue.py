@@ -117,6 +117,34 @@ def test_what_is_there_already_is_left_alone(tmp_path: Path) -> None:
     assert all_units(store) == [unit(number) for number in range(7)]
 
 
+@pytest.mark.parametrize("are_files_gone", [True, False])
+@pytest.mark.parametrize("is_restored", [True, False])
+def test_a_deleted_topic_that_rocketmq_made_again_begins_at_0(
+    tmp_path: Path, are_files_gone: bool, is_restored: bool
+) -> None:
+    """It finds no file of the queue, and gives offsets from 0 on."""
+    store = open_store(tmp_path)
+    store.put([request(0, 15)])
+    flush(store)
+    (queue,) = store.let_go(b"T")
+    if are_files_gone:
+        assert queue.delete_files_if_empty()
+    if is_restored:
+        rows = store.rows()
+        store.close()
+        store = open_store(tmp_path)
+        assert store.restore(rows) is None
+    store.put([request(0, 2), request(2, 1)])
+    flush(store)
+    assert all_units(store) == [unit(number) for number in range(3)]
+    rows = store.rows()
+    assert rows == [(b"T", 0, 0, 3)]
+    store.close()
+    store = open_store(tmp_path)
+    assert store.restore(rows) is None
+    assert all_units(store) == [unit(number) for number in range(3)]
+
+
 def test_memory_keeps_the_newest_units_within_the_cache_size(tmp_path: Path) -> None:
     store = open_store(tmp_path, cache_units=100)
     store.put([request(0, 500)])

@@ -66,7 +66,11 @@ class MemberJournal:
     def refused(self, message: RefusedMessage) -> None:
         if message.sender not in self._refused:
             self._refused.add(message.sender)
-            log.warning("%s message refused reason=%s", str(self), message.reason)
+            log.warning(
+                "%s message refused reason=%s. If the other members are in that term, see mq store set-term --help",
+                str(self),
+                message.reason,
+            )
 
     def vote_said(self, candidate_id: PeerId, response: VoteResponse) -> None:
         """This member's answer leaves."""

@@ -218,13 +218,15 @@ class EntryDispatcher:
             return
         log, config, in_flight = self._log, self._config, self._in_flight
         end_index = log.ledger_end_index
+        # Any range of entries that are not large goes over the window's edge: to look it up costs milliseconds.
+        size_max = config.push_window_size + 2 * config.push_size_max
         while self._write_index <= end_index and self._in_flight_size < config.push_window_size:
             entries = log.range_from(self._write_index, config.push_size_max)
             if entries is None:
                 # They were deleted here before they were sent.
                 self._compare(Index(self._write_index - 1), now_ms)
                 return
-            if in_flight and self._in_flight_size + entries.size > config.push_window_size:
+            if in_flight and self._in_flight_size + entries.size > size_max:
                 return  # heartbeats wait behind what is on its way: a large entry goes alone
             if not in_flight:
                 self._progress_ms = now_ms

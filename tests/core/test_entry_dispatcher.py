@@ -53,20 +53,30 @@ def _response(
 
 
 def test_entries_are_pipelined_within_the_window():
-    group = _group(push_size_max=100, push_window_size=300)
+    group = _group(push_size_max=100, push_window_size=200)
     for number in range(5):
         group.append("n0", [b"x" * 50], number)  # 98 bytes with its header
     assert _pushed(group) == [(PushType.APPEND, index, index) for index in (1, 2, 3)]
 
 
 def test_an_acknowledgement_opens_the_window():
-    group = _group(push_size_max=100, push_window_size=300)
+    group = _group(push_size_max=100, push_window_size=200)
     for number in range(5):
         group.append("n0", [b"x" * 50], number)
     sequence = group.links["n0", "n1"][-1].sequence
     _drop(group)
     group.receive("n0", _response(group, PushResult.SUCCESS, sequence=sequence, durable=2, end=3))
     assert _pushed(group) == [(PushType.APPEND, 4, 5)]
+
+
+def test_a_full_window_costs_no_look_into_the_log(monkeypatch):
+    group = _group(push_size_max=100, push_window_size=200)
+    for number in range(4):
+        group.append("n0", [b"x" * 50], number)
+    looked_up = []
+    monkeypatch.setattr(group.nodes["n0"].log, "range_from", lambda *place: looked_up.append(place))
+    group.append("n0", [b"x" * 50], 4)
+    assert looked_up == []
 
 
 def test_an_entry_larger_than_the_window_goes_alone():
@@ -82,7 +92,7 @@ def test_an_entry_larger_than_the_window_goes_alone():
 
 
 def test_what_was_acknowledged_before_it_was_sent_again_leaves_the_window():
-    group = _group(push_size_max=100, push_window_size=300)
+    group = _group(push_size_max=100, push_window_size=200)
     for number in range(5):
         group.append("n0", [b"x" * 50], number)
 
@@ -103,9 +113,9 @@ def test_what_was_acknowledged_before_it_was_sent_again_leaves_the_window():
     assert _pushed(group) == [(PushType.COMPARE, 0)]
     answer(PushResult.SUCCESS, PushType.COMPARE)
     answer(PushResult.SUCCESS, PushType.TRUNCATE)
-    assert _pushed(group) == [(PushType.APPEND, 1, 2)]
+    assert _pushed(group) == [(PushType.APPEND, 1, 2), (PushType.APPEND, 3, 4)]
     answer(PushResult.SUCCESS, PushType.APPEND)
-    assert _pushed(group) == [(PushType.APPEND, 3, 4), (PushType.APPEND, 5, 5)]
+    assert _pushed(group) == [(PushType.APPEND, 5, 5)]
 
 
 def test_each_push_names_the_entry_before_it():

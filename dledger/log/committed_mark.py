@@ -44,14 +44,12 @@ class CommittedMark:
     """Decides when the file is written. One job at a time."""
 
     def __init__(self, disk: Disk, directory: str, now_ms: int) -> None:
-        """Deletes what the process before has left in `directory`, the member's `pydledger`. Raises DiskError."""
+        """In `directory`, the member's `pydledger`."""
         self._disk = disk
         self._path = f"{directory}/{COMMITTED_MARK_FILE_NAME}"
         self._told = _NONE
         self._not_before_ms = now_ms
         self._job: CommittedMarkJob | None = None
-        if disk.exists(self._path):
-            disk.unlink(self._path)
 
     @property
     def is_busy(self) -> bool:
@@ -70,6 +68,13 @@ class CommittedMark:
         assert job is self._job
         self._job = None
         self._told = job.committed_index if error is None else _NONE
+
+
+def forget_committed_mark(disk: Disk, directory: str) -> None:
+    """Deletes what the process before has left in a member's `pydledger`. Raises DiskError."""
+    path = f"{directory}/{COMMITTED_MARK_FILE_NAME}"
+    if disk.exists(path):
+        disk.unlink(path)
 
 
 def pack_committed_mark(committed_index: Index) -> bytes:

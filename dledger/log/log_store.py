@@ -29,6 +29,7 @@ from dledger.entry import (
     seal_entries,
 )
 from dledger.errors import FaultyEntryError
+from dledger.log.committed_mark import forget_committed_mark
 from dledger.log.config import LogConfig
 from dledger.log.cut_log import CutLog
 from dledger.log.data_files import DataFiles, Stray
@@ -90,6 +91,9 @@ class LogStore(CutLog):
         for directory in (config.data_directory, config.index_directory, config.own_directory):
             disk.make_directory(directory)
         disk.sync_directory(config.directory)  # an earlier start may have been ended before it came to that
+        forget_committed_mark(
+            disk, config.own_directory
+        )  # recovery may take long, and finds what is still there
         descriptors = DescriptorCache(disk)
         data = cls.data_files(descriptors, config.data_directory, config.data_file_size, config.allocate_step)
         index = IndexFiles(descriptors, config.index_directory, config.index_file_size)

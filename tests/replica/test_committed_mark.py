@@ -12,6 +12,7 @@ from dledger.log.committed_mark import (
     pack_committed_mark,
     unpack_committed_mark,
 )
+from dledger.log.recovery import Recovered, Recovery
 
 FLUSH_MODES = pytest.mark.parametrize("flush_mode", list(FlushMode))
 SOON_MS = COMMITTED_MARK_INTERVAL_MS + 500  # with a heart beat, by which followers learn of the commit
@@ -85,6 +86,24 @@ def test_it_is_never_synced_and_counts_for_one_run_alone() -> None:
     assert not group.disks[name].exists(path), "the next one knows of no commit yet"
     group.run_for(2 * SOON_MS)
     assert told(group) == 3 * [group.elect().replica.member.committed_index]
+
+
+def test_a_start_forgets_it_before_it_recovers_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long recovery is that of a running member, and a power loss may have taken what was told before."""
+    group, leader = loaded()
+    group.run_for(SOON_MS)
+    disk, path = group.disks[leader.id], path_of(leader)
+    group.crash(leader.id)
+    told_at_recovery: list[bool] = []
+    really_run = Recovery.run
+
+    def run(recovery: Recovery) -> Recovered:
+        told_at_recovery.append(disk.exists(path))
+        return really_run(recovery)
+
+    monkeypatch.setattr(Recovery, "run", run)
+    group.start(leader.id)
+    assert told_at_recovery == [False]
 
 
 def test_a_disk_that_is_full_keeps_it_from_nothing_else() -> None:

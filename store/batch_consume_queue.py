@@ -48,7 +48,6 @@ class BatchConsumeQueue(UnitQueue):
         skip = bisect_left(bases, self._max_offset)
         if skip == len(bases):
             return 0
-        self.is_let_go = False
         if self._min_offset == self._max_offset:
             self._begin_at(bases[skip])
         elif bases[skip] > self._max_offset:

@@ -32,7 +32,6 @@ class ConsumeQueue(UnitQueue):
         queue_offset, units = request.queue_offset, unit_bytes(request)
         expected = self.end_unit
         count = len(units) // CQ_UNIT_SIZE
-        self.is_let_go = False
         if expected == self.first_unit and expected:
             self._begin_again()
         if queue_offset != expected:

@@ -129,16 +129,9 @@ class ConsumeQueueStore:
             queue.let_go()
         return queues
 
-    def let_go_empty(self, topics: Container[str]) -> list[UnitQueue]:
-        """As let_go(), of those queues of several topics that have no message anyway."""
-        empty = [
-            queue
-            for queue in self._queues.values()
-            if queue.min_offset == queue.max_offset and queue.topic_name in topics
-        ]
-        for queue in empty:
-            queue.let_go()
-        return empty
+    def empty_queues(self, topics: Container[str]) -> list[UnitQueue]:
+        """Those of several topics that have no message to be read."""
+        return [queue for queue in self._queues.values() if queue.is_empty and queue.topic_name in topics]
 
     def condemn(self, topic: bytes, queue_id: int) -> None:
         """A queue contradicts the log: without its files the next start finds it damaged and builds all anew.
@@ -209,7 +202,7 @@ class ConsumeQueueStore:
         begins_again = _begins_again(request, queue)
         if begins_again:
             log.info("queue begins again topic=%s queue_id=%d", topic.decode(errors="replace"), queue_id)
-        elif not queue.takes_any_kind:
+        elif not queue.is_empty:
             if not is_batch:
                 return queue
             # A leader refuses that. So this is a log of other hands, as RocketMQ's brokers take both; or the leader had
@@ -247,4 +240,4 @@ def _begins_again(request: DispatchRequest, queue: UnitQueue) -> bool:
     """Whether RocketMQ had the store since all messages of the queue went with their topic: then it has found no file
     of it, and gave offsets from 0 on.
     """
-    return not request.queue_offset and queue.min_offset == queue.max_offset > 0
+    return not request.queue_offset and queue.is_empty and queue.max_offset > 0

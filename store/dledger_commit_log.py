@@ -347,7 +347,7 @@ class DLedgerCommitLog:
         their topic took batches alone, or were delayed.
         """
         queue = self._queues.find(*key)
-        if queue is not None and not queue.takes_any_kind:
+        if queue is not None and not queue.is_empty:
             holds_single = not queue.is_batch
         else:
             requests = (request for pending in self._pending for request in pending.requests)

@@ -186,7 +186,7 @@ class MessageStore(StoreReads):
             self._hour_of,
         )
         # What a stop has left of the files of deleted topics goes.
-        self._retention.queues.emptied(self._queues.let_go_empty(self._state.deleted_topics))
+        self._retention.queues.emptied(self._queues.empty_queues(self._state.deleted_topics))
         self._reput.committed_index = self._reput.applied_index
         replica.applied_index = self._reput.applied_index
 

@@ -38,7 +38,6 @@ class UnitQueue(ABC):
         "files",
         "first_unit",
         "flushed_unit",
-        "is_let_go",
         "queue_id",
         "topic",
         "units_per_file",
@@ -54,7 +53,6 @@ class UnitQueue(ABC):
         self.first_unit = 0  # that counts: of a message which the log still has
         self.end_unit = 0
         self.flushed_unit = 0
-        self.is_let_go = False  # by let_go(), and nothing came since
         self._tail = bytearray()
         self._tail_from = 0
 
@@ -67,6 +65,11 @@ class UnitQueue(ABC):
     @property
     @abstractmethod
     def max_offset(self) -> int: ...
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no message to be read: then a queue of the other kind may take its place."""
+        return self.min_offset == self.max_offset
 
     @abstractmethod
     def put(self, request: DispatchRequest) -> int:
@@ -112,7 +115,6 @@ class UnitQueue(ABC):
     def let_go(self) -> None:
         """None of its messages is to be read any more. The next one's offset stays, and so do the files."""
         self.begin_with(self.end_unit)
-        self.is_let_go = True
 
     @abstractmethod
     def number_of(self, offset: int) -> int:
@@ -156,11 +158,6 @@ class UnitQueue(ABC):
         """In files or in memory, whether they still point to something or not."""
         return bool(self.files.mapped_files or self.unflushed_count)
 
-    @property
-    def takes_any_kind(self) -> bool:
-        """Whether a queue of the other kind may take its place."""
-        return self.is_let_go or not self.has_units
-
     def has_files_before(self, number: int) -> bool:
         """Whether delete_files_before() would delete any."""
         files = self.files.mapped_files
@@ -174,7 +171,7 @@ class UnitQueue(ABC):
 
     def delete_files_if_empty(self) -> bool:
         """The last one, too: nothing may be left to be read, nor to be flushed."""
-        if self.min_offset != self.max_offset or self.unflushed_count:
+        if not self.is_empty or self.unflushed_count:
             return False
         self.files.delete_from(0)
         self._tail.clear()

@@ -167,7 +167,8 @@ def _default_directory() -> Path:
 
 def _decode(data: bytes) -> dict[MessageQueue, int]:
     """Raises RemotingBodyError."""
-    wrapper = from_json_value(OffsetSerializeWrapper, loads_fastjson(data, values_max=VALUES_MAX))
+    value = loads_fastjson(data, values_max=VALUES_MAX)
+    wrapper = from_json_value(OffsetSerializeWrapper, value, values_max=VALUES_MAX)
     return {
         MessageQueue(queue.topic, queue.broker_name, queue.queue_id): offset
         for queue, offset in wrapper.offset_table.items()

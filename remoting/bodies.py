@@ -14,7 +14,7 @@ import msgspec
 from msgspec import field
 
 from remoting.errors import RemotingBodyError
-from remoting.fastjson import dumps_fastjson
+from remoting.fastjson import VALUES_MAX, dumps_fastjson
 from remoting.fastjson import loads_fastjson as loads_fastjson
 from remoting.fastjson_values import java_enum, to_struct
 from remoting.headers import Int32, Int64
@@ -48,10 +48,10 @@ class RemotingBody(msgspec.Struct, kw_only=True, rename="camel"):
         return from_json_value(cls, loads_fastjson(bytes(data)))
 
 
-def from_json_value(body_type: type[BodyT], value: object) -> BodyT:
+def from_json_value(body_type: type[BodyT], value: object, *, values_max: int = VALUES_MAX) -> BodyT:
     """A body from what loads_fastjson gives. Raises RemotingBodyError."""
     try:
-        return to_struct(body_type, value, zeros=True)
+        return to_struct(body_type, value, zeros=True, values_max=values_max)
     except msgspec.ValidationError as error:
         raise RemotingBodyError(f"{body_type.__name__}: {error}") from error
 

@@ -25,6 +25,7 @@ from remoting.fastjson_values import as_text, to_struct
 RESPONSE_FLAG = 0x1
 ONEWAY_FLAG = 0x2
 HEADER_LENGTH_MAX = 0xFFFFFF
+HEADER_VALUES_MAX = 1000  # of a JSON header that is no JSON; clients write some thirty
 
 FRAME_PREFIX = struct.Struct(
     ">I"  # bytes that follow these four
@@ -232,7 +233,7 @@ def _decode_loose_json(header: bytes) -> RemotingCommand:
 def _decode_fastjson_header(header: bytes) -> _JsonHeader:
     """The slowest reading: what is no JSON but fastjson."""
     try:
-        return to_struct(_JsonHeader, loads_fastjson(header), zeros=False)
+        return to_struct(_JsonHeader, loads_fastjson(header, values_max=HEADER_VALUES_MAX), zeros=False)
     except (RemotingBodyError, msgspec.ValidationError) as error:
         raise RemotingProtocolError(f"JSON header: {error}") from error
 

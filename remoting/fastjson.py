@@ -6,8 +6,9 @@ key that was quoted. The reader takes what fastjson takes, for clients of all la
 quotes, names without quotes, commas too many, comments, numbers with a suffix or a sign, and bytes that are no UTF-8,
 which become U+FFFD. What values mean to a body's or a header's types is in fastjson_values.py.
 
-A bare number comes back as an int key and a quoted one as a str. A bean key comes back as a
-BeanKey: the tuple of its (name, value) pairs in written order, since a dict cannot be a key.
+A key comes back as text, whether it stood bare or quoted: Python's hash of a number is no secret, and a body of keys
+with equal hashes would stop the event loop for half a minute. A bean key comes back as a BeanKey: the tuple of its
+(name, value) pairs in written order, since a dict cannot be a key.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ DEPTH_MAX = 64  # Java's own bodies nest less than ten deep
 # stop the event loop for so long that a leader's followers elect another one.
 VALUES_MAX = 100_000
 
-_BLANK = re.compile(r"(?:[ \t\r\n\f\v\b\0]++|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)*+")
+_COMMENT = r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/"
+_BLANK = re.compile(rf"(?:[ \t\r\n\f\v\b\0]++|{_COMMENT})*+")
+_COMMAS = re.compile(rf"(?:[, \t\r\n\f\v\b\0]++|{_COMMENT})*+")
 _SCALAR = re.compile(
     r"(true|false|null|NULL|undefined|NaN)\b|([+-]?(?:\d++(\.\d*+)?|(\.\d++))([eE][+-]?\d++)?)([LSBDF]?)(?![\w.])"
 )
@@ -146,32 +149,33 @@ class _Reader:
         name = _NAME.match(self._text, self._at)
         if name is None:
             key = self._value(depth)
+            if isinstance(key, dict):
+                return _hashable(key)
             if isinstance(key, list):
                 raise self._error("a key expected")
-            return _hashable(key)
+            return key if isinstance(key, str) else dumps_fastjson(key).decode()
         self._at = name.end()
         return name[0]
 
     def _object(self, depth: int) -> dict[object, object]:
         members: dict[object, object] = {}
         self._at += 1
-        while not self._take("}"):
-            if self._take(","):
-                continue
+        while self._after_commas() != "}":
             key = self._key(depth)
             if not self._take(":"):
                 raise self._error("':' expected")
             members[key] = self._value(depth)
             if self._peek() not in ("}", ","):
                 raise self._error("',' or '}' expected")
+        self._at += 1
         return members
 
     def _array(self, depth: int) -> list[object]:
         items: list[object] = []
         self._at += 1
-        while not self._take("]"):
-            if not self._take(","):
-                items.append(self._value(depth))
+        while self._after_commas() != "]":
+            items.append(self._value(depth))
+        self._at += 1
         return items
 
     def _string(self, quote: str) -> str:
@@ -198,9 +202,15 @@ class _Reader:
 
     def _peek(self) -> str:
         """The next character that is neither blank nor comment; empty at the end."""
-        blank = _BLANK.match(self._text, self._at)
-        assert blank is not None, "the pattern matches the empty string"
-        self._at = blank.end()
+        return self._after(_BLANK)
+
+    def _after_commas(self) -> str:
+        return self._after(_COMMAS)
+
+    def _after(self, skipped: re.Pattern[str]) -> str:
+        match = skipped.match(self._text, self._at)
+        assert match is not None, "the pattern matches the empty string"
+        self._at = match.end()
         return self._text[self._at : self._at + 1]
 
     def _take(self, character: str) -> bool:
@@ -218,4 +228,6 @@ def _hashable(value: object) -> object:
         return tuple((name, _hashable(item)) for name, item in value.items())
     if isinstance(value, list):
         return tuple(_hashable(item) for item in value)
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise RemotingBodyError(f"number {value} in a key: it has more than 64 bits")  # for its hash's sake
     return value

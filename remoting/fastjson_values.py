@@ -16,7 +16,7 @@ import msgspec
 from msgspec import inspect
 
 from remoting.errors import RemotingBodyError
-from remoting.fastjson import dumps_fastjson, loads_fastjson
+from remoting.fastjson import VALUES_MAX, dumps_fastjson, loads_fastjson
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
@@ -34,17 +34,34 @@ def java_enum(*names: str) -> msgspec.Meta:
     return msgspec.Meta(pattern=f"^(?:{'|'.join(names)})$", extra={_ENUM: names})
 
 
-def to_struct(struct_type: type[StructT], value: object, *, zeros: bool) -> StructT:
+def to_struct(
+    struct_type: type[StructT], value: object, *, zeros: bool, values_max: int = VALUES_MAX
+) -> StructT:
     """Raises msgspec.ValidationError, which names the place.
 
     `zeros`: a number or a boolean that has no default and is not there is 0 or false, as in beans of Java's.
+    `values_max`: of what is not all as the types say, as in loads_fastjson.
     """
     try:
         return msgspec.convert(value, struct_type, strict=False, str_keys=True)
     except msgspec.ValidationError:
-        pass
+        _check_count(value, values_max)
     tolerant = _of_struct(value, _info_of(struct_type), zeros)
     return msgspec.convert(tolerant, struct_type, strict=False, str_keys=True)
+
+
+def _check_count(value: object, values_max: int) -> None:
+    left = values_max
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        inner = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        left -= len(inner)
+        if left < 0:
+            raise msgspec.ValidationError(
+                f"more than {values_max} values, not all of the types that they should be"
+            )
+        waiting.extend(inner)
 
 
 def as_text(value: object) -> str:
@@ -118,7 +135,7 @@ def _of_int(value: object) -> object:
         text = value.replace(",", "")
         number = _NUMBER.fullmatch(text)
         if number is not None:
-            return int(float(text)) if any(number.groups()) else int(text)
+            return _of_int(float(text)) if any(number.groups()) else int(text)
     return value
 
 
@@ -132,7 +149,8 @@ def _of_bool(value: object) -> object:
 
 def _of_enum(value: object, names: tuple[str, ...]) -> object:
     if isinstance(value, str):
-        name = names[int(value)] if value.isdecimal() and int(value) < len(names) else value.upper()
+        is_ordinal = value.isdecimal() and len(value) < 4 and int(value) < len(names)
+        name = names[int(value)] if is_ordinal else value.upper()
         return name if name in names else _LEFT_OUT
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
         return names[value]

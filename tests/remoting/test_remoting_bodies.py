@@ -28,7 +28,7 @@ from remoting.bodies import (
 )
 from remoting.codes import V4_9_5, V5_5_0
 from remoting.errors import RemotingBodyError
-from remoting.fastjson import dumps_fastjson
+from remoting.fastjson import VALUES_MAX, dumps_fastjson
 from remoting.topic_bodies import (
     INFLATED_SIZE_MAX,
     DataVersion,
@@ -286,3 +286,21 @@ def test_the_body_crc_is_java_s_positive_crc32() -> None:
 def test_a_body_without_json_form_cannot_be_written() -> None:
     with pytest.raises(RemotingBodyError):
         dumps_fastjson({"a": {1, 2}})
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "CONSUME_SIDEWAYS"])
+def test_an_enum_that_nobody_knows_is_the_default(text: str) -> None:
+    data = b'{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeType":"%b"}]}' % text.encode()
+    assert HeartbeatData.decode(data).consumer_data_set[0].consume_type == "CONSUME_PASSIVELY"
+
+
+def test_a_number_without_end_is_a_body_error() -> None:
+    with pytest.raises(RemotingBodyError, match="counter"):
+        DataVersion.decode(b'{"timestamp":1,"counter":"1e999"}')
+
+
+def test_a_body_of_too_many_values_is_not_read_tolerantly() -> None:
+    """One by one in Python they would stop the event loop for seconds."""
+    data = b'{"clientID":"c","consumerDataSet":[%b]}' % b",".join([b"{}"] * (VALUES_MAX + 1))
+    with pytest.raises(RemotingBodyError, match=f"more than {VALUES_MAX} values"):
+        HeartbeatData.decode(data)

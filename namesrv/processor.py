@@ -152,9 +152,7 @@ class NamesrvProcessor:
         self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
     ) -> RemotingCommand:
         header = headers.decode(headers.UnRegisterBrokerRequestHeader, command.ext_fields)
-        if self._routes.unregister_broker(
-            header.cluster_name, header.broker_addr, header.broker_name, channel.id
-        ):
+        if self._routes.unregister_broker(header.broker_addr, header.broker_name, channel.id):
             return response(command)
         remark = f"{header.broker_name} {header.broker_addr} was registered by another connection and stays"
         return response(command, ResponseCode.NO_PERMISSION, remark)
@@ -170,9 +168,9 @@ class NamesrvProcessor:
     ) -> RemotingCommand:
         header = headers.decode(headers.QueryDataVersionRequestHeader, command.ext_fields)
         theirs = DataVersion.decode(command.body)
-        ours = self._routes.data_version(header.cluster_name, header.broker_addr)
+        ours = self._routes.data_version(header.broker_addr)
         if ours == theirs:
-            self._routes.heartbeat(header.cluster_name, header.broker_addr, now_ms)
+            self._routes.heartbeat(header.broker_addr, now_ms)
         return response(
             command,
             ext_fields={"changed": "false" if ours == theirs else "true"},
@@ -182,8 +180,7 @@ class NamesrvProcessor:
     def _broker_heartbeat(
         self, channel: BrokerChannel, command: RemotingCommand, now_ms: int
     ) -> RemotingCommand:
-        fields = command.ext_fields
-        self._routes.heartbeat(fields.get("clusterName", ""), fields.get("brokerAddr", ""), now_ms)
+        self._routes.heartbeat(command.ext_fields.get("brokerAddr", ""), now_ms)
         return response(command)
 
     # Routes

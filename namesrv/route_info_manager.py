@@ -86,6 +86,8 @@ def _refusal(
     version, held = state_version_of(registration.data_version), state_version_of(live.data_version)
     place = f"broker {registration.broker_name} id {registration.broker_id}"
     if channel_id in live.refused and version <= live.refused[channel_id]:
+        if holder == registration.broker_addr:
+            return f"{place} is registered by another connection from {holder}: name each NameServer once"
         return f"{place} is held by {holder}, which lives: give one of the two another brokerName"
     if holder != registration.broker_addr and version < held and not is_confirmed:
         # A leader of an older term that does not know yet that it was replaced.
@@ -102,7 +104,7 @@ class RouteInfoManager:
     topic_queue_table: dict[str, dict[str, QueueData]] = field(default_factory=dict)
     broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, set[str]] = field(default_factory=dict)
-    broker_live_table: dict[tuple[str, str], BrokerLiveInfo] = field(default_factory=dict)
+    broker_live_table: dict[str, BrokerLiveInfo] = field(default_factory=dict)  # by address
     _asked: set[int] = field(default_factory=set)  # channels whose confirmation counts
 
     def register_broker(self, registration: Registration, channel_id: int, now_ms: int) -> RegistrationResult:
@@ -116,14 +118,14 @@ class RouteInfoManager:
         broker = self.broker_addr_table.get(name)
         addrs = broker.broker_addrs if broker is not None else {}
         holder = addrs.get(broker_id)
-        before = self.broker_live_table.get((cluster, addr))
+        before = self.broker_live_table.get(addr)
         is_own = before is not None and before.channel_id == channel_id
         contested = self._contested(registration, channel_id)
         for other_addr, live in contested.items():
             refusal = _refusal(registration, channel_id, other_addr, live, is_confirmed=is_confirmed)
             if refusal is not None:
                 if is_own:
-                    self._forget(cluster, addr)
+                    self._forget(addr)
                 return self._refused(registration, channel_id, refusal, is_final=channel_id in live.refused)
         if holder is None and len(registration.topics) == 1:
             refusal = f"broker {name} id {broker_id} is new here and brings a single topic"
@@ -146,7 +148,7 @@ class RouteInfoManager:
         for other_id in [i for i, a in addrs.items() if a == addr and i != broker_id]:
             del addrs[other_id]
         addrs[broker_id] = addr
-        self.broker_live_table[cluster, addr] = BrokerLiveInfo(
+        self.broker_live_table[addr] = BrokerLiveInfo(
             now_ms,
             registration.heartbeat_timeout_ms or BROKER_CHANNEL_EXPIRED_MS,
             data_version,
@@ -163,21 +165,15 @@ class RouteInfoManager:
         self._take_topics(registration, is_first, min(addrs))
         to_ask = tuple(live.channel_id for live in contested.values())
         self._asked.update(to_ask)
-        return replace_fields(self._result(cluster, broker_id, addrs), to_ask=to_ask)
+        return replace_fields(self._result(broker_id, addrs), to_ask=to_ask)
 
     def _contested(self, registration: Registration, channel_id: int) -> dict[str, BrokerLiveInfo]:
         """Whose registrations, made by other channels, this one would end: of the same id, of the same address."""
-        addr = registration.broker_addr
-        keys = [(registration.cluster, addr)]
         broker = self.broker_addr_table.get(registration.broker_name)
-        if broker is not None:
-            # Its cluster, and not the one that the registration names.
-            keys += [
-                (broker.cluster, addr),
-                (broker.cluster, broker.broker_addrs.get(registration.broker_id, addr)),
-            ]
-        found = [(key[1], live) for key in keys if (live := self.broker_live_table.get(key)) is not None]
-        return {other_addr: live for other_addr, live in found if live.channel_id != channel_id}
+        holder = broker.broker_addrs.get(registration.broker_id) if broker is not None else None
+        addrs = (registration.broker_addr, holder or registration.broker_addr)
+        found = {addr: live for addr in addrs if (live := self.broker_live_table.get(addr)) is not None}
+        return {addr: live for addr, live in found.items() if live.channel_id != channel_id}
 
     def _refused(
         self, registration: Registration, channel_id: int, refusal: str, *, is_final: bool
@@ -201,7 +197,7 @@ class RouteInfoManager:
                 )  # fmt: skip
             else:
                 log.warning("broker was registered by another connection, undone name=%s addr=%s", name, addr)
-        self._forget(registration.cluster, addr)
+        self._forget(addr)
         if registration.broker_id == MASTER_ID:
             self._forget_topics(name)
 
@@ -218,22 +214,22 @@ class RouteInfoManager:
                     queue_data = replace(queue_data, perm=queue_data.perm & ~PERM_WRITE)
                 queues[name] = queue_data
 
-    def _result(self, cluster: str, broker_id: int, addrs: Mapping[int, str]) -> RegistrationResult:
+    def _result(self, broker_id: int, addrs: Mapping[int, str]) -> RegistrationResult:
         master_addr = addrs.get(MASTER_ID)
         if broker_id == MASTER_ID or master_addr is None:
             return RegistrationResult()
-        master_live = self.broker_live_table.get((cluster, master_addr))
+        master_live = self.broker_live_table.get(master_addr)
         return RegistrationResult(master_live.ha_server_addr if master_live else "", master_addr)
 
-    def unregister_broker(self, cluster: str, broker_addr: str, broker_name: str, channel_id: int) -> bool:
+    def unregister_broker(self, broker_addr: str, broker_name: str, channel_id: int) -> bool:
         """Forgets one member, and with the last one the broker and its queues. False: another channel registered it."""
-        live = self.broker_live_table.get((cluster, broker_addr))
+        live = self.broker_live_table.get(broker_addr)
         if live is not None and live.channel_id != channel_id:
             log.warning(
                 "broker stays, another connection registered it name=%s addr=%s", broker_name, broker_addr
             )
             return False
-        self.broker_live_table.pop((cluster, broker_addr), None)
+        self.broker_live_table.pop(broker_addr, None)
         self._remove(broker_addr, broker_name)
         return True
 
@@ -266,35 +262,35 @@ class RouteInfoManager:
         self._asked.discard(channel_id)
         for live in self.broker_live_table.values():
             live.refused.pop(channel_id, None)
-        gone = [key for key, live in self.broker_live_table.items() if live.channel_id == channel_id]
-        for cluster, addr in gone:
-            self._forget(cluster, addr)
+        gone = [addr for addr, live in self.broker_live_table.items() if live.channel_id == channel_id]
+        for addr in gone:
+            self._forget(addr)
 
     def expire(self, now_ms: int) -> list[int]:
         """Forgets members that have been silent too long; the ids of their channels, to be closed."""
         gone = [
-            (key, live.channel_id)
-            for key, live in self.broker_live_table.items()
+            (addr, live.channel_id)
+            for addr, live in self.broker_live_table.items()
             if live.last_update_ms + live.heartbeat_timeout_ms < now_ms
         ]
-        for (cluster, addr), _ in gone:
-            log.warning("broker expired cluster=%s addr=%s", cluster, addr)
-            self._forget(cluster, addr)
+        for addr, _ in gone:
+            log.warning("broker expired addr=%s", addr)
+            self._forget(addr)
         return [channel_id for _, channel_id in gone]
 
-    def _forget(self, cluster: str, addr: str) -> None:
+    def _forget(self, addr: str) -> None:
         names = [n for n, broker in self.broker_addr_table.items() if addr in broker.broker_addrs.values()]
-        self.broker_live_table.pop((cluster, addr), None)
+        self.broker_live_table.pop(addr, None)
         for name in names:
             self._remove(addr, name)
 
-    def heartbeat(self, cluster: str, broker_addr: str, now_ms: int) -> None:
-        live = self.broker_live_table.get((cluster, broker_addr))
+    def heartbeat(self, broker_addr: str, now_ms: int) -> None:
+        live = self.broker_live_table.get(broker_addr)
         if live is not None:
             live.last_update_ms = now_ms
 
-    def data_version(self, cluster: str, broker_addr: str) -> DataVersion | None:
-        live = self.broker_live_table.get((cluster, broker_addr))
+    def data_version(self, broker_addr: str) -> DataVersion | None:
+        live = self.broker_live_table.get(broker_addr)
         return live.data_version if live is not None else None
 
     def topic_route(self, topic: str) -> TopicRoute | None:

@@ -107,14 +107,15 @@ def test_a_living_broker_wins_over_a_forged_registration(
     run(scenario)
 
 
-def test_a_stranger_cannot_unregister_a_living_broker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cluster", ["DefaultCluster", "Another"])
+def test_a_stranger_cannot_unregister_a_living_broker(tmp_path: Path, cluster: str) -> None:
     async def scenario(stranger: RemotingClient, port: int) -> None:
         broker = Broker(config_of(tmp_path, port))
         await broker.start()
         namesrv, address = f"127.0.0.1:{port}", broker.config.broker_addr
         assert await routed(stranger, namesrv, "TBW102") == address
         header = UnRegisterBrokerRequestHeader(
-            broker_name="G", broker_addr=address, cluster_name="DefaultCluster", broker_id=0
+            broker_name="G", broker_addr=address, cluster_name=cluster, broker_id=0
         )
         answer = await ask(stranger, namesrv, RequestCode.UNREGISTER_BROKER, to_ext_fields(header))
         assert answer.code == ResponseCode.NO_PERMISSION

@@ -15,6 +15,7 @@ def registration(
     broker_id: int = 0,
     *,
     name: str = "b",
+    cluster: str = "c",
     term: int = 1,
     topics: tuple[str, ...] = ("T", "U"),
     queues: int = 4,
@@ -23,7 +24,7 @@ def registration(
     confirmed: bool = False,
 ) -> Registration:
     return Registration(
-        cluster="c",
+        cluster=cluster,
         broker_addr=addr,
         broker_name=name,
         broker_id=broker_id,
@@ -131,7 +132,7 @@ def test_a_closed_channel_takes_its_broker_away_at_once(routes: RouteInfoManager
 def test_a_silent_broker_expires(routes: RouteInfoManager) -> None:
     routes.register_broker(registration(), 1, NOW)
     assert routes.expire(NOW + BROKER_CHANNEL_EXPIRED_MS) == []
-    routes.heartbeat("c", "h0:1", NOW + 1)
+    routes.heartbeat("h0:1", NOW + 1)
     assert routes.expire(NOW + BROKER_CHANNEL_EXPIRED_MS + 1) == []
     assert routes.expire(NOW + BROKER_CHANNEL_EXPIRED_MS + 2) == [1]
     assert routes.broker_addr_table == {}
@@ -143,7 +144,7 @@ def test_two_brokers_share_a_topic_and_leave_apart(routes: RouteInfoManager) -> 
     route = routes.topic_route("T")
     assert route is not None
     assert sorted(broker.broker_name for broker in route.brokers) == ["b", "d"]
-    assert routes.unregister_broker("c", "h9:1", "d", 2)
+    assert routes.unregister_broker("h9:1", "d", 2)
     route = routes.topic_route("T")
     assert route is not None
     assert [queue.broker_name for queue in route.queues] == ["b"]
@@ -243,20 +244,31 @@ def test_a_confirmation_that_nobody_asked_for_does_not_count(routes: RouteInfoMa
     assert addrs(routes) == {0: "h1:1"}
 
 
-def test_an_address_that_another_name_took_comes_back(routes: RouteInfoManager) -> None:
+@pytest.mark.parametrize("cluster", ["c", "forged"])
+def test_an_address_that_another_name_took_comes_back(routes: RouteInfoManager, cluster: str) -> None:
     routes.register_broker(registration("h0:1", term=3), 1, NOW)
-    assert routes.register_broker(registration("h0:1", name="forged", topics=("V", "W")), 9, NOW).to_ask == (
-        1,
-    )
+    forged = registration("h0:1", name="forged", cluster=cluster, topics=("V", "W"))
+    assert routes.register_broker(forged, 9, NOW).to_ask == (1,)
     routes.register_broker(registration("h0:1", term=3, confirmed=True), 1, NOW)
+    routes.channel_closed(9)
     assert list(routes.broker_addr_table) == ["b"]
     assert sorted(routes.topics()) == ["T", "U"]
 
 
 def test_a_broker_leaves_only_by_the_connection_that_registered_it(routes: RouteInfoManager) -> None:
     routes.register_broker(registration("h0:1"), 1, NOW)
-    assert not routes.unregister_broker("c", "h0:1", "b", 9)
+    assert not routes.unregister_broker("h0:1", "b", 9)
     assert addrs(routes) == {0: "h0:1"}
-    assert routes.unregister_broker("c", "h0:1", "b", 1)
+    assert routes.unregister_broker("h0:1", "b", 1)
     assert routes.broker_addr_table == {}
-    assert routes.unregister_broker("c", "h0:1", "b", 9), "it is gone already"
+    assert routes.unregister_broker("h0:1", "b", 9), "it is gone already"
+
+
+def test_a_broker_that_names_a_name_server_twice_is_told_so(routes: RouteInfoManager) -> None:
+    routes.register_broker(registration("h0:1"), 1, NOW)
+    assert routes.register_broker(registration("h0:1"), 2, NOW).to_ask == (1,)
+    routes.register_broker(registration("h0:1", confirmed=True), 1, NOW)
+    assert routes.register_broker(registration("h0:1", confirmed=True), 2, NOW).refusal == (
+        "broker b id 0 is registered by another connection from h0:1: name each NameServer once"
+    )
+    assert addrs(routes) == {0: "h0:1"}

@@ -22,7 +22,7 @@ class StoreLock:
         except OSError as error:
             os.close(self._descriptor)
             raise StoreLockedError(
-                error.errno, f"{path} is locked: another broker runs on this store"
+                error.errno, f"another broker runs on this store ({path} is locked): stop that one first"
             ) from None
 
     def release(self) -> None:

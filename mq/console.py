@@ -111,8 +111,8 @@ def user_errors(*further: type[Exception]) -> Iterator[None]:
 
 def error_text(error: Exception) -> str:
     """In the words of the one who typed: which file, and never nothing."""
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__
 
 

@@ -40,7 +40,7 @@ def parse_peers(text: str) -> dict[PeerId, Address]:
             continue
         peer_id, dash, address = item.strip().partition("-")
         if not dash or not peer_id:
-            raise DLedgerConfigError(f"peer {item!r}; allowed is id-host:port, several separated by ;")
+            raise DLedgerConfigError(f"peer {item!r} does not begin with an id and a hyphen")
         if peer_id in peers:
             raise DLedgerConfigError(f"peer {peer_id!r} is named twice in {text!r}")
         try:
@@ -49,7 +49,7 @@ def parse_peers(text: str) -> dict[PeerId, Address]:
         except AddressError as error:
             raise DLedgerConfigError(f"peer {item!r}: {error}") from None
     if not peers:
-        raise DLedgerConfigError(f"no peers in {text!r}; allowed is id-host:port, several separated by ;")
+        raise DLedgerConfigError(f"{text!r} names no peer")
     return peers
 
 

@@ -108,6 +108,7 @@ def test_peers_can_be_dialled_elsewhere() -> None:
         ("maxIndexNum=200000000", "makes IndexFiles of 4020000040 bytes"),
         ("pyDLedgerPeerDial=n9=127.0.0.1:1", "pyDLedgerPeerDial names n9"),
         ("dLegerPeers=n0:127.0.0.1", "dLegerPeers="),
+        ("dLegerPeers=n0@127.0.0.1:1", "'n0@127.0.0.1:1' does not begin with an id and a hyphen"),
         ("maxMessageSize=16777216", "whole number from 1 to 16711680 bytes"),
         (
             "maxMessageSize=4194304\nmapedFileSizeCommitLog=4194304",

@@ -50,6 +50,7 @@ log = logging.getLogger(__name__)
 # of an idle process costs more than what is done in it.
 TICK_INTERVAL_S = 0.050
 STATUS_LOG_INTERVAL_MS = 10_000
+STATUS_LOG_FIRST_MS = 1_000  # a group that forms or elects at a sound start is no warning yet
 REGISTER_RETRY_S = 1.0
 UNREGISTER_TIMEOUT_S = 1.0
 VIP_PORT_DISTANCE = 2  # RocketMQ's: below listenPort
@@ -73,7 +74,7 @@ class Broker:
         self._failure: asyncio.Future[str] | None = None
         self._reput_scheduled = False
         self._tick_handle: asyncio.TimerHandle | None = None
-        self._next_status_log_ms = 0
+        self._next_status_log_ms = self._clock() + STATUS_LOG_FIRST_MS
         # One thread: flushing derived files is never urgent.
         self._jobs = JobThread("store", self._job_run)
         self._jobs_under_way = 0

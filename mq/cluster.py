@@ -59,6 +59,7 @@ class Cluster:
         self.environment: Mapping[str, str] = {}
         self.dir = Path(layout.dir)
         self._processes = dict(processes or {})
+        self._log_begins: dict[str, int] = {}  # where the log begins of what was started here
 
     @classmethod
     def load(cls, directory: Path) -> Cluster:
@@ -215,6 +216,7 @@ class Cluster:
             node.conf_file.write_text(self.layout.broker_conf(node))
             arguments = ["broker", "-c", str(node.conf_file)]
         with log_file.open("ab") as log, deferred_interrupts():
+            self._log_begins[name] = log.tell()
             # Its own session: Ctrl-C in the terminal that started the cluster is not meant for it.
             child = subprocess.Popen(
                 [sys.executable, "-m", "mq.server_entry", *arguments],
@@ -293,7 +295,8 @@ class Cluster:
             time.sleep(0.005)
 
     def _log_tail(self, name: str) -> str:
-        lines = self.log_file(name).read_text(errors="replace").splitlines()
+        written = self.log_file(name).read_bytes()[self._log_begins[name] :]
+        lines = written.decode(errors="replace").splitlines()
         return "\n".join(lines[-LOG_LINES_SHOWN:])
 
     def _save(self) -> None:

@@ -63,7 +63,7 @@ def up(
             conf=lines_with_earlier(given, earlier),
         )
         if kept := [f"--conf {key}={value}" for key, value in earlier.items() if key not in given]:
-            print(f"kept from the last up: {' '.join(kept)}", file=sys.stderr)
+            print(f"kept from the last up (--conf key= takes one out): {' '.join(kept)}", file=sys.stderr)
         cluster = Cluster.up(layout)
         wait_serving(cluster, SERVING_TIMEOUT_S)
     took_s = time.monotonic() - began

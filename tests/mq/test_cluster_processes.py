@@ -135,7 +135,10 @@ def test_a_conf_line_that_is_wrong_shows_the_log_of_the_broker_that_ended(direct
     assert "Traceback" not in done.stderr
     # The line stays, and whoever runs `up` again is told so.
     again = mq_cluster("up", "--dir", str(directory), "--base-port", str(base_port))
-    assert "kept from the last up: --conf storeType=defaultRocksDB" in again.stderr
+    assert (
+        "kept from the last up (--conf key= takes one out): --conf storeType=defaultRocksDB" in again.stderr
+    )
+    assert again.stderr.count("RocksDB stores are not supported") == 1, "of this start, not of the one before"
     assert again.returncode == 1
     # The NameServer had come up: nothing is left of it.
     assert listening_ports().isdisjoint(ClusterLayout(dir="", base_port=base_port).ports())

@@ -67,7 +67,7 @@ class LineSource:
             yield last
         if self._is_too_long:
             raise ValueError(
-                f"line {self._count + 1} is longer than {self._line_size_max} bytes, which is what a message holds"
+                f"line {self._count + 1} is longer than {self._line_size_max} bytes, the most that `mq produce` sends"
             )
 
     def _stripped(self, lines: list[bytes]) -> list[bytes]:

@@ -29,6 +29,7 @@ from mqclient import (
 )
 from mqclient.pending_send import check_properties
 
+EXIT_INTERRUPTED = 130  # as a shell tells of it
 SHOW_INTERVAL_S = 0.1
 
 
@@ -122,11 +123,16 @@ def produce(
                 summary.note(outcome)
                 noted.note(number + 1, outcome)
 
-            trouble = uvloop.run(
-                _send_lines(
-                    producer, namesrv, topic, source, keys, tags, rate, summary, note, show=not as_json
+            try:
+                trouble = uvloop.run(
+                    _send_lines(
+                        producer, namesrv, topic, source, keys, tags, rate, summary, note, show=not as_json
+                    )
                 )
-            )
+            except KeyboardInterrupt:
+                summary.seconds = time.monotonic() - summary.began
+                show_summary(summary, as_json=as_json)
+                fail("interrupted: of the lines only what is counted here is known", EXIT_INTERRUPTED)
             try:
                 noted.close()
             except OSError as error:

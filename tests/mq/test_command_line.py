@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -272,10 +273,51 @@ def test_a_reader_of_the_output_that_has_seen_enough_is_no_trouble() -> None:
 
 
 @pytest.mark.slow
+def test_an_interrupted_producer_says_what_it_has_sent(cluster: Cluster) -> None:
+    namesrv = cluster.layout.namesrv
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a child would inherit that it is ignored
+    try:
+        producer = subprocess.Popen(
+            [*MQ, "produce", "-n", namesrv, "--topic", "Interrupted", "--json"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with producer:
+        assert producer.stdin is not None
+        producer.stdin.write("first\n")
+        producer.stdin.flush()
+        came = mq(
+            "consume",
+            "-n",
+            namesrv,
+            "--topic",
+            "Interrupted",
+            "--group",
+            "g",
+            "--from",
+            "first",
+            "--count",
+            "1",
+        )
+        assert came.stdout.splitlines() == ["first"]
+        producer.send_signal(signal.SIGINT)
+        stdout, stderr = producer.communicate()
+    assert json.loads(stdout)["acknowledged"] in (0, 1), "the answer may have been on its way"
+    assert stderr == "mq: interrupted: of the lines only what is counted here is known\n"
+    assert producer.returncode == 130
+
+
+@pytest.mark.slow
 def test_a_line_that_is_too_long_for_a_message_is_named_by_its_number(cluster: Cluster) -> None:
     done = mq("produce", "-n", cluster.layout.namesrv, "--topic", "T", stdin="\n" + "a" * 4_194_305 + "\n")
     assert done.returncode == 1
-    assert done.stderr == "mq: line 1 is longer than 4194304 bytes, which is what a message holds\n"
+    assert done.stderr == "mq: line 1 is longer than 4194304 bytes, the most that `mq produce` sends\n"
 
 
 @pytest.mark.slow

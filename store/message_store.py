@@ -499,7 +499,7 @@ class MessageStore(StoreReads):
         except FaultyEntryError:
             return None
         assert chain_crc is not None, "applied entries are in the log"
-        self._state.deleted_topics.forget_before(self._replica.log.ledger_begin_pos)
+        self._state.deleted_topics.forget_before(self._replica.log.durable_begin_pos)
         return Checkpoint(
             index,
             chain_crc,

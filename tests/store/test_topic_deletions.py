@@ -100,3 +100,20 @@ def test_a_member_that_does_not_know_all_topics_yet_heeds_deletions(tmp_path: Pa
     assert "T" in machine.deleted_topics
     machine.deleted_topics.forget_before(701)
     assert "T" not in machine.deleted_topics
+
+
+def test_a_deletion_is_remembered_as_long_as_a_power_loss_may_bring_back_what_it_hides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A data file that retention has deleted is gone for good only once that is durable."""
+    group = StoreGroup(tmp_path)
+    group.start()
+    member = group.lead()
+    remake(group, member)
+    pos = member.store._state.deleted_topics.begin_of("T")
+    for durable_begin_pos, remembered in ((pos, [("T", pos)]), (pos + 1, [])):
+        begin = property(lambda log, value=durable_begin_pos: value)
+        monkeypatch.setattr(type(member.replica.log), "durable_begin_pos", begin)
+        checkpoint = member.store._capture()
+        assert checkpoint is not None
+        assert checkpoint.deleted_topics == remembered

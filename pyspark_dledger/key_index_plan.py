@@ -121,6 +121,9 @@ def plan_key_index(
         is_newest_marked = is_marked and file is files[-1]
         if mark is not None and is_newest_marked:
             end = min(max(mark.covered_pos, mark.last_phy_offset + 1), end_pos)
+            if mark.last_phy_offset < file.header.end_phy_offset:
+                # Read from the files by a recovery, which cannot tell whether all keys of the last record are in them.
+                following = file.header.end_phy_offset
         units.append(
             KeyIndexFile(
                 replica,

@@ -17,6 +17,7 @@ from pyspark_dledger import replica as replica_module
 from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.replica import open_replica
 from store.key_index import KeyIndex
+from store.key_index_mark import KeyIndexMark, KeyIndexMarkFile
 from store.layout.index_file import (
     HASH_SLOT,
     HASH_SLOT_SIZE,
@@ -74,6 +75,23 @@ def test_a_slot_wiped_in_all_replicas_is_found_in_each(
         (Kind.KEY_INDEX_WRONG, name, f"slot {slot} says entry 0, its newest one is {count - 1}")
         for name in ("n0", "n1", "n2")
     ]
+
+
+def test_a_mark_that_a_recovery_has_read_from_the_files_leaves_the_last_record_open(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lost its mark, so it puts the keys of the last record in the files again, and they may be there already."""
+    monkeypatch.setattr(replica_module, "_is_locked", lambda path: True)
+    path = newest_file(stores.roots[0])
+    header = parse_index_header(path.read_bytes())
+    end = header.end_phy_offset
+    marks = list(stores.roots[0].glob("dledger-*/pydledger/key-index-mark"))
+    (mark_path,) = marks
+    mark_path.unlink()
+    mark_file = KeyIndexMarkFile(RealDisk(), str(mark_path))
+    mark_file.write(KeyIndexMark(path.name, header, end, end - 1, INDEX_FILE_SHAPE))
+    mark_file.close()
+    assert stores.findings() == []
 
 
 def test_a_header_that_is_not_the_remembered_one_is_found_after_a_stop(stores: Stores) -> None:

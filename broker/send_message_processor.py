@@ -126,21 +126,25 @@ class SendMessageProcessor:
         """Answers each of `commands`, which are all sends, now or when its outcome is known."""
         if not self._store.serving:
             self._refuse_all(channel, commands, ResponseCode.SERVICE_NOT_AVAILABLE, self._not_serving())
-            return
-        if now_ms < self._accepts_from_ms:
+        elif now_ms < self._accepts_from_ms:
             remark = f"broker unable to service, until {self._accepts_from_ms} ms since 1970"
             self._refuse_all(channel, commands, ResponseCode.SYSTEM_ERROR, remark)
-            return
+        else:
+            while commands:
+                commands = commands[self._process(channel, commands, now_ms) :]
+
+    def _process(self, channel: ClientChannel, commands: Sequence[RemotingCommand], now_ms: int) -> int:
+        """Returns how many: those before the first whose header was written anew, so that none overtakes it."""
         born_host, born_flag = self._born_host(channel)
         puts: list[PutMessage] = []
         replies: list[_Reply] = []
         append_put, append_reply = puts.append, replies.append
         answers: list[bytes] = []
-        again: list[RemotingCommand] = []
+        count_done = len(commands)
         entries = self._topics.entries
         tail = self._properties_tail
         body_max = self._max_message_size
-        for command in commands:
+        for number, command in enumerate(commands):
             fields = command.ext_fields
             code = command.code
             try:
@@ -234,15 +238,14 @@ class SendMessageProcessor:
             except (KeyError, ValueError) as error:
                 fault = _read_anew(command, error)
                 if fault is None:
-                    again.append(command)
-                else:
-                    self._add_refusal(answers, command, ResponseCode.SYSTEM_ERROR, fault)
+                    count_done = number
+                    break
+                self._add_refusal(answers, command, ResponseCode.SYSTEM_ERROR, fault)
         if puts:
             self._put(channel, puts, replies, answers, now_ms)
         if answers:
             channel.write(b"".join(answers))
-        if again:
-            self.process(channel, again, now_ms)
+        return count_done
 
     def _put(
         self,

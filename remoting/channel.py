@@ -106,8 +106,8 @@ class Channel:
 
     @property
     def pending_write_size(self) -> int:
-        """Bytes that the peer has not taken yet."""
-        return self._transport.get_write_buffer_size() if self.is_open else 0
+        """Bytes that the peer has not taken yet; also those that are still sent after close()."""
+        return self._transport.get_write_buffer_size()
 
     def limit_pending_writes(self, size: int) -> None:
         """From now on it is paused while more than that waits to be written."""

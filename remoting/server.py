@@ -83,10 +83,7 @@ class RemotingServer:
 
     async def listen_also(self, port: int) -> None:
         """Listens on a further port, for the same channels. Raises OSError as start() does."""
-        server = await asyncio.get_running_loop().create_server(
-            self._make_protocol, self._host, port, backlog=self._backlog
-        )
-        self._others.append(server)
+        self._others.append(await listen(self._make_protocol, self._host, port, backlog=self._backlog))
 
     async def close(self, flush_seconds: float = 1.0) -> None:
         """Stop listening and close all channels; what they have not sent in time is dropped."""

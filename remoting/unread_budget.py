@@ -91,7 +91,9 @@ class UnreadBudget:
                 channel.abort()
         self.unread_size = total
         half = self._size_max // 2
-        self.room = (half if total < half else self._size_max) - total
+        room = (half if total < half else self._size_max) - total
+        # A look at thousands of connections costs milliseconds: at the bound itself not each write has one.
+        self.room = max(room, self._size_max // 64)
         self._follow(channels)
 
     def _follow(self, channels: Iterable[UnreadChannel]) -> None:

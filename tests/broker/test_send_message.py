@@ -263,6 +263,28 @@ def test_one_bad_send_in_a_read_costs_the_others_nothing(broker: OneBroker) -> N
     assert codes == [0, 0, 0, ResponseCode.INVALID_PARAMETER]
 
 
+@pytest.mark.parametrize("loosely", [{"e": "1.0"}, {"f": "0.0"}])
+def test_a_loosely_written_send_is_not_overtaken(broker: OneBroker, loosely: dict[str, str]) -> None:
+    create(broker, "T")
+    loose, plain = {**send_fields("T", 1), **loosely}, send_fields("T", 1)
+    commands = [broker.new_request(SEND, loose if at % 2 else plain, b"m%d" % at) for at in range(3000)]
+    broker.receive(commands)
+    broker.settle()
+    answers = [broker.channel.response_to(command.opaque) for command in (*commands[:9], commands[-1])]
+    offsets = [answer.ext_fields["queueOffset"] for answer in answers if answer is not None]
+    assert offsets == [*map(str, range(9)), "2999"]
+
+
+def test_a_send_with_a_number_without_end_costs_the_others_nothing(broker: OneBroker) -> None:
+    create(broker, "T")
+    bad = broker.new_request(SEND, {**send_fields("T"), "e": "1e999"}, b"m")
+    good = broker.new_request(SEND, send_fields("T"), b"m")
+    broker.receive([bad, good])
+    broker.settle()
+    codes = [getattr(broker.channel.response_to(command.opaque), "code", None) for command in (bad, good)]
+    assert codes == [ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS]
+
+
 @pytest.mark.parametrize("field", ["g", "h", "j"])
 def test_a_number_that_no_record_can_hold_is_illegal_and_costs_the_others_nothing(
     broker: OneBroker, field: str

@@ -10,6 +10,7 @@ from remoting import listening
 from remoting.channel import Channel
 from remoting.command import RemotingCommand
 from remoting.server import RemotingServer
+from tests.free_ports import free_ports
 
 
 class Guests:
@@ -47,6 +48,23 @@ def guests_of(listens_at: str, *dialled: str) -> list[str]:
 @pytest.mark.parametrize("listens_at", ["0.0.0.0", "::"])
 def test_a_guest_by_ipv4_is_known_by_its_ipv4_address(listens_at: str) -> None:
     assert guests_of(listens_at, "127.0.0.1") == ["127.0.0.1"]
+
+
+def test_a_further_port_is_open_to_ipv4_as_well() -> None:
+    async def main() -> list[str]:
+        guests = Guests()
+        server = RemotingServer(guests, "::", 0)
+        await server.start()
+        (port,) = free_ports(1)
+        await server.listen_also(port)
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        await guests.came.wait()
+        writer.close()
+        await writer.wait_closed()
+        await server.close()
+        return guests.hosts
+
+    assert asyncio.run(main()) == ["127.0.0.1"]
 
 
 def test_without_ipv6_all_addresses_are_those_of_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:

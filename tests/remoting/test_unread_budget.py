@@ -75,6 +75,31 @@ def test_above_the_budget_those_are_closed_that_hold_most_for_longest() -> None:
     assert (budget.unread_size, budget.room, budget.closed_count) == (40, 10, 2)
 
 
+def test_at_the_bound_not_each_write_is_followed_by_a_look() -> None:
+    budget, channel = UnreadBudget(6400, 20), Unread(1)
+    channel.write(6400)
+    budget.look([channel], 0.0)
+    assert (channel.is_aborted, budget.room) == (False, 100)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_what_a_closed_channel_has_still_to_send_counts(run) -> None:
+    handler = RecordingHandler(lambda channel, command: channel.write(bytes(32 * MIB)))
+
+    async def main() -> None:
+        server = RemotingServer(handler, "127.0.0.1", 0)
+        await server.start()
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+        writer.write(request(1, opaque=1).encode() + b"no frame")
+        await handler.until(lambda: bool(handler.batches) and not handler.opened[0].is_open)
+        server.unread.look(server.channels, 0.0)
+        assert server.unread.unread_size > MIB
+        writer.transport.abort()
+        await server.close()
+
+    run(main())
+
+
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_a_server_holds_no_more_than_its_budget_whatever_its_clients_leave(run) -> None:
     """Each asks again and again, and reads nothing."""

@@ -43,6 +43,9 @@ class ConsumeQueueCheck:
         """Raises OSError."""
         self._replica = replica
         self._bound = units_bound(replica)
+        self._deleted_topics = {
+            topic.encode("utf-8", "surrogateescape"): pos for topic, pos in replica.deleted_topics
+        }
         self._files: dict[tuple[bytes, int], QueueFiles] = {}
         self._batch_files: dict[tuple[bytes, int], BatchQueueFiles] = {}
         self._unreadable: dict[str, str] = {}
@@ -219,6 +222,8 @@ class ConsumeQueueCheck:
             may_come = is_missing or self._replica.is_live
             if unit == expected or (may_come and store_timestamp > newest_on_disk):
                 continue
+            if int.from_bytes(expected[:8], "big") < self._deleted_topics.get(request.topic, 0):
+                continue  # nobody reads it, and RocketMQ may have given its offset again
             if request.topic == _SCHEDULE_TOPIC and _is_other_delay(unit, expected, store_timestamp):
                 continue
             index = batch.first_index + batch.numbers[row] if batch.first_index >= 0 else -1

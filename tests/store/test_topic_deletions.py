@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from zlib import crc32
 
@@ -11,6 +12,8 @@ from store_group import StoreGroup, StoreMember, message
 
 from dledger.entry import Index
 from message.decoder import decode_messages
+from pyspark_dledger.runner import LocalRunner
+from pyspark_dledger.validation import validate
 from store.checkpoint_file import _HEAD, _MAGIC, unpack_checkpoint
 from store.state.state_machine import StateMachine
 from store.state.state_record import DeleteTopic, PutTopicConfig, StateChange, pack_change, pack_changes
@@ -58,6 +61,33 @@ def test_all_members_hide_the_same_messages_also_the_next_leader(tmp_path: Path)
     check(group.lead())
     member = group.lead()
     assert member.put(message(body=b"more")).queue_offsets == [13]
+
+
+@pytest.mark.parametrize("is_rebuilt", [False, True])
+def test_offsets_that_rocketmq_gave_again_from_0_on_are_the_new_topics(
+    tmp_path: Path, is_rebuilt: bool
+) -> None:
+    """It had the store in between, and found no file of the deleted topic's queues."""
+    group = StoreGroup(tmp_path)
+    group.start()
+    member = group.lead()
+    remake(group, member)
+    change(group, member, DeleteTopic("T"), PutTopicConfig(TopicConfig("T")))
+    group.run_until(lambda: not list(group.root().glob("consumequeue/T/0/*")))
+    member.store._commit_log._topic_queue_table[b"T", 0] = 0
+    for number in range(3):
+        assert member.put(message(body=b"again%d" % number)).queue_offsets == [number]
+    group.settle()
+    member.stop()
+    report = validate([group.root()], runner=LocalRunner())
+    assert report.is_clean, report.findings.shown
+    if is_rebuilt:
+        shutil.rmtree(group.root() / "consumequeue")
+    group.start()
+    member = group.lead()
+    group.settle()
+    assert read(member) == [b"again0", b"again1", b"again2"]
+    assert member.put(message()).queue_offsets == [3]
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

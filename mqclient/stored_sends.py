@@ -6,7 +6,10 @@ change of leader the answer is final. Under the same leader a message may come i
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from message.decoder import MessageExt, decode_messages
 from message.errors import MessageError
@@ -20,12 +23,27 @@ from remoting.codes import RequestCode, ResponseCode
 PULL_COUNT_MAX = 32
 
 
+@dataclass(slots=True)
+class _Read:
+    """Of one queue, for all who asked before it began."""
+
+    begin: int
+    task: asyncio.Task[Mapping[str, MessageExt]]
+    uniq_keys: set[str] = field(default_factory=set)
+    waiters: int = 0
+
+
 class StoredSends:
-    """Invariant: what is sent to a queue from now on is stored at `begin` of that queue or behind it."""
+    """Invariant: what is sent to a queue from now on is stored at `begin` of that queue or behind it.
+
+    With a leader that dies, hundreds of sends end unknown at once: those of one queue share one read of it.
+    """
 
     def __init__(self, api: ClientApi) -> None:
         self._api = api
         self._begins: dict[MessageQueue, int] = {}
+        self._next_reads: dict[tuple[str, MessageQueue], _Read] = {}  # that have not begun
+        self._turns: defaultdict[tuple[str, MessageQueue], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def acknowledged(self, queue: MessageQueue, offset: int) -> None:
         if offset >= self._begins.get(queue, 0):
@@ -39,19 +57,40 @@ class StoredSends:
         self, address: str, queue: MessageQueue, begin: int, uniq_keys: Collection[str], *, timeout_s: float
     ) -> Mapping[str, MessageExt]:
         """Those of these messages that lie at `begin` or behind it, by UNIQ_KEY. Raises MQClientError."""
-        # Asked first: a leader that does not serve yet refuses this, while it may answer pulls.
-        end = await self._api.max_offset(address, queue, timeout_s=timeout_s)
-        found: dict[str, MessageExt] = {}
-        offset = begin
-        while offset < end and len(found) < len(uniq_keys):
-            messages, reached = await self._pull(address, queue, offset, end, timeout_s)
-            for message in messages:
-                if (uniq_key := message.uniq_key) is not None and uniq_key in uniq_keys:
-                    found[uniq_key] = message
-            if reached <= offset:
-                break  # a queue that ends earlier than it did
-            offset = reached
-        return found
+        place = (address, queue)
+        read = self._next_reads.get(place)
+        if read is None:
+            task = asyncio.get_running_loop().create_task(self._read(place, timeout_s))
+            read = self._next_reads[place] = _Read(begin, task)
+        read.begin = min(read.begin, begin)
+        read.uniq_keys.update(uniq_keys)
+        read.waiters += 1
+        try:
+            return await asyncio.shield(read.task)
+        finally:
+            read.waiters -= 1
+            if not read.waiters:
+                read.task.cancel()
+                if self._next_reads.get(place) is read:
+                    del self._next_reads[place]
+
+    async def _read(self, place: tuple[str, MessageQueue], timeout_s: float) -> Mapping[str, MessageExt]:
+        address, queue = place
+        async with self._turns[place]:
+            read = self._next_reads.pop(place)
+            # Asked first: a leader that does not serve yet refuses this, while it may answer pulls.
+            end = await self._api.max_offset(address, queue, timeout_s=timeout_s)
+            found: dict[str, MessageExt] = {}
+            offset = read.begin
+            while offset < end and len(found) < len(read.uniq_keys):
+                messages, reached = await self._pull(address, queue, offset, end, timeout_s)
+                for message in messages:
+                    if (uniq_key := message.uniq_key) is not None and uniq_key in read.uniq_keys:
+                        found[uniq_key] = message
+                if reached <= offset:
+                    break  # a queue that ends earlier than it did
+                offset = reached
+            return found
 
     async def _pull(
         self, address: str, queue: MessageQueue, offset: int, end: int, timeout_s: float

@@ -165,6 +165,24 @@ def test_what_is_stored_is_not_sent_again_after_the_leader_has_died() -> None:
     run(story())
 
 
+def test_sends_that_end_unknown_together_share_the_reading_of_a_queue() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g", config=QUICK) as producer:
+            await _send_to_each_queue(producer)
+            dead, successor = group.brokers[:2]
+            dead.steps = ["close"] * 200
+            sends = [asyncio.create_task(producer.send(Message("T", b"%d" % i))) for i in range(200)]
+            await group.until(lambda: group.records == 204)
+            group.lead(successor)
+            results = await asyncio.gather(*sends)
+            assert group.records == 204
+            assert {(result.attempts, result.maybe_duplicate) for result in results} == {(1, False)}
+            assert len({(result.message_queue, result.queue_offset) for result in results}) == 200
+            assert dead.looks + successor.looks < 100
+
+    run(story())
+
+
 def test_what_is_not_stored_is_sent_again() -> None:
     async def story() -> None:
         async with FakeGroup() as group, Producer(group.address, "g", config=QUICK) as producer:

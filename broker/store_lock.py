@@ -22,7 +22,8 @@ class StoreLock:
         except OSError as error:
             os.close(self._descriptor)
             raise StoreLockedError(
-                error.errno, f"another broker runs on this store ({path} is locked): stop that one first"
+                error.errno,
+                f"another broker runs on this store ({path} is locked): stop that one, or name another directory",
             ) from None
 
     def release(self) -> None:

@@ -178,10 +178,8 @@ def test_a_member_in_the_last_term_of_all_starts_says_so_and_leads_again_once_it
     assert set_term(tmp_path, LAST_TERM)[0] == 2
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mq.store.StoreLock", _locked)
-        assert set_term(tmp_path, 2) == (
-            1,
-            f"mq: another broker runs on this store ({tmp_path}/lock is locked): stop that one first",
-        )
+        told = f"mq: another broker runs on this store ({tmp_path}/lock is locked): "
+        assert set_term(tmp_path, 2) == (1, told + "stop that one, or name another directory")
     assert term_on_disk() == LAST_TERM
 
     assert set_term(tmp_path, 2) == (0, f"{tmp_path}: term set from {LAST_TERM} to 2")
@@ -194,7 +192,8 @@ def test_a_member_in_the_last_term_of_all_starts_says_so_and_leads_again_once_it
 def _locked(directory: str) -> None:
     """Locks of one process are no obstacle to itself, so a test cannot hold one."""
     raise StoreLockedError(
-        11, f"another broker runs on this store ({directory}/lock is locked): stop that one first"
+        11,
+        f"another broker runs on this store ({directory}/lock is locked): stop that one, or name another directory",
     )
 
 

@@ -62,7 +62,7 @@ class Command:
             metavar="ADDR",
             default=default,
             required=not default,
-            help="host:port, several with ;",
+            help="host:port, several with ; (NAMESRV_ADDR in the environment stands for it)",
         )
         namesrv.add_argument("--json", action="store_true", help="JSON and nothing else")
         parser.set_defaults(command=self, parser=parser)

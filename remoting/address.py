@@ -97,6 +97,8 @@ def check_host(host: str) -> None:
             f"{host!r} is no host's name: its parts must have 1 to {LABEL_LENGTH_MAX} characters, "
             f"all together {NAME_LENGTH_MAX}"
         )
+    if len(labels) == 4 and all(label.isdigit() for label in labels):
+        raise AddressError(f"{host!r} is no IP address: its numbers go from 0 to 255, without leading zeros")
 
 
 def literal(host: str) -> IPv4Address | IPv6Address | None:

@@ -350,7 +350,7 @@ def words(field: str) -> Setting:
             raise ValueError(text)
         return text
 
-    return Setting(field, read, "not empty")
+    return Setting(field, read, "a text that is not empty")
 
 
 def host(field: str, check: Callable[[str], None] = check_host) -> Setting:

@@ -38,6 +38,7 @@ FAULTY = {
     "a:1 b:2": "holds a blank",
     "a:1\tb:2": "holds a tab",
     "a/b:1": "no host's name",
+    "192.168.1.300:1": "numbers go from 0 to 255",
     "a:b:1": "no host's name",
     "a..b:1": "1 to 63 characters",
     f"{'a' * 64}.b:1": "1 to 63 characters",

@@ -6,9 +6,9 @@ key that was quoted. The reader takes what fastjson takes, for clients of all la
 quotes, names without quotes, commas too many, comments, numbers with a suffix or a sign, and bytes that are no UTF-8,
 which become U+FFFD. What values mean to a body's or a header's types is in fastjson_values.py.
 
-A key comes back as text, whether it stood bare or quoted: Python's hash of a number is no secret, and a body of keys
-with equal hashes would stop the event loop for half a minute. A bean key comes back as a BeanKey: the tuple of its
-(name, value) pairs in written order, since a dict cannot be a key.
+A small bare number comes back as an int key, any other key as text: Python's hash of a number is no secret, and a body
+of large ones with equal hashes would stop the event loop for half a minute. A bean key comes back as a BeanKey: the
+tuple of its (name, value) pairs in written order, since a dict cannot be a key.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ DEPTH_MAX = 64  # Java's own bodies nest less than ten deep
 # Of a body that is no plain JSON, keys counted too: the statistics of 7,000 queues. At some 3 us each, more would
 # stop the event loop for so long that a leader's followers elect another one.
 VALUES_MAX = 100_000
+INT_KEY_MAX = 65_535  # ids of brokers and queues
 
 _COMMENT = r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/"
 _BLANK = re.compile(rf"(?:[ \t\r\n\f\v\b\0]++|{_COMMENT})*+")
@@ -153,7 +154,8 @@ class _Reader:
                 return _hashable(key)
             if isinstance(key, list):
                 raise self._error("a key expected")
-            return key if isinstance(key, str) else dumps_fastjson(key).decode()
+            is_small = type(key) is int and abs(key) <= INT_KEY_MAX
+            return key if is_small or isinstance(key, str) else dumps_fastjson(key).decode()
         self._at = name.end()
         return name[0]
 

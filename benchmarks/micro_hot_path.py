@@ -104,6 +104,15 @@ class MicroBroker:
         self.channel = Channel()
         self.receive_data = RemotingConnection().receive_data
 
+    def clock(self) -> int:
+        return self.group.now_ms
+
+    def call_soon(self, step: Callable[[], None]) -> None:
+        self.todo.append(step)
+
+    def call_later(self, delay_ms: int, step: Callable[[], None]) -> None:
+        """Rounds end within a turn here: none is slow."""
+
     def reput_wanted(self) -> None:
         self.todo.append(lambda: self.store.reput_step(self.group.now_ms))
 

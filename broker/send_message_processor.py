@@ -1,7 +1,8 @@
 """Sends: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320).
 
-All sends of one TCP read become one append and, when a quorum holds it, one write. A send for a topic that does
-not exist yet waits until its creation is applied. Row numbers are those of the decision table in
+The sends of one TCP read are handed to the store together, which gathers them with those of other connections
+(store/put_gather.py); their answers are one write. A send for a topic that does not exist yet waits until its creation
+is applied. Row numbers are those of the decision table in
 docs/protocol (send); what is refused consumes no queue offset.
 """
 
@@ -241,10 +242,10 @@ class SendMessageProcessor:
                     count_done = number
                     break
                 self._add_refusal(answers, command, ResponseCode.SYSTEM_ERROR, fault)
-        if puts:
-            self._put(channel, puts, replies, answers, now_ms)
         if answers:
             channel.write(b"".join(answers))
+        if puts:
+            self._put(channel, puts, replies, now_ms)
         return count_done
 
     def _put(
@@ -252,32 +253,21 @@ class SendMessageProcessor:
         channel: ClientChannel,
         puts: list[PutMessage],
         replies: list[_Reply],
-        answers: list[bytes],
         now_ms: int,
     ) -> None:
-        def on_done(status: PutStatus) -> None:
-            if status is PutStatus.PUT_OK:
-                self._answer_stored(channel, replies, stored)
+        def on_end(first: int, end: int, outcome: PutBatch | PutRefusal) -> None:
+            ended = replies if end - first == len(replies) else replies[first:end]
+            if isinstance(outcome, PutRefusal):
+                self._answer_refused(channel, ended, outcome)
             else:
-                self._answer_unknown(channel, replies)
+                self._answer_stored(channel, ended, outcome.results)
 
-        outcome = self._store.put_messages(puts, on_done, now_ms)
-        if isinstance(outcome, PutRefusal):
-            if outcome.status is PutStatus.MESSAGE_ILLEGAL and len(replies) > 1:
-                # One of them is: the others are stored without it.
-                first = 0
-                for reply in replies:
-                    behind = first + reply[-1]
-                    self._put(channel, puts[first:behind], [reply], answers, now_ms)
-                    first = behind
-                return
-            self._add_replies(answers, replies, _REFUSAL_CODES[outcome.status], outcome.text)
-        else:
-            stored = outcome
+        self._store.gather.add(channel.id, puts, [reply[-1] for reply in replies], on_end, now_ms)
 
-    def _answer_stored(self, channel: ClientChannel, replies: list[_Reply], stored: PutBatch) -> None:
+    def _answer_stored(
+        self, channel: ClientChannel, replies: list[_Reply], results: Sequence[tuple[int, int]]
+    ) -> None:
         """The hot half of an answer: one frame per message, one write per read."""
-        results = stored.results
         prefix = self._message_id_prefix
         encode_json, encode_binary = self._responses.json, self._responses.binary
         frames: list[bytes] = []
@@ -307,24 +297,15 @@ class SendMessageProcessor:
         if frames:
             channel.write(b"".join(frames))
 
-    def _answer_unknown(self, channel: ClientChannel, replies: list[_Reply]) -> None:
-        answers: list[bytes] = []
-        self._add_replies(
-            answers,
-            replies,
-            ResponseCode.SYSTEM_ERROR,
-            "outcome unknown: this member stopped leading before a quorum acknowledged; the message may or may "
-            "not be stored",
-        )
-        if answers:
-            channel.write(b"".join(answers))
-
-    def _add_replies(self, answers: list[bytes], replies: list[_Reply], code: int, remark: str) -> None:
-        answers += [
-            encode_response(opaque, serialize_type, code, self._common_fields, remark=remark)
+    def _answer_refused(self, channel: ClientChannel, replies: list[_Reply], refusal: PutRefusal) -> None:
+        code, fields = _REFUSAL_CODES[refusal.status], self._common_fields
+        answers = [
+            encode_response(opaque, serialize_type, code, fields, remark=refusal.text)
             for opaque, serialize_type, is_oneway, *_ in replies
             if not is_oneway
         ]
+        if answers:
+            channel.write(b"".join(answers))
 
     def _add_refusal(self, answers: list[bytes], command: RemotingCommand, code: int, remark: str) -> None:
         if not command.flag & _ONEWAY:

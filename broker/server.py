@@ -115,7 +115,7 @@ class Broker:
             self._store,
             self._clock,
             self._rng,
-            self._call_soon,
+            self.call_soon,
             self._disk_usage,
             self._dledger.status,
             leader_requests.ask,
@@ -258,9 +258,16 @@ class Broker:
         self._jobs_under_way += 1
         self._jobs.submit(job)
 
-    def _call_soon(self, step: Callable[[], None]) -> None:
+    def clock(self) -> int:
+        return self._clock()
+
+    def call_soon(self, step: Callable[[], None]) -> None:
         assert self._loop is not None, "requests come from its connections"
         self._loop.call_soon(step)
+
+    def call_later(self, delay_ms: int, step: Callable[[], None]) -> None:
+        assert self._loop is not None, "requests come from its connections"
+        self._loop.call_later(delay_ms / 1000, step)
 
     def reput_wanted(self) -> None:
         if not self._reput_scheduled and self._loop is not None:

@@ -287,6 +287,11 @@ class Replica:
 
     # -- appending -------------------------------------------------------------------------------------------
 
+    @property
+    def wait_ack_ms_max(self) -> int:
+        """After so long an append that no majority holds ends as unknown."""
+        return self.config.member_config.wait_ack_ms_max
+
     def check_append(self, size: int, count: int) -> Refusal | None:
         """Whether `count` entries of `size` bytes together, headers included, may be appended now."""
         return self.member.check_append(size, count)

@@ -143,6 +143,7 @@ class Cluster:
             Random(f"{seed}/workload"),
             Random(f"{seed}/delays"),
             Random(f"{seed}/queries"),
+            Random(f"{seed}/sends"),
         )
         self.fresh_reads = FreshReads(
             self.loop, self.members, self.oracle, options, Random(f"{seed}/fresh-reads")

@@ -65,6 +65,7 @@ class Convergence:
             "the members do not come to hold the same",
             limit_us=_LIMIT_US + self._repair_us() + self._send_us() + self._busy_us(),
         )
+        self._workload.check_told()
         self.compare()
 
     def _probe(self, healed_us: int) -> None:

@@ -1,6 +1,6 @@
 """Known bugs, put back into the code under test for the length of a run: what does not find them finds nothing."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
@@ -39,8 +39,9 @@ from simulator.damage_mutants import (
 )
 from simulator.patched import patched
 from store import key_index_recovery
-from store.dledger_commit_log import DLedgerCommitLog, OnPut
+from store.dledger_commit_log import DLedgerCommitLog
 from store.message_store import MessageStore
+from store.put_gather import OnPutEnd, PutGather, _Part
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.state.delay_offset_table import DelayOffsetTable
 from store.state.state_machine import StateMachine
@@ -386,17 +387,60 @@ def read_index_before_own_term() -> Iterator[None]:
 @contextmanager
 def unknown_told_as_refused() -> Iterator[None]:
     """Who waits for an append of a leader that is deposed is told that nothing was stored."""
-    old = DLedgerCommitLog.put_messages
+    old = _Part.end
 
-    def put_messages(
-        self: DLedgerCommitLog, messages: Sequence[PutMessage], on_done: OnPut, now_ms: int
-    ) -> PutBatch | PutRefusal:
-        def told(status: PutStatus) -> None:
-            on_done(PutStatus.SERVICE_NOT_AVAILABLE if status is PutStatus.UNKNOWN else status)
+    def end(self: _Part, outcome: PutBatch | PutRefusal) -> None:
+        is_unknown = isinstance(outcome, PutRefusal) and outcome.status is PutStatus.UNKNOWN
+        old(self, PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "not stored") if is_unknown else outcome)
 
-        return old(self, messages, told, now_ms)
+    with patched(_Part, "end", end):
+        yield
 
-    with patched(DLedgerCommitLog, "put_messages", put_messages):
+
+@contextmanager
+def round_answered_at_append() -> Iterator[None]:
+    """Who sends is told that a message is stored when it is in the leader's log."""
+    old = PutGather._append
+
+    def append(self: PutGather, parts: list[_Part]) -> None:
+        count = len(self._rounds)
+        old(self, parts)
+        for round_ in self._rounds[count:]:
+            round_.stored()
+
+    with patched(PutGather, "_append", append):
+        yield
+
+
+@contextmanager
+def order_of_a_connection_broken() -> Iterator[None]:
+    """What came last goes first into a round."""
+    old = PutGather._take_parts
+
+    def take_parts(self: PutGather) -> list[_Part]:
+        return old(self)[::-1]
+
+    with patched(PutGather, "_take_parts", take_parts):
+        yield
+
+
+@contextmanager
+def sends_of_a_connection_dropped() -> Iterator[None]:
+    """As if it had closed before the turn in which they were read has ended."""
+    old = PutGather.add
+
+    def add(
+        self: PutGather,
+        source: int,
+        messages: list[PutMessage],
+        counts: list[int],
+        on_end: OnPutEnd,
+        now_ms: int,
+    ) -> None:
+        if source != 3:
+            old(self, source, messages, counts, on_end, now_ms)
+
+    with patched(PutGather, "add", add):
         yield
 
 
@@ -438,6 +482,9 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             read_index_without_a_round,
             read_index_before_own_term,
             unknown_told_as_refused,
+            round_answered_at_append,
+            order_of_a_connection_broken,
+            sends_of_a_connection_dropped,
         )
     }
 )

@@ -45,6 +45,15 @@ class _StoreRuntime:
     def reput_wanted(self) -> None:
         self.process.want_reput()
 
+    def clock(self) -> int:
+        return self.process.host.now_ms()
+
+    def call_soon(self, step: Callable[[], None]) -> None:
+        self.process.call_soon(step)
+
+    def call_later(self, delay_ms: int, step: Callable[[], None]) -> None:
+        self.process.host.call_later(delay_ms * 1_000, self.process, step)
+
 
 class Process:
     """One life: from the recovery of what the disk holds to a crash or a stop. It is the Runtime of its replica."""

@@ -6,6 +6,7 @@ A client never repeats a message: an outcome that it does not learn stays unknow
 import struct
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 
 from message.const import KEYS, TAGS
@@ -33,6 +34,7 @@ _BORN_HOST = struct.pack(">4BI", 127, 0, 0, 1, 40_000)
 _UID_SIZE = 12
 _READ_COUNT = 8
 _QUERY_COUNT = 64
+_CONNECTION_COUNT = 4  # to each member
 _LATE_MS = 1 << 62
 
 
@@ -62,8 +64,11 @@ class Workload:
         random: Random,
         delays: Random,
         queries: Random,
+        sends: Random,
     ) -> None:
-        """`delays` says what is delayed, `queries` which keys are asked for: runs without stay what they were."""
+        """`delays` says what is delayed, `queries` which keys are asked for, `sends` which connections send what: runs
+        without stay what they were.
+        """
         self.outcomes = Outcomes()
         self.last_acknowledged_put_us = -1  # when the newest batch that is acknowledged was put
         self.is_running = True
@@ -74,7 +79,12 @@ class Workload:
         self._random = random
         self._delays = delays
         self._queries = queries
+        self._sends = sends
         self._next_uid = 0
+        self._sent_count = 0
+        # By connection: the number of a message among all that were sent, and its phy_offset.
+        self._last_acknowledged: dict[tuple[Process, int], tuple[int, int]] = {}
+        self._untold: dict[range, Process] = {}  # sends that have not been told their end
 
     def start(self) -> None:
         self._loop.call_later(0, self._act)
@@ -86,7 +96,11 @@ class Workload:
         self._loop.call_later(int(random.expovariate(1 / options.put_interval_us)) + 1, self._act)
         dice = random.random()
         if dice < 0.8:
-            self.put(self._choose_member(), random.randint(1, options.batch_count_max))
+            member = self._choose_member()
+            self.put(member, random.randint(1, options.batch_count_max))
+            # Other connections to the same member whose sends the same turn of its loop reads.
+            for _ in range(self._sends.choice((0, 0, 0, 0, 1, 2))):
+                self.put(member, 1)
         elif dice < 0.95:
             member = random.choice(self._members)
             member.call(self._read, member)
@@ -133,25 +147,63 @@ class Workload:
         )
 
     def _put(self, member: SimMember, process: Process, uids: range, messages: list[PutMessage]) -> None:
+        """The messages are one or more requests, which one read of a connection brings."""
         self.outcomes.unknown += len(uids)
         put_us = self._loop.now_us
         self._oracle.put_us.update(dict.fromkeys(uids, put_us))
-        results: list[tuple[PutBatch, list[tuple[int, int]]]] = []
+        starts = [0, *sorted(self._sends.sample(range(1, len(uids)), self._sends.randrange(len(uids))))]
+        counts = [end - start for start, end in pairwise((*starts, len(uids)))]
+        connection = self._sends.randrange(_CONNECTION_COUNT)
+        first_sent = self._sent_count
+        self._sent_count += len(uids)
+        self._untold.update(
+            {uids[start : start + count]: process for start, count in zip(starts, counts, strict=True)}
+        )
 
-        def done(status: PutStatus) -> None:
-            member.trace.add(self._loop.now_us, "{} put {} {}", member.member_id, uids, status.name)
-            if status is PutStatus.PUT_OK:
-                self._acknowledged(uids, messages, *results[0])
-                self.last_acknowledged_put_us = max(self.last_acknowledged_put_us, put_us)
+        def ended(first: int, end: int, outcome: PutBatch | PutRefusal) -> None:
+            for start, count in zip(starts[first:end], counts[first:end], strict=True):
+                del self._untold[uids[start : start + count]]
+            start, behind = starts[first], starts[end - 1] + counts[end - 1]
+            status = outcome.status if isinstance(outcome, PutRefusal) else PutStatus.PUT_OK
+            told = uids[start:behind]
+            member.trace.add(self._loop.now_us, "{} put {} {}", member.member_id, told, status.name)
+            if isinstance(outcome, PutRefusal):
+                self._not_acknowledged(told, status)
             else:
-                self._not_acknowledged(uids, status)
+                self._check_order((process, connection), first_sent + start, outcome)
+                self._acknowledged(told, messages[start:behind], outcome)
+                self.last_acknowledged_put_us = max(self.last_acknowledged_put_us, put_us)
 
-        outcome = process.store.put_messages(messages, done, member.now_ms())
-        if isinstance(outcome, PutRefusal):
-            member.trace.add(self._loop.now_us, "{} put {} {}", member.member_id, uids, outcome.status.name)
-            self._not_acknowledged(uids, outcome.status)
-            return
-        results.append((outcome, outcome.results))
+        process.store.gather.add(connection, messages, counts, ended, member.now_ms())
+
+    def _check_order(self, connection: tuple[Process, int], first: int, batch: PutBatch) -> None:
+        """Raises ViolationError if the log has these messages, of which the first was the `first`th sent of all, before
+        others that their connection sent earlier.
+        """
+        places = [
+            self._last_acknowledged.get(connection, (-1, -1)),
+            *enumerate((phy_offset for phy_offset, _ in batch.results), first),
+        ]
+        for earlier, later in pairwise(places):
+            if not (earlier[0] < later[0] and earlier[1] < later[1]):
+                raise ViolationError(
+                    "sent_in_order",
+                    f"one connection's messages lie at (number, phy_offset) {earlier}, then {later}",
+                )
+        self._last_acknowledged[connection] = places[-1]
+
+    def check_told(self) -> None:
+        """Raises ViolationError if a process that still runs has left a send without an end. To be called when all have
+        had time for that.
+        """
+        running = {member.process for member in self._members}
+        untold = [uids for uids, process in self._untold.items() if process in running]
+        if untold:
+            raise ViolationError(
+                "sends_are_told",
+                f"nobody was told what became of {len(untold)} requests, {untold[0]} first",
+                is_liveness=True,
+            )
 
     def _not_acknowledged(self, uids: range, status: PutStatus) -> None:
         """Whatever else a client is told is definite, at once or later."""
@@ -160,14 +212,12 @@ class Workload:
             self.outcomes.refused += len(uids)
             self._oracle.refused_uids.extend(uids)
 
-    def _acknowledged(
-        self, uids: range, messages: list[PutMessage], batch: PutBatch, results: list[tuple[int, int]]
-    ) -> None:
+    def _acknowledged(self, uids: range, messages: list[PutMessage], batch: PutBatch) -> None:
         self.outcomes.unknown -= len(uids)
         self.outcomes.acknowledged += len(uids)
         places = [
             ((message.topic, message.queue_id), queue_offset, phy_offset)
-            for message, (phy_offset, queue_offset) in zip(messages, results, strict=True)
+            for message, (phy_offset, queue_offset) in zip(messages, batch.results, strict=True)
         ]
         self._oracle.acknowledged.append(Acknowledged(batch.last_index, uids, places))
 

@@ -13,7 +13,7 @@ from typing import Final
 from disk.disk import DiskError
 from dledger.core.output import AppendStatus, Batch
 from dledger.core.refusal import Refusal, RefusalReason
-from dledger.entry import EntryKind, Index, Pos, Term
+from dledger.entry import BLANK_HEADER_SIZE, EntryKind, Index, Pos, Term
 from dledger.errors import FaultyEntryError
 from dledger.log.errors import EntryTooLargeError
 from message.encoder import encode_record, record_size
@@ -63,8 +63,11 @@ _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 
 
+_TWO_KINDS: Final = "queue {} of topic {} is to take single messages and inner batches at once"
+
+
 class _QueueTypeError(Exception):
-    """A batch must not go to a queue of single messages."""
+    """A queue holds single messages or inner batches."""
 
 
 class PendingDispatch:
@@ -93,6 +96,8 @@ class DLedgerCommitLog:
         # Of every record that is put here, beside what its message says.
         self._host_flag = STOREHOSTADDRESS_V6_FLAG if len(config.store_host) == HOST_V6_SIZE else 0
         self._record_size_min = record_size(0, 0, 0, store_v6=self._host_flag != 0)
+        # It must fit into a data file beside the blank that ends it.
+        self._record_size_max = config.mapped_file_size_commit_log - self._head_size - BLANK_HEADER_SIZE
         self._queues = queues
         self._topic_queue_table: dict[QueueKey, int] = {}
         self._pending: deque[PendingDispatch] = deque()
@@ -126,41 +131,67 @@ class DLedgerCommitLog:
         self, messages: Sequence[PutMessage], on_done: OnPut, now_ms: int
     ) -> PutBatch | PutRefusal:
         """All of `messages` or none. `on_done` is called once, later, unless this returns a refusal."""
-        replica = self._replica
+        checked = self.check_messages(messages, 0, 0)
+        if isinstance(checked, PutRefusal):
+            return checked
+        sizes, faults = checked
+        if faults:
+            return faults[min(faults)]
+        return self.append_messages(messages, sizes, on_done, now_ms)
+
+    def check_messages(
+        self, messages: Sequence[PutMessage], waiting_size: int, waiting_count: int
+    ) -> tuple[list[int], dict[int, PutRefusal]] | PutRefusal:
+        """The size of each message's record, and by their number the faults of those that cannot be stored. Or why none
+        is taken now, with `waiting_count` others of `waiting_size` bytes that are to be appended before.
+        """
         if self.serving_term is None:
             return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "this member does not serve as leader now")
         if self.disk_full is not None:
             return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, self.disk_full)
-        body_max = self._config.max_message_size
+        body_max, record_size_max = self._config.max_message_size, self._record_size_max
+        size_min = self._record_size_min
         sizes: list[int] = []
+        faults: dict[int, PutRefusal] = {}
         for message in messages:
             topic_length, body_length = len(message.topic), len(message.body)
             properties_length = len(message.properties)
+            size = size_min + body_length + topic_length + properties_length
             if (
                 body_length > body_max
                 or properties_length > PROPERTIES_LENGTH_MAX
                 or topic_length > TOPIC_LENGTH_MAX_V1
+                or size > record_size_max
                 or message.sys_flag & _UNUSUAL_FLAGS
+                # Negative, or more than its field takes.
+                or (message.queue_id | message.flag | message.reconsume_times | message.born_timestamp >> 32)
+                >> 31
             ):
-                fault = _fault_of(message, body_max)
+                size = self._record_size(message)
+                fault = _fault_of(message, body_max, size, record_size_max) or self._queue_type_fault(message)
                 if fault is not None:
-                    return PutRefusal(PutStatus.MESSAGE_ILLEGAL, fault)
-                sizes.append(self._record_size(message))
-            else:
-                sizes.append(self._record_size_min + body_length + topic_length + properties_length)
+                    faults[len(sizes)] = PutRefusal(PutStatus.MESSAGE_ILLEGAL, fault)
+            sizes.append(size)
+        size = waiting_size + sum(sizes) + self._head_size * (waiting_count + len(sizes))
+        refusal = self._replica.check_append(size, waiting_count + len(sizes))
+        return (sizes, faults) if refusal is None else _put_refusal(refusal)
+
+    def append_messages(
+        self, messages: Sequence[PutMessage], sizes: Sequence[int], on_done: OnPut, now_ms: int
+    ) -> PutBatch | PutRefusal:
+        """All of `messages` or none, which were checked and have these `sizes`. `on_done` is called once, later, unless
+        this returns a refusal.
+        """
+        replica = self._replica
+        if self.serving_term is None:
+            return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "this member does not serve as leader now")
         refusal = replica.check_append(sum(sizes) + self._head_size * len(sizes), len(sizes))
         if refusal is not None:
             return _put_refusal(refusal)
-        try:
-            positions = replica.reserve(sizes)
-        except EntryTooLargeError as error:
-            return PutRefusal(PutStatus.MESSAGE_ILLEGAL, str(error))
-
+        positions = replica.reserve(sizes)
         store_timestamp = max(now_ms, self.last_store_timestamp)
         try:
             requests, bodies, results = self._encode(messages, sizes, positions, store_timestamp)
-        except struct.error as error:
-            return PutRefusal(PutStatus.MESSAGE_ILLEGAL, f"a number does not fit into its field: {error}")
         except _QueueTypeError as error:
             return PutRefusal(PutStatus.MESSAGE_ILLEGAL, str(error))
 
@@ -274,7 +305,7 @@ class DLedgerCommitLog:
             self._pending.pop()
 
     def _encode(
-        self, messages: Sequence[PutMessage], sizes: list[int], positions: list[Pos], store_timestamp: int
+        self, messages: Sequence[PutMessage], sizes: Sequence[int], positions: list[Pos], store_timestamp: int
     ) -> tuple[dict[QueueKey, DispatchRequest], list[bytes], list[tuple[int, int]]]:
         """Requests by queue, the records, and (phy_offset, queue_offset) of each message. Raises _QueueTypeError."""
         requests: dict[QueueKey, DispatchRequest] = {}
@@ -301,6 +332,8 @@ class DLedgerCommitLog:
                     request = requests[key] = DispatchRequest(
                         topic, queue_id, self._next_offset(key), store_timestamp
                     )
+                elif request.is_batch:
+                    raise _QueueTypeError(_TWO_KINDS.format(queue_id, topic.decode()))
                 tags_code = message.tags_code
                 units = request.units
                 queue_offset = request.queue_offset + len(units)
@@ -333,19 +366,25 @@ class DLedgerCommitLog:
         key = message.topic, message.queue_id
         request = requests.get(key)
         if request is None:
-            self._check_takes_batches(key)
+            fault = self._queue_type_fault(message)
+            if fault is not None:
+                raise _QueueTypeError(fault)
             request = requests[key] = BatchDispatchRequest(*key, self._next_offset(key))
-        assert isinstance(request, BatchDispatchRequest), "a topic takes messages of one kind"
+        if not isinstance(request, BatchDispatchRequest):
+            raise _QueueTypeError(_TWO_KINDS.format(message.queue_id, message.topic.decode()))
         return request
 
     def _next_offset(self, key: QueueKey) -> int:
         offset = self._topic_queue_table.get(key)
         return self._queues.max_offset(key) if offset is None else offset
 
-    def _check_takes_batches(self, key: QueueKey) -> None:
-        """Raises _QueueTypeError where the queue has single messages, or is about to get some: they were stored before
-        their topic took batches alone, or were delayed.
+    def _queue_type_fault(self, message: PutMessage) -> str | None:
+        """Why an inner batch cannot go to its queue: the queue has single messages, or is about to get some. They were
+        stored before their topic took batches alone, or were delayed.
         """
+        if not message.sys_flag & INNER_BATCH_FLAG:
+            return None
+        key = message.topic, message.queue_id
         queue = self._queues.find(*key)
         if queue is not None and not queue.is_empty:
             holds_single = not queue.is_batch
@@ -354,11 +393,12 @@ class DLedgerCommitLog:
             holds_single = any(
                 (request.topic, request.queue_id) == key and not request.is_batch for request in requests
             )
-        if holds_single:
-            raise _QueueTypeError(
-                f"queue {key[1]} of topic {key[0].decode()} holds messages of queue.type=SimpleCQ, and this is a batch "
-                "for BatchCQ: use a topic of another name"
-            )
+        if not holds_single:
+            return None
+        return (
+            f"queue {key[1]} of topic {key[0].decode()} holds messages of queue.type=SimpleCQ, and this is a batch "
+            "for BatchCQ: use a topic of another name"
+        )
 
     def _record_size(self, message: PutMessage) -> int:
         return record_size(
@@ -390,15 +430,24 @@ def store_timestamp_of(head: bytes) -> int:
     return int(_INT64.unpack_from(head, _STORE_TIMESTAMP_AT + shift)[0])
 
 
-def _fault_of(message: PutMessage, body_max: int) -> str | None:
-    """Why a message that looks unusual cannot be stored; None if it can."""
+def _fault_of(message: PutMessage, body_max: int, size: int, size_max: int) -> str | None:
+    """Why a message that looks unusual, with a record of `size`, cannot be stored; None if it can."""
     for what, length, limit in (
         ("body", len(message.body), body_max),
         ("properties", len(message.properties), PROPERTIES_LENGTH_MAX),
         ("topic", len(message.topic), TOPIC_LENGTH_MAX_V2),
+        ("record", size, size_max),
     ):
         if length > limit:
             return f"the message's {what} has {length} bytes, the limit is {limit}"
+    for number, bits in (
+        (message.queue_id, 32),
+        (message.flag, 32),
+        (message.reconsume_times, 32),
+        (message.born_timestamp, 64),
+    ):
+        if not -(1 << bits - 1) <= number < 1 << bits - 1:
+            return f"{number} is no number of {bits} bits"
     born_host_size = 20 if message.sys_flag & BORNHOST_V6_FLAG else 8
     if message.sys_flag & STOREHOSTADDRESS_V6_FLAG or len(message.born_host) != born_host_size:
         born = len(message.born_host)

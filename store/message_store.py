@@ -34,7 +34,8 @@ from store.key_index_flush import Pause
 from store.message_reader import MessageReader
 from store.old_commit_log import OldCommitLog
 from store.plain_import import ImportedState
-from store.put_message import PutBatch, PutMessage, PutRefusal
+from store.put_gather import PutGather
+from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.replicated_log import ReplicatedLog
 from store.reput import Reput
 from store.retention import HourOf, Retention, utc_hour
@@ -55,6 +56,7 @@ OnArriving = Callable[[Sequence[DispatchRequest]], None]
 OnRoleChanged = Callable[[RoleChange], None]
 OnServing = Callable[[bool], None]
 _NOTHING_IMPORTED = ImportedState()
+_SERVES_NO_MORE = PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "this member stopped serving as leader")
 
 
 class MessageStore(StoreReads):
@@ -101,6 +103,7 @@ class MessageStore(StoreReads):
         self._schedule: ScheduleMessageService
         self._flusher: StoreFlusher
         self._retention: Retention
+        self.gather: PutGather  # for sends of clients
 
     # -- start and end -----------------------------------------------------------------------------------------
 
@@ -113,6 +116,7 @@ class MessageStore(StoreReads):
         config = self.config
         self._replica = replica
         self._commit_log = DLedgerCommitLog(config, replica, self._queues)
+        self.gather = PutGather(self._commit_log, self._runtime, replica.wait_ack_ms_max)
         self._old_commit_log = OldCommitLog(config, self._descriptors, replica.log.ledger_begin_pos)
         before_begin_index = Index(replica.log.ledger_begin_index - 1)
         self._imported = imported
@@ -258,6 +262,7 @@ class MessageStore(StoreReads):
         if self._reput.waits_for is not None:
             self._runtime.reput_wanted()
         self._fresh_reads.tick(now_ms)
+        self.gather.tick(now_ms)
         self._state.settle(self._reput.applied_index)
         if self.serving:
             self._proposals.flush(now_ms)
@@ -544,6 +549,7 @@ class MessageStore(StoreReads):
         was_serving = self.serving
         self._is_importing = False
         self._commit_log.stop_serving()
+        self.gather.refuse_waiting(_SERVES_NO_MORE)
         self._proposals.stop()
         self._schedule.stop()
         self._state.stop_writing()

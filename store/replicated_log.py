@@ -130,6 +130,11 @@ class ReplicatedLog(Protocol):
         """It has damaged entries repaired from peers."""
         ...
 
+    @property
+    def wait_ack_ms_max(self) -> int:
+        """After so long an append that no majority holds ends as unknown."""
+        ...
+
     def check_append(self, size: int, count: int) -> Refusal | None:
         """Why `count` entries of `size` bytes together, heads included, would be refused now."""
         ...

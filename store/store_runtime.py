@@ -1,5 +1,6 @@
 """What the store asks of those who run it: the broker's shell, or the simulator."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from dledger.log.jobs import DiskJob
@@ -15,3 +16,13 @@ class StoreRuntime(Protocol):
     def reput_wanted(self) -> None:
         """Something is to be dispatched: call reput_step() soon, but not from within this call."""
         ...
+
+    def clock(self) -> int:
+        """ms since the epoch."""
+        ...
+
+    def call_soon(self, step: Callable[[], None]) -> None:
+        """Calls back when all that this turn of the event loop has read was handed over."""
+        ...
+
+    def call_later(self, delay_ms: int, step: Callable[[], None]) -> None: ...

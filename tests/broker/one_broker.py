@@ -85,6 +85,7 @@ class OneBroker:
     ) -> None:
         """`is_plain`: without a DLedger group."""
         self.now_ms = now_ms
+        self._timers: list[tuple[int, Callable[[], None]]] = []
         self.config = self._read(directory, conf if is_plain else GROUP_CONF + conf)
         self.failure: str | None = None
         self._todo: deque[Callable[[], object]] = deque()
@@ -141,6 +142,15 @@ class OneBroker:
     def later(self, callback: Callable[[], object]) -> None:
         self._todo.append(callback)
 
+    def clock(self) -> int:
+        return self.now_ms
+
+    def call_soon(self, step: Callable[[], None]) -> None:
+        self.later(step)
+
+    def call_later(self, delay_ms: int, step: Callable[[], None]) -> None:
+        self._timers.append((self.now_ms + delay_ms, step))
+
     # -- driving
 
     def settle(self) -> None:
@@ -148,11 +158,19 @@ class OneBroker:
             self._todo.popleft()()
         assert self.failure is None
 
+    def end_turn(self) -> None:
+        """What was to be done after this turn of the event loop, and nothing of what comes of it."""
+        for _ in range(len(self._todo)):
+            self._todo.popleft()()
+
     def tick(self, ms: int = 10) -> None:
         self.now_ms += ms
         self.replica.tick(self.now_ms)
         self.store.tick(self.now_ms)
         self.controller.tick(self.now_ms)
+        due = [step for due_ms, step in self._timers if due_ms <= self.now_ms]
+        self._timers = [timer for timer in self._timers if timer[0] > self.now_ms]
+        self._todo.extend(due)
         self.settle()
 
     def run_for(self, ms: int) -> None:

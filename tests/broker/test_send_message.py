@@ -425,12 +425,24 @@ def test_stepping_down_ends_sends_as_unknown_with_no_code_that_counts_as_stored(
     create(broker, "T")
     command = broker.new_request(SEND, send_fields("T"), b"x")
     broker.receive([command])
+    broker.end_turn()
     broker.step_down()
     answer = broker.channel.response_to(command.opaque)
     assert answer is not None
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark is not None
     assert answer.remark.startswith("outcome unknown")
+
+
+def test_stepping_down_refuses_for_sure_what_is_in_no_log_yet(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path)
+    create(broker, "T")
+    command = broker.new_request(SEND, send_fields("T"), b"x")
+    broker.receive([command])
+    broker.step_down()
+    answer = broker.channel.response_to(command.opaque)
+    assert answer is not None
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 def test_a_send_that_waits_for_a_topic_is_answered_when_the_member_steps_down(broker: OneBroker) -> None:

@@ -49,6 +49,9 @@ CAUGHT_BY = {
     "read_index_without_a_round": 24,
     "read_index_before_own_term": 2,
     "unknown_told_as_refused": 1,
+    "round_answered_at_append": 1,
+    "order_of_a_connection_broken": 1,
+    "sends_of_a_connection_dropped": 1,
 }
 # Of those that take longest the ones that break what others break as well.
 WITH_LONG = {

@@ -98,6 +98,12 @@ class StoreMember:
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.later(0, callback)
 
+    def call_later(self, delay_ms: int, step: Callable[[], None]) -> None:
+        self.later(delay_ms, step)
+
+    def clock(self) -> int:
+        return self.group.now_ms
+
     def reput_wanted(self) -> None:
         self.later(0, self.reput)
 

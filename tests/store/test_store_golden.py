@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ class ReadOnlyReplica:
     """A log whose every entry is committed and to which nothing is appended."""
 
     applied_index = Index(-1)
+    wait_ack_ms_max = 0
 
     def __init__(self, log: LogStore) -> None:
         self.log = log
@@ -55,6 +56,15 @@ class NoRuntime:
 
     def reput_wanted(self) -> None:
         """The test calls reput_step() itself."""
+
+    def clock(self) -> int:
+        raise AssertionError
+
+    def call_soon(self, step: Callable[[], None]) -> None:
+        raise AssertionError
+
+    def call_later(self, delay_ms: int, step: Callable[[], None]) -> None:
+        raise AssertionError
 
 
 @pytest.fixture(scope="module")

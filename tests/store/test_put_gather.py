@@ -1,0 +1,285 @@
+"""Which sends share an append, in which order, and how each ends: with a commit log that is told what to say."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from dledger.entry import Index
+from store.put_gather import ROUND_SIZE_MAX, SLOW_ROUND_MS, PutGather
+from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
+
+WAIT_MS = 2_500
+REFUSED = PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "not now")
+
+
+class Rounds:
+    """The commit log and the event loop. A message of size 0 cannot be stored."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+        self.gather = PutGather(self, self, WAIT_MS)
+        self.appended: list[list[str]] = []
+        self.ends: dict[str, PutBatch | PutStatus] = {}
+        self.told: list[str] = []
+        self.refusal: PutRefusal | None = None
+        self.refuses_mixed = False
+        self._done: list[Callable[[PutStatus], None]] = []
+        self._soon: list[Callable[[], None]] = []
+        self._later: list[tuple[int, Callable[[], None]]] = []
+
+    # -- Appender and GatherRuntime
+
+    def check_messages(
+        self, messages: Sequence[PutMessage], waiting_size: int, waiting_count: int
+    ) -> tuple[list[int], dict[int, PutRefusal]] | PutRefusal:
+        if self.refusal is not None:
+            return self.refusal
+        sizes = [len(message.body) for message in messages]
+        fault = PutRefusal(PutStatus.MESSAGE_ILLEGAL, "empty")
+        return sizes, {number: fault for number, size in enumerate(sizes) if size == 0}
+
+    def append_messages(
+        self,
+        messages: Sequence[PutMessage],
+        sizes: Sequence[int],
+        on_done: Callable[[PutStatus], None],
+        now_ms: int,
+    ) -> PutBatch | PutRefusal:
+        assert [len(message.body) for message in messages] == list(sizes)
+        if self.refusal is not None:
+            return self.refusal
+        if self.refuses_mixed and len({message.queue_id for message in messages}) > 1:
+            return PutRefusal(PutStatus.MESSAGE_ILLEGAL, "two kinds")
+        first = sum(map(len, self.appended))
+        self.appended.append([message.topic.decode() for message in messages])
+        self._done.append(on_done)
+        results = [(100 * (first + number), first + number) for number in range(len(messages))]
+        return PutBatch(results, now_ms, Index(first), Index(first + len(messages) - 1))
+
+    def clock(self) -> int:
+        return self.now_ms
+
+    def call_soon(self, step: Callable[[], None]) -> None:
+        self._soon.append(step)
+
+    def call_later(self, delay_ms: int, step: Callable[[], None]) -> None:
+        self._later.append((self.now_ms + delay_ms, step))
+
+    # -- driving
+
+    def read(self, source: int, *requests: str, size: int = 1, queue_id: int = 0) -> None:
+        """One read with these requests; "a+b" is a request of two messages."""
+        names = [request.split("+") for request in requests]
+        messages = [
+            PutMessage(name.encode(), queue_id, b"x" * (0 if name == "bad" else size), b"", 0, 0, b"")
+            for request in names
+            for name in request
+        ]
+
+        def on_end(first: int, end: int, outcome: PutBatch | PutRefusal) -> None:
+            for request in requests[first:end]:
+                assert request not in self.ends, "told once"
+                self.ends[request] = outcome.status if isinstance(outcome, PutRefusal) else outcome
+                self.told.append(request)
+
+        self.gather.add(source, messages, [len(request) for request in names], on_end, self.now_ms)
+
+    def end_turn(self) -> None:
+        soon, self._soon = self._soon, []
+        for step in soon:
+            step()
+
+    def pass_ms(self, ms: int) -> None:
+        self.now_ms += ms
+        due = [step for due_ms, step in self._later if due_ms <= self.now_ms]
+        self._later = [timer for timer in self._later if timer[0] > self.now_ms]
+        for step in due:
+            step()
+        self.gather.tick(self.now_ms)
+
+    def done(self, status: PutStatus = PutStatus.PUT_OK) -> None:
+        """The oldest round is."""
+        self._done.pop(0)(status)
+
+
+@pytest.fixture
+def rounds() -> Rounds:
+    return Rounds()
+
+
+def test_reads_of_one_turn_are_one_append(rounds: Rounds) -> None:
+    rounds.read(1, "a", "b+c")
+    rounds.read(2, "d")
+    assert rounds.appended == []
+    rounds.end_turn()
+    assert rounds.appended == [["a", "b", "c", "d"]]
+    rounds.done()
+    first, second = rounds.ends["a"], rounds.ends["d"]
+    assert isinstance(first, PutBatch)
+    assert isinstance(second, PutBatch)
+    assert first.results == [(0, 0), (100, 1), (200, 2)]
+    assert (first.first_index, first.last_index) == (0, 2)
+    assert (second.results, second.first_index, second.last_index) == ([(300, 3)], 3, 3)
+
+
+def test_what_arrives_while_a_round_is_out_is_one_append_when_it_ends(rounds: Rounds) -> None:
+    rounds.read(1, "a")
+    rounds.end_turn()
+    for request in "bcd":
+        rounds.read(2, request)
+        rounds.end_turn()
+    assert rounds.appended == [["a"]]
+    rounds.done()
+    assert rounds.appended == [["a"], ["b", "c", "d"]]
+
+
+def test_the_next_round_starts_before_the_last_one_is_answered(rounds: Rounds) -> None:
+    rounds.read(1, "a")
+    rounds.end_turn()
+    rounds.read(2, "b")
+    told_at_append: list[list[str]] = []
+    old = rounds.append_messages
+
+    def append_messages(*arguments: object) -> PutBatch | PutRefusal:
+        told_at_append.append(list(rounds.told))
+        return old(*arguments)  # type: ignore[arg-type]
+
+    rounds.append_messages = append_messages  # type: ignore[method-assign]
+    rounds.done()
+    assert told_at_append == [[]]
+    assert rounds.told == ["a"]
+
+
+def test_another_round_starts_beside_a_slow_one(rounds: Rounds) -> None:
+    rounds.read(1, "a")
+    rounds.end_turn()
+    rounds.read(2, "b")
+    rounds.end_turn()
+    rounds.pass_ms(SLOW_ROUND_MS)
+    assert rounds.appended == [["a"], ["b"]]
+
+
+def test_no_other_round_starts_beside_one_that_has_just_begun(rounds: Rounds) -> None:
+    rounds.read(1, "a")
+    rounds.end_turn()
+    rounds.read(2, "b")
+    rounds.end_turn()
+    rounds.done()
+    rounds.read(3, "c")
+    rounds.end_turn()
+    # It was the round of a that was watched.
+    rounds.pass_ms(SLOW_ROUND_MS)
+    assert rounds.appended == [["a"], ["b"]]
+    rounds.pass_ms(SLOW_ROUND_MS)
+    assert rounds.appended == [["a"], ["b"], ["c"]]
+
+
+def test_requests_of_a_connection_keep_their_order(rounds: Rounds) -> None:
+    rounds.read(1, "a")
+    rounds.read(2, "b")
+    rounds.read(1, "c")
+    rounds.end_turn()
+    (appended,) = rounds.appended
+    assert appended.index("a") < appended.index("c")
+
+
+def test_an_illegal_message_costs_its_own_request_and_no_other(rounds: Rounds) -> None:
+    rounds.read(1, "a", "b+bad", "c")
+    rounds.read(2, "d")
+    assert rounds.ends == {"b+bad": PutStatus.MESSAGE_ILLEGAL}
+    rounds.end_turn()
+    assert rounds.appended == [["a", "c", "d"]]
+    rounds.done()
+    assert rounds.told == ["b+bad", "a", "c", "d"]
+
+
+def test_a_round_that_is_refused_as_illegal_is_appended_request_by_request(rounds: Rounds) -> None:
+    rounds.refuses_mixed = True
+    rounds.read(1, "a", "b+c")
+    rounds.read(2, "d", queue_id=1)
+    rounds.end_turn()
+    assert rounds.appended == [["a"], ["b", "c"], ["d"]]
+    for _ in range(3):
+        rounds.done()
+    assert rounds.told == ["a", "b+c", "d"]
+
+
+def test_a_read_that_is_refused_is_told_at_once(rounds: Rounds) -> None:
+    rounds.refusal = REFUSED
+    rounds.read(1, "a", "b")
+    assert rounds.ends == {"a": REFUSED.status, "b": REFUSED.status}
+    rounds.end_turn()
+    assert rounds.appended == []
+
+
+def test_a_round_that_is_refused_ends_all_of_its_requests(rounds: Rounds) -> None:
+    rounds.read(1, "a")
+    rounds.read(2, "b")
+    rounds.refusal = REFUSED
+    rounds.end_turn()
+    assert rounds.ends == {"a": REFUSED.status, "b": REFUSED.status}
+
+
+def test_a_large_sender_and_a_small_one_share_a_round(rounds: Rounds) -> None:
+    rounds.read(1, *(f"large{number}" for number in range(12)), size=ROUND_SIZE_MAX // 4)
+    rounds.read(2, "small")
+    rounds.end_turn()
+    assert rounds.appended == [["large0", "large1", "small"]]
+    rounds.done()
+    assert len(rounds.appended[1]) == 4
+    while len(rounds.told) < 13:
+        rounds.done()
+    assert [name for appended in rounds.appended for name in appended if name != "small"] == [
+        f"large{number}" for number in range(12)
+    ]
+
+
+def test_a_request_that_is_larger_than_a_round_goes_as_a_whole(rounds: Rounds) -> None:
+    rounds.read(1, "a+b", "c", size=ROUND_SIZE_MAX)
+    rounds.end_turn()
+    assert rounds.appended == [["a", "b"]]
+    rounds.done()
+    assert rounds.appended == [["a", "b"], ["c"]]
+
+
+def test_what_is_late_in_no_log_is_refused_and_what_is_late_in_one_is_unknown(rounds: Rounds) -> None:
+    rounds.read(1, "in the log", size=ROUND_SIZE_MAX)
+    rounds.end_turn()
+    rounds.read(1, "next", size=ROUND_SIZE_MAX)
+    rounds.read(1, "in no log")
+    rounds.now_ms += WAIT_MS
+    rounds.gather.tick(rounds.now_ms)
+    assert rounds.ends == {
+        "next": PutStatus.SERVICE_NOT_AVAILABLE,
+        "in no log": PutStatus.SERVICE_NOT_AVAILABLE,
+        "in the log": PutStatus.UNKNOWN,
+    }
+    rounds.done()
+    assert len(rounds.told) == 3
+
+
+def test_time_counts_from_the_arrival_of_each_request(rounds: Rounds) -> None:
+    rounds.read(1, "a")
+    rounds.end_turn()
+    rounds.read(1, "b")
+    rounds.now_ms += WAIT_MS - 1
+    rounds.read(2, "c")
+    rounds.done()
+    assert rounds.appended == [["a"], ["b", "c"]]
+    rounds.now_ms += 1
+    rounds.gather.tick(rounds.now_ms)
+    assert rounds.ends["b"] is PutStatus.UNKNOWN
+    assert "c" not in rounds.ends
+    rounds.done()
+    assert isinstance(rounds.ends["c"], PutBatch)
+
+
+def test_a_member_that_serves_no_more_refuses_what_waits(rounds: Rounds) -> None:
+    rounds.read(1, "a")
+    rounds.end_turn()
+    rounds.read(2, "b")
+    rounds.gather.refuse_waiting(REFUSED)
+    assert rounds.ends == {"b": REFUSED.status}
+    rounds.done(PutStatus.UNKNOWN)
+    assert rounds.ends == {"a": PutStatus.UNKNOWN, "b": REFUSED.status}
+    assert rounds.appended == [["a"]]

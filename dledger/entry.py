@@ -352,6 +352,23 @@ def index_units_of(verified: VerifiedRange) -> bytes:
     return pack_index_units(verified.first_index, positions, sizes, verified.terms)
 
 
+def unit_of_sound_entry(entry: bytes, pos: int) -> tuple[Index, bytes] | None:
+    """Index and unit of the one entry that `entry`, read at `pos`, must be. None if it is not sound in itself: its
+    chain, which proves what is in front of it, is left out.
+    """
+    magic, size, index, term, seen_pos, _, _, body_crc, length = _SEALED_HEADER.unpack_from(entry)
+    if (
+        magic != ENTRY_MAGIC
+        or size != len(entry)
+        or length != size - ENTRY_HEADER_SIZE
+        or seen_pos != pos
+        or term < -1
+        or crc32(memoryview(entry)[ENTRY_HEADER_SIZE:]) != body_crc
+    ):
+        return None
+    return index, INDEX_UNIT.pack(ENTRY_MAGIC, pos, size, index, term)
+
+
 def parse_index_units(buffer: bytes | bytearray | memoryview) -> list[IndexUnit]:
     """Units up to the first that was never written (magic 0). `buffer` holds whole units."""
     units: list[IndexUnit] = []

@@ -8,7 +8,6 @@ from then on refused without a look, until it is repaired.
 import logging
 from bisect import bisect_left
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -19,6 +18,7 @@ from dledger.entry import (
     ENTRY_HEADER_SIZE,
     ENTRY_MAGIC,
     GENESIS_CHAIN,
+    INDEX_UNIT_SIZE,
     EntryCorruptError,
     EntryFault,
     Index,
@@ -27,6 +27,7 @@ from dledger.entry import (
     chain_after,
     index_units_of,
     parse_header,
+    unit_of_sound_entry,
     verify_entries,
 )
 from dledger.errors import FaultyEntryError
@@ -291,20 +292,13 @@ class CheckedReads(LogReader):
         entry = self._data.read(entry_pos, ENTRY_HEADER_SIZE + size)
         if len(entry) < ENTRY_HEADER_SIZE + size:
             return None
-        header = parse_header(entry)
-        index = header.index
-        try:
-            verify_entries(entry, first_index=index, first_pos=entry_pos, prev_chain=0)
-        except EntryCorruptError as error:
-            # The chain proves what is in front, which is not asked for here.
-            if error.kind is not EntryFault.CHAIN:
-                return None
+        sound = unit_of_sound_entry(entry, entry_pos)
+        if sound is None:
+            return None
+        index, unit = sound
         self.refuse_faulty(index, index)
-        with suppress(LedgerDamagedError):
-            unit = self._index.unit(index)
-            if (unit.pos, unit.term) == (entry_pos, header.term):
-                return entry[ENTRY_HEADER_SIZE:]
-        return None  # one of an earlier history, perhaps
+        # Else it is one of an earlier history, perhaps.
+        return entry[ENTRY_HEADER_SIZE:] if self._index.read(index, INDEX_UNIT_SIZE) == unit else None
 
     def first_index_of_term_at(self, index: Index) -> Index:
         """A hint where to compare next: it may lie too late where something is damaged, never before the run."""

@@ -42,7 +42,7 @@ from store.retention import HourOf, Retention, utc_hour
 from store.schedule_message_service import ScheduleMessageService
 from store.state.state_machine import StateMachine
 from store.state.state_proposals import OnProposed, StateProposals
-from store.state.state_record import StateChange
+from store.state.state_record import DeleteTopic, StateChange
 from store.state_files_scrub import StateFilesScrub
 from store.store_config import StoreConfig
 from store.store_flusher import StoreFlusher
@@ -357,6 +357,8 @@ class MessageStore(StoreReads):
         """Changes the tables through the log. `on_done` comes once, when this member has applied it or it has failed;
         without it (one-way) nobody waits. May call `on_done` before it returns, if it refuses.
         """
+        if isinstance(change, DeleteTopic):
+            self.gather.append_waiting()  # behind the deletion it would be the messages of a new topic
         self._proposals.propose(change, on_done, now_ms)
 
     # -- Embedder of the replica -------------------------------------------------------------------------------

@@ -184,6 +184,11 @@ class PutGather:
             self._is_turn_end_due = True
             self._runtime.call_soon(self._turn_ended)
 
+    def append_waiting(self) -> None:
+        """Appends now what waits, for what the caller is about to append must come after it."""
+        while self._waiting:
+            self._append(self._take_parts())
+
     def refuse_waiting(self, refusal: PutRefusal) -> None:
         """This member serves no more."""
         waiting = [part for parts in self._waiting.values() for part in parts]

@@ -274,6 +274,14 @@ def test_time_counts_from_the_arrival_of_each_request(rounds: Rounds) -> None:
     assert isinstance(rounds.ends["c"], PutBatch)
 
 
+def test_what_waits_is_appended_at_once_where_something_else_must_come_after_it(rounds: Rounds) -> None:
+    rounds.read(1, "a", "b", "c", size=ROUND_SIZE_MAX)
+    rounds.gather.append_waiting()
+    assert rounds.appended == [["a"], ["b"], ["c"]]
+    rounds.end_turn()
+    assert len(rounds.appended) == 3
+
+
 def test_a_member_that_serves_no_more_refuses_what_waits(rounds: Rounds) -> None:
     rounds.read(1, "a")
     rounds.end_turn()

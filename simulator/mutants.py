@@ -24,7 +24,6 @@ from dledger.core.refusal import Refusal, RefusalReason
 from dledger.core_driver import CoreDriver
 from dledger.disk_work import DiskWork, Settled
 from dledger.entry import Index, VerifiedRange
-from dledger.log.data_files import DataFiles
 from dledger.log.jobs import DiskJob
 from dledger.log.quorum_state import QuorumState
 from simulator import member
@@ -309,19 +308,6 @@ def acks_after_failed_sync() -> Iterator[None]:
 
 
 @contextmanager
-def failed_append_not_cleared() -> Iterator[None]:
-    """Zeros take the place of an append that found no space in the page cache alone, and others are written there."""
-    old = DataFiles.forget_from
-
-    def forget_from(self: DataFiles, end_pos: int, written_to: int) -> None:
-        old(self, end_pos, written_to)
-        self.stray = None
-
-    with patched(DataFiles, "forget_from", forget_from):
-        yield
-
-
-@contextmanager
 def appends_taken_during_transfer() -> Iterator[None]:
     """A leader that hands over goes on taking appends: what comes last ends without an outcome."""
     old = AppendGuard.check
@@ -464,7 +450,6 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             appends_taken_during_transfer,
             wall_clock_followed,
             acks_after_failed_sync,
-            failed_append_not_cleared,
             full_leader_keeps_leading,
             hung_disk_keeps_heart_beating,
             learner_counted,

@@ -107,6 +107,9 @@ class MicroBroker:
     def clock(self) -> int:
         return self.group.now_ms
 
+    def monotonic_us(self) -> int:
+        return self.group.now_ms * 1000
+
     def call_soon(self, step: Callable[[], None]) -> None:
         self.todo.append(step)
 

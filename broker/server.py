@@ -261,6 +261,9 @@ class Broker:
     def clock(self) -> int:
         return self._clock()
 
+    def monotonic_us(self) -> int:
+        return time.monotonic_ns() // 1000
+
     def call_soon(self, step: Callable[[], None]) -> None:
         assert self._loop is not None, "requests come from its connections"
         self._loop.call_soon(step)

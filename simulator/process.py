@@ -48,6 +48,9 @@ class _StoreRuntime:
     def clock(self) -> int:
         return self.process.host.now_ms()
 
+    def monotonic_us(self) -> int:
+        return self.process.host.loop.now_us
+
     def call_soon(self, step: Callable[[], None]) -> None:
         self.process.call_soon(step)
 

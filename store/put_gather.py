@@ -19,8 +19,9 @@ from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 OnPutEnd = Callable[[int, int, PutBatch | PutRefusal], None]
 
 ROUND_SIZE_MAX = 1 << 20  # bytes of records: what one push carries
-# Another round may start beside one that is out for so long.
-SLOW_ROUND_MS = 1
+# Another round may start beside one that is out for so long; who waits is looked at again after WATCH_MS.
+SLOW_ROUND_US = 800
+WATCH_MS = 1
 
 _STOPPED_LEADING = PutRefusal(
     PutStatus.UNKNOWN,
@@ -60,6 +61,9 @@ class GatherRuntime(Protocol):
 
     def clock(self) -> int:
         """ms since the epoch."""
+
+    def monotonic_us(self) -> int:
+        """Since some moment."""
 
     def call_soon(self, step: Callable[[], None]) -> None:
         """After what this turn of the loop has read."""
@@ -160,9 +164,9 @@ class PutGather:
         self._waiting_size = 0
         self._waiting_count = 0
         self._rounds: list[_Round] = []  # that are out, the oldest first
-        self._round_number = 0  # of the newest
+        self._newest_began_us = 0
         self._is_turn_end_due = False
-        self._watched_round: int | None = None  # which may turn out to be slow
+        self._is_watching = False
 
     def add(
         self, source: int, messages: list[PutMessage], counts: list[int], on_end: OnPutEnd, now_ms: int
@@ -216,30 +220,21 @@ class PutGather:
 
     def _turn_ended(self) -> None:
         self._is_turn_end_due = False
-        if self._waiting:
-            if self._rounds:
-                self._watch()
-            else:
-                self._start_round()
+        self._start_or_watch()
 
-    def _watch(self) -> None:
-        """Something waits: should the newest round turn out to be slow, another one starts beside it."""
-        if self._watched_round is None:
-            self._watched_round = self._round_number
-            self._runtime.call_later(SLOW_ROUND_MS, self._watched_long_enough)
+    def _watched(self) -> None:
+        self._is_watching = False
+        self._start_or_watch()
 
-    def _watched_long_enough(self) -> None:
-        watched, self._watched_round = self._watched_round, None
-        if self._waiting:
-            if watched == self._round_number:
-                self._start_round()
-            else:
-                self._watch()
-
-    def _start_round(self) -> None:
-        self._append(self._take_parts())
-        if self._waiting:
-            self._watch()
+    def _start_or_watch(self) -> None:
+        """Starts a round if something waits and the newest one is slow, or none is out."""
+        if not self._waiting:
+            return
+        if not self._rounds or self._runtime.monotonic_us() - self._newest_began_us >= SLOW_ROUND_US:
+            self._append(self._take_parts())
+        if self._waiting and not self._is_watching:
+            self._is_watching = True
+            self._runtime.call_later(WATCH_MS, self._watched)
 
     def _append(self, parts: list[_Part]) -> None:
         if len(parts) == 1:
@@ -263,7 +258,7 @@ class PutGather:
             return
         round_.batch = outcome
         self._rounds.append(round_)
-        self._round_number += 1
+        self._newest_began_us = self._runtime.monotonic_us()
 
     def _take_parts(self) -> list[_Part]:
         """For a round. More than fits is taken by turn, so that no connection waits for another's load."""
@@ -294,8 +289,8 @@ class PutGather:
     def _round_ended(self, round_: _Round, status: PutStatus) -> None:
         self._rounds.remove(round_)
         # Before the answers are written: the group works on the one while this member writes the other.
-        if self._waiting and not self._rounds:
-            self._start_round()
+        if not self._rounds:
+            self._start_or_watch()
         if status is PutStatus.PUT_OK:
             round_.stored()
         else:

@@ -21,6 +21,10 @@ class StoreRuntime(Protocol):
         """ms since the epoch."""
         ...
 
+    def monotonic_us(self) -> int:
+        """Since some moment."""
+        ...
+
     def call_soon(self, step: Callable[[], None]) -> None:
         """Calls back when all that this turn of the event loop has read was handed over."""
         ...

@@ -145,6 +145,9 @@ class OneBroker:
     def clock(self) -> int:
         return self.now_ms
 
+    def monotonic_us(self) -> int:
+        return self.now_ms * 1000
+
     def call_soon(self, step: Callable[[], None]) -> None:
         self.later(step)
 

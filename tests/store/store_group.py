@@ -104,6 +104,9 @@ class StoreMember:
     def clock(self) -> int:
         return self.group.now_ms
 
+    def monotonic_us(self) -> int:
+        return self.group.now_ms * 1000
+
     def reput_wanted(self) -> None:
         self.later(0, self.reput)
 

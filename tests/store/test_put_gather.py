@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from dledger.entry import Index
-from store.put_gather import ROUND_SIZE_MAX, SLOW_ROUND_MS, PutGather
+from store.put_gather import ROUND_SIZE_MAX, SLOW_ROUND_US, WATCH_MS, PutGather
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 
 WAIT_MS = 2_500
@@ -17,6 +17,7 @@ class Rounds:
 
     def __init__(self) -> None:
         self.now_ms = 1_000
+        self.us = 1_000_000
         self.gather = PutGather(self, self, WAIT_MS)
         self.appended: list[list[str]] = []
         self.ends: dict[str, PutBatch | PutStatus] = {}
@@ -59,6 +60,9 @@ class Rounds:
     def clock(self) -> int:
         return self.now_ms
 
+    def monotonic_us(self) -> int:
+        return self.us
+
     def call_soon(self, step: Callable[[], None]) -> None:
         self._soon.append(step)
 
@@ -91,6 +95,7 @@ class Rounds:
 
     def pass_ms(self, ms: int) -> None:
         self.now_ms += ms
+        self.us = 1_000 * self.now_ms
         due = [step for due_ms, step in self._later if due_ms <= self.now_ms]
         self._later = [timer for timer in self._later if timer[0] > self.now_ms]
         for step in due:
@@ -155,7 +160,7 @@ def test_another_round_starts_beside_a_slow_one(rounds: Rounds) -> None:
     rounds.end_turn()
     rounds.read(2, "b")
     rounds.end_turn()
-    rounds.pass_ms(SLOW_ROUND_MS)
+    rounds.pass_ms(WATCH_MS)
     assert rounds.appended == [["a"], ["b"]]
 
 
@@ -164,14 +169,23 @@ def test_no_other_round_starts_beside_one_that_has_just_begun(rounds: Rounds) ->
     rounds.end_turn()
     rounds.read(2, "b")
     rounds.end_turn()
+    rounds.us = 1_000 * rounds.now_ms + 500
     rounds.done()
     rounds.read(3, "c")
     rounds.end_turn()
-    # It was the round of a that was watched.
-    rounds.pass_ms(SLOW_ROUND_MS)
+    rounds.pass_ms(WATCH_MS)
     assert rounds.appended == [["a"], ["b"]]
-    rounds.pass_ms(SLOW_ROUND_MS)
+    rounds.pass_ms(WATCH_MS)
     assert rounds.appended == [["a"], ["b"], ["c"]]
+
+
+def test_what_arrives_beside_a_slow_round_starts_another_one_at_once(rounds: Rounds) -> None:
+    rounds.read(1, "a")
+    rounds.end_turn()
+    rounds.us += SLOW_ROUND_US
+    rounds.read(2, "b")
+    rounds.end_turn()
+    assert rounds.appended == [["a"], ["b"]]
 
 
 def test_requests_of_a_connection_keep_their_order(rounds: Rounds) -> None:

@@ -60,6 +60,9 @@ class NoRuntime:
     def clock(self) -> int:
         raise AssertionError
 
+    def monotonic_us(self) -> int:
+        raise AssertionError
+
     def call_soon(self, step: Callable[[], None]) -> None:
         raise AssertionError
 

@@ -243,10 +243,12 @@ class PutGather:
             messages = [message for part in parts for message in part.messages]
             sizes = [size for part in parts for size in part.sizes]
         round_ = _Round(parts)
+        self._rounds.append(round_)  # before: where this raises, tick() or the failing member tells the ends
         outcome = self._appender.append_messages(
             messages, sizes, lambda status: self._round_ended(round_, status), self._runtime.clock()
         )
         if isinstance(outcome, PutRefusal):
+            self._rounds.remove(round_)
             requests = [request for part in parts for request in _requests_of(part)]
             if outcome.status is PutStatus.MESSAGE_ILLEGAL and len(requests) > 1:
                 # One of them turned out to be, since its topic was made anew: it must not cost the others anything.
@@ -257,7 +259,6 @@ class PutGather:
                 part.end(outcome)
             return
         round_.batch = outcome
-        self._rounds.append(round_)
         self._newest_began_us = self._runtime.monotonic_us()
 
     def _take_parts(self) -> list[_Part]:
@@ -287,6 +288,8 @@ class PutGather:
         return part
 
     def _round_ended(self, round_: _Round, status: PutStatus) -> None:
+        if round_ not in self._rounds:
+            return  # The disk failed after the log had taken it: all of it was told then.
         self._rounds.remove(round_)
         # Before the answers are written: the group works on the one while this member writes the other.
         if not self._rounds:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from dledger.entry import Index
+from dledger.log.errors import LedgerError
 from store.put_gather import ROUND_SIZE_MAX, SLOW_ROUND_US, WATCH_MS, PutGather
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 
@@ -305,3 +306,34 @@ def test_a_member_that_serves_no_more_refuses_what_waits(rounds: Rounds) -> None
     rounds.done(PutStatus.UNKNOWN)
     assert rounds.ends == {"a": PutStatus.UNKNOWN, "b": REFUSED.status}
     assert rounds.appended == [["a"]]
+
+
+def test_a_round_whose_disk_fails_after_the_log_took_it_is_told_once(rounds: Rounds) -> None:
+    """The append is refused as unknown, and then the failing member ends it as well."""
+    old = rounds.append_messages
+
+    def append_messages(*arguments: object) -> PutBatch | PutRefusal:
+        old(*arguments)  # type: ignore[arg-type]
+        return PutRefusal(PutStatus.UNKNOWN, "the disk failed")
+
+    rounds.append_messages = append_messages  # type: ignore[method-assign]
+    rounds.read(1, "a")
+    rounds.end_turn()
+    assert rounds.ends == {"a": PutStatus.UNKNOWN}
+    rounds.done(PutStatus.UNKNOWN)
+    assert rounds.told == ["a"]
+
+
+def test_a_round_whose_append_raises_is_told_when_the_member_ends_it(rounds: Rounds) -> None:
+    old = rounds.append_messages
+
+    def append_messages(*arguments: object) -> PutBatch | PutRefusal:
+        old(*arguments)  # type: ignore[arg-type]
+        raise LedgerError("damaged")
+
+    rounds.append_messages = append_messages  # type: ignore[method-assign]
+    rounds.read(1, "a")
+    with pytest.raises(LedgerError):
+        rounds.end_turn()
+    rounds.done(PutStatus.UNKNOWN)
+    assert rounds.ends == {"a": PutStatus.UNKNOWN}

@@ -145,7 +145,7 @@ def set_term(
 
 
 def _set_term(directory: Path, term: Term) -> Term:
-    """Returns the term of before. Raises ReplicaError, OSError."""
+    """Sets the term on disk and returns the one that was there. Raises ReplicaError, OSError."""
     replica = open_replica(directory)
     ledger = Path(replica.data_directory).parent
     if replica.layout is not Layout.DLEDGER or not (ledger / "pydledger" / QUORUM_STATE_FILE_NAME).exists():

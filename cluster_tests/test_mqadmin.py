@@ -180,8 +180,12 @@ def test_our_consumers_answer_what_tools_ask_of_clients(cluster: LocalCluster, m
         one = mqadmin.run("consumerStatus", "-g", GROUP, "-i", client_id, "-s")
         assert "CONSUME_PASSIVELY" in one
         assert "#Consumer jstack#" in one
-        progress = mqadmin.run("consumerProgress", "-g", GROUP, "-s", "true")
-        assert client_id.split("@")[0] in progress
+        # The table has a row per committed offset, and the consumer commits a moment after it has consumed.
+        wait_for(
+            lambda: client_id.split("@")[0] in mqadmin.run("consumerProgress", "-g", GROUP, "-s", "true"),
+            30,
+            "the client beside its queues in the progress",
+        )
         reset_to_the_start(mqadmin)
         wait_for(lambda: times == Counter(keys * 2), 30, "all of them again, and none of them a third time")
         arguments = ("queryMsgById", "-t", TOPIC, "-i", ids["a7"], "-g", GROUP, "-d", client_id)

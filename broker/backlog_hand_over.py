@@ -68,7 +68,7 @@ class BacklogHandOver:
             and not store.serving
             and store.reput_behind > 0
             and store.is_state_whole
-            and store.replica.transfer_target is None
+            and store.replica.member.transfer_target is None
         )
 
     def _serves_soon(self, behind: int, unserving_ms: int) -> bool:
@@ -81,5 +81,5 @@ class BacklogHandOver:
     def _others(self) -> list[PeerId]:
         """In the order of the ids from this one on, and round: each that hands on tries another one first."""
         own = self._self_id
-        others = sorted(voter for voter in self._store.replica.membership.voters if voter != own)
+        others = sorted(voter for voter in self._store.replica.member.membership.voters if voter != own)
         return [voter for voter in others if voter > own] + [voter for voter in others if voter < own]

@@ -59,7 +59,7 @@ class LeadershipProcessor:
         if refusal is not None:
             refuse(answers, command, refusal)
             return
-        target = store.replica.transfer_target
+        target = store.replica.member.transfer_target
         assert target is not None, "it is under way"
         self._asked.append(_Asked(answers, command, store.term, target, now_ms + WAIT_MS_MAX))
 
@@ -73,7 +73,7 @@ class LeadershipProcessor:
             else:
                 remark = f"{asked.target} did not win the vote: {store.leader_id} leads term {store.term}"
                 answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
-        elif store.role is Role.LEADER and store.replica.transfer_target is None:
+        elif store.role is Role.LEADER and store.replica.member.transfer_target is None:
             remark = f"{asked.target} did not take leadership over in time: {store.leader_id} leads on"
             answers.add(command, ResponseCode.SYSTEM_BUSY, remark)
         elif now_ms >= asked.until_ms:

@@ -40,8 +40,8 @@ class MembershipProcessor:
             answers.add(command, ResponseCode.INVALID_PARAMETER, PLAIN_BROKER)
             return
         store = self._store
-        value = store.replica.membership
-        watermarks = store.replica.watermarks
+        value = store.replica.member.membership
+        watermarks = store.replica.member.watermarks
         members = [
             admin_bodies.GroupMember(
                 id=peer,
@@ -56,8 +56,8 @@ class MembershipProcessor:
         body = admin_bodies.ListMembersResponseBody(
             leader_id=store.leader_id,
             term=store.term,
-            index=store.replica.membership_index,
-            is_committed=store.replica.is_membership_committed,
+            index=store.replica.member.membership_index,
+            is_committed=store.replica.member.is_membership_committed,
             members=members,
         )
         answers.add(command, body=body.encode())

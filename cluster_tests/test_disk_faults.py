@@ -208,7 +208,7 @@ def test_a_member_whose_disk_fails_ends_and_says_why_and_the_others_go_on(
         assert os.waitstatus_to_exitcode(status) == 1
         assert disks[name].counts()[fault]
         said = cluster.log_file(name).read_text().splitlines()
-        last_words = [line for line in said if f" CRITICAL dledger.core_driver [{name}]" in line]
+        last_words = [line for line in said if f" CRITICAL dledger.replica [{name}]" in line]
         assert "stopping reason=" in last_words[-1]
         assert "Input/output error" in last_words[-1]
         load.goes_on()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from dledger.config import Address
+from dledger.config import Address, parse_address
 from dledger.core.membership import Membership, Seat, pack_membership, unpack_membership
 from dledger.core.messages import MembershipBefore, PeerId
 from dledger.entry import Index
@@ -74,3 +74,15 @@ def membership_size_fault(embedder: Embedder, membership: Membership) -> str | N
         f"the entry that names {len(membership.members)} members would have {size} bytes, allowed are "
         f"{MEMBERSHIP_SIZE_MAX}: remove a member first, or take shorter ids and addresses"
     )
+
+
+def member_addresses(
+    membership: Membership, leaving: Mapping[PeerId, Seat], of_conf: Mapping[PeerId, Address]
+) -> dict[PeerId, Address]:
+    """Of the members, and of voters that are leaving: what the conf says of one comes before what the log says."""
+    seats = {**leaving, **membership.learners, **membership.voters}
+    return {
+        peer: of_conf.get(peer) or parse_address(seat.address)
+        for peer, seat in sorted(seats.items())
+        if peer in of_conf or seat.address
+    }

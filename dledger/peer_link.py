@@ -58,7 +58,10 @@ class LinkOwner(Protocol):
         ...
 
     def link_established(self, link: "PeerLink", peer: Hello) -> None: ...
-    def link_received(self, link: "PeerLink", message: PeerMessage, payload: bytes) -> None: ...
+    def link_received(self, link: "PeerLink", messages: Sequence[tuple[PeerMessage, bytes]]) -> None:
+        """All that one read has brought, each with its raw entry bytes."""
+        ...
+
     def link_lost(self, link: "PeerLink") -> None: ...
 
 
@@ -130,9 +133,10 @@ class PeerLink(asyncio.Protocol):
             messages = connection.receive_data(data)
             if not self.established:
                 self._shaken()
-            for message, payload in messages:
+            for message, _ in messages:
                 self._check(message)
-                self._owner.link_received(self, message, payload)
+            if messages:
+                self._owner.link_received(self, messages)
         except (RemoteProtocolError, HandshakeRefusedError) as error:
             self.close(str(error))
 

@@ -1,46 +1,43 @@
 """One replica of the log: the pure core, the log store and what lies between; no sockets, threads or clock.
 
 What happens to a member comes in here: ticks, messages, finished jobs, connections, appends, what operators ask for.
-What peers push is verified first. The core says what is to be done about it, and core_driver.py carries it out; when
-disk work is due is disk_work.py's. The server runs a replica on an event loop, the simulator in virtual time: same
-calls, same results.
+The core says what is to be done about it, in an Output, which is carried out here from top to bottom before the core is
+called again; calls to the embedder come last. When disk work is due is disk_work.py's. The server runs a replica on an
+event loop, the simulator in virtual time: same calls, same results.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections import deque
+from collections.abc import Callable, Collection, Sequence, Set
+from contextlib import suppress
 from functools import partial
 from random import Random
-
-from msgspec.structs import replace
+from typing import Any
 
 from disk.disk import DiskError, NoSpaceError
-from dledger.config import Address, DLedgerConfig, parse_address
+from dledger.config import Address, DLedgerConfig, FlushMode
 from dledger.core.member import Member
-from dledger.core.membership import CurrentMembers, Membership
+from dledger.core.membership import CurrentMembers, Membership, pack_membership
 from dledger.core.messages import LedgerBegin, Message, PeerId, PushRequest, VoteResponse
-from dledger.core.output import Batch, Role
+from dledger.core.output import NOTHING, Batch, BeginAnew, Cut, Output, Role
 from dledger.core.refusal import Refusal, RefusalReason
-from dledger.core_driver import CoreDriver
 from dledger.disk_work import CutDone, DiskWork, Failed, HardStateSaved, SpaceProbed, Synced
 from dledger.entry import EntryKind, Index, Pos
+from dledger.errors import FaultyEntryError
 from dledger.formation import GroupIdentity
 from dledger.group_formation import GroupFormation
 from dledger.log.errors import LedgerError
 from dledger.log.faulty_ranges import FaultyRange
-from dledger.log.java_files import curr_term_job
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
-from dledger.log_members import LogMembers, membership_size_fault
+from dledger.log_members import LogMembers, member_addresses, membership_size_fault
 from dledger.member_journal import MemberJournal
-from dledger.pushed_entries import PushNotSoundError, verify_pushed
+from dledger.pushed_entries import PushNotSoundError, join_pushes, verify_pushed
 from dledger.repair_answers import answer_repair
 from dledger.repairer import Repairer
 from dledger.rpc.handshake import DISK_UUID_SIZE, WIRE_VERSION_MAX
-from dledger.rpc.requests import (
-    RepairMessage,
-    RepairResponse,
-)
+from dledger.rpc.requests import RepairMessage, RepairResponse
 from dledger.run_record import end_run
 from dledger.runtime import Embedder, OnDone, OnReadIndex, Runtime
 from dledger.scrub_walks import scrubber_of
@@ -49,7 +46,9 @@ log = logging.getLogger(__name__)
 
 
 class Replica:
-    """Invariant: after a failure no event has any effect."""
+    """Invariants: an Output is carried out wholly before the core is called again; the embedder sees commits and cuts
+    in the order in which the core decided them; after a failure no event has any effect.
+    """
 
     def __init__(
         self,
@@ -68,11 +67,16 @@ class Replica:
         """
         self.config = config
         self.log = log_store
+        self.failure: str | None = None  # why this member has ended by itself
         self.applied_index = Index(-1)  # kept by the embedder
         self._quorum_state = quorum_state
         self._embedder = embedder
         self._runtime = runtime
         self._random = random
+        # Calls to the embedder and to those who wait, each with its argument: due once an Output is carried out.
+        self._calls: deque[tuple[Any, Any]] = deque()
+        self._is_calling = False
+        self._durable_at_append = config.flush_mode is FlushMode.ASYNC_FLUSH
         self._work = DiskWork(config, log_store, quorum_state, runtime.submit, now_ms)
         self.scrubber = scrubber_of(config, log_store, quorum_state, runtime.submit, now_ms)
         self.repairer = Repairer(
@@ -89,17 +93,7 @@ class Replica:
         self.journal = MemberJournal(config.self_id, quorum_state.hard_state)
         disk_uuid = random.randbytes(DISK_UUID_SIZE)
         self.formation = GroupFormation(config, quorum_state, log_store, disk_uuid, boot_id)
-        member = self._make_member(now_ms)
-        self._driver = CoreDriver(config, member, log_store, self._work, embedder, runtime, self.journal)
-
-    @property
-    def member(self) -> Member:
-        return self._driver.member
-
-    @property
-    def failure(self) -> str | None:
-        """Why this member has ended by itself."""
-        return self._driver.failure
+        self.member = self._make_member(now_ms)
 
     # -- events ----------------------------------------------------------------------------------------------
 
@@ -107,11 +101,16 @@ class Replica:
         """Every `config.tick_interval_ms`."""
         if self.failure is not None:
             return
-        self._driver.call(now_ms, self.member.tick)
+        self._ask(now_ms, self.member.tick)
         self.journal.members_are(self.member.membership, self.member.membership_index)
         self._guarded(now_ms, self._work.tick, self.member.committed_index, now_ms)
         self.scrubber.tick(now_ms)
         self._guarded(now_ms, self.repairer.tick, now_ms)
+
+    def receive_all(self, messages: Sequence[tuple[Message, bytes]], now_ms: int) -> None:
+        """What one read of a peer's connection has brought: messages, each with the raw entry bytes of an APPEND."""
+        for message, payload in join_pushes(messages) if len(messages) > 1 else messages:
+            self.receive(message, now_ms, payload)
 
     def receive(self, message: Message, now_ms: int, payload: bytes = b"") -> None:
         """`payload`: the raw entry bytes of an APPEND. A range that is not sound goes no further."""
@@ -119,19 +118,17 @@ class Replica:
             return
         if type(message) is PushRequest and message.entries is not None:
             try:
-                verified = verify_pushed(message, payload)
+                message = verify_pushed(message, payload)
             except PushNotSoundError as error:
-                self._driver.drop(message.leader_id, str(error))
+                log.error("%s push refused peer=%s reason=%s", self, message.leader_id, error)
+                self._runtime.drop_connection(message.leader_id, str(error))
                 return
-            message = replace(message, payload=verified)
         elif type(message) is VoteResponse:
             self.journal.vote_heard(message)
-        self._driver.call(now_ms, self.member.step, message)
+        self._ask(now_ms, self.member.step, message)
 
     def receive_repair(self, message: RepairMessage, now_ms: int, entries: bytes = b"") -> None:
         """`entries`: raw bytes of an answer, which are proved before they are used."""
-        if self.failure is not None:
-            return
         if isinstance(message, RepairResponse):
             self._guarded(now_ms, self.repairer.on_response, message, entries, now_ms)
             return
@@ -143,40 +140,44 @@ class Replica:
 
         self._guarded(now_ms, answer)
 
-    def _guarded(self, now_ms: int, step: Callable[..., None], *arguments: object) -> None:
-        if self.failure is not None:
-            return
-        try:
-            step(*arguments)
-        except (DiskError, LedgerError) as error:
-            self._driver.fail(f"log failed: {error}", now_ms)
-        if self._driver.later:
-            self._driver.drain()
-
     def job_done(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
         if self.failure is not None:
             return
         if self.scrubber.is_own(job):
-            self._scrubbed(job, error, now_ms)
+            self._guarded(now_ms, self._scrubbed, job, error, now_ms)
             return
         if self.repairer.owns(job) and (error is None or isinstance(error, NoSpaceError)):
             self.repairer.job_done(error, now_ms)
             return
         match self._work.settle(job, error, now_ms):
             case Synced():
-                self._driver.synced(now_ms)
+                self._synced(now_ms)
             case HardStateSaved(sequence):
-                self._driver.call(now_ms, self.member.hard_state_saved, sequence)
+                self._ask(now_ms, self.member.hard_state_saved, sequence)
             case CutDone():
-                self._driver.call(now_ms, self.member.cut_done)
+                self._ask(now_ms, self.member.cut_done)
             case SpaceProbed(has_space):
                 self.journal.space_changed(has_space, "a probe")
-                self._driver.call(now_ms, self.member.write_failed_no_space, not has_space)
+                self._ask(now_ms, self.member.write_failed_no_space, not has_space)
             case Failed(reason):
-                self._driver.fail(reason, now_ms)
-                self._driver.drain()
+                self._fail(reason, now_ms)
+                self._call_out()
             case None:
                 pass
+
+    def _synced(self, now_ms: int) -> None:
+        """A sync is done, or the mark has moved. Under ASYNC_FLUSH it matters for what waits for that, and as a sign
+        that the disk gets something done, which a hung one does not.
+        """
+        log = self.log
+        if log.ledger_end_index < log.ledger_begin_index:
+            return  # it begins anew, and is durable when that is
+        self._ask(now_ms, self.member.synced, self._durable_end())
+
+    def _scrubbed(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
+        failure = self.scrubber.job_done(job, error, now_ms)
+        if failure is not None:
+            self._fail(failure, now_ms)
 
     def peer_seen(
         self,
@@ -200,17 +201,17 @@ class Replica:
         try:
             is_formed_now = self.formation.peer_seen(peer, disk_uuid, group, begin_pos=begin_pos, peers=peers)
         except DiskError as error:
-            self._driver.fail(f"the group's identity could not be stored: {error}", now_ms)
-            self._driver.drain()
+            self._fail(f"the group's identity could not be stored: {error}", now_ms)
+            self._call_out()
             return False
         if was_formed:
-            self._driver.call(now_ms, self.member.peer_shown, peer, disk_uuid, wire_version)
+            self._ask(now_ms, self.member.peer_shown, peer, disk_uuid, wire_version)
         if not is_formed_now:
             return False
         # Unformed it has heard and said nothing, so there is nothing to keep. One without a quorum state has stored the
         # term of its last entry, or was about to: that is on disk with the group.
         self._work.hard_state_stored()
-        self._driver.member = self._make_member(now_ms)
+        self.member = self._make_member(now_ms)
         return True
 
     def peer_connected(self, peer: PeerId, now_ms: int, *, repairs: bool = True) -> None:
@@ -218,39 +219,35 @@ class Replica:
         if self.failure is None:
             if repairs:
                 self.repairer.peer_connected(peer)
-            self._driver.call(now_ms, self.member.peer_connected, peer)
+            self._ask(now_ms, self.member.peer_connected, peer)
 
     def peer_disconnected(self, peer: PeerId, now_ms: int) -> None:
         """The connection is closed by which we ask it, or the one by which it asks us."""
         if self.failure is None:
             self.repairer.peer_disconnected(peer)
             self.formation.peer_lost(peer)
-            self._driver.call(now_ms, self.member.peer_disconnected, peer)
+            self._ask(now_ms, self.member.peer_disconnected, peer)
 
     def transfer_leadership(self, target: PeerId | None, reason: str, now_ms: int) -> Refusal | None:
-        """To `target`, or without one to the member that lacks least. None: it is under way, until
+        """To `target`, or without one to the member that lacks least. None: it is under way, until the member's
         `transfer_target` is None again; whether it has succeeded shows in who leads then.
         """
         member = self.member
         refusal = member.check_transfer(target)
         if refusal is None:
-            self._driver.call(now_ms, member.transfer_leadership, target or member.most_caught_up(), reason)
+            self._ask(now_ms, member.transfer_leadership, target or member.most_caught_up(), reason)
         return refusal
-
-    @property
-    def transfer_target(self) -> PeerId | None:
-        return self.member.transfer_target
 
     def leave(self, now_ms: int) -> None:
         """Before stop(), while peers are connected: hands leadership over if it is here, and asks for none any more."""
         if self.failure is None:
-            self._driver.call(now_ms, self.member.leave)
+            self._ask(now_ms, self.member.leave)
 
     def stop(self, now_ms: int) -> None:
         """Pending appends end as UNKNOWN; what was appended is being synced until `idle`."""
         if self.failure is None:
             self.scrubber.stop()
-            self._driver.call(now_ms, self.member.stop)
+            self._ask(now_ms, self.member.stop)
             self._work.start_sync()
 
     @property
@@ -264,26 +261,163 @@ class Replica:
         try:
             self.log.close(clean=clean)
             if clean:
-                self._end_run()
+                end_run(self.config.directory, self._quorum_state, self.log)
         except NoSpaceError as error:
-            self._warn_not_ended(str(error))
+            text = "the next start takes this one for killed directory=%s error=%s"
+            log.warning(text, self.config.directory, error)
         finally:
             self._quorum_state.close()
 
-    def _end_run(self) -> None:
-        """Raises NoSpaceError."""
-        try:
-            curr_term_job(self.log.disk, self.config.directory, self._quorum_state.hard_state.curr_term).run()
-        except NoSpaceError as error:
-            log.warning("currterm not exported directory=%s error=%s", self.config.directory, error)
-        if self.log.is_marked:
-            end_run(self._quorum_state)
-        else:
-            self._warn_not_ended("no space for the synced mark")
+    # -- what the core says ----------------------------------------------------------------------------------
 
-    def _warn_not_ended(self, why: str) -> None:
-        text = "the next start takes this one for killed directory=%s error=%s"
-        log.warning(text, self.config.directory, why)
+    def _ask(self, now_ms: int, ask_core: Callable[..., Output], *arguments: object) -> None:
+        """Calls the core, and carries out all that follows from it."""
+        try:
+            output = ask_core(*arguments, now_ms)
+            if output is not NOTHING:
+                self._carry_out(output, now_ms)
+        except (DiskError, LedgerError, FaultyEntryError) as error:
+            # The log cannot be read or written. What was to follow from this call is lost, so the member ends.
+            self._fail(f"log failed: {error}", now_ms)
+        except Exception as error:
+            self._defect(error, now_ms)
+            raise
+        if self._calls:
+            self._call_out()
+
+    def _carry_out(self, output: Output, now_ms: int) -> None:
+        calls = self._calls
+        if output.hard_state is not None:
+            self.journal.hard_state_changed(output.hard_state)
+            self._work.save_hard_state(output.hard_state)
+        if output.cut is not None:
+            self._begin_cut(output.cut)
+        appended = False
+        no_space: NoSpaceError | None = None
+        for pushed in output.appends:
+            try:
+                self.log.append_range(pushed.payload, pushed.skip)
+                appended = True
+            except NoSpaceError as error:
+                no_space = error
+        for envelope in output.messages:
+            self._send(envelope.to, envelope.message)
+        if output.committed_index is not None:
+            calls.append((self._embedder.committed, output.committed_index))
+        for completion in output.completions:
+            calls.append((completion.closure, completion.status))
+        for read in output.read_completions:
+            calls.append((read.closure, read.outcome))
+        if output.role_change is not None:
+            self.journal.role_changed(output.role_change)
+            calls.append((self._embedder.role_changed, output.role_change))
+        if output.transfer_change is not None:
+            self.journal.transfer_changed(output.transfer_change)
+        if output.membership_wanted is not None:
+            calls.append((partial(self._append_membership, output.membership_wanted, None), now_ms))
+        if output.no_op_wanted:
+            calls.append((self._append_no_op, now_ms))
+        if output.probe_wanted:
+            self._work.probe_space(now_ms)
+        if output.refused is not None:
+            self.journal.refused(output.refused)
+        if output.fatal is not None:
+            self._fail(output.fatal, now_ms)
+            return
+        # The core again, now that this Output is carried out.
+        if appended:
+            self._work.appended()
+            if self._durable_at_append:
+                end_index = self._durable_end()
+                # Else what waits for a sync has waited since before.
+                if end_index > self.member.durable_index:
+                    self._carry_out(self.member.synced(end_index, now_ms), now_ms)
+        if no_space is not None:
+            self._no_space(no_space, now_ms)
+
+    def _begin_cut(self, cut: Cut | BeginAnew) -> None:
+        self.journal.cut_begins(cut, self.log.ledger_begin_index, self.log.ledger_end_index)
+        self._work.begin_cut(cut)
+        if isinstance(cut, Cut):
+            self._calls.append((self._embedder.log_cut, cut.from_index))
+        else:
+            self._calls.append((self._embedder.log_began_anew, cut.before_begin_index))
+
+    def _send(self, to: PeerId, message: Message) -> None:
+        buffers: Sequence[bytes] = ()
+        if type(message) is PushRequest:
+            if message.entries is not None:
+                try:
+                    buffers = self.log.read_range(message.entries)
+                except FaultyEntryError as error:
+                    log.warning("%s push left out peer=%s reason=%s", self, to, error)
+                    return  # as if it were lost on its way: the dispatcher compares again
+        elif type(message) is VoteResponse:
+            self.journal.vote_said(to, message)
+        self._runtime.send(to, message, buffers)
+
+    def _durable_end(self) -> Index:
+        """Up to where entries count as durable: as far as they are synced or, under ASYNC_FLUSH, to the end. What the
+        mark has to tell of, and what follows that, waits for the mark, and so for a sync.
+        """
+        log = self.log
+        end_index = log.index_before_untold
+        if not self._durable_at_append:
+            return min(end_index, log.durable_index)
+        if end_index < log.ledger_end_index:
+            self._work.start_sync()
+        return end_index
+
+    def _no_space(self, error: NoSpaceError, now_ms: int) -> None:
+        self.journal.space_changed(False, error)
+        self._work.no_space(now_ms)
+        self._carry_out(self.member.write_failed_no_space(True, now_ms), now_ms)
+
+    def _call_out(self) -> None:
+        """Makes the calls that are due, also those that these bring about. An embedder's error is its own: it ends in
+        the shell.
+        """
+        if self._is_calling:
+            return
+        self._is_calling = True
+        calls = self._calls
+        try:
+            while calls:
+                call, argument = calls.popleft()
+                call(argument)
+        finally:
+            self._is_calling = False
+
+    def _guarded(self, now_ms: int, step: Callable[..., None], *arguments: object) -> None:
+        """A step that uses the log without the core."""
+        if self.failure is not None:
+            return
+        try:
+            step(*arguments)
+        except (DiskError, LedgerError) as error:
+            self._fail(f"log failed: {error}", now_ms)
+        if self._calls:
+            self._call_out()
+
+    def _defect(self, error: Exception, now_ms: int) -> None:
+        """What nobody expected was raised with an Output half carried out: a member that went on would say what it
+        has not done. The stack is for whoever catches it.
+        """
+        self._fail(f"a defect of this program: {type(error).__name__}: {error}", now_ms)
+        self._runtime.call_soon(self._call_out)
+
+    def _fail(self, reason: str, now_ms: int) -> None:
+        """Ends this member. Of what the core still has to say only the ends of pending appends and reads are heard."""
+        if self.failure is not None:
+            return
+        self.failure = reason
+        log.critical("%s stopping reason=%s", self, reason)
+        output = self.member.stop(now_ms)
+        for completion in output.completions:
+            self._calls.append((completion.closure, completion.status))
+        for read in output.read_completions:
+            self._calls.append((read.closure, read.outcome))
+        self._calls.append((self._runtime.failed, reason))
 
     # -- appending -------------------------------------------------------------------------------------------
 
@@ -293,47 +427,83 @@ class Replica:
         return self.config.member_config.wait_ack_ms_max
 
     def check_append(self, size: int, count: int) -> Refusal | None:
-        """Whether `count` entries of `size` bytes together, headers included, may be appended now."""
+        """Why `count` entries of `size` bytes together, heads included, would be refused now."""
         return self.member.check_append(size, count)
 
-    def reserve(self, body_sizes: Sequence[int]) -> list[Pos]:
-        """Positions of the next entries, if they are the next to be appended."""
-        return self.log.reserve(body_sizes)
-
     def append(
+        self,
+        body_sizes: Sequence[int],
+        fill: Callable[[Sequence[Pos]], Sequence[bytes]],
+        kind: EntryKind,
+        on_done: OnDone | None,
+        now_ms: int,
+        *,
+        head_kind: EntryKind | None = None,
+    ) -> Batch | Refusal:
+        """Appends entries, all or none. `fill` gives their bodies, which have these sizes, for the positions that they
+        get; what it raises passes, and nothing is appended. `on_done` is called once, after this has returned, unless
+        this refuses or raises. `head_kind`: of the first entry, where it differs from that of the others.
+
+        Raises EntryTooLargeError and NoSpaceError (the log is unchanged; without space it refuses for a while),
+        DiskError and LedgerError (the member stops).
+        """
+        size = sum(body_sizes) + self.log.head_size * len(body_sizes)
+        refusal = self.member.check_append(size, len(body_sizes))
+        if refusal is not None:
+            return refusal
+        positions = self.log.reserve(body_sizes)
+        return self._write(fill(positions), positions, kind, on_done, now_ms, head_kind)
+
+    def _write(
         self,
         bodies: Sequence[bytes],
         positions: Sequence[Pos],
         kind: EntryKind,
         on_done: OnDone | None,
         now_ms: int,
-        *,
         head_kind: EntryKind | None = None,
     ) -> Batch:
-        """After check_append() and reserve(). `on_done` is called once, after this has returned. `head_kind`: of the
-        first entry, where it differs from that of the others.
+        try:
+            batch = self.log.append(bodies, positions, self.member.curr_term, kind, head_kind)
+            durable_index = self._durable_end() if self._durable_at_append else None
+            self._carry_out(self.member.append(batch, on_done, now_ms, durable_index), now_ms)
+            self._work.appended()
+        except NoSpaceError as error:
+            self._no_space(error, now_ms)
+            raise
+        except (DiskError, LedgerError, FaultyEntryError) as error:
+            self._fail(f"log failed: {error}", now_ms)
+            raise
+        except Exception as error:
+            self._defect(error, now_ms)
+            raise
+        finally:
+            if self._calls and not self._is_calling:
+                self._runtime.call_soon(self._call_out)
+        return batch
 
-        Raises NoSpaceError (the log is unchanged, and refuses for a while), DiskError and LedgerError (the member
-        stops).
-        """
-        return self._driver.append(bodies, positions, kind, on_done, now_ms, head_kind)
+    def _append_no_op(self, now_ms: int) -> None:
+        """The own-term no-op, unless this member has ceased to lead."""
+        member = self.member
+        if self.failure is not None or member.role is not Role.LEADER:
+            return
+        entry = self._embedder.no_op(member.curr_term)
+        (pos,) = self.log.reserve([entry.size])
+        # When it fails, _write() has told the core, which asks again as soon as there is space.
+        with suppress(DiskError, LedgerError):
+            self._write([entry.encode(pos, now_ms)], [pos], EntryKind.NO_OP, None, now_ms)
 
-    @property
-    def membership(self) -> Membership:
-        return self.member.membership
-
-    @property
-    def membership_index(self) -> Index:
-        return self.member.membership_index
-
-    @property
-    def is_membership_committed(self) -> bool:
-        return self.member.is_membership_committed
-
-    @property
-    def watermarks(self) -> Mapping[PeerId, Index]:
-        """Of the voters, as acknowledged to this leader; empty at a follower."""
-        return self.member.peer_watermarks_by_term.get(self.member.curr_term, {})
+    def _append_membership(self, membership: Membership, on_done: OnDone | None, now_ms: int) -> None:
+        if self.failure is not None or self.member.changes.refusal() is not None:
+            return
+        if (fault := membership_size_fault(self._embedder, membership)) is not None:
+            self.journal.change_impossible(fault)
+            return
+        entry = self._embedder.membership_entry(pack_membership(membership))
+        (pos,) = self.log.reserve([entry.size])
+        # The core wants a change again that it made itself; for one that was asked for, on_done is not called.
+        with suppress(DiskError, LedgerError):
+            self._write([entry.encode(pos, now_ms)], [pos], EntryKind.MEMBERSHIP, on_done, now_ms)
 
     def add_member(self, peer: PeerId, address: str, on_done: OnDone, now_ms: int) -> Refusal | None:
         """A learner, which becomes a voter by itself as soon as it can. `on_done` is called once it is one, or that is
@@ -350,7 +520,7 @@ class Replica:
         if (fault := membership_size_fault(self._embedder, wanted)) is not None:
             return Refusal(RefusalReason.MEMBERS_TOO_LARGE, fault)
         index = self.log.ledger_end_index
-        self._driver.append_membership(wanted, on_done, now_ms)
+        self._append_membership(wanted, on_done, now_ms)
         if self.log.ledger_end_index == index:
             return Refusal(RefusalReason.DISK_FULL, f"the log of {self.config.self_id} takes no entry")
         return None
@@ -367,8 +537,8 @@ class Replica:
                 return False
             return self._work.delete_first_file()
         except (DiskError, LedgerError) as error:
-            self._driver.fail(f"log failed: {error}", now_ms)
-            self._driver.drain()
+            self._fail(f"log failed: {error}", now_ms)
+            self._call_out()
             return False
 
     def _begin_at(self, begin: LedgerBegin, without: Set[PeerId]) -> bool:
@@ -387,19 +557,19 @@ class Replica:
             return False
         if self.applied_index < begin.before_index:
             before_index, committed_index = begin.before_index, member.committed_index
-            self._driver.later.append(partial(self._embedder.log_began_anew, before_index))
-            self._driver.later.append(partial(self._embedder.committed, committed_index))
+            self._calls.append((self._embedder.log_began_anew, before_index))
+            self._calls.append((self._embedder.committed, committed_index))
         return True
 
     def _cut_at(self, from_index: Index, now_ms: int) -> None:
         """Damage begins there, and the leader's history is another in it, or behind it."""
         leader_id = self.member.leader_id
         if leader_id is not None and from_index > self.applied_index:
-            self._driver.call(now_ms, self.member.cut_damaged, from_index, leader_id)
+            self._ask(now_ms, self.member.cut_damaged, from_index, leader_id)
 
     def _nobody_has(self, faulty: FaultyRange, now_ms: int) -> None:
         """No peer that is connected."""
-        self._driver.call(now_ms, self.member.nobody_has, faulty.first_index, faulty.last_index)
+        self._ask(now_ms, self.member.nobody_has, faulty.first_index, faulty.last_index)
 
     def set_low_space(self, reason: str | None) -> None:
         """Why the embedder takes no more messages for want of space; None when it does. Refuses nothing here."""
@@ -411,18 +581,7 @@ class Replica:
         """How far the embedder must have applied for a read that begins now, so as not to be stale; or why nobody can
         tell, which is definite. `on_done` is called once, within this call if it can be said at once.
         """
-        self._driver.call(now_ms, self.member.read_index, on_done)
-
-    # -- scrub -----------------------------------------------------------------------------------------------
-
-    def _scrubbed(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
-        try:
-            failure = self.scrubber.job_done(job, error, now_ms)
-        except (DiskError, LedgerError) as caught:
-            failure = f"scrub: {caught}"
-        if failure is not None:
-            self._driver.fail(failure, now_ms)
-            self._driver.drain()
+        self._ask(now_ms, self.member.read_index, on_done)
 
     # -- who the members are ---------------------------------------------------------------------------------
 
@@ -432,21 +591,16 @@ class Replica:
 
     @property
     def addresses(self) -> dict[PeerId, Address]:
-        """Of all members that are to be spoken with: what the conf says of one comes before what the log says. Those of
-        the conf alone count until the group is formed.
-        """
+        """Of all members that are to be spoken with. Those of the conf alone count until the group is formed."""
         if not self.formation.is_formed:
             return dict(self.config.peers)
-        value = self.member.membership
-        seats = {**self.member.leaving_voters, **value.learners, **value.voters}
-        return {
-            peer: self.config.peers.get(peer) or parse_address(seat.address)
-            for peer, seat in sorted(seats.items())
-            if peer in self.config.peers or seat.address
-        }
+        member = self.member
+        return member_addresses(member.membership, member.leaving_voters, self.config.peers)
 
     def _make_member(self, now_ms: int) -> Member:
         self.journal.hard_state_changed(self._quorum_state.hard_state)
+        self_id, identity = self.config.self_id, self.formation.identity
+        formed_alone = identity.pairs == ((self_id, identity.disk_uuid),)
         return Member(
             self.config.member_config,
             self.log,
@@ -455,13 +609,10 @@ class Replica:
             now_ms,
             durable_index=self.log.durable_index,
             can_vote=self.formation.is_formed,
-            members=self._current_members(),
+            members=CurrentMembers(
+                self_id, identity.disk_uuid, self._log_members(), formed_alone=formed_alone
+            ),
         )
-
-    def _current_members(self) -> CurrentMembers:
-        self_id, identity = self.config.self_id, self.formation.identity
-        formed_alone = identity.pairs == ((self_id, identity.disk_uuid),)
-        return CurrentMembers(self_id, identity.disk_uuid, self._log_members(), formed_alone=formed_alone)
 
     def _log_members(self) -> LogMembers:
         return LogMembers(
@@ -470,4 +621,4 @@ class Replica:
 
     def __str__(self) -> str:
         """The prefix of log lines."""
-        return str(self._driver)
+        return f"[{self.config.self_id}][{self.member.role.value}][term={self.member.curr_term}]"

@@ -3,12 +3,15 @@
 Blocking, and done before the member speaks or after it has fallen silent; so it is no job.
 """
 
+import errno
 import logging
 from dataclasses import replace
 
+from disk.disk import NoSpaceError
 from dledger.config import DLedgerConfig, FlushMode
 from dledger.errors import DLedgerConfigError
 from dledger.formation import Formed
+from dledger.log.java_files import curr_term_job
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import MemberIdentity, QuorumState
 
@@ -74,8 +77,14 @@ def store_formed(quorum_state: QuorumState, formed: Formed) -> MemberIdentity:
     return identity
 
 
-def end_run(quorum_state: QuorumState) -> None:
-    """After the last sync of a clean stop."""
+def end_run(directory: str, quorum_state: QuorumState, log_store: LogStore) -> None:
+    """After the last sync of a clean stop. Raises NoSpaceError: then the next start takes this one for killed."""
+    try:
+        curr_term_job(log_store.disk, directory, quorum_state.hard_state.curr_term).run()
+    except NoSpaceError as error:
+        log.warning("currterm not exported directory=%s error=%s", directory, error)
+    if not log_store.is_marked:
+        raise NoSpaceError(errno.ENOSPC, "no space for the synced mark", directory)
     identity = quorum_state.identity
     assert identity is not None, "a run has begun"
     quorum_state.store_identity_job(replace(identity, stopped_cleanly=True)).run()

@@ -397,21 +397,25 @@ class DLedgerServer:
             self.replica.peer_connected(peer_id, self.now_ms(), repairs=link.knows_repairs)
         log.info("%s link up peer=%s dialled=%s", self.replica, peer_id, link.dialled is not None)
 
-    def link_received(self, link: PeerLink, message: PeerMessage, payload: bytes) -> None:
+    def link_received(self, link: PeerLink, messages: Sequence[tuple[PeerMessage, bytes]]) -> None:
         replica = self.replica
-        match message:
-            case GetRequest():
-                size_max = self.config.member_config.push_size_max
-                link.send(*answer_get(replica.log, replica.member.committed_index, message, size_max))
-            case MetadataRequest():
-                addresses = replica.addresses
-                link.send(answer_metadata(self.config, replica.log, replica.member, addresses, message))
-            case GetResponse() | MetadataResponse():
-                raise AssertionError("no link asks for these")
-            case RepairRequest() | RepairResponse():
-                replica.receive_repair(message, self.now_ms(), payload)
-            case _:
-                replica.receive(message, self.now_ms(), payload)
+        of_group: list[tuple[Message, bytes]] = []
+        for message, payload in messages:
+            match message:
+                case GetRequest():
+                    size_max = self.config.member_config.push_size_max
+                    link.send(*answer_get(replica.log, replica.member.committed_index, message, size_max))
+                case MetadataRequest():
+                    addresses = replica.addresses
+                    link.send(answer_metadata(self.config, replica.log, replica.member, addresses, message))
+                case GetResponse() | MetadataResponse():
+                    raise AssertionError("no link asks for these")
+                case RepairRequest() | RepairResponse():
+                    replica.receive_repair(message, self.now_ms(), payload)
+                case _:
+                    of_group.append((message, payload))
+        if of_group:
+            replica.receive_all(of_group, self.now_ms())
 
     def link_lost(self, link: PeerLink) -> None:
         self._links.discard(link)

@@ -134,7 +134,7 @@ class LifeView:
 
     @property
     def transfer_target(self) -> str | None:
-        return self.replica.transfer_target
+        return self.replica.member.transfer_target
 
     @property
     def told_at(self) -> tuple[Index, Index] | None:

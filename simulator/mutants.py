@@ -21,11 +21,11 @@ from dledger.core.output import HardState, Role
 from dledger.core.quorum_ack_checker import QuorumAckChecker
 from dledger.core.read_index import ReadIndex
 from dledger.core.refusal import Refusal, RefusalReason
-from dledger.core_driver import CoreDriver
 from dledger.disk_work import DiskWork, Settled
 from dledger.entry import Index, VerifiedRange
 from dledger.log.jobs import DiskJob
 from dledger.log.quorum_state import QuorumState
+from dledger.replica import Replica
 from simulator import member
 from simulator.damage_mutants import (
     begin_known_to_the_mark_alone,
@@ -60,13 +60,13 @@ def vote_forgotten() -> Iterator[None]:
 @contextmanager
 def ack_before_sync() -> Iterator[None]:
     """What was handed to the page cache counts as durable under SYNC_FLUSH."""
-    old = CoreDriver.__init__
+    old = Replica.__init__
 
-    def init(self: CoreDriver, *arguments: Any, **keywords: Any) -> None:
+    def init(self: Replica, *arguments: Any, **keywords: Any) -> None:
         old(self, *arguments, **keywords)
         self._durable_at_append = True
 
-    with patched(CoreDriver, "__init__", init):
+    with patched(Replica, "__init__", init):
         yield
 
 

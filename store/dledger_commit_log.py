@@ -13,9 +13,8 @@ from typing import Final
 from disk.disk import DiskError
 from dledger.core.output import AppendStatus, Batch
 from dledger.core.refusal import Refusal, RefusalReason
-from dledger.entry import BLANK_HEADER_SIZE, EntryKind, Index, Pos, Term
+from dledger.entry import EntryKind, Index, Pos, Term, entry_size_max
 from dledger.errors import FaultyEntryError
-from dledger.log.errors import EntryTooLargeError
 from message.encoder import encode_record, record_size
 from message.message_id import HOST_V6_SIZE
 from message.names import SCHEDULE_TOPIC
@@ -97,7 +96,7 @@ class DLedgerCommitLog:
         self._host_flag = STOREHOSTADDRESS_V6_FLAG if len(config.store_host) == HOST_V6_SIZE else 0
         self._record_size_min = record_size(0, 0, 0, store_v6=self._host_flag != 0)
         # It must fit into a data file beside the blank that ends it.
-        self._record_size_max = config.mapped_file_size_commit_log - self._head_size - BLANK_HEADER_SIZE
+        self._record_size_max = entry_size_max(config.mapped_file_size_commit_log) - self._head_size
         self._queues = queues
         self._topic_queue_table: dict[QueueKey, int] = {}
         self._pending: deque[PendingDispatch] = deque()
@@ -182,27 +181,27 @@ class DLedgerCommitLog:
         """All of `messages` or none, which were checked and have these `sizes`. `on_done` is called once, later, unless
         this returns a refusal.
         """
-        replica = self._replica
         if self.serving_term is None:
             return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "this member does not serve as leader now")
-        refusal = replica.check_append(sum(sizes) + self._head_size * len(sizes), len(sizes))
-        if refusal is not None:
-            return _put_refusal(refusal)
-        positions = replica.reserve(sizes)
         store_timestamp = max(now_ms, self.last_store_timestamp)
-        try:
-            requests, bodies, results = self._encode(messages, sizes, positions, store_timestamp)
-        except _QueueTypeError as error:
-            return PutRefusal(PutStatus.MESSAGE_ILLEGAL, str(error))
+        requests: dict[QueueKey, DispatchRequest] = {}
+        results: list[tuple[int, int]] = []
+
+        def fill(positions: Sequence[Pos]) -> list[bytes]:
+            return self._encode(messages, sizes, positions, store_timestamp, requests, results)
 
         def appended(status: AppendStatus) -> None:
             on_done(PutStatus.PUT_OK if status is AppendStatus.SUCCESS else PutStatus.UNKNOWN)
 
         try:
-            batch = replica.append(bodies, positions, EntryKind.MESSAGE, appended, now_ms)
+            batch = self._replica.append(sizes, fill, EntryKind.MESSAGE, appended, now_ms)
+        except _QueueTypeError as error:
+            return PutRefusal(PutStatus.MESSAGE_ILLEGAL, str(error))
         except DiskError as error:
             # Zeroed again, but not durably: a power loss may leave what was written, for recovery to find.
             return PutRefusal(PutStatus.UNKNOWN, f"the log could not be written: {error}")
+        if isinstance(batch, Refusal):
+            return _put_refusal(batch)
         # Only now: a refusal must consume no queue offset.
         self.last_store_timestamp = store_timestamp
         table = self._topic_queue_table
@@ -210,7 +209,7 @@ class DLedgerCommitLog:
             table[key] = request.next_offset
         # The tags code of a delayed message is its delivery time, which scan_records() knows to find.
         if requests and all(key[0] != _SCHEDULE_TOPIC for key in requests):
-            end_pos = positions[-1] + self._head_size + sizes[-1]
+            end_pos = results[-1][0] + sizes[-1]
             self._pending.append(
                 PendingDispatch(batch.first_index, batch.last_index, end_pos, list(requests.values()))
             )
@@ -228,24 +227,26 @@ class DLedgerCommitLog:
         first_index = Index(replica.log.ledger_end_index + 2)
         record = self._state_message(announce(first_index))
         sizes = [record.size, *map(self._record_size, messages)]
-        if replica.check_append(sum(sizes) + self._head_size * len(sizes), len(sizes)) is not None:
-            return None
-        positions = replica.reserve(sizes)
         store_timestamp = max(now_ms, self.last_store_timestamp)
-        requests, records, _ = self._encode(messages, sizes[1:], positions[1:], store_timestamp)
-        bodies = [record.encode(positions[0], now_ms), *records]
+        requests: dict[QueueKey, DispatchRequest] = {}
+        results: list[tuple[int, int]] = []
+
+        def fill(positions: Sequence[Pos]) -> list[bytes]:
+            records = self._encode(messages, sizes[1:], positions[1:], store_timestamp, requests, results)
+            return [record.encode(positions[0], now_ms), *records]
+
         try:
-            batch = replica.append(
-                bodies, positions, EntryKind.MESSAGE, None, now_ms, head_kind=EntryKind.STATE
-            )
+            batch = replica.append(sizes, fill, EntryKind.MESSAGE, None, now_ms, head_kind=EntryKind.STATE)
         except DiskError as error:
             log.warning("delayed messages wait on: the log could not be written: %s", error)
+            return None
+        if isinstance(batch, Refusal):
             return None
         self.last_store_timestamp = store_timestamp
         for key, request in requests.items():
             self._topic_queue_table[key] = request.next_offset
         if requests:
-            end_pos = positions[-1] + self._head_size + sizes[-1]
+            end_pos = results[-1][0] + sizes[-1]
             self._pending.append(
                 PendingDispatch(first_index, batch.last_index, end_pos, list(requests.values()))
             )
@@ -253,28 +254,24 @@ class DLedgerCommitLog:
 
     def fits(self, message: PutMessage) -> bool:
         """Whether the message is not too large for an entry, and no inner batch, which are not delayed."""
-        try:
-            self._replica.reserve([self._record_size(message)])
-        except EntryTooLargeError:
-            return False
-        return not message.sys_flag & INNER_BATCH_FLAG
+        return self._record_size(message) <= self._record_size_max and not message.sys_flag & INNER_BATCH_FLAG
 
     def append_state(
         self, records: Sequence[bytes], on_done: Callable[[AppendStatus], None], now_ms: int
     ) -> Batch | PutRefusal:
         """Appends state records, all or none; a leader may before it serves."""
-        replica = self._replica
         entries = [self._state_message(record) for record in records]
+
+        def fill(positions: Sequence[Pos]) -> list[bytes]:
+            return [entry.encode(pos, now_ms) for entry, pos in zip(entries, positions, strict=True)]
+
         sizes = [entry.size for entry in entries]
-        refusal = replica.check_append(sum(sizes) + self._head_size * len(sizes), len(sizes))
-        if refusal is not None:
-            return _put_refusal(refusal)
-        positions = replica.reserve(sizes)
-        bodies = [entry.encode(pos, now_ms) for entry, pos in zip(entries, positions, strict=True)]
         try:
-            batch = replica.append(bodies, positions, EntryKind.STATE, on_done, now_ms)
+            batch = self._replica.append(sizes, fill, EntryKind.STATE, on_done, now_ms)
         except DiskError as error:
             return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, f"the log could not be written: {error}")
+        if isinstance(batch, Refusal):
+            return _put_refusal(batch)
         self.last_store_timestamp = max(now_ms, self.last_store_timestamp)
         return batch
 
@@ -305,12 +302,18 @@ class DLedgerCommitLog:
             self._pending.pop()
 
     def _encode(
-        self, messages: Sequence[PutMessage], sizes: Sequence[int], positions: list[Pos], store_timestamp: int
-    ) -> tuple[dict[QueueKey, DispatchRequest], list[bytes], list[tuple[int, int]]]:
-        """Requests by queue, the records, and (phy_offset, queue_offset) of each message. Raises _QueueTypeError."""
-        requests: dict[QueueKey, DispatchRequest] = {}
+        self,
+        messages: Sequence[PutMessage],
+        sizes: Sequence[int],
+        positions: Sequence[Pos],
+        store_timestamp: int,
+        requests: dict[QueueKey, DispatchRequest],
+        results: list[tuple[int, int]],
+    ) -> list[bytes]:
+        """The records. Adds to `requests` and to `results`, (phy_offset, queue_offset) of each message. Raises
+        _QueueTypeError.
+        """
         bodies: list[bytes] = []
-        results: list[tuple[int, int]] = []
         find, pack, encode = requests.get, CQ_UNIT.pack, encode_record
         store_host, host_flag, head_size = self._config.store_host, self._host_flag, self._head_size
         for message, size, pos in zip(messages, sizes, positions, strict=True):
@@ -358,7 +361,7 @@ class DLedgerCommitLog:
                 )
             )
             results.append((phy_offset, queue_offset))
-        return requests, bodies, results
+        return bodies
 
     def _batch_request(
         self, requests: dict[QueueKey, DispatchRequest], message: PutMessage

@@ -2,10 +2,10 @@
 or with a PlainLog (plain_log.py), whose entries are records and nothing else.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from dledger.core.membership import Membership
+from dledger.core.member import Member
 from dledger.core.messages import PeerId
 from dledger.core.output import AppendStatus, Batch
 from dledger.core.refusal import Refusal
@@ -119,6 +119,11 @@ class ReplicatedLog(Protocol):
     applied_index: Index  # the store's, for the replica's status
 
     @property
+    def member(self) -> Member:
+        """What this member is in its group, and who else is."""
+        ...
+
+    @property
     def log(self) -> Ledger: ...
     @property
     def scrubber(self) -> Scrubber:
@@ -139,22 +144,19 @@ class ReplicatedLog(Protocol):
         """Why `count` entries of `size` bytes together, heads included, would be refused now."""
         ...
 
-    def reserve(self, body_sizes: Sequence[int]) -> list[Pos]:
-        """Where entries with such bodies would go now. Raises EntryTooLargeError."""
-        ...
-
     def append(
         self,
-        bodies: Sequence[bytes],
-        positions: Sequence[Pos],
+        body_sizes: Sequence[int],
+        fill: Callable[[Sequence[Pos]], Sequence[bytes]],
         kind: EntryKind,
         on_done: OnAppended | None,
         now_ms: int,
         *,
         head_kind: EntryKind | None = None,
-    ) -> Batch:
-        """All or none; raises DiskError with the log unchanged. `on_done` is never called within. `head_kind`: of the
-        first entry, where it differs from that of the others.
+    ) -> Batch | Refusal:
+        """Appends entries, all or none. `fill` gives their bodies, which have these sizes, for the positions that they
+        get. `on_done` is called once, later, unless this refuses or raises. `head_kind`: of the first entry, where it
+        differs from that of the others. Raises what `fill` raises, and DiskError; the log is unchanged then.
         """
         ...
 
@@ -168,27 +170,8 @@ class ReplicatedLog(Protocol):
         """Why messages are refused for want of space, None when they are not: who leads had better be somebody else."""
         ...
 
-    @property
-    def transfer_target(self) -> PeerId | None:
-        """To whom leadership is on its way from here."""
-        ...
-
     def transfer_leadership(self, target: PeerId | None, reason: str, now_ms: int) -> Refusal | None:
         """Begins to hand over to `target`, else to the member that lacks least. How it ends shows in who leads."""
-        ...
-
-    @property
-    def membership(self) -> Membership: ...
-
-    @property
-    def membership_index(self) -> Index: ...
-
-    @property
-    def is_membership_committed(self) -> bool: ...
-
-    @property
-    def watermarks(self) -> Mapping[PeerId, Index]:
-        """Of the voters, as acknowledged to this leader; empty at a follower."""
         ...
 
     def add_member(self, peer: PeerId, address: str, on_done: OnAppended, now_ms: int) -> Refusal | None: ...

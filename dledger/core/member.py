@@ -128,7 +128,8 @@ class Member(MemberParts):
         self._drive(dispatcher, dispatcher.on_response, response, now_ms)
         if dispatcher.match_index != match_index and self._members.counts(response.member_id):
             self._checker.update_watermark(response.member_id, dispatcher.match_index)
-        self._drive(dispatcher, dispatcher.pump, now_ms)
+        if dispatcher.write_index <= self._log.ledger_end_index:
+            self._drive(dispatcher, dispatcher.pump, now_ms)
 
     @staticmethod
     def _drive(dispatcher: EntryDispatcher, step: Callable[..., object], *arguments: Any) -> None:
@@ -215,14 +216,23 @@ class Member(MemberParts):
         """Whether `count` entries of `size` bytes together, headers included, may be appended now."""
         return self._guard.check(size, count)
 
-    def append(self, batch: Batch, closure: object | None, now_ms: int) -> Output:
-        """`batch` is in the log already. `closure` comes back in a Completion; the no-op of a new leader has none."""
+    def append(
+        self, batch: Batch, closure: object | None, now_ms: int, durable_index: Index | None = None
+    ) -> Output:
+        """`batch` is in the log already. `closure` comes back in a Completion; the no-op of a new leader has none.
+        `durable_index`: up to where the log counts as durable without a sync.
+        """
         state = self._state
         assert state.role is Role.LEADER, "check_append() says who may append"
         assert batch.term == state.curr_term, "a leader appends entries of its own term"
         self.changes.follow(now_ms)
         self._durable.appended(now_ms)
         self._checker.append(batch, closure, now_ms)
+        # At an older one, what waits for a sync has waited since before.
+        if durable_index is not None and durable_index > self._durable.value:
+            self._durable.synced(durable_index, now_ms)
+            if self._members.is_voter:
+                self._checker.update_watermark(state.self_id, durable_index)
         for dispatcher in self._dispatchers.values():
             self._drive(dispatcher, dispatcher.pump, now_ms)
         return self._take(now_ms)

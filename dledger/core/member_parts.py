@@ -190,6 +190,11 @@ class MemberParts:
         return self._checker.peer_watermarks_by_term
 
     @property
+    def watermarks(self) -> Mapping[PeerId, Index]:
+        """Of the voters, as acknowledged to this leader; empty at a follower."""
+        return self.peer_watermarks_by_term.get(self.curr_term, {})
+
+    @property
     def uncommitted_size(self) -> int:
         """Bytes that this member appended as a leader and no majority holds yet."""
         return self._checker.uncommitted_size

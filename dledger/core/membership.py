@@ -168,7 +168,7 @@ class CurrentMembers:
         or began anew, may have another one there.
         """
         log = self._log
-        if (log.membership_index, log.log_generation) == (self.index, self._log_generation):
+        if log.membership_index == self.index and log.log_generation == self._log_generation:
             return False
         before = self.index, self.value
         self._read()

@@ -100,7 +100,8 @@ class QuorumAckChecker:
     def update_watermark(self, voter: PeerId, index: Index) -> None:
         """`index` as the voter said it in this term; lower than before only if it lost what it acknowledged."""
         self._watermarks[voter] = index
-        self._count()
+        if index > self._state.committed_index:
+            self._count()
 
     def _count(self) -> None:
         majority_index = quorum_index(self._watermarks.values())

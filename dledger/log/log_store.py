@@ -279,11 +279,18 @@ class LogStore(CutLog):
 
         Who lost a file with these would not know that it lost something, or whose votes count.
         """
-        marks = self._mark, self._mark_on_disk  # a cut has lowered the one, and not yet the other
-        first_index = self._memberships.first_behind(min(mark.told_index for mark in marks))
-        index = self.ledger_end_index if first_index is None else Index(first_index - 1)
-        number = bisect_right(self._file_begins, min(mark.index for mark in marks))
-        return min(index, Index(self._file_begins[number] - 1)) if number < len(self._file_begins) else index
+        mark, on_disk = self._mark, self._mark_on_disk  # a cut has lowered the one, and not yet the other
+        index = self.ledger_end_index
+        told_index = min(mark.told_index, on_disk.told_index)
+        if self._memberships.last_index > told_index:
+            first_index = self._memberships.first_behind(told_index)
+            assert first_index is not None, "the last one is behind it"
+            index = Index(first_index - 1)
+        if self._file_begins:
+            number = bisect_right(self._file_begins, min(mark.index, on_disk.index))
+            if number < len(self._file_begins):
+                index = min(index, Index(self._file_begins[number] - 1))
+        return index
 
     @property
     def unsynced_size(self) -> int:

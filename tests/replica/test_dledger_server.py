@@ -16,7 +16,7 @@ from virtual_group import Journal
 from disk.real_disk import RealDisk
 from dledger.config import DLedgerConfig
 from dledger.core.messages import PeerId
-from dledger.core.output import AppendStatus
+from dledger.core.output import AppendStatus, Batch
 from dledger.core.refusal import Refusal, RefusalReason
 from dledger.entry import EntryKind, Index, verify_entries
 from dledger.peer_link import PeerLink
@@ -107,9 +107,11 @@ class Servers:
 def begin_append(server: DLedgerServer, bodies: list[bytes]) -> asyncio.Future[AppendStatus]:
     """Appended when this returns; the future ends with the outcome."""
     done: asyncio.Future[AppendStatus] = asyncio.get_running_loop().create_future()
-    replica = server.replica
-    positions = replica.reserve([len(body) for body in bodies])
-    replica.append(bodies, positions, EntryKind.MESSAGE, done.set_result, server.now_ms())
+    sizes = [len(body) for body in bodies]
+    batch = server.replica.append(
+        sizes, lambda _: bodies, EntryKind.MESSAGE, done.set_result, server.now_ms()
+    )
+    assert isinstance(batch, Batch)
     return done
 
 

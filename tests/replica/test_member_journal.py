@@ -116,7 +116,7 @@ def test_a_leader_says_to_whom_it_hands_over_and_why_it_leads_on(
     first, second = (member for member in group.running() if member is not leader)
     first.replica.leave(group.now_ms)  # it campaigns no more
     assert leader.replica.transfer_leadership(first.id, "asked for", group.now_ms) is None
-    group.run_until(lambda: leader.replica.transfer_target is None)
+    group.run_until(lambda: leader.replica.member.transfer_target is None)
     assert leader.replica.transfer_leadership(second.id, "asked for", group.now_ms) is None
     group.run_until(lambda: group.leader() is second)
     who = f"[{leader.id}][LEADER][term=1]"

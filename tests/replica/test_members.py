@@ -324,7 +324,7 @@ def test_members_of_a_log_that_began_anew_are_those_that_it_names(tmp_path: Path
     ended: list[AppendStatus] = []
     assert leader.replica.remove_member(gone, ended.append, group.now_ms) is None
     group.run_until(lambda: ended == [AppendStatus.SUCCESS])
-    assert leader.replica.membership_index == end_index + 2
+    assert leader.replica.member.membership_index == end_index + 2
     group.crash(gone)
     rest = sorted({"n0", "n1", "n2"} - {gone})
     while group.members[leader.id].replica.log.ledger_begin_index <= end_index + 2:
@@ -341,7 +341,7 @@ def test_members_of_a_log_that_began_anew_are_those_that_it_names(tmp_path: Path
             and seated(group, *rest, "n3")
         )
     )
-    assert alone.replica.membership == alone.replica.logged_membership()
+    assert alone.replica.member.membership == alone.replica.logged_membership()
 
 
 def test_a_wiped_member_and_a_newcomer_form_no_group_of_their_own(

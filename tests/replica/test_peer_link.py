@@ -1,7 +1,7 @@
 """One connection between members, over a real loopback socket: limits, directions, names."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -53,9 +53,10 @@ class Owner:
     def link_established(self, link: PeerLink, peer: Hello) -> None:
         self.established.set()
 
-    def link_received(self, link: PeerLink, message: PeerMessage, payload: bytes) -> None:
-        self.received.append(message)
-        self.sizes.append(len(payload))
+    def link_received(self, link: PeerLink, messages: Sequence[tuple[PeerMessage, bytes]]) -> None:
+        for message, payload in messages:
+            self.received.append(message)
+            self.sizes.append(len(payload))
         self.heard.set()
 
     def link_lost(self, link: PeerLink) -> None:

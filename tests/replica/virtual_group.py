@@ -320,11 +320,10 @@ class VirtualGroup:
         return leader
 
     def append(self, leader: VirtualMember, bodies: Sequence[bytes], on_done: OnDone | None = None) -> Batch:
-        replica = leader.replica
-        size = sum(len(body) + 48 for body in bodies)
-        assert replica.check_append(size, len(bodies)) is None
-        positions = replica.reserve([len(body) for body in bodies])
-        return replica.append(bodies, positions, EntryKind.MESSAGE, on_done, self.now_ms)
+        sizes = [len(body) for body in bodies]
+        batch = leader.replica.append(sizes, lambda _: bodies, EntryKind.MESSAGE, on_done, self.now_ms)
+        assert isinstance(batch, Batch)
+        return batch
 
     def converged(self) -> bool:
         ends = {

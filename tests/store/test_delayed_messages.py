@@ -190,12 +190,12 @@ def test_while_the_log_refuses_what_is_due_is_not_read_at_each_tick_and_it_goes_
     group.settle()
     refused_at_ms: list[int] = []
 
-    def refuse(size: int, count: int) -> Refusal:
+    def refuse(*arguments: object, **keywords: object) -> Refusal:
         refused_at_ms.append(group.now_ms)
         return Refusal(RefusalReason.LEADER_PENDING_FULL, "full")
 
     with monkeypatch.context() as full:
-        full.setattr(leader.replica, "check_append", refuse)
+        full.setattr(leader.replica, "append", refuse)
         group.run_for(DELAY_LEVELS[1] + 20 * REFUSED_PAUSE_MS)
     assert 15 <= len(refused_at_ms) <= 21
     group.run_for(REFUSED_PAUSE_MS + 30)
@@ -212,12 +212,12 @@ def test_a_new_leadership_does_not_wait_for_a_refusal_of_the_one_before(
     group.settle()
     refusals: list[Refusal] = []
 
-    def refuse(size: int, count: int) -> Refusal:
+    def refuse(*arguments: object, **keywords: object) -> Refusal:
         refusals.append(Refusal(RefusalReason.LEADER_TRANSFERRING, "about to go"))
         return refusals[-1]
 
     with monkeypatch.context() as transferring:
-        transferring.setattr(leader.replica, "check_append", refuse)
+        transferring.setattr(leader.replica, "append", refuse)
         group.run_until(lambda: bool(refusals))
     leader.store._schedule.stop()
     leader.store.tick(group.now_ms)

@@ -33,20 +33,14 @@ class ReadOnlyReplica:
         self.log = log
         self.scrubber = Scrubber("", [], NoRuntime().submit, bytes_per_second=0, pause_ms=0, now_ms=0)
 
-    def check_append(self, size: int, count: int) -> Refusal | None:
-        raise AssertionError
-
-    def reserve(self, body_sizes: Sequence[int]) -> list[Pos]:
-        raise AssertionError
-
     def append(
         self,
-        bodies: Sequence[bytes],
-        positions: Sequence[Pos],
+        body_sizes: Sequence[int],
+        fill: Callable[[Sequence[Pos]], Sequence[bytes]],
         kind: EntryKind,
         on_done: OnAppended | None,
         now_ms: int,
-    ) -> Batch:
+    ) -> Batch | Refusal:
         raise AssertionError
 
 

@@ -114,7 +114,7 @@ class MicroBroker:
         self.todo.append(step)
 
     def call_later(self, delay_ms: int, step: Callable[[], None]) -> None:
-        """Rounds end within a turn here: none is slow."""
+        self.todo.append(step)
 
     def reput_wanted(self) -> None:
         self.todo.append(lambda: self.store.reput_step(self.group.now_ms))

@@ -27,7 +27,7 @@ from dledger.core.messages import (
 from dledger.errors import HandshakeRefusedError, RemoteProtocolError
 from dledger.rpc.codec import REPAIR_WIRE_VERSION, PeerMessage, wire_version_of
 from dledger.rpc.connection import PeerConnection
-from dledger.rpc.handshake import Handshake, Hello
+from dledger.rpc.handshake import WIRE_VERSION_MIN, Handshake, Hello
 from dledger.rpc.requests import GetRequest, MetadataRequest, RepairRequest, RepairResponse
 
 log = logging.getLogger(__name__)
@@ -89,6 +89,7 @@ class PeerLink(asyncio.Protocol):
             dialled or ""
         )  # of an accepted one: known with the handshake, empty for a reader
         self.established = False
+        self.wire_version = WIRE_VERSION_MIN  # the highest that both sides speak, once established
         self.lost = asyncio.Event()
         self.lost_reason = "closed by the other side"  # once `lost` is set
         self._owner = owner
@@ -102,11 +103,6 @@ class PeerLink(asyncio.Protocol):
     def knows_repairs(self) -> bool:
         """Whether the peer can be asked for entries that are damaged here."""
         return self.wire_version >= REPAIR_WIRE_VERSION
-
-    @property
-    def wire_version(self) -> int:
-        """The highest that both sides speak, once established."""
-        return self._connection.wire_version
 
     @property
     def disk_uuid(self) -> bytes | None:
@@ -199,6 +195,7 @@ class PeerLink(asyncio.Protocol):
         if peer is None:
             return
         self.established = True
+        self.wire_version = self._connection.wire_version
         self.peer_id = peer.member_id
         if self._timer is not None:
             self._timer.cancel()

@@ -426,10 +426,6 @@ class Replica:
         """After so long an append that no majority holds ends as unknown."""
         return self.config.member_config.wait_ack_ms_max
 
-    def check_append(self, size: int, count: int) -> Refusal | None:
-        """Why `count` entries of `size` bytes together, heads included, would be refused now."""
-        return self.member.check_append(size, count)
-
     def append(
         self,
         body_sizes: Sequence[int],

@@ -22,6 +22,7 @@ from dledger.core.messages import (
     HeartBeatResponse,
     Message,
     PeerId,
+    PushRequest,
     PushResponse,
     ReadIndexResponse,
     VoteResponse,
@@ -245,7 +246,7 @@ class DLedgerServer:
     # -------------------------------------------------------------------------------------------------
 
     def send(self, to: PeerId, message: Message | RepairMessage, buffers: Sequence[bytes]) -> None:
-        links = self._incoming if isinstance(message, _ANSWERS) else self._outgoing
+        links = self._incoming if type(message) in _ANSWERS else self._outgoing
         link = links.get(to)
         if link is not None:
             link.send(message, buffers)
@@ -402,6 +403,8 @@ class DLedgerServer:
         of_group: list[tuple[Message, bytes]] = []
         for message, payload in messages:
             match message:
+                case PushRequest() | PushResponse():  # nearly all
+                    of_group.append((message, payload))
                 case GetRequest():
                     size_max = self.config.member_config.push_size_max
                     link.send(*answer_get(replica.log, replica.member.committed_index, message, size_max))
@@ -439,4 +442,4 @@ class DLedgerServer:
             self.replica.peer_connected(peer_id, now_ms, repairs=self._outgoing[peer_id].knows_repairs)
 
 
-_ANSWERS = (VoteResponse, HeartBeatResponse, PushResponse, RepairResponse, ReadIndexResponse)
+_ANSWERS = frozenset((VoteResponse, HeartBeatResponse, PushResponse, RepairResponse, ReadIndexResponse))

@@ -6,7 +6,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from dledger.core.append_guard import AppendGuard
 from dledger.core.disk_fitness import DiskFitness
 from dledger.core.durable_index import DurableIndex
 from dledger.core.entry_dispatcher import EntryDispatcher
@@ -310,15 +309,15 @@ def acks_after_failed_sync() -> Iterator[None]:
 @contextmanager
 def appends_taken_during_transfer() -> Iterator[None]:
     """A leader that hands over goes on taking appends: what comes last ends without an outcome."""
-    old = AppendGuard.check
+    old = Member.check_append
 
-    def check(self: AppendGuard, size: int, count: int) -> Refusal | None:
+    def check(self: Member, size: int, count: int) -> Refusal | None:
         target, self._transfer.target = self._transfer.target, None
         refusal = old(self, size, count)
         self._transfer.target = target
         return refusal
 
-    with patched(AppendGuard, "check", check):
+    with patched(Member, "check_append", check):
         yield
 
 

@@ -172,7 +172,7 @@ class DLedgerCommitLog:
                     faults[len(sizes)] = PutRefusal(PutStatus.MESSAGE_ILLEGAL, fault)
             sizes.append(size)
         size = waiting_size + sum(sizes) + self._head_size * (waiting_count + len(sizes))
-        refusal = self._replica.check_append(size, waiting_count + len(sizes))
+        refusal = self._replica.member.check_append(size, waiting_count + len(sizes))
         return (sizes, faults) if refusal is None else _put_refusal(refusal)
 
     def append_messages(

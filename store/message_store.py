@@ -58,6 +58,9 @@ OnServing = Callable[[bool], None]
 _NOTHING_IMPORTED = ImportedState()
 _SERVES_NO_MORE = PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "this member stopped serving as leader")
 
+# A follower dispatches what many commits have brought at once: hardly anybody waits for it there.
+FOLLOWER_REPUT_MS = 5
+
 
 class MessageStore(StoreReads):
     """Invariant: it serves only while its member leads with its own no-op committed and dispatched here, with all that
@@ -94,6 +97,7 @@ class MessageStore(StoreReads):
         self._before_no_op_term = Term(-1)  # of the entry before that
         self._last_checkpoint: Checkpoint | None = None  # taken by stop()
         self._java_import = JavaImport(disk, config)
+        self._follower_reput_due = False
         self._is_importing = False  # this member leads, and what Java left is on its way into the log
         self._is_clearing = False  # the log began anew; ConsumeQueue files of before are to go first
         # Made by start(), as what StoreReads names is.
@@ -376,9 +380,18 @@ class MessageStore(StoreReads):
         return decode_message(body).body
 
     def committed(self, committed_index: Index) -> None:
-        if committed_index > self._reput.committed_index:
-            self._reput.committed_index = committed_index
+        if committed_index <= self._reput.committed_index:
+            return
+        self._reput.committed_index = committed_index
+        if self.role is Role.LEADER:
             self._runtime.reput_wanted()
+        elif not self._follower_reput_due:
+            self._follower_reput_due = True
+            self._runtime.call_later(FOLLOWER_REPUT_MS, self._reput_at_follower)
+
+    def _reput_at_follower(self) -> None:
+        self._follower_reput_due = False
+        self._runtime.reput_wanted()
 
     def role_changed(self, change: RoleChange) -> None:
         self.role, self.term, self.leader_id = change.role, change.term, change.leader_id

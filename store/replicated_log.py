@@ -140,10 +140,6 @@ class ReplicatedLog(Protocol):
         """After so long an append that no majority holds ends as unknown."""
         ...
 
-    def check_append(self, size: int, count: int) -> Refusal | None:
-        """Why `count` entries of `size` bytes together, heads included, would be refused now."""
-        ...
-
     def append(
         self,
         body_sizes: Sequence[int],

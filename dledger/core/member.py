@@ -27,7 +27,7 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.core.output import NOTHING, Batch, Output, ReadCompletion, Role
-from dledger.core.refusal import HAS_STOPPED, Refusal
+from dledger.core.refusal import HAS_STOPPED, Refusal, RefusalReason
 from dledger.core.term_bounds import sender, term_fault
 from dledger.entry import Index
 from dledger.errors import FaultyEntryError
@@ -213,8 +213,29 @@ class Member(MemberParts):
     # --- appending
 
     def check_append(self, size: int, count: int) -> Refusal | None:
-        """Whether `count` entries of `size` bytes together, headers included, may be appended now."""
-        return self._guard.check(size, count)
+        """Why `count` entries of `size` bytes together, headers included, may not be appended now. A refusal names
+        cause, value and limit, and is definite.
+        """
+        if (refusal := self._transfer.leader_refusal()) is not None:
+            return refusal
+        state, config, checker = self._state, self._config, self._checker
+        if self._handler.has_no_space:
+            return Refusal(
+                RefusalReason.DISK_FULL, f"no space for {size} bytes on the disk of {state.self_id}"
+            )
+        # One that is larger than all that may wait is taken when nothing does, or it would be refused for ever.
+        if checker.uncommitted_size and checker.uncommitted_size + size > config.pending_size_max:
+            return Refusal(
+                RefusalReason.LEADER_PENDING_FULL,
+                f"{checker.uncommitted_size} bytes wait for a majority, {size} more in {count} entries are above the "
+                f"limit of {config.pending_size_max}",
+            )
+        if checker.uncommitted_count >= config.pending_count_max:
+            return Refusal(
+                RefusalReason.LEADER_PENDING_FULL,
+                f"{checker.uncommitted_count} appends wait for a majority, limit {config.pending_count_max}",
+            )
+        return None
 
     def append(
         self, batch: Batch, closure: object | None, now_ms: int, durable_index: Index | None = None

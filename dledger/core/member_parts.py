@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from random import Random
 
-from dledger.core.append_guard import AppendGuard
 from dledger.core.candidacy import Candidacy
 from dledger.core.disk_fitness import DiskFitness
 from dledger.core.durable_index import DurableIndex
@@ -91,7 +90,6 @@ class MemberParts:
         self._reads = ReadIndex(
             config, members, state, outbox, self._rounds, self._fitness, self._transfer, random
         )
-        self._guard = AppendGuard(config, state, self._checker, self._handler, self._transfer)
         self.changes = MembershipChanges(
             config,
             members,

@@ -55,7 +55,7 @@ class SimGroup(VirtualGroup):
 
 
 def append_until_full(group: SimGroup, leader: VirtualMember) -> None:
-    while leader.replica.check_append(9048, 1) is None:
+    while leader.replica.member.check_append(9048, 1) is None:
         with suppress(NoSpaceError):
             group.append(leader, [bytes(9000)])
         group.run_for(20)
@@ -90,7 +90,7 @@ def test_a_failed_sync_ends_the_member_and_its_pending_appends_are_unknown() -> 
     group.run_until(lambda: leader.failure)
     assert "sync job" in str(leader.failure)
     assert ends == [AppendStatus.UNKNOWN]
-    refusal = leader.replica.check_append(1, 1)
+    refusal = leader.replica.member.check_append(1, 1)
     assert refusal is not None
     assert refusal.reason is RefusalReason.STOPPED
 
@@ -119,11 +119,11 @@ def test_a_leader_without_space_refuses_appends_and_leads_on_when_there_is_space
         group.append(leader, [bytes(9000)])
     assert leader.replica.log.ledger_end_index == end
     group.run_for(10)
-    refusal = leader.replica.check_append(100, 1)
+    refusal = leader.replica.member.check_append(100, 1)
     assert refusal is not None
     assert refusal.reason is RefusalReason.DISK_FULL
     group.disks["n0"].is_full = False
-    group.run_until(lambda: leader.replica.check_append(100, 1) is None, limit_ms=1200)
+    group.run_until(lambda: leader.replica.member.check_append(100, 1) is None, limit_ms=1200)
     ends: list[AppendStatus] = []
     batch = group.append(leader, [bytes(9000)], ends.append)
     group.run_for(100)
@@ -146,7 +146,7 @@ def test_changes_that_find_no_space_do_not_put_the_probe_for_it_off() -> None:
         refusals += leader.replica.add_member("n1", "", lambda *_: None, group.now_ms) is not None
     assert refusals > 5, "there was something to clear"
     assert log.ledger_end_index > end
-    assert leader.replica.check_append(100, 1) is None
+    assert leader.replica.member.check_append(100, 1) is None
 
 
 def damaged_without_space() -> tuple[SimGroup, VirtualMember]:
@@ -222,7 +222,7 @@ def test_a_group_that_is_full_everywhere_keeps_its_leader_and_its_term_and_takes
     assert (group.leader(), leader.replica.member.curr_term) == (leader, term)
     assert leader.replica.member.committed_index == end
     free_everywhere(group)
-    group.run_until(lambda: leader.replica.check_append(9048, 1) is None, limit_ms=1200)
+    group.run_until(lambda: leader.replica.member.check_append(9048, 1) is None, limit_ms=1200)
     group.append(leader, [bytes(9000)])
     group.run_until(group.converged, limit_ms=4000)
     assert leader.replica.log.ledger_end_index == end + 1
@@ -275,7 +275,7 @@ def test_a_search_for_space_leaves_nothing_on_the_disk() -> None:
     append_until_full(group, leader)
     group.run_for(1500)
     disk.is_full = False
-    group.run_until(lambda: leader.replica.check_append(100, 1) is None, limit_ms=1200)
+    group.run_until(lambda: leader.replica.member.check_append(100, 1) is None, limit_ms=1200)
     assert disk.list_directory(directory) == before
 
 
@@ -573,7 +573,7 @@ def test_a_defect_ends_the_member_instead_of_leaving_a_step_half_done(
     group.run_until(lambda: leader.failure)
     assert "defect" in str(leader.failure)
     assert "what cannot happen" in str(leader.failure)
-    refusal = leader.replica.check_append(1, 1)
+    refusal = leader.replica.member.check_append(1, 1)
     assert refusal is not None
     assert refusal.reason is RefusalReason.STOPPED
     assert ends == [AppendStatus.UNKNOWN]

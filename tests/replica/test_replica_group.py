@@ -168,7 +168,7 @@ def test_a_follower_refuses_appends_and_says_who_leads(tmp_path: Path) -> None:
     leader = group.elect()
     group.run_for(500)
     follower = next(member for member in group.running() if member is not leader)
-    refusal = follower.replica.check_append(100, 1)
+    refusal = follower.replica.member.check_append(100, 1)
     assert refusal is not None
     assert refusal.reason is RefusalReason.NOT_LEADER
     assert leader.id in refusal.text

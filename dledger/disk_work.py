@@ -7,6 +7,7 @@ of it. What a finished job means for the core is the replica's to say: `settle` 
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -58,6 +59,8 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
 
 
 Settled = Synced | HardStateSaved | CutDone | SpaceProbed | Failed
+# What follows from a job that has run, with an error that it tolerates or without one, at a time in ms.
+Ended = Callable[[Exception | None, int], Settled | None]
 
 
 class DiskWork:
@@ -75,6 +78,7 @@ class DiskWork:
         self._log = log_store
         self._quorum_state = quorum_state
         self._submit = submit
+        self._under_way: dict[DiskJob, tuple[Ended, type[Exception] | tuple[type[Exception], ...]]] = {}
         self._syncs_each_append = config.flush_mode is FlushMode.SYNC_FLUSH
         self._sync: SyncJob | None = None
         self._cut: CutJob | None = None
@@ -84,9 +88,8 @@ class DiskWork:
         self._prepare: PrepareFileJob | None = None
         self._probe: ProbeSpaceJob | None = None
         self._probe_at_ms: int | None = None
-        self._hard_state: tuple[DiskJob, HardState] | None = None
-        self._overtaken: DiskJob | None = None
-        self._export: DiskJob | None = None
+        self._saving: HardState | None = None
+        self._is_exporting = False
         self._exported: Term | None = None
         self._committed_mark = CommittedMark(log_store.disk, log_store.config.own_directory, now_ms)
         self._flushed_ms = now_ms
@@ -99,11 +102,7 @@ class DiskWork:
     @property
     def idle(self) -> bool:
         """Nothing under way. What is not due yet is not counted."""
-        jobs = (
-            *(self._sync, self._cut, self._mark, self._move, self._prepare),
-            *(self._hard_state, self._overtaken, self._export, self._probe, self._note),
-        )
-        return all(job is None for job in jobs) and not self._committed_mark.is_busy
+        return not self._under_way
 
     def appended(self) -> None:
         """Entries have just been handed to the log store."""
@@ -111,15 +110,14 @@ class DiskWork:
             self.start_sync()
 
     def save_hard_state(self, hard_state: HardState) -> None:
-        assert self._hard_state is None, "the core waits for hard_state_saved"
-        job = self._quorum_state.store_job(hard_state)
-        self._hard_state = (job, hard_state)
-        self._submit(job)
+        assert self._saving is None, "the core waits for hard_state_saved"
+        self._saving = hard_state
+        ended = partial(self._hard_state_ended, hard_state)
+        self._start(self._quorum_state.store_job(hard_state), ended)
 
     def hard_state_stored(self) -> None:
         """All that was given is on disk by another way, and nobody waits for the job that was to do it."""
-        if self._hard_state is not None:
-            self._overtaken, self._hard_state = self._hard_state[0], None
+        self._saving = None
 
     def begin_cut(self, cut: Cut | BeginAnew) -> None:
         """The log store has done it in memory when this returns; nothing may be appended before CutDone."""
@@ -134,7 +132,7 @@ class DiskWork:
                 cut.begin_pos,
                 cut.membership,
             )
-        self._submit(self._cut)
+        self._start(self._cut, self._cut_ended)
 
     def no_space(self, now_ms: int) -> None:
         """A write has failed for want of space: probes again and again, until there is some. More writes that fail put
@@ -162,7 +160,7 @@ class DiskWork:
         self._move = make_job()
         if self._move is None:
             return False
-        self._submit(self._move)
+        self._start(self._move, self._move_ended)
         return True
 
     def start_sync(self) -> None:
@@ -172,28 +170,29 @@ class DiskWork:
         job = self._log.sync_job()
         if job is not None:
             self._sync = job
-            self._submit(job)
+            self._start(job, self._sync_ended)
 
     def tick(self, committed_index: Index, now_ms: int) -> None:
         if not self._syncs_each_append:
             self._flush(now_ms)
         self._start_mark(now_ms)
         if (telling := self._committed_mark.job(committed_index, now_ms)) is not None:
-            self._submit(telling)
+            # Nothing of ours depends on it.
+            self._start(telling, partial(self._committed_mark_ended, telling), tolerates=Exception)
         if self._probe_at_ms is not None and now_ms >= self._probe_at_ms:
             self._probe_at_ms = None
             self._probe = self._log.probe_job()
-            self._submit(self._probe)
+            self._start(self._probe, self._probe_ended, tolerates=NoSpaceError)
         if self._note is None and now_ms >= self._note_not_before_ms:
             self._note = self._log.note_faults_job()
             if self._note is not None:
-                self._submit(self._note)
+                self._start(self._note, self._note_ended, tolerates=NoSpaceError)
         # Half a file ahead, or half a step of allocation, is more than what comes in between two ticks.
         end_pos = self._log.ledger_end_pos
         if end_pos != self._prepared_pos and self._prepare is None and now_ms >= self._prepare_not_before_ms:
             self._prepare = self._log.prepare_job()
             if self._prepare is not None:
-                self._submit(self._prepare)
+                self._start(self._prepare, self._prepare_ended, tolerates=NoSpaceError)
             elif self._cut is None:
                 self._prepared_pos = end_pos
 
@@ -202,84 +201,108 @@ class DiskWork:
         if is_free and now_ms >= self._mark_not_before_ms:
             self._mark = self._log.mark_job(now_ms)
             if self._mark is not None:
-                self._submit(self._mark)
+                self._start(self._mark, self._mark_ended)
+
+    def _start(
+        self, job: DiskJob, ended: Ended, *, tolerates: type[Exception] | tuple[type[Exception], ...] = ()
+    ) -> None:
+        """Submits a job. `ended` follows from it, also from an error that it `tolerates`."""
+        self._under_way[job] = (ended, tolerates)
+        self._submit(job)
 
     def settle(self, job: DiskJob, error: Exception | None, now_ms: int) -> Settled | None:
-        """`job` has run. For want of space the next file may be late, for the append that needs it will say so, and
-        the note of what is damaged, for whoever reads there after a start finds it again.
-
-        An error of any other job, want of space in a sync included, means that something is not on disk that this
-        member believed to be there.
+        """`job` has run. An error that it does not tolerate, want of space in a sync included, means that something is
+        not on disk that this member believed to be there.
         """
-        if job is self._prepare and (error is None or isinstance(error, NoSpaceError)):
-            self._prepare = None
-            self._log.prepare_done(job, error)
-            if error is not None:
-                self._prepare_not_before_ms = now_ms + self._config.no_space_retry_ms
-            return None
-        if job is self._note and (error is None or isinstance(error, NoSpaceError)):
-            self._note = None
-            self._log.faults_noted(job)
-            if error is not None:
-                self._note_not_before_ms = now_ms + self._config.no_space_retry_ms
-            return None
-        if job is self._probe and (error is None or isinstance(error, NoSpaceError)):
-            self._probe = None
-            has_space = self._log.probe_done(job, error)
-            if not has_space:
-                self.no_space(now_ms)
-            return SpaceProbed(has_space)
-        if isinstance(job, CommittedMarkJob):
-            self._committed_mark.done(job, error)  # nothing of ours depends on it
-            return None
-        if job is self._export:
-            self._export = None
-            if error is not None:
-                # Nothing of ours depends on it; the next change of term, or a clean stop, writes it again.
-                log.warning("currterm not exported directory=%s error=%s", self._config.directory, error)
-            else:
-                self._export_curr_term()
-            return None
-        if error is not None:
+        ended, tolerates = self._under_way.pop(job)
+        if error is not None and not isinstance(error, tolerates):
             return Failed(f"{job.kind} job: {error!r}")
-        if job is self._overtaken:
-            self._overtaken = None
-            return None
-        if job is self._sync:
-            self._sync = None
-            self._log.sync_done(job)
-            if self._syncs_each_append:
-                self.start_sync()
-            self._start_mark(now_ms)
-            return Synced()
-        if job is self._cut:
-            self._cut = None
-            self._log.cut_done(job)
-            return CutDone()
-        if job is self._mark:
-            self._mark = None
-            self._log.mark_done(job)
-            if job.lacks_space:
-                self._mark_not_before_ms = now_ms + self._config.no_space_retry_ms
-                return None
-            return Synced()
-        if job is self._move:
-            self._move = None
-            self._log.move_begin_done(job)
-            self._start_mark(now_ms)
-            return Synced()
-        assert self._hard_state is not None, f"a {job.kind} job that was not submitted from here"
-        saved = self._hard_state[1]
-        self._hard_state = None
+        return ended(error, now_ms)
+
+    def _sync_ended(self, error: Exception | None, now_ms: int) -> Settled:
+        job, self._sync = self._sync, None
+        assert job is not None, "one was started"
+        self._log.sync_done(job)
+        if self._syncs_each_append:
+            self.start_sync()
+        self._start_mark(now_ms)
+        return Synced()
+
+    def _hard_state_ended(
+        self, hard_state: HardState, error: Exception | None, now_ms: int
+    ) -> Settled | None:
+        if self._saving is not hard_state:
+            return None  # it was stored by another way meanwhile
+        self._saving = None
         self._export_curr_term()
-        return HardStateSaved(saved.sequence)
+        return HardStateSaved(hard_state.sequence)
+
+    def _cut_ended(self, error: Exception | None, now_ms: int) -> Settled:
+        job, self._cut = self._cut, None
+        assert job is not None, "one was started"
+        self._log.cut_done(job)
+        return CutDone()
+
+    def _mark_ended(self, error: Exception | None, now_ms: int) -> Settled | None:
+        job, self._mark = self._mark, None
+        assert job is not None, "one was started"
+        self._log.mark_done(job)
+        if job.lacks_space:
+            self._mark_not_before_ms = now_ms + self._config.no_space_retry_ms
+            return None
+        return Synced()
+
+    def _move_ended(self, error: Exception | None, now_ms: int) -> Settled:
+        job, self._move = self._move, None
+        assert job is not None, "one was started"
+        self._log.move_begin_done(job)
+        self._start_mark(now_ms)
+        return Synced()
+
+    def _prepare_ended(self, error: Exception | None, now_ms: int) -> None:
+        """The next file may be late for want of space: the append that needs it will say so."""
+        job, self._prepare = self._prepare, None
+        assert job is not None, "one was started"
+        assert error is None or isinstance(error, NoSpaceError), "it tolerates no other"
+        self._log.prepare_done(job, error)
+        if error is not None:
+            self._prepare_not_before_ms = now_ms + self._config.no_space_retry_ms
+
+    def _note_ended(self, error: Exception | None, now_ms: int) -> None:
+        """Without space nobody has written down what is damaged: whoever reads there after a start finds it again."""
+        job, self._note = self._note, None
+        assert job is not None, "one was started"
+        self._log.faults_noted(job)
+        if error is not None:
+            self._note_not_before_ms = now_ms + self._config.no_space_retry_ms
+
+    def _probe_ended(self, error: Exception | None, now_ms: int) -> Settled:
+        job, self._probe = self._probe, None
+        assert job is not None, "one was started"
+        assert error is None or isinstance(error, NoSpaceError), "it tolerates no other"
+        has_space = self._log.probe_done(job, error)
+        if not has_space:
+            self.no_space(now_ms)
+        return SpaceProbed(has_space)
+
+    def _committed_mark_ended(self, job: CommittedMarkJob, error: Exception | None, now_ms: int) -> None:
+        self._committed_mark.done(job, error)
 
     def _export_curr_term(self) -> None:
         wanted = self._quorum_state.hard_state.curr_term
-        if self._export is None and self._exported != wanted:
+        if not self._is_exporting and self._exported != wanted:
             self._exported = wanted
-            self._export = curr_term_job(self._log.disk, self._config.directory, wanted)
-            self._submit(self._export)
+            self._is_exporting = True
+            job = curr_term_job(self._log.disk, self._config.directory, wanted)
+            self._start(job, self._export_ended, tolerates=Exception)
+
+    def _export_ended(self, error: Exception | None, now_ms: int) -> None:
+        """Nothing of ours depends on it; the next change of term, or a clean stop, writes it again."""
+        self._is_exporting = False
+        if error is not None:
+            log.warning("currterm not exported directory=%s error=%s", self._config.directory, error)
+        else:
+            self._export_curr_term()
 
     def _flush(self, now_ms: int) -> None:
         if now_ms - self._thorough_ms >= self._config.flush_thorough_interval_ms:

@@ -489,9 +489,6 @@ class Repairer:
         except FaultyEntryError:
             return None
 
-    def owns(self, job: DiskJob) -> bool:
-        return job is self._job
-
     def job_done(self, error: NoSpaceError | None, now_ms: int) -> None:
         """The job under way has run without error, or found no space: a file may have holes where others have bytes."""
         job, repair = self._job, self._repair

@@ -77,13 +77,19 @@ class Replica:
         self._calls: deque[tuple[Any, Any]] = deque()
         self._is_calling = False
         self._durable_at_append = config.flush_mode is FlushMode.ASYNC_FLUSH
-        self._work = DiskWork(config, log_store, quorum_state, runtime.submit, now_ms)
-        self.scrubber = scrubber_of(config, log_store, quorum_state, runtime.submit, now_ms)
+        # What follows from each job under way.
+        self._ended: dict[DiskJob, Callable[[DiskJob, Exception | None, int], None]] = {}
+        self._work = DiskWork(
+            config, log_store, quorum_state, partial(self._submit, self._work_ended), now_ms
+        )
+        self.scrubber = scrubber_of(
+            config, log_store, quorum_state, partial(self._submit, self._scrub_ended), now_ms
+        )
         self.repairer = Repairer(
             config,
             log_store,
             lambda peer, request: runtime.send(peer, request, ()),
-            runtime.submit,
+            partial(self._submit, self._repair_ended),
             self._begin_at,
             self._cut_at,
             self._nobody_has,
@@ -140,15 +146,14 @@ class Replica:
 
         self._guarded(now_ms, answer)
 
+    def _submit(self, ended: Callable[[DiskJob, Exception | None, int], None], job: DiskJob) -> None:
+        self._ended[job] = ended
+        self._runtime.submit(job)
+
     def job_done(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
-        if self.failure is not None:
-            return
-        if self.scrubber.is_own(job):
-            self._guarded(now_ms, self._scrubbed, job, error, now_ms)
-            return
-        if self.repairer.owns(job) and (error is None or isinstance(error, NoSpaceError)):
-            self.repairer.job_done(error, now_ms)
-            return
+        self._guarded(now_ms, self._ended.pop(job), job, error, now_ms)
+
+    def _work_ended(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
         match self._work.settle(job, error, now_ms):
             case Synced():
                 self._synced(now_ms)
@@ -161,9 +166,19 @@ class Replica:
                 self._ask(now_ms, self.member.write_failed_no_space, not has_space)
             case Failed(reason):
                 self._fail(reason, now_ms)
-                self._call_out()
             case None:
                 pass
+
+    def _scrub_ended(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
+        failure = self.scrubber.job_done(job, error, now_ms)
+        if failure is not None:
+            self._fail(failure, now_ms)
+
+    def _repair_ended(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
+        if error is None or isinstance(error, NoSpaceError):
+            self.repairer.job_done(error, now_ms)
+        else:
+            self._fail(f"{job.kind} job: {error!r}", now_ms)
 
     def _synced(self, now_ms: int) -> None:
         """A sync is done, or the mark has moved. Under ASYNC_FLUSH it matters for what waits for that, and as a sign
@@ -173,11 +188,6 @@ class Replica:
         if log.ledger_end_index < log.ledger_begin_index:
             return  # it begins anew, and is durable when that is
         self._ask(now_ms, self.member.synced, self._durable_end())
-
-    def _scrubbed(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
-        failure = self.scrubber.job_done(job, error, now_ms)
-        if failure is not None:
-            self._fail(failure, now_ms)
 
     def peer_seen(
         self,

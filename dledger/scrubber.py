@@ -122,7 +122,7 @@ class Scrubber:
         self._end_round(now_ms)
 
     def job_done(self, job: DiskJob, error: Exception | None, now_ms: int) -> str | None:
-        """Of a job that is_own(). Returns why the member must not go on, if it must not. Raises an error that is none
+        """Returns why the member must not go on, if it must not. Raises an error that is none
         of a disk's, and DiskError where a walk could not mend.
         """
         mine, self._job = self._job, None
@@ -142,9 +142,6 @@ class Scrubber:
         for finding in self._walks[self._walk_number].settle(job):
             self._note(finding, self._round)
         return None
-
-    def is_own(self, job: DiskJob) -> bool:
-        return job is self._job
 
     def status(self) -> ScrubStatus:
         return ScrubStatus(

@@ -51,10 +51,6 @@ class CommittedMark:
         self._not_before_ms = now_ms
         self._job: CommittedMarkJob | None = None
 
-    @property
-    def is_busy(self) -> bool:
-        return self._job is not None
-
     def job(self, committed_index: Index, now_ms: int) -> CommittedMarkJob | None:
         """A job that tells of the commit, when it has moved and the last job was a second ago."""
         if self._job is not None or committed_index <= self._told or now_ms < self._not_before_ms:

@@ -345,11 +345,17 @@ def pack_index_units(
 
 def index_units_of(verified: VerifiedRange) -> bytes:
     """The index units of a range of entries, for the index file."""
-    first_pos = verified.first_pos
-    positions = [first_pos + offset for offset in verified.offsets]
-    ends = [*positions[1:], verified.next_pos]
-    sizes = [end - pos for pos, end in zip(positions, ends, strict=False)]
-    return pack_index_units(verified.first_index, positions, sizes, verified.terms)
+    first_pos, offsets = verified.first_pos, verified.offsets
+    pack = INDEX_UNIT.pack
+    return b"".join(
+        [
+            pack(1, first_pos + offset, end - offset, index, term)
+            for index, (offset, end, term) in enumerate(
+                zip(offsets, [*offsets[1:], verified.size], verified.terms, strict=False),
+                verified.first_index,
+            )
+        ]
+    )
 
 
 def unit_of_sound_entry(entry: bytes, pos: int) -> tuple[Index, bytes] | None:

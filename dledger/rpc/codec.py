@@ -65,44 +65,48 @@ PeerMessage = Message | Request | Response | RepairMessage
 # Ranges that the fields may have on the wire. -1 is "none" for an index and for a term.
 _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 _Int63 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-_FromMinusOne = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+_Term = Annotated[Term, msgspec.Meta(ge=-1, le=2**63 - 1)]
+_Index = Annotated[Index, msgspec.Meta(ge=-1, le=2**63 - 1)]
+_EntryIndex = Annotated[Index, msgspec.Meta(ge=0, le=2**63 - 1)]
+_EntryTerm = Annotated[Term, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Pos = Annotated[Pos, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Crc = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 _Text = Annotated[str, msgspec.Meta(max_length=256)]
 
 
 class _VoteRequest(msgspec.Struct, array_like=True, tag=1, gc=False):
-    term: _FromMinusOne
+    term: _Term
     candidate_id: _Id
-    ledger_end_term: _FromMinusOne
-    ledger_end_index: _FromMinusOne
+    ledger_end_term: _Term
+    ledger_end_index: _Index
     pre_vote: bool
     leadership_transfer: bool = False  # the field is newer than the rest of version 1
 
 
 class _VoteResponse(msgspec.Struct, array_like=True, tag=2, gc=False):
-    term: _FromMinusOne
-    request_term: _FromMinusOne
+    term: _Term
+    request_term: _Term
     voter_id: _Id
     pre_vote: bool
     vote_result: VoteResult
-    ledger_end_term: _FromMinusOne
-    ledger_end_index: _FromMinusOne
+    ledger_end_term: _Term
+    ledger_end_index: _Index
     doubted: bool
 
 
 class _HeartBeatRequest(msgspec.Struct, array_like=True, tag=3, gc=False):
-    term: _FromMinusOne
+    term: _Term
     leader_id: _Id
-    committed_index: _FromMinusOne
+    committed_index: _Index
     round: _Int63
     asks_for_space: bool = False  # of a leader that does not know the field
 
 
 class _HeartBeatResponse(msgspec.Struct, array_like=True, tag=4, gc=False):
-    term: _FromMinusOne
+    term: _Term
     member_id: _Id
     round: _Int63
-    ledger_end_index: _FromMinusOne
+    ledger_end_index: _Index
     is_disk_fit: bool = True  # what a member says that does not know the field
 
 
@@ -112,52 +116,52 @@ class _PushRequest(msgspec.Struct, array_like=True, tag=5, gc=False):
     """
 
     push_type: PushType
-    term: _FromMinusOne
+    term: _Term
     leader_id: _Id
-    previous_index: _FromMinusOne
-    previous_term: _FromMinusOne
+    previous_index: _Index
+    previous_term: _Term
     previous_chain: _Crc
-    committed_index: _FromMinusOne
+    committed_index: _Index
     sequence: _Int63
-    next_term: _FromMinusOne | None
+    next_term: _Term | None
     next_chain: _Crc | None
-    entries_pos: _Int63 | None
-    entries_last_index: _Int63 | None
-    entries_last_term: _Int63 | None
+    entries_pos: _Pos | None
+    entries_last_index: _EntryIndex | None
+    entries_last_term: _EntryTerm | None
     entries_last_chain: _Crc | None
     # These fields are newer than the rest of version 1.
-    begin_pos: _Int63 | None = None
-    begin_membership_index: _Int63 | None = None
+    begin_pos: _Pos | None = None
+    begin_membership_index: _EntryIndex | None = None
     begin_membership_body: Annotated[bytes, msgspec.Meta(max_length=0x8000)] | None = None
 
 
 class _PushResponse(msgspec.Struct, array_like=True, tag=6, gc=False):
     push_type: PushType
-    term: _FromMinusOne
+    term: _Term
     member_id: _Id
     sequence: _Int63
     push_result: PushResult
-    durable_index: _FromMinusOne
-    ledger_begin_index: _FromMinusOne
-    ledger_end_index: _FromMinusOne
-    conflict_term: _FromMinusOne
-    conflict_index: _FromMinusOne
+    durable_index: _Index
+    ledger_begin_index: _Index
+    ledger_end_index: _Index
+    conflict_term: _Term
+    conflict_index: _Index
 
 
 class _GetRequest(msgspec.Struct, array_like=True, tag=7, gc=False):
     request_id: _Int63
-    begin_index: _Int63
+    begin_index: _EntryIndex
     size_max: _Int63
 
 
 class _GetResponse(msgspec.Struct, array_like=True, tag=8, gc=False):
     request_id: _Int63
     code: ResponseCode
-    first_index: _Int63
-    last_index: _FromMinusOne
-    first_pos: _Int63
+    first_index: _EntryIndex
+    last_index: _Index
+    first_pos: _Pos
     previous_chain: _Crc
-    committed_index: _FromMinusOne
+    committed_index: _Index
 
 
 class _MetadataRequest(msgspec.Struct, array_like=True, tag=9, gc=False):
@@ -170,24 +174,24 @@ class _MetadataResponse(msgspec.Struct, array_like=True, tag=10):
     group: _Text
     member_id: _Id
     leader_id: _Id | None
-    term: _FromMinusOne
-    ledger_begin_index: _FromMinusOne
-    ledger_end_index: _FromMinusOne
-    committed_index: _FromMinusOne
+    term: _Term
+    ledger_begin_index: _Index
+    ledger_end_index: _Index
+    committed_index: _Index
     peers: Annotated[dict[_Id, _Text], msgspec.Meta(max_length=64)]
 
 
 class _TimeoutNow(msgspec.Struct, array_like=True, tag=11, gc=False):
-    term: _FromMinusOne
+    term: _Term
     leader_id: _Id
-    ledger_end_index: _FromMinusOne
+    ledger_end_index: _Index
 
 
 class _RepairRequest(msgspec.Struct, array_like=True, tag=12, gc=False):
     request_id: _Int63
     member_id: _Id
-    first_index: _Int63
-    last_index: _Int63
+    first_index: _EntryIndex
+    last_index: _EntryIndex
     size_max: _Int63
 
 
@@ -195,29 +199,29 @@ class _RepairResponse(msgspec.Struct, array_like=True, tag=13, gc=False):
     request_id: _Int63
     member_id: _Id
     code: ResponseCode
-    first_index: _Int63
-    last_index: _FromMinusOne
-    first_pos: _Int63
+    first_index: _EntryIndex
+    last_index: _Index
+    first_pos: _Pos
     # These fields are newer than the rest of version 2.
-    before_begin_index: _Int63 | None = None
-    before_begin_term: _Int63 | None = None
+    before_begin_index: _EntryIndex | None = None
+    before_begin_term: _EntryTerm | None = None
     before_begin_chain: _Crc | None = None
-    begin_pos: _Int63 | None = None
-    begin_membership_index: _Int63 | None = None
+    begin_pos: _Pos | None = None
+    begin_membership_index: _EntryIndex | None = None
     begin_membership_body: Annotated[bytes, msgspec.Meta(max_length=0x8000)] | None = None
 
 
 class _ReadIndexRequest(msgspec.Struct, array_like=True, tag=14, gc=False):
-    term: _FromMinusOne
+    term: _Term
     member_id: _Id
     request_id: _Int63
 
 
 class _ReadIndexResponse(msgspec.Struct, array_like=True, tag=15, gc=False):
-    term: _FromMinusOne
+    term: _Term
     member_id: _Id
     request_id: _Int63
-    read_index: _FromMinusOne
+    read_index: _Index
     refusal: RefusalReason | None
 
 
@@ -364,13 +368,13 @@ def _push_from_wire(wire: _PushRequest, payload_size: int) -> PushRequest:
             )
         entries = EntryRange(
             first_index=Index(wire.previous_index + 1),
-            last_index=Index(last_index),
-            pos=Pos(pos),
+            last_index=last_index,
+            pos=pos,
             size=payload_size,
-            last_term=Term(last_term),
+            last_term=last_term,
             last_chain=last_chain,
         )
-    elif payload_size or not (pos is last_index is last_term is last_chain is None):
+    elif payload_size or any(field is not None for field in (pos, last_index, last_term, last_chain)):
         raise RemoteProtocolError(
             f"{payload_size} bytes behind a {wire.push_type.name} without an entry range"
         )
@@ -381,18 +385,18 @@ def _push_from_wire(wire: _PushRequest, payload_size: int) -> PushRequest:
         raise RemoteProtocolError(f"{wire.push_type.name} with the members of entry {membership.index}")
     return PushRequest(
         wire.push_type,
-        Term(wire.term),
+        wire.term,
         wire.leader_id,
-        Index(wire.previous_index),
-        Term(wire.previous_term),
+        wire.previous_index,
+        wire.previous_term,
         wire.previous_chain,
-        Index(wire.committed_index),
+        wire.committed_index,
         wire.sequence,
         entries,
         None,
-        None if wire.next_term is None else Term(wire.next_term),
+        wire.next_term,
         wire.next_chain,
-        None if wire.begin_pos is None else Pos(wire.begin_pos),
+        wire.begin_pos,
         membership,
     )
 
@@ -422,16 +426,16 @@ def _repaired_from_wire(wire: _RepairResponse) -> RepairResponse:
     index, term = wire.before_begin_index, wire.before_begin_term
     chain, pos = wire.before_begin_chain, wire.begin_pos
     if index is not None and term is not None and chain is not None and pos is not None:
-        begin = LedgerBegin(Index(index), Term(term), chain, Pos(pos), membership)
-    elif membership is not None or not (index is term is chain is pos is None):
+        begin = LedgerBegin(index, term, chain, pos, membership)
+    elif membership is not None or any(field is not None for field in (index, term, chain, pos)):
         raise RemoteProtocolError("RepairResponse with part of where a log begins")
     return RepairResponse(
         wire.request_id,
         wire.member_id,
         wire.code,
-        Index(wire.first_index),
-        Index(wire.last_index),
-        Pos(wire.first_pos),
+        wire.first_index,
+        wire.last_index,
+        wire.first_pos,
         begin,
     )
 
@@ -439,7 +443,7 @@ def _repaired_from_wire(wire: _RepairResponse) -> RepairResponse:
 def _membership_from_wire(wire: _PushRequest | _RepairResponse) -> MembershipBefore | None:
     index, body = wire.begin_membership_index, wire.begin_membership_body
     if index is not None and body is not None:
-        return MembershipBefore(Index(index), body)
+        return MembershipBefore(index, body)
     if index is not None or body is not None:
         raise RemoteProtocolError(f"{type(wire).__name__[1:]} with half of a membership entry")
     return None

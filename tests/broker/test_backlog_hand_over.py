@@ -42,6 +42,10 @@ class BehindStore:
         return self
 
     @property
+    def member(self) -> BehindStore:
+        return self
+
+    @property
     def membership(self) -> Membership:
         return Membership({voter: Seat() for voter in self.voters}, {"n8": Seat()})
 

@@ -31,6 +31,10 @@ class LeadingStore:
     def replica(self) -> LeadingStore:
         return self
 
+    @property
+    def member(self) -> LeadingStore:
+        return self
+
     def transfer_leadership(self, target: str | None, now_ms: int) -> Refusal | None:
         self.asked_for = target
         if self.refusal is None:

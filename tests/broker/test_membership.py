@@ -38,6 +38,10 @@ class GroupStore:
     def replica(self) -> GroupStore:
         return self
 
+    @property
+    def member(self) -> GroupStore:
+        return self
+
     def add_member(self, peer, address, on_done, now_ms):
         self.changes.append((peer, address))
         self.on_done = on_done

@@ -362,6 +362,8 @@ def unit_of_sound_entry(entry: bytes, pos: int) -> tuple[Index, bytes] | None:
     """Index and unit of the one entry that `entry`, read at `pos`, must be. None if it is not sound in itself: its
     chain, which proves what is in front of it, is left out.
     """
+    if len(entry) < ENTRY_HEADER_SIZE:
+        return None
     magic, size, index, term, seen_pos, _, _, body_crc, length = _SEALED_HEADER.unpack_from(entry)
     if (
         magic != ENTRY_MAGIC

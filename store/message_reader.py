@@ -111,7 +111,7 @@ class MessageReader:
             raise MessageDamagedError(str(error)) from error
         if size is None or size < RECORD_SIZE_MIN or phy_offset + size > self._reput.confirm_offset:
             return None
-        return self._read_record(phy_offset, size)
+        return self._read_records([(phy_offset, size)])[0]
 
     def offset_by_time(
         self, topic: bytes, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER
@@ -152,7 +152,6 @@ class MessageReader:
     ) -> GetMessageResult:
         config = self._config
         hot = self._is_hot(int.from_bytes(units[:8], "big"))
-        read = self._read_record
         if hot:
             count_max = min(count_max, config.max_transfer_count_on_message_in_memory)
             size_max = min(size_max, config.max_transfer_bytes_on_message_in_memory)
@@ -162,12 +161,15 @@ class MessageReader:
         phy_offset_min = self.min_phy_offset
         confirm_offset = self._reput.confirm_offset
         status = GetMessageStatus.NO_MATCHED_MESSAGE
-        buffers: list[bytes] = []
+        places: list[tuple[int, int]] = []  # phy_offset and size of each record
+        offsets: list[
+            tuple[int, int, int]
+        ] = []  # of each: that of the pull so far, its own, the one behind it
         total = count = 0
         next_offset = offset
         for (phy_offset, size, tags_code), base, behind in queue.parse(units, offset):
             # Before the filter, as RocketMQ does: a pull that is full looks no further for the offset to go on from.
-            if buffers and (total + size > size_max or count + behind - next_offset > count_max):
+            if places and (total + size > size_max or count + behind - next_offset > count_max):
                 break
             # Also of those that a filter passes over unread: zeros, and what does not lie behind the one before, must
             # hide none.
@@ -175,7 +177,7 @@ class MessageReader:
                 # Fillers too: their message is gone, or was never here.
                 if size != FILLER_SIZE and not (size > 0 and self.is_gone(queue, base, phy_offset)):
                     raise self._damaged(queue, next_offset, phy_offset, size)
-                if not buffers:
+                if not places:
                     status = GetMessageStatus.MESSAGE_WAS_REMOVING
                 next_offset = behind
                 continue
@@ -186,19 +188,21 @@ class MessageReader:
                 next_offset = behind
                 continue
             # What the log cannot hold is not read: of a damaged unit it could be gigabytes, or nothing.
-            record = read(phy_offset, size) if RECORD_SIZE_MIN <= size <= confirm_offset - phy_offset else b""
-            if (
-                not record
-                or len(record) != size
-                or _NAMES.unpack_from(record) != (size, queue.queue_id, base)
-            ):
+            if size > confirm_offset - phy_offset:
                 raise self._damaged(queue, next_offset, phy_offset, size)
-            if queue.is_batch and not _is_batch_of(record, behind - base):
-                raise self._damaged(queue, next_offset, phy_offset, size)
-            buffers.append(record)
+            places.append((phy_offset, size))
+            offsets.append((next_offset, base, behind))
             total += size
             count += behind - next_offset
             next_offset = behind
+        buffers = self._read_records(places)
+        for record, (phy_offset, size), (reached, base, behind) in zip(buffers, places, offsets, strict=True):
+            if (
+                len(record) != size
+                or _NAMES.unpack_from(record) != (size, queue.queue_id, base)
+                or (queue.is_batch and not _is_batch_of(record, behind - base))
+            ):
+                raise self._damaged(queue, reached, phy_offset, size)
         if buffers:
             status = GetMessageStatus.FOUND
         return GetMessageResult(
@@ -266,11 +270,12 @@ class MessageReader:
         except FaultyEntryError as error:
             raise MessageDamagedError(str(error)) from error
 
-    def _read_record(self, phy_offset: int, size: int) -> bytes:
-        if phy_offset < self._old.end_pos:
-            return self._old.read(phy_offset, size)
+    def _read_records(self, places: list[tuple[int, int]]) -> list[bytes]:
+        """Those at each phy_offset of this size, empty where there is none. The offsets ascend."""
+        old_end_pos = self._old.end_pos
+        records = [self._old.read(*place) for place in places if place[0] < old_end_pos]
         try:
-            return self._ledger.read_body(phy_offset, size)
+            return records + self._ledger.read_bodies(places[len(records) :])
         except FaultyEntryError as error:
             raise MessageDamagedError(str(error)) from error
 

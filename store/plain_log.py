@@ -7,7 +7,7 @@ the term stands for the chain.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dledger.entry import EntryKind, Index, IndexUnit, Pos, Term
 from dledger.log.data_files import DataFiles
@@ -69,8 +69,8 @@ class PlainLog(LogStore):
     def _refuse_unreadable(self, pos: int) -> None:
         """As fault_found(); and what a disk does not give now it may give later."""
 
-    def _cold_body(self, pos: int, size: int) -> bytes | None:
-        return self.read(pos, size)
+    def _cold_bodies(self, places: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+        return (self.read(pos, size) for pos, size in places)
 
     def chain_at(self, index: Index) -> int | None:
         return self.term_at(index)

@@ -89,10 +89,9 @@ class Ledger(Protocol):
         """Bytes within one data file, not proved. Raises FaultyEntryError."""
         ...
 
-    def read_body(self, pos: int, size: int) -> bytes:
-        """Of the entry whose body begins at `pos` and has this size; empty if there is none.
-
-        Raises FaultyEntryError.
+    def read_bodies(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        """For each (position, size): of the entry whose body begins there and has this size; empty if there is none.
+        The positions ascend. Raises FaultyEntryError.
         """
         ...
 

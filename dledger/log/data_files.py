@@ -191,6 +191,8 @@ class DataFiles:
             return b""
         offset = pos - mapped_file.file_from_offset
         data = read_what_there_is(mapped_file.file(), size, offset)
+        if len(data) == size:
+            return data
         return data + unreadable(min(size, self.file_size - offset) - len(data))
 
     def read_unproved(self, pos: int, size: int) -> bytes:

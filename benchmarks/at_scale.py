@@ -1,7 +1,7 @@
 """What size costs: restarts, idle CPU, look-ups by key and reads of a large store, each beside the same of a small one.
 
-`--mqload` is the cheap client that fills the log and reads it (`send` and `read`, as in side_by_side.py). One JSON line
-per measurement goes to `--out`. A restart is: SIGKILL to all three brokers, then the seconds until clients can send and
+The load program of side_by_side.py fills the log and reads it, which needs Go. One JSON line per measurement goes to
+`--out`. A restart is: SIGKILL to all three brokers, then the seconds until clients can send and
 until every member has dispatched all that is committed.
 """
 
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from running import ROOT, LocalCluster, end_on_sigterm, idle, local_cluster
+from systems import MissingError, go_built
 
 from mqclient import Message, Producer, SendError
 from mqclient.client_api import ClientApi
@@ -34,9 +35,8 @@ PARTS = ("topics", "log", "keys")
 
 
 class Measured:
-    def __init__(self, cluster: LocalCluster, mqload: Path | None, out: Path) -> None:
+    def __init__(self, cluster: LocalCluster, out: Path) -> None:
         self.cluster = cluster
-        self.mqload = mqload
         self.out = out
 
     def write(self, measure: str, figures: dict[str, Any]) -> None:
@@ -46,8 +46,7 @@ class Measured:
         print(line, flush=True)
 
     def load(self, *arguments: str) -> dict[str, Any]:
-        assert self.mqload is not None, "asked for at the start"
-        command = [str(self.mqload.resolve()), *arguments, "-namesrv", self.cluster.namesrv]
+        command = [str(go_built("load", ".")), *arguments, "-at", self.cluster.namesrv]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr[-500:]}")
@@ -192,11 +191,11 @@ async def until_indexed(api: ClientApi, leader: str, key: str) -> dict[str, Any]
 
 
 def measure_reading(run: Measured, topic: str) -> None:
-    run.load("read", "-topic", topic, "-group", "scale_warm", "-seconds", "600")
+    run.load("read", "-topic", topic)
     for measure in ("hot", "cold"):
         if measure == "cold":
             drop_from_page_cache(run.cluster.directory)
-        figures = run.load("read", "-topic", topic, "-group", f"scale_{measure}", "-seconds", "600")
+        figures = run.load("read", "-topic", topic)
         run.write(
             f"read {topic}, {measure}", {name: figures.get(name) for name in ("msgs_per_s", "mib_per_s")}
         )
@@ -220,7 +219,6 @@ def main() -> int:
     parser.add_argument(
         "--parts", nargs="+", choices=PARTS, default=PARTS, help="of what is measured (default: all)"
     )
-    parser.add_argument("--mqload", type=Path, help="the cheap client; for `log` alone")
     parser.add_argument("--base-port", type=int, default=27000)
     parser.add_argument("--log-gb", type=float, default=5, help="size of the log, 4 KiB messages (default 5)")
     parser.add_argument("--queues", type=int, default=1000, help="queues of its topic (default 1000)")
@@ -228,14 +226,17 @@ def main() -> int:
     parser.add_argument("--keys", type=int, default=10_000_000, help="in the key index (default 10 million)")
     parser.add_argument("--out", type=Path, default=ROOT / "run" / "at_scale.jsonl")
     options = parser.parse_args()
-    if "log" in options.parts and options.mqload is None:
-        parser.error("--mqload is needed for the part `log`; --parts topics keys does without")
+    if "log" in options.parts:
+        try:
+            go_built("load", ".")
+        except MissingError as error:
+            parser.error(f"the part `log` is not possible: {error}")
     end_on_sigterm()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text("")
     if "topics" in options.parts:
         with local_cluster(options.base_port, {}) as cluster:
-            run = Measured(cluster, options.mqload, options.out)
+            run = Measured(cluster, options.out)
             cluster.up()
             run.idle("empty")
             run.restart("empty")
@@ -247,16 +248,16 @@ def main() -> int:
             run.restart(f"{options.topics} topics")
     if "log" in options.parts:
         with local_cluster(options.base_port, {}) as cluster:
-            run = Measured(cluster, options.mqload, options.out)
+            run = Measured(cluster, options.out)
             cluster.up()
             entries = int(options.log_gb * (1 << 30)) // BODY_SIZE
-            wide = ("-queues", str(options.queues), "-batch", "8", "-size", str(BODY_SIZE), "-senders", "16")
+            wide = ("-queues", str(options.queues), "-size", str(BODY_SIZE), "-senders", "64")
             run.fill("Wide", wide, lambda: run.entry_count() >= entries)
             run.restart(f"{options.log_gb:g} GB, {options.queues} queues")
             measure_reading(run, "Wide")
     if "keys" in options.parts:
         with local_cluster(options.base_port, {}) as cluster:
-            run = Measured(cluster, options.mqload, options.out)
+            run = Measured(cluster, options.out)
             cluster.up()
             measure_keys(run, options.keys)
             run.restart(f"{options.keys:,} keys")

@@ -32,6 +32,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def machine_seconds() -> float:
+    """CPU time of everything on this machine so far, and what its host took away."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")  # idle, and waiting for the disk
+
+
 def pss_mib(pid: int) -> float:
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
@@ -48,22 +54,45 @@ def idle(pids: tuple[int, ...], seconds: float) -> dict[str, float]:
 
 
 class LocalCluster:
-    def __init__(self, directory: Path, base_port: int, conf: dict[str, str]) -> None:
+    """Three brokers of the code in `tree`, run by `python`, which has what that code depends on.
+
+    `environment`: of its processes, beside our own. `up_options`: more of `mq cluster up`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        base_port: int,
+        conf: dict[str, str],
+        *,
+        tree: Path = ROOT,
+        python: Path = Path(sys.executable),
+    ) -> None:
         self.directory = directory
+        self.base_port = base_port
         self.namesrv = f"127.0.0.1:{base_port}"
-        self._up = ["up", "--base-port", str(base_port)]
-        for key, value in conf.items():
-            self._up += ["--conf", f"{key}={value}"]
+        self.environment: dict[str, str] = {}
+        self.up_options = [option for pair in conf.items() for option in ("--conf", "=".join(pair))]
+        self._tree = tree
+        self._python = python
 
     def up(self) -> float:
         """Starts what does not run. Seconds until clients can send."""
         began = time.monotonic()
-        self.call(*self._up)
+        self.call("up", "--base-port", str(self.base_port), *self.up_options)
         return time.monotonic() - began
 
     def call(self, *arguments: str) -> str:
-        command = [str(ROOT / "scripts" / "cluster"), *arguments, "--dir", str(self.directory)]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        command = [str(self._python), "-m", "mq", "cluster", *arguments, "--dir", str(self.directory)]
+        environment = {**os.environ, **self.environment, "PYTHONPATH": str(self._tree)}
+        # Where bytecode may not be written, each broker compiles all that it imports.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        done = subprocess.run(
+            command, cwd=self._tree, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
+        return done.stdout
 
     def status(self) -> dict[str, Any]:
         return dict(json.loads(self.call("status", "--json")))
@@ -88,10 +117,12 @@ class LocalCluster:
 
 
 @contextmanager
-def local_cluster(base_port: int, conf: dict[str, str]) -> Iterator[LocalCluster]:
+def local_cluster(
+    base_port: int, conf: dict[str, str], *, tree: Path = ROOT, python: Path = Path(sys.executable)
+) -> Iterator[LocalCluster]:
     """A fresh one in a temporary directory, not up yet."""
     work = Path(tempfile.mkdtemp(prefix="pydledger-bench-"))
-    cluster = LocalCluster(work / "cluster", base_port, conf)
+    cluster = LocalCluster(work / "cluster", base_port, conf, tree=tree, python=python)
     try:
         yield cluster
     finally:

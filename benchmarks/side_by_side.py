@@ -1,247 +1,301 @@
-"""Figures of our cluster, the real DLedger group and the hot-path prototype, taken in one run on one machine.
+"""Figures of this code beside others, taken in turns in one run on one machine: one command, one table, one plot.
 
-The load programs are not part of this project: a cheap client (`--mqload`, required; see README.md for the options it
-must know) and, where given, a program that boots and loads the real RocketMQ (`--oracle`) and the prototype
-(`--prototype`). What is not given is left out and said so. One JSON line per measurement goes to `--out`; the table in
-docs/benchmarks.md is made from it. Absolute figures belong to the machine; compare columns of one run.
+    python benchmarks/side_by_side.py --quick                          # this code and NATS, some minutes
+    python benchmarks/side_by_side.py --tree before=../other-checkout   # and an older state of the code
+    python benchmarks/side_by_side.py --docs                           # writes docs/benchmarks.md and its plot
+
+Each round takes every system once per mode, so that the machine's better and worse minutes fall on all of them; told
+are the medians of the rounds. With each line stands how much of a core anything else used. Where that is more than
+20 % the line is measured again, twice at most, and marked if it stays so.
+
+Needs Go, which builds the load program (benchmarks/load) and NATS. What is missing is left out, and the program says
+so. The brokers run on the best Python of this machine, one that was built with optimization if there is one; --python
+chooses another one. The program says which it was.
 """
 
 import argparse
 import json
 import os
-import shutil
-import signal
+import re
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from running import ROOT, LocalCluster, end_on_sigterm, idle, local_cluster
+from figures import (
+    FAR_MODES,
+    MODES,
+    TRIES,
+    Record,
+    Results,
+    cell,
+    is_disturbed,
+    least_disturbed,
+    page,
+    table,
+    with_figures,
+)
+from plot import size_name, svg
+from pythons import Python, PythonError, choose
+from running import ROOT, end_on_sigterm
+from systems import Java, MissingError, Nats, Ours, Prototype, Server, System, go, go_built
 
-LOADS = (("64x1K", 64, 1024), ("1x1K", 1, 1024), ("64x128", 64, 128), ("1x128", 1, 128))
+DOCS_PAGE = ROOT / "docs" / "benchmarks.md"
+DOCS_PLOT = ROOT / "docs" / "benchmarks.svg"
 
 
 @dataclass(frozen=True)
-class Server:
-    """A system under load: where its NameServer listens and which processes serve."""
+class Line:
+    """One call of the load program. `kind`: what its figures are about (figures.py)."""
 
     name: str
-    namesrv: str
-    pids: tuple[int, ...]
+    kind: str
+    command: str
+    options: tuple[tuple[str, int | str], ...] = ()
+    is_quick: bool = True
 
-    def pid_list(self) -> str:
-        return " ".join(map(str, self.pids))
+    def arguments(self) -> list[str]:
+        return [f"-{name}={value}" for name, value in self.options]
+
+
+def send_line(senders: int, conns: int, size: int) -> Line:
+    names = {(1, 1): "one sender", (64, 1): "64 senders on one connection"}
+    name = names.get((senders, conns), f"{senders} senders on {conns} connections")
+    options = (
+        ("senders", senders),
+        ("conns", conns),
+        ("size", size),
+        ("topic", f"S{senders}x{conns}x{size}"),
+    )
+    kind = "one" if senders == 1 else "rate"
+    return Line(f"{name}, {size_name(size)}", kind, "send", options, is_quick=size == 1024)
+
+
+def tail_line(name: str, groups: int, senders: int, rate: int) -> Line:
+    options = (
+        *(("senders", senders), ("conns", senders), ("rate", rate), ("groups", groups), ("size", 1024)),
+        *(("queues", 4), ("topic", f"Tail{groups}")),
+    )
+    return Line(name, "tail", "tail", options)
+
+
+LINES = (
+    Line("start to serving", "start", ""),
+    Line("idle, three brokers", "idle", "idle", (("seconds", 10),)),
+    *(
+        send_line(senders, conns, size)
+        for size in (1024, 128, 16384)
+        for senders, conns in ((64, 1), (8, 8), (64, 64), (512, 512), (1, 1))
+    ),
+    Line(
+        "a lone sender beside 63 busy ones, 1 KiB",
+        "lone",
+        "send",
+        (("senders", 64), ("conns", 64), ("size", 1024), ("lone", "true"), ("topic", "Lone")),
+    ),
+    tail_line("one group, 200 messages/s", 1, 1, 200),
+    tail_line("ten groups, 1,000 messages/s", 10, 8, 1000),
+    Line("read back, 1 KiB", "read", "read", (("topic", "S64x1x1024"),)),
+)
+FAR_LINES = (send_line(256, 4, 1024),)
 
 
 class Bench:
-    """Runs the load programs and writes what they print."""
+    """Runs the load program, and writes a record per line."""
 
-    def __init__(self, mqload: Path, out: Path, seconds: float, *, official: bool) -> None:
-        self.mqload = mqload
-        self.out = out
-        self.seconds = seconds
-        self.official = official
+    def __init__(self, load: Path, out: Path, seconds: float) -> None:
+        self._load = load
+        self._out = out
+        self._seconds = seconds
 
-    def write(self, server: str, measure: str, figures: dict[str, Any]) -> None:
-        line = json.dumps({**figures, "server": server, "measure": measure})
-        with self.out.open("a") as file:
-            file.write(line + "\n")
-        print(line, flush=True)
+    def write_head(self, facts: list[str], systems: list[str]) -> None:
+        self._out.write_text(json.dumps({"facts": facts, "systems": systems}) + "\n")
 
-    def load(self, server: Server, measure: str, *arguments: str) -> dict[str, Any]:
-        command = [str(self.mqload), *arguments, "-namesrv", server.namesrv, "-pids", server.pid_list()]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-        figures = json.loads(lines[-1]) if lines else {"error": done.stderr[-500:]}
-        self.write(server.name, measure, figures)
-        return figures
+    def write(self, record: Record) -> None:
+        with self._out.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        other = f"others {record['other_pct']} %" if "other_pct" in record else ""
+        place = f"{time.strftime('%H:%M:%S')} {record['round']} {record['system']}: {record['mode']}, {record['line']}:"
+        print(place, record.get("error") or cell(record), other, flush=True)
 
-    def produce(self, server: Server, *, warm_up: float) -> None:
-        for index, (label, senders, size) in enumerate(LOADS):
-            warm = str(warm_up if index == 0 else 2)
-            options = [
-                "-senders",
-                str(senders),
-                "-size",
-                str(size),
-                "-seconds",
-                str(self.seconds),
-                "-warmup",
-                warm,
-            ]
-            self.load(server, label, "send", "-topic", f"T{senders}x{size}", *options)
+    def session(self, system: System, mode: str, round_number: int, lines: tuple[Line, ...]) -> None:
+        """One system from its start to its end."""
+        wanted = [line for line in lines if (line.command or line.kind) in system.measures]
+        if not wanted:
+            return
+        head = {"system": system.name, "mode": mode, "round": round_number}
+        os.sync()  # what the one before has left to be written is not this one's work
+        with system.running(mode) as server:
+            for line in wanted:
+                record = {**head, "line": line.name, "kind": line.kind, **dict(line.options)}
+                if line.kind == "start":
+                    self.write({**record, **server.start})
+                    continue
+                tries: list[Record] = []
+                while len(tries) < TRIES and (not tries or "error" in tries[-1] or is_disturbed(tries[-1])):
+                    tries.append({**record, **self._measured(server, line)})
+                self.write(least_disturbed(tries))
 
-    def read_back(self, server: Server) -> None:
-        self.load(server, "read 1K", "read", "-topic", "T64x1024", "-group", "bench_reader")
-
-    def idle(self, server: Server, measure: str, seconds: float) -> None:
-        self.write(server.name, measure, idle(server.pids, seconds))
-
-
-def official_benchmark(bench: Bench, oracle: Path, server: Server) -> None:
-    """The benchmark producer that RocketMQ ships: binary headers, 64 threads, a connection of its own kind."""
-    for size in (128, 1024):
-        options = ["--topic", f"Official{size}", "--queues", "8", "--threads", "64", "--size", str(size)]
+    def _measured(self, server: Server, line: Line) -> dict[str, Any]:
         command = [
-            str(oracle),
-            "bench",
-            "produce",
-            "--namesrv",
-            server.namesrv,
-            *options,
-            "--pids",
-            server.pid_list(),
+            *(str(self._load), line.command, f"-system={server.kind}", f"-at={server.at}"),
+            *(f"-pids={' '.join(map(str, server.pids))}", f"-beside={' '.join(map(str, server.beside))}"),
+            *(f"-seconds={self._seconds}", *line.arguments()),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-        figures = json.loads(lines[-1]) if lines else {"error": done.stderr[-500:]}
-        bench.write(server.name, f"official 64x{size}", figures)
+        if done.returncode:
+            return {"error": done.stderr.strip()[-300:]}
+        return dict(json.loads(done.stdout))
 
 
-def measure_ours(
-    bench: Bench, oracle: Path | None, base_port: int, flush: str, kills: int, idle_seconds: float
-) -> None:
-    name = "ours " + ("sync" if flush == "SYNC_FLUSH" else "async")
-    with local_cluster(base_port, {"flushDiskType": flush}) as cluster:
-        bench.write(name, "start to serving", {"seconds": round(cluster.up(), 2)})
-        server = Server(name, cluster.namesrv, cluster.pids())
-        everything = Server(name, cluster.namesrv, cluster.all_pids())
-        bench.idle(everything, "idle", idle_seconds)
-        bench.produce(server, warm_up=3)
-        bench.read_back(server)
-        if oracle and bench.official:
-            official_benchmark(bench, oracle, server)
-        bench.idle(everything, "after load", 5)
-        for number in range(kills):
-            failover(bench, name, cluster, number)
-
-
-def failover(bench: Bench, name: str, cluster: LocalCluster, number: int) -> None:
-    leader = cluster.leader()
-    server = Server(name, cluster.namesrv, ())
-    history = cluster.directory.parent / f"failover-{number}.tsv"
-    options = [
-        "-topic",
-        f"Failover{number}",
-        "-warmup",
-        "1",
-        "-history",
-        str(history),
-        "-kill-cmd",
-        f"kill -9 {leader['pid']}",
-    ]
-    bench.load(server, f"failover {number}", "failover", *options)
-    cluster.call("start", leader["id"])
-    bench.load(
-        server,
-        f"failover {number} verify",
-        "verify",
-        "-topic",
-        f"Failover{number}",
-        "-history",
-        str(history),
-        "-group",
-        f"verify{number}",
+def revision(tree: Path) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(tree), "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
+    return done.stdout.strip() or "of no known commit"
 
 
-def measure_oracle(bench: Bench, oracle: Path, base_port: int, kills: int) -> None:
-    """The real DLedger group, from page cache: it has no other way to acknowledge."""
-    run = Path(tempfile.mkdtemp(prefix="oracle-bench-"))
-    environment = {**os.environ, "ORACLE_RUN": str(run / "run")}
-
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(oracle), *arguments], env=environment, check=True, text=True, capture_output=True
-        )
-
-    began = time.monotonic()
-    try:
-        call("up", "--mode", "dledger", "--base-port", str(base_port))
-        bench.write("java dledger", "start to serving", {"seconds": round(time.monotonic() - began, 2)})
-        brokers = [int((run / "run" / f"broker-{i}" / "pid").read_text()) for i in range(3)]
-        namesrv = int((run / "run" / "namesrv" / "pid").read_text())
-        server = Server("java dledger", f"127.0.0.1:{base_port}", tuple(brokers))
-        everything = Server(server.name, server.namesrv, (namesrv, *brokers))
-        bench.idle(everything, "idle", 10)
-        bench.produce(server, warm_up=10)
-        bench.read_back(server)
-        if bench.official:
-            official_benchmark(bench, oracle, server)
-        bench.idle(everything, "after load", 5)
-        for number in range(kills):
-            kill = (
-                f"kill -9 $(cat {run}/run/broker-$(((${{MQLOAD_LEADER##*:}} - {base_port}) / 100 - 1))/pid)"
-            )
-            options = ["-topic", f"Failover{number}", "-warmup", "12", "-kill-cmd", kill]
-            bench.load(Server(server.name, server.namesrv, ()), f"failover {number}", "failover", *options)
-            for index in range(3):
-                pid = int((run / "run" / f"broker-{index}" / "pid").read_text())
-                if not Path(f"/proc/{pid}").exists():
-                    call("start", str(index))
-            time.sleep(12)  # its followers fetch topics and groups every 10 s
-    finally:
-        subprocess.run([str(oracle), "down"], env=environment, check=False)
-        shutil.rmtree(run)
+def facts(
+    options: argparse.Namespace, trees: dict[str, Path], python: Python, others: list[Python]
+) -> list[str]:
+    """What the figures depend on. Names no place of this machine: it goes to the docs."""
+    how = "chosen with --python" if options.python else "the best one here"
+    beside = "; ".join(map(str, others)) or "none"
+    go_version = subprocess.run([go(), "version"], capture_output=True, text=True, check=True).stdout.split()[
+        2
+    ]
+    module = (ROOT / "benchmarks" / "load" / "go.mod").read_text()
+    nats = re.search(r"nats-server/v2 (v[\d.]+)", module)
+    states = ", ".join(f"`{name}` is {revision(tree)}" for name, tree in trees.items())
+    rounds = "1 round" if options.rounds == 1 else f"medians of {options.rounds} rounds, all systems in turns"
+    return [
+        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores; {rounds}; {options.seconds:g} s per line.",
+        f"Brokers run on {python}, {how}. Others here: {beside}.",
+        f"Load: benchmarks/load, built by {go_version}. NATS {nats[1] if nats else '?'}.",
+        f"{states[:1].upper()}{states[1:]}.",
+    ]
 
 
-def measure_prototype(bench: Bench, prototype: Path, *, sync: bool) -> None:
-    """The shape without checks, chain, queues or Raft: what could be reached, not what could be used."""
-    work = Path(tempfile.mkdtemp(prefix="prototype-bench-"))
-    environment = {**os.environ, "SYNC": "1" if sync else "0"}
-    processes = []
-    try:
-        for arguments in (("f", "30912"), ("f", "30913"), ("l",)):
-            command = [sys.executable, str(prototype), *arguments]
-            processes.append(subprocess.Popen(command, cwd=work, env=environment))
-            time.sleep(1)
-        pids = tuple(process.pid for process in processes)
-        server = Server("prototype " + ("sync" if sync else "async"), "127.0.0.1:30876", pids)
-        for label, senders in (("64x1K", 64), ("1x1K", 1)):
-            options = ["-senders", str(senders), "-size", "1024", "-seconds", "4", "-warmup", "2"]
-            bench.load(server, label, "send", "-topic", "T", *options)
-    finally:
-        for process in processes:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        shutil.rmtree(work)
+def parse_tree(text: str) -> tuple[str, Path]:
+    name, _, path = text.partition("=")
+    if not name or not path or not (Path(path) / "mq" / "cluster.py").is_file():
+        raise argparse.ArgumentTypeError(f"{text}: write NAME=PATH, the path of a checkout of this project")
+    return name, Path(path).resolve()
 
 
-def main() -> int:
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--mqload", type=Path, required=True, help="the cheap client")
-    parser.add_argument("--oracle", type=Path, help="boots the real RocketMQ; left out: no Java column")
-    parser.add_argument("--prototype", type=Path, help="hotpath.py; left out: no prototype column")
-    parser.add_argument("--base-port", type=int, default=27000)
-    parser.add_argument("--seconds", type=float, default=6, help="measured part of each load (default 6)")
-    parser.add_argument("--idle-seconds", type=float, default=60, help="before the idle figures (default 60)")
-    parser.add_argument("--kills", type=int, default=20, help="failovers of our cluster (default 20)")
-    parser.add_argument("--java-kills", type=int, default=3, help="failovers of the real group (default 3)")
-    parser.add_argument(
-        "--official", action="store_true", help="RocketMQ's own benchmark producer too (40 s each)"
+    add = parser.add_argument
+    add("--quick", action="store_true", help="one round, 1 KiB, 2 s per line, two modes: some minutes")
+    add(
+        "--tree",
+        type=parse_tree,
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="another state of this project's code; may be given several times",
     )
-    parser.add_argument("--out", type=Path, default=ROOT / "run" / "benchmarks.jsonl")
+    add("--prototype", type=Path, help="hotpath.py, the prototype; left out: no such column")
+    add("--oracle", type=Path, help="boots the real RocketMQ; left out: no such column")
+    add("--no-nats", action="store_true", help="no column of NATS")
+    add(
+        "--python",
+        type=Path,
+        help="runs the brokers (default: one built with optimization, else the fastest)",
+    )
+    add("--rounds", type=int, help="default 3")
+    add("--seconds", type=float, help="measured part of each line (default 3)")
+    add(
+        "--lines",
+        type=re.compile,
+        default=re.compile(""),
+        metavar="REGEX",
+        help="only these, as `MODE, LINE`",
+    )
+    add("--base-port", type=int, default=27000, help="the first of 300 (default 27000)")
+    add("--out", type=Path, default=ROOT / "run" / "benchmarks", help="where records, table and plot go")
+    add("--show", type=Path, metavar="RECORDS", help="measure nothing: table and plot of an earlier run")
+    add("--docs", action="store_true", help="put table and plot into docs/ as well")
     options = parser.parse_args()
+    options.rounds = options.rounds or (1 if options.quick else 3)
+    options.seconds = options.seconds or (2 if options.quick else 3)
+    return options
+
+
+def systems_of(options: argparse.Namespace, trees: dict[str, Path], python: Path) -> list[System]:
+    systems: list[System] = [Ours(name, tree, python, options.base_port) for name, tree in trees.items()]
+    if options.prototype:
+        systems.append(Prototype(options.prototype.resolve(), python))
+    if not options.no_nats:
+        try:
+            server = go_built("nats-server", "github.com/nats-io/nats-server/v2")
+            systems.append(Nats(server, options.base_port + 100))
+        except MissingError as error:
+            print(f"no NATS: {error}", file=sys.stderr)
+    if options.oracle:
+        systems.append(Java(options.oracle.resolve(), options.base_port + 200))
+    return systems
+
+
+def sessions(
+    options: argparse.Namespace, systems: list[System]
+) -> Iterator[tuple[int, str, System, tuple[Line, ...]]]:
+    """What is measured, in this order."""
+    for round_number in range(1, options.rounds + 1):
+        for mode in MODES if options.quick else (*MODES, *FAR_MODES):
+            of_mode = FAR_LINES if mode in FAR_MODES else LINES
+            lines = tuple(
+                line
+                for line in of_mode
+                if (line.is_quick or not options.quick) and options.lines.search(f"{mode}, {line.name}")
+            )
+            for system in systems:
+                if lines and (mode not in FAR_MODES or isinstance(system, Ours)):
+                    yield round_number, mode, system, lines
+
+
+def measure(options: argparse.Namespace, records: Path) -> None:
+    trees = {"this": ROOT, **dict(options.tree)}
+    load = go_built("load", ".")
+    executable, python, others = choose(options.python)
+    systems = systems_of(options, trees, executable)
+    bench = Bench(load, records, options.seconds)
+    told = facts(options, trees, python, others)
+    bench.write_head(told, [system.name for system in systems])
+    print(*told, f"That Python is {python.path}; --python chooses another one.", sep="\n", flush=True)
+    for round_number, mode, system, lines in sessions(options, systems):
+        try:
+            bench.session(system, mode, round_number, lines)
+        except MissingError as error:
+            print(f"no {mode}: {error}", file=sys.stderr)
+
+
+def main() -> int:
+    options = parse_options()
     end_on_sigterm()
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text("")
-    bench = Bench(options.mqload.resolve(), options.out, options.seconds, official=options.official)
-    oracle = options.oracle.resolve() if options.oracle else None
-    if options.prototype:
-        measure_prototype(bench, options.prototype.resolve(), sync=False)
-    measure_ours(bench, oracle, options.base_port, "ASYNC_FLUSH", 0, 5)
-    if options.prototype:
-        measure_prototype(bench, options.prototype.resolve(), sync=True)
-    measure_ours(bench, oracle, options.base_port, "SYNC_FLUSH", options.kills, options.idle_seconds)
-    if oracle:
-        measure_oracle(bench, oracle, options.base_port + 200, options.java_kills)
-    else:
-        print("no --oracle: the real DLedger group was not measured", file=sys.stderr)
+    options.out.mkdir(parents=True, exist_ok=True)
+    records = options.show or options.out / "records.jsonl"
+    if options.show is None:
+        try:
+            measure(options, records)
+        except (MissingError, PythonError) as error:
+            print(error, file=sys.stderr)
+            return 1
+    results = Results.parse(records.read_text().splitlines())
+    (options.out / "benchmarks.svg").write_text(svg(results))
+    (options.out / "benchmarks.md").write_text(page(results, "benchmarks.svg"))
+    if options.docs:
+        DOCS_PAGE.write_text(with_figures(DOCS_PAGE.read_text(), page(results, DOCS_PLOT.name)))
+        DOCS_PLOT.write_text(svg(results))
+    print(f"\n{table(results)}\ntable and plot: {DOCS_PAGE.parent if options.docs else options.out}")
     return 0
 
 

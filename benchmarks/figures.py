@@ -1,0 +1,167 @@
+"""What was measured, as medians and as one table. Pure: lines in, text out.
+
+A record is what the load program printed for one line, and: `system`, `mode` (where the disk or the network is another
+one), `line`, `kind`, `round`, and `error` where there are no figures.
+"""
+
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Record = dict[str, Any]
+
+MODES = ("page cache", "fsync")
+# Of our code alone: between the members is a round trip, and each sync takes 5 ms longer.
+FAR_MODES = ("2 ms between members", "10 ms between members", "5 ms per sync")
+OTHER_PCT_MAX = 20
+TRIES = 3  # of a line that something else disturbs
+MARK = "\\*"
+# What two systems are compared by.
+KEY_FIGURES = {
+    "rate": "msgs_per_s",
+    "one": "p50_ms",
+    "lone": "lone_p99_ms",
+    "tail": "p50_ms",
+    "read": "msgs_per_s",
+    "idle": "cpu_pct",
+    "start": "seconds",
+}
+
+
+def is_disturbed(record: Record) -> bool:
+    """Whether anything else had more of a core than a figure bears."""
+    return bool(record.get("other_pct", 0) > OTHER_PCT_MAX)
+
+
+def least_disturbed(tries: Sequence[Record]) -> Record:
+    measured = [record for record in tries if "error" not in record]
+    return min(measured, key=lambda record: record.get("other_pct", 0)) if measured else tries[-1]
+
+
+def median_of(records: Sequence[Record]) -> Record:
+    """Each figure's median over the rounds that have it; `other_pct` is the worst one's. The error where all failed."""
+    measured = [record for record in records if "error" not in record]
+    if not measured:
+        return dict(records[-1])
+    medians = dict(measured[0])
+    for name, value in measured[0].items():
+        values = [record[name] for record in measured if name in record]
+        if isinstance(value, int | float) and len(set(values)) > 1:
+            medians[name] = statistics.median(values)
+    if "other_pct" in medians:
+        medians["other_pct"] = max(record["other_pct"] for record in measured)
+    medians["failed"] = sum(record.get("failed", 0) for record in measured)
+    return medians
+
+
+HOW_TO_READ = f"""\
+Sends: messages per second · CPU time of all replicas per message · p50 · p99 of a send. One sender, and the lines with
+groups: p50 · p99 · CPU time. The lone sender: its p50 · p99, and those of the others. A group's time is from just
+before the send until the group has the message. In brackets: our figure divided by theirs, for what the line is about
+and for CPU time. For a rate more is better, for a time less. {MARK}: in each of {TRIES} tries something else used more
+than {OTHER_PCT_MAX} % of a core."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """`facts`: sentences about the machine and the programs. `systems`: names, ours first."""
+
+    facts: tuple[str, ...]
+    systems: tuple[str, ...]
+    records: tuple[Record, ...]
+
+    @classmethod
+    def parse(cls, lines: Iterable[str]) -> "Results":
+        """The first line says what was measured on; each further one is a record."""
+        head, *records = map(json.loads, lines)
+        return cls(tuple(head["facts"]), tuple(head["systems"]), tuple(records))
+
+    def rows(self) -> dict[tuple[str, str], dict[str, Record]]:
+        """By mode and line, and then by system: the medians."""
+        grouped: dict[tuple[str, str], dict[str, list[Record]]] = {}
+        for record in self.records:
+            row = grouped.setdefault((record["mode"], record["line"]), {})
+            row.setdefault(record["system"], []).append(record)
+        return {
+            key: {system: median_of(records) for system, records in row.items()}
+            for key, row in grouped.items()
+        }
+
+
+def number(value: float) -> str:
+    """Three digits that count."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def cell(figures: Record) -> str:
+    if "error" in figures:
+        return "failed"
+    told = [form.format(number(figures[name])) for name, form in _parts(figures["kind"]) if name in figures]
+    if figures.get("failed"):
+        told.append(f"{figures['failed']:,.0f} failed")
+    return " · ".join(told) + (MARK if is_disturbed(figures) else "")
+
+
+def _parts(kind: str) -> Sequence[tuple[str, str]]:
+    times = (("p50_ms", "{} ms"), ("p99_ms", "{} ms"))
+    cpu = ("server_us", "{} µs")
+    return {
+        "rate": (("msgs_per_s", "{}/s"), cpu, *times),
+        "one": (*times, cpu),
+        "lone": (
+            *(("lone_p50_ms", "{} ms"), ("lone_p99_ms", "{} ms")),
+            *(("p50_ms", "others {} ms"), ("p99_ms", "{} ms")),
+        ),
+        "tail": (*times, cpu),
+        "read": (("msgs_per_s", "{}/s"), cpu),
+        "idle": (
+            *(("cpu_pct", "{} % of a core"), ("wake_ups_per_s", "{} wake-ups/s each")),
+            ("memory_mib", "{} MiB"),
+        ),
+        "start": (("seconds", "{} s"),),
+    }[kind]
+
+
+def ratio(ours: Record, theirs: Record) -> str:
+    """Ours divided by theirs: the figure that a line is about, and CPU time per message."""
+    told = []
+    for name, unit in ((KEY_FIGURES[ours["kind"]], ""), ("server_us", " µs")):
+        if ours.get(name) and theirs.get(name):
+            told.append(f"{ours[name] / theirs[name]:.2f}{unit}")
+    return " · ".join(told)
+
+
+def table(results: Results) -> str:
+    """A row per line, a column per system; what is not ours is followed by how ours compares."""
+    ours, *others = results.systems
+    lines = [f"| | {' | '.join(results.systems)} |", "|---" * (1 + len(results.systems)) + "|"]
+    for (mode, line), row in results.rows().items():
+        cells = [cell(row[ours]) if ours in row else "–"]
+        for name in others:
+            if name not in row:
+                cells.append("–")
+                continue
+            against = ratio(row[ours], row[name]) if ours in row else ""
+            cells.append(cell(row[name]) + (f" (ours {against})" if against else ""))
+        lines.append(f"| {', '.join(filter(None, (mode, line)))} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def page(results: Results, picture: str) -> str:
+    """What stands in the docs: the facts, how to read the table, the table, the plot."""
+    facts = "\n".join(f"- {fact}" for fact in results.facts)
+    return f"{facts}\n\n{HOW_TO_READ}\n\n{table(results)}\n![rates and latencies, drawn]({picture})\n"
+
+
+BEGIN = "<!-- figures: written by benchmarks/side_by_side.py --docs -->"
+END = "<!-- end of figures -->"
+
+
+def with_figures(text: str, figures: str) -> str:
+    """A page with new figures in the place of the earlier ones. Raises ValueError where it has no place for them."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise ValueError(f"there must be one line {BEGIN} and one line {END}")
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{figures}\n{END}{rest.partition(END)[2]}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import orjson
@@ -54,6 +55,17 @@ maxIndexNum=300
     return read_broker_config(parse_properties(text, "broker.conf"), "broker.conf")[0]
 
 
+@contextlib.asynccontextmanager
+async def running(config: BrokerConfig) -> AsyncIterator[Broker]:
+    """Stops the broker also where an assertion fails: its threads would keep the test's process alive."""
+    broker = Broker(config)
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+
+
 Scenario = Callable[[RemotingClient, Broker, str], Awaitable[None]]
 
 
@@ -61,14 +73,12 @@ def run(directory: Path, scenario: Scenario) -> None:
     async def main() -> None:
         namesrv = Namesrv(NamesrvConfig(bind_address="127.0.0.1", listen_port=0))
         await namesrv.start()
-        broker = Broker(config_of(directory, namesrv.port))
-        await broker.start()
         client = RemotingClient()
         try:
-            await scenario(client, broker, f"127.0.0.1:{namesrv.port}")
+            async with running(config_of(directory, namesrv.port)) as broker:
+                await scenario(client, broker, f"127.0.0.1:{namesrv.port}")
         finally:
             await client.close()
-            await broker.stop()
             await namesrv.close()
 
     uvloop.run(main())
@@ -148,9 +158,8 @@ def test_a_vip_port_that_is_taken_is_a_warning(tmp_path: Path, caplog: pytest.Lo
     async def main() -> None:
         config = config_of(tmp_path, free_ports(1)[0])
         with socket.create_server(("127.0.0.1", config.listen_port - 2)):
-            broker = Broker(config)
-            await broker.start()
-            await broker.stop()
+            async with running(config):
+                pass
         assert f"no VIP channel for clients of RocketMQ 4 port={config.listen_port - 2}: Address already" in (
             caplog.text
         )
@@ -187,16 +196,14 @@ def test_a_name_server_that_comes_back_is_told_at_once(tmp_path: Path) -> None:
     async def main() -> None:
         (port,) = free_ports(1)
         config = NamesrvConfig(bind_address="127.0.0.1", listen_port=port)
-        broker = Broker(config_of(tmp_path, port))
-        await broker.start()
         client = RemotingClient()
-        for _ in range(2):  # not there when the broker starts, and gone once more
-            namesrv = Namesrv(config)
-            await namesrv.start()
-            assert await routed(client, f"127.0.0.1:{port}", "TBW102") == broker.config.broker_addr
-            await namesrv.close()
+        async with running(config_of(tmp_path, port)) as broker:
+            for _ in range(2):  # not there when the broker starts, and gone once more
+                namesrv = Namesrv(config)
+                await namesrv.start()
+                assert await routed(client, f"127.0.0.1:{port}", "TBW102") == broker.config.broker_addr
+                await namesrv.close()
         await client.close()
-        await broker.stop()
 
     uvloop.run(main())
 

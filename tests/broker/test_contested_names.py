@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 import uvloop
-from test_broker_server import ask, config_of, routed
+from test_broker_server import ask, config_of, routed, running
 
 from broker.broker_config import BrokerConfig
 from broker.config_file import read_broker_config
-from broker.server import Broker
 from namesrv.namesrv import Namesrv
 from namesrv.namesrv_config import NamesrvConfig
 from remoting.bodies import DataVersion
@@ -23,7 +23,6 @@ from remoting.headers import RegisterBrokerRequestHeader, UnRegisterBrokerReques
 from remoting.topic_bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
 from tests.free_ports import free_ports
 
-Scenario = Callable[[RemotingClient, str], Awaitable[None]]
 pytestmark = pytest.mark.slow
 
 
@@ -89,20 +88,18 @@ def test_a_living_broker_wins_over_a_forged_registration(
     tmp_path: Path, is_plain: bool, is_its_own_address: bool
 ) -> None:
     async def scenario(stranger: RemotingClient, port: int) -> None:
-        broker = Broker((plain_config if is_plain else config_of)(tmp_path, port))
-        await broker.start()
-        namesrv, address = f"127.0.0.1:{port}", broker.config.broker_addr
-        assert await routed(stranger, namesrv, "TBW102") == address
-        await forge(stranger, namesrv, address if is_its_own_address else "127.0.0.1:1")
+        async with running((plain_config if is_plain else config_of)(tmp_path, port)) as broker:
+            namesrv, address = f"127.0.0.1:{port}", broker.config.broker_addr
+            assert await routed(stranger, namesrv, "TBW102") == address
+            await forge(stranger, namesrv, address if is_its_own_address else "127.0.0.1:1")
 
-        async def forged_is_gone() -> bool:
-            fields = {"topic": "Forged"}
-            answer = await ask(stranger, namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
-            return answer.code == ResponseCode.TOPIC_NOT_EXIST
+            async def forged_is_gone() -> bool:
+                fields = {"topic": "Forged"}
+                answer = await ask(stranger, namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+                return answer.code == ResponseCode.TOPIC_NOT_EXIST
 
-        await until(forged_is_gone)
-        assert await routed(stranger, namesrv, "TBW102") == address
-        await broker.stop()
+            await until(forged_is_gone)
+            assert await routed(stranger, namesrv, "TBW102") == address
 
     run(scenario)
 
@@ -110,17 +107,16 @@ def test_a_living_broker_wins_over_a_forged_registration(
 @pytest.mark.parametrize("cluster", ["DefaultCluster", "Another"])
 def test_a_stranger_cannot_unregister_a_living_broker(tmp_path: Path, cluster: str) -> None:
     async def scenario(stranger: RemotingClient, port: int) -> None:
-        broker = Broker(config_of(tmp_path, port))
-        await broker.start()
-        namesrv, address = f"127.0.0.1:{port}", broker.config.broker_addr
-        assert await routed(stranger, namesrv, "TBW102") == address
-        header = UnRegisterBrokerRequestHeader(
-            broker_name="G", broker_addr=address, cluster_name=cluster, broker_id=0
-        )
-        answer = await ask(stranger, namesrv, RequestCode.UNREGISTER_BROKER, to_ext_fields(header))
-        assert answer.code == ResponseCode.NO_PERMISSION
-        assert await routed(stranger, namesrv, "TBW102") == address
-        await broker.stop()
+        namesrv = f"127.0.0.1:{port}"
+        async with running(config_of(tmp_path, port)) as broker:
+            address = broker.config.broker_addr
+            assert await routed(stranger, namesrv, "TBW102") == address
+            header = UnRegisterBrokerRequestHeader(
+                broker_name="G", broker_addr=address, cluster_name=cluster, broker_id=0
+            )
+            answer = await ask(stranger, namesrv, RequestCode.UNREGISTER_BROKER, to_ext_fields(header))
+            assert answer.code == ResponseCode.NO_PERMISSION
+            assert await routed(stranger, namesrv, "TBW102") == address
         fields = {"topic": "TBW102"}
         answer = await ask(stranger, namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
         assert answer.code == ResponseCode.TOPIC_NOT_EXIST, "it leaves by itself"
@@ -132,29 +128,26 @@ def test_two_living_plain_brokers_of_one_name_are_told_of_in_one_line_each(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(stranger: RemotingClient, port: int) -> None:
-        first = Broker(plain_config(tmp_path / "first", port))
-        second = Broker(plain_config(tmp_path / "second", port))
         namesrv = f"127.0.0.1:{port}"
-        await first.start()
-        assert await routed(stranger, namesrv, "TBW102") == first.config.broker_addr
-        await second.start()
+        async with contextlib.AsyncExitStack() as until_end:
+            async with running(plain_config(tmp_path / "first", port)) as first:
+                assert await routed(stranger, namesrv, "TBW102") == first.config.broker_addr
+                second = await until_end.enter_async_context(running(plain_config(tmp_path / "second", port)))
 
-        async def second_is_told() -> bool:
-            await routed(stranger, namesrv, "TBW102")
-            refused = f"broker G id 0 is held by {first.config.broker_addr}, which lives"
-            return "name server refuses" in caplog.text and refused in caplog.text
+                async def second_is_told() -> bool:
+                    await routed(stranger, namesrv, "TBW102")
+                    refused = f"broker G id 0 is held by {first.config.broker_addr}, which lives"
+                    return "name server refuses" in caplog.text and refused in caplog.text
 
-        await until(second_is_told)
-        assert await routed(stranger, namesrv, "TBW102") == first.config.broker_addr
-        assert caplog.text.count("two living brokers of one name") == 1
-        await first.stop()
+                await until(second_is_told)
+                assert await routed(stranger, namesrv, "TBW102") == first.config.broker_addr
+                assert caplog.text.count("two living brokers of one name") == 1
 
-        async def second_is_routed() -> bool:
-            answer = await ask(stranger, namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})
-            return answer.code == ResponseCode.SUCCESS
+            async def second_is_routed() -> bool:
+                answer = await ask(stranger, namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})
+                return answer.code == ResponseCode.SUCCESS
 
-        await until(second_is_routed)
-        assert await routed(stranger, namesrv, "TBW102") == second.config.broker_addr
-        await second.stop()
+            await until(second_is_routed)
+            assert await routed(stranger, namesrv, "TBW102") == second.config.broker_addr
 
     run(scenario)

@@ -59,8 +59,16 @@ def test_a_topic_and_a_group_are_deleted_at_any_member(tmp_path: Path) -> None:
         for broker in brokers:
             await broker.start()
         client = RemotingClient()
-        leader = await routed(client, f"127.0.0.1:{namesrv.port}", "TBW102")
-        followers = [b.config.broker_addr for b in brokers if b.config.broker_addr != leader]
+        try:
+            leader = await routed(client, f"127.0.0.1:{namesrv.port}", "TBW102")
+            addresses = [broker.config.broker_addr for broker in brokers]
+            await change(client, leader, [address for address in addresses if address != leader])
+        finally:
+            await client.close()
+            await asyncio.gather(*(broker.stop() for broker in brokers))
+            await namesrv.close()
+
+    async def change(client: RemotingClient, leader: str, followers: list[str]) -> None:
         fields = {
             "topic": "T",
             "defaultTopic": "TBW102",
@@ -81,9 +89,6 @@ def test_a_topic_and_a_group_are_deleted_at_any_member(tmp_path: Path) -> None:
             client, followers[1], RequestCode.UPDATE_AND_CREATE_TOPIC, fields | {"perm": "77"}
         )
         assert refused.code == ResponseCode.INVALID_PARAMETER, "as the leader says"
-        await client.close()
-        await asyncio.gather(*(broker.stop() for broker in brokers))
-        await namesrv.close()
 
     uvloop.run(main())
 

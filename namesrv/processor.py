@@ -104,7 +104,13 @@ class NamesrvProcessor:
         try:
             return handler(channel, command, now_ms)
         except RemotingError as error:
-            log.warning("bad request code=%d addr=%s: %s", command.code, channel.remote_address, error)
+            log.warning(
+                "bad request code=%d addr=%s: %s",
+                command.code,
+                channel.remote_address,
+                error,
+                extra={"per_connection": True},
+            )
             return response(command, ResponseCode.SYSTEM_ERROR, str(error))
         except Exception as error:
             # A defect of ours, and the other requests of this connection are no part of it.

@@ -177,7 +177,10 @@ class RemotingServer:
                 self._idle_since[channel.id] = now
             elif now - self._idle_since[channel.id] >= self._idle_seconds:
                 log.info(
-                    "idle channel closed remote=%s idle_s=%d", channel.remote_address, self._idle_seconds
+                    "idle channel closed remote=%s idle_s=%d",
+                    channel.remote_address,
+                    self._idle_seconds,
+                    extra={"per_connection": True},
                 )
                 # Whoever reads nothing would keep a polite close waiting for ever.
                 channel.abort()

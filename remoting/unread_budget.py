@@ -87,6 +87,7 @@ class UnreadBudget:
                     channel.remote_address,
                     size,
                     self._size_max,
+                    extra={"per_connection": True},
                 )
                 channel.abort()
         self.unread_size = total

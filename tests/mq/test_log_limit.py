@@ -1,11 +1,18 @@
 """Lines about connections that anybody may open: one of a kind per interval, and the count of the others."""
 
+import contextlib
 import logging
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from mq.log_limit import ConnectionLogLimit
+from remoting.codes import RequestCode
+from remoting.command import request
+from tests.free_ports import free_ports
 
 log = logging.getLogger("test")
 
@@ -68,3 +75,30 @@ def test_other_lines_are_never_kept_back(lines: Lines) -> None:
     for _ in range(3):
         log.warning("vote granted")
     assert lines.lines == ["vote granted"] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("told", "sent"),
+    [
+        ("bad frame", b"GET / HTTP/1.1\r\n\r\n"),
+        ("bad request", request(RequestCode.REGISTER_BROKER, {"brokerId": "x"}, opaque=1).encode()),
+    ],
+)
+def test_what_a_hundred_connections_say_does_not_make_a_hundred_lines(told: str, sent: bytes) -> None:
+    """Of a real process: a line per 10 s, and fewer than half as many as there were connections, however slow it is."""
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "mq.server_entry", "namesrv", "--host", "127.0.0.1", "--port", str(port)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as namesrv:
+        assert namesrv.stderr is not None
+        try:
+            assert any("namesrv started" in line for line in iter(namesrv.stderr.readline, ""))
+            for _ in range(100):
+                with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+                    client.sendall(sent)
+                    with contextlib.suppress(ConnectionResetError):
+                        client.recv(1)  # it has been answered, or closed
+        finally:
+            namesrv.terminate()
+        lines = [line for line in namesrv.stderr if f"{told} " in line]
+    assert 1 <= len(lines) < 50

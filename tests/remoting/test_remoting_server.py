@@ -185,7 +185,9 @@ def test_no_request_is_read_from_a_peer_that_does_not_read_its_answers(run: Run)
     run(main())
 
 
-def test_an_idle_channel_is_closed_and_a_busy_one_is_not(run: Run) -> None:
+def test_an_idle_channel_is_closed_and_a_busy_one_is_not(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
     async def main() -> None:
         handler = RecordingHandler(echo)
         server = RemotingServer(handler, "127.0.0.1", 0, idle_seconds=0.05)
@@ -200,6 +202,10 @@ def test_an_idle_channel_is_closed_and_a_busy_one_is_not(run: Run) -> None:
         await busy.close()
         await idle.close()
         await server.close()
+        told = [record for record in caplog.records if "idle channel closed" in record.getMessage()]
+        assert [record.__dict__.get("per_connection") for record in told] == [True], (
+            "anybody may open thousands"
+        )
 
     run(main())
 

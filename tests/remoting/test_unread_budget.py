@@ -52,7 +52,9 @@ def test_from_half_of_the_budget_on_each_has_to_take_what_came_before() -> None:
     assert (budget.limit, channels[0].limits, budget.room) == (20, [0, 20], 25)
 
 
-def test_above_the_budget_those_are_closed_that_hold_most_for_longest() -> None:
+def test_above_the_budget_those_are_closed_that_hold_most_for_longest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     budget = UnreadBudget(100, 20)
     reads_slowly, reads_nothing, _, greedy = channels = [Unread(number) for number in range(4)]
     reads_slowly.write(40)
@@ -73,6 +75,8 @@ def test_above_the_budget_those_are_closed_that_hold_most_for_longest() -> None:
     look(11)
     assert [channel.is_aborted for channel in channels] == [False, True, False, True]
     assert (budget.unread_size, budget.room, budget.closed_count) == (40, 10, 2)
+    limited = [record.__dict__.get("per_connection") for record in caplog.records]
+    assert limited == [True, True], "anybody may have thousands closed"
 
 
 def test_at_the_bound_not_each_write_is_followed_by_a_look() -> None:

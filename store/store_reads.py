@@ -1,8 +1,5 @@
 """What may be asked of a store without changing anything: messages, tables, how far it is."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from dledger.entry import Index
 from store.consume_queue_store import ConsumeQueueStore
 from store.derived_files import DerivedFiles
@@ -47,10 +44,13 @@ class StoreReads:
         """`matcher` says of a tags code whether the message is wanted; None: all are. A pull from before the first
         message that the topic ever had begins with that one. Raises UnitDamagedError, MessageDamagedError, DiskError.
         """
-        if offset >= 0:
-            offset = max(offset, self.begin_offset(topic, queue_id) or 0)
-        with self._damage_noted(topic, queue_id):
+        if offset >= 0 and topic in self._state.deleted_topics:
+            offset = max(offset, self.min_offset(topic, queue_id))
+        try:
             return self._reader.get_message(topic.encode(), queue_id, offset, count_max, size_max, matcher)
+        except UnitDamagedError as error:
+            self._note_damage(topic, queue_id, error)
+            raise
 
     @property
     def min_phy_offset(self) -> int:
@@ -102,22 +102,23 @@ class StoreReads:
         self, topic: str, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER
     ) -> int:
         """See MessageReader. Raises UnitDamagedError, DiskError."""
-        with self._damage_noted(topic, queue_id):
+        try:
             return self._reader.offset_by_time(topic.encode(), queue_id, timestamp, boundary)
+        except UnitDamagedError as error:
+            self._note_damage(topic, queue_id, error)
+            raise
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """ms; -1 where there is no message. Raises UnitDamagedError, DiskError."""
-        with self._damage_noted(topic, queue_id):
-            return self._reader.store_timestamp(topic.encode(), queue_id, offset)
-
-    @contextmanager
-    def _damage_noted(self, topic: str, queue_id: int) -> Iterator[None]:
-        """What a reader has found damaged is mended soon, and readers ask again."""
         try:
-            yield
+            return self._reader.store_timestamp(topic.encode(), queue_id, offset)
         except UnitDamagedError as error:
-            self._derived.mender.want(topic.encode(), queue_id, error.queue_offset)
+            self._note_damage(topic, queue_id, error)
             raise
+
+    def _note_damage(self, topic: str, queue_id: int, error: UnitDamagedError) -> None:
+        """Has what a reader has found damaged mended soon; readers ask again."""
+        self._derived.mender.want(topic.encode(), queue_id, error.queue_offset)
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
         return self._reader.is_in_memory(topic.encode(), queue_id, offset)

@@ -188,13 +188,8 @@ class BrokerController:
         self.hold_service.wake_all(self._clock())
 
     def _arrived(self, requests: Sequence[DispatchRequest]) -> None:
-        if self.hold_service.is_empty:
-            return
-        now_ms = self._clock()
-        arriving = self.hold_service.on_arriving
-        for request in requests:
-            topic = request.topic.decode()
-            arriving(topic, request.queue_id, request.next_offset, request.tags_codes, now_ms)
+        if not self.hold_service.is_empty:
+            self.hold_service.on_arriving(requests, self._clock())
 
     def _role_changed(self, change: RoleChange) -> None:
         self.hold_service.wake_all(self._clock())

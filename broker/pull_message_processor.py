@@ -24,7 +24,7 @@ from message.errors import SubscriptionParseError
 from message.tags import EXPRESSION_TYPE_TAG, SUB_ALL, SubscriptionData, build_subscription
 from remoting import headers
 from remoting.codes import FAQ, RequestCode, ResponseCode
-from remoting.command import RemotingCommand, encode_response
+from remoting.command import RemotingCommand, encode_response, encode_response_head
 from remoting.errors import RemotingHeaderError
 from store.errors import StoreError
 from store.get_message import GetMessageResult, GetMessageStatus
@@ -94,7 +94,7 @@ class PullMessageProcessor:
 
     def process(self, channel: ClientChannel, commands: Sequence[RemotingCommand], now_ms: int) -> None:
         """Answers or holds each of `commands`, which are all pulls, in this turn of the loop or a later one."""
-        pulls = [Pull(channel, command, is_first=True) for command in commands if not command.is_oneway]
+        pulls = [Pull(channel, command) for command in commands if not command.is_oneway]
         room = self._turns.room
         self._turns.take(pulls[:room], now_ms)
         remark = f"{WAITING_MAX} pulls wait to be answered, and no more may"
@@ -108,14 +108,15 @@ class PullMessageProcessor:
     def closed(self, channel: ClientChannel) -> None:
         self._turns.closed(channel)
 
-    def _pull_again(self, request: PullRequest, now_ms: int) -> None:
-        self._turns.take([Pull(request.channel, request.command, is_first=False)], now_ms)
+    def _pull_again(self, requests: Sequence[PullRequest], now_ms: int) -> None:
+        self._turns.take([request.pull for request in requests], now_ms)
 
     def _pull(self, pull: Pull, now_ms: int, frames: list[bytes]) -> None:
         """Its answer into `frames`, unless it is held."""
-        channel, command, is_first = pull
+        channel, command, held_header = pull
+        is_first = held_header is None
         try:
-            header = headers.decode(headers.PullMessageRequestHeader, command.ext_fields)
+            header = held_header or headers.decode(headers.PullMessageRequestHeader, command.ext_fields)
             group, topic, subscription = self._check(channel, command, header, now_ms)
         except _Refused as refused:
             fields = {}
@@ -165,7 +166,7 @@ class PullMessageProcessor:
             code_set = None if matcher is None else subscription.code_set
             # A topic that was made again begins with that, whatever was asked for.
             offset = max(header.queue_offset, result.min_offset)
-            request = PullRequest(channel, command, now_ms + hold_ms, offset, code_set)
+            request = PullRequest(Pull(channel, command, header), now_ms + hold_ms, offset, code_set)
             self.hold_service.hold(header.topic, header.queue_id, request)
             return
         self._stats.pulled(
@@ -341,15 +342,12 @@ def _add_result(
         "topicSysFlag": str(topic.topic_sys_flag),
         "groupSysFlag": str(group.group_sys_flag),
     }
-    frame = encode_response(command.opaque, command.serialize_type, code, fields, remark=result.status.name)
-    if result.status is GetMessageStatus.FOUND:
-        # The messages follow as they lie in the log; only the frame's length has to count them.
-        size = len(frame) - 4 + sum(map(len, result.buffers))
-        frames.append(size.to_bytes(4, "big"))
-        frames.append(frame[4:])
-        frames += result.buffers
-    else:
-        frames.append(frame)
+    frames.append(
+        encode_response_head(
+            command.opaque, command.serialize_type, code, fields, result.size, result.status.name
+        )
+    )
+    frames += result.buffers  # as they lie in the log
 
 
 def _frame(command: RemotingCommand, code: int, remark: str, fields: dict[str, str]) -> bytes:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from broker.client_channel import ClientChannel
-from remoting.command import RemotingCommand
+from broker.pull_turns import Pull
+from store.dispatch_request import DispatchRequest
 
 CHECK_INTERVAL_MS = 5000
 
@@ -19,8 +19,7 @@ QueueKey = tuple[str, int]  # topic, queue id
 
 @dataclass(slots=True)
 class PullRequest:
-    channel: ClientChannel
-    command: RemotingCommand
+    pull: Pull
     suspend_until_ms: int
     queue_offset: int  # what it waits for
     code_set: frozenset[int] | None  # tag hashes that it wants; None for all
@@ -30,9 +29,9 @@ class PullRequestHoldService:
     """Invariant: a request leaves the table exactly once, with a call of `wake` or with its channel's end."""
 
     def __init__(
-        self, wake: Callable[[PullRequest, int], None], max_offset: Callable[[str, int], int]
+        self, wake: Callable[[Sequence[PullRequest], int], None], max_offset: Callable[[str, int], int]
     ) -> None:
-        """`wake(request, now_ms)` answers it; `max_offset(topic, queue_id)` is that of the store."""
+        """`wake(requests, now_ms)` answers them; `max_offset(topic, queue_id)` is that of the store."""
         self._wake = wake
         self._max_offset = max_offset
         self._held: dict[QueueKey, list[PullRequest]] = {}
@@ -52,29 +51,26 @@ class PullRequestHoldService:
         if self._next_expiry_ms is None or until < self._next_expiry_ms:
             self._next_expiry_ms = until
 
-    def on_arriving(
-        self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int], now_ms: int
-    ) -> None:
-        """New messages of one queue: their tag hashes (none if they are not known), and the queue's max offset behind
-        them.
-        """
-        requests = self._held.get((topic, queue_id))
-        if not requests:
-            return
-        codes: set[int] | None = None
-        woken = []
-        kept = []
-        for request in requests:
-            wanted = request.code_set
-            if wanted is not None and codes is None:
-                codes = set(tags_codes)
-            is_wanted = wanted is None or not codes or not wanted.isdisjoint(codes)
-            if request.queue_offset < max_offset and is_wanted:
-                woken.append(request)
-            else:
-                kept.append(request)
-        self._keep((topic, queue_id), kept)
-        self._wake_all(woken, now_ms)
+    def on_arriving(self, arrived: Iterable[DispatchRequest], now_ms: int) -> None:
+        """Wakes those that wait for one of these messages, all at once: a client gets its answers in one write."""
+        woken: list[PullRequest] = []
+        for messages in arrived:
+            key = messages.topic.decode(), messages.queue_id
+            requests = self._held.get(key)
+            if not requests:
+                continue
+            codes = set(messages.tags_codes)  # none if they are not known
+            kept = []
+            for request in requests:
+                wanted = request.code_set
+                is_wanted = wanted is None or not codes or not wanted.isdisjoint(codes)
+                if request.queue_offset < messages.next_offset and is_wanted:
+                    woken.append(request)
+                else:
+                    kept.append(request)
+            self._keep(key, kept)
+        if woken:
+            self._wake(woken, now_ms)
 
     def tick(self, now_ms: int) -> None:
         """Wakes what has expired, and every 5 s whatever has messages before it, wanted ones or not."""
@@ -99,29 +95,25 @@ class PullRequestHoldService:
             until = min(request.suspend_until_ms for request in requests)
             if self._next_expiry_ms is None or until < self._next_expiry_ms:
                 self._next_expiry_ms = until
-        self._wake_all(woken, now_ms)
+        if woken:
+            self._wake(woken, now_ms)
 
     def wake_queue(self, topic: str, queue_id: int, now_ms: int) -> None:
         """A group's offset was reset: its clients should hear of it now."""
-        self._wake_all(self._held.pop((topic, queue_id), []), now_ms)
+        self._wake(self._held.pop((topic, queue_id), []), now_ms)
 
     def wake_all(self, now_ms: int) -> None:
         """The role changed or the broker stops: whoever waits must look elsewhere."""
         held, self._held = self._held, {}
         self._next_expiry_ms = None
-        for requests in held.values():
-            self._wake_all(requests, now_ms)
+        self._wake([request for requests in held.values() for request in requests], now_ms)
 
     def channel_closed(self, channel_id: int) -> None:
         for key, requests in list(self._held.items()):
-            self._keep(key, [request for request in requests if request.channel.id != channel_id])
+            self._keep(key, [request for request in requests if request.pull.channel.id != channel_id])
 
     def _keep(self, key: QueueKey, requests: list[PullRequest]) -> None:
         if requests:
             self._held[key] = requests
         else:
             del self._held[key]
-
-    def _wake_all(self, requests: Iterable[PullRequest], now_ms: int) -> None:
-        for request in requests:
-            self._wake(request, now_ms)

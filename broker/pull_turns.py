@@ -15,6 +15,7 @@ from typing import NamedTuple
 from broker.answers import WRITE_SIZE
 from broker.client_channel import ClientChannel
 from remoting.command import RemotingCommand
+from remoting.headers import PullMessageRequestHeader
 
 TURN_SIZE = 2 * 1024 * 1024  # bytes of answers, some 10 ms
 PULL_COST = 4096  # in bytes of answers: the work of a pull that finds nothing
@@ -28,7 +29,7 @@ CallSoon = Callable[[Callable[[], None]], object]
 class Pull(NamedTuple):
     channel: ClientChannel
     command: RemotingCommand
-    is_first: bool  # has not been held yet
+    held_header: PullMessageRequestHeader | None = None  # of one that was held
 
 
 class PullTurns:

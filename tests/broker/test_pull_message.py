@@ -223,6 +223,23 @@ def test_a_held_pull_is_answered_by_the_next_message(broker: OneBroker) -> None:
     assert len(broker.controller.hold_service) == 0
 
 
+def test_a_client_that_waits_for_several_queues_gets_its_answers_in_one_write(broker: OneBroker) -> None:
+    for queue_id in range(3):
+        broker.ask(SEND, send_fields("T", queue_id), b"0")
+    channel = RecordingChannel(7, "127.0.0.1:50007")
+    pulls = [
+        broker.new_request(PULL, pull_fields("T", queue_id, 1, sysFlag=SUSPEND)) for queue_id in range(3)
+    ]
+    broker.receive(pulls, channel)
+    broker.settle()
+    sends = [broker.new_request(SEND, send_fields("T", queue_id), b"1") for queue_id in range(3)]
+    broker.receive(sends)
+    broker.settle()
+    assert len(channel.writes) == 1
+    answers = [channel.response_to(pull.opaque) for pull in pulls]
+    assert [bodies_of(answer) for answer in answers if answer is not None] == [[b"1"]] * 3
+
+
 def test_messages_of_other_queues_do_not_wake_it(broker: OneBroker) -> None:
     fill(broker, 1)
     command = hold(broker, 1)

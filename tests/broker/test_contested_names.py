@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from one_broker import OneBroker
 from test_broker_server import ask, config_of, routed, running
 
 from broker.broker_config import BrokerConfig
@@ -149,5 +150,31 @@ def test_two_living_plain_brokers_of_one_name_are_told_of_in_one_line_each(
 
             await until(second_is_routed)
             assert await routed(stranger, namesrv, "TBW102") == second.config.broker_addr
+
+    run(scenario)
+
+
+def test_a_replacement_is_routed_although_the_dead_broker_of_its_name_had_started_more_often(
+    tmp_path: Path,
+) -> None:
+    """The dead one's host is gone without a word: its connection stays open, and the NameServer hears nothing on it."""
+
+    async def scenario(stranger: RemotingClient, port: int) -> None:
+        namesrv = f"127.0.0.1:{port}"
+        for _ in range(3):
+            dead = OneBroker(
+                tmp_path / "dead", "brokerName=G\nbrokerClusterName=DefaultCluster\n", is_plain=True
+            )
+            command = dead.controller.registration.register_request()
+            dead.close()
+        answer = await ask(stranger, namesrv, command.code, command.ext_fields, bytes(command.body))
+        assert answer.code == ResponseCode.SUCCESS
+        assert await routed(stranger, namesrv, "TBW102") == dead.config.broker_addr
+        async with running(plain_config(tmp_path / "replacement", port)) as replacement:
+
+            async def replacement_is_routed() -> bool:
+                return await routed(stranger, namesrv, "TBW102") == replacement.config.broker_addr
+
+            await until(replacement_is_routed)
 
     run(scenario)

@@ -401,6 +401,17 @@ def test_where_nobody_is_alive_clients_end_with_one_sentence(arguments: tuple[st
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("command", ["produce", "consume"])
+def test_clients_ask_the_name_server_of_the_environment(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")
+    done = mq(command, "--topic", "T", *(("--group", "g") if command == "consume" else ()), stdin="a\n")
+    assert done.returncode == 1
+    assert done.stderr.startswith("mq: no NameServer answered (127.0.0.1:1: ")
+
+
+@pytest.mark.slow
 def test_a_server_that_cannot_start_says_what_to_do(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("no JSON")
@@ -534,6 +545,26 @@ def test_the_start_commands_of_real_scripts_are_taken(
     assert "-n has no effect on a NameServer" in err
     code, out, _ = started(server_entry.broker, capsys, "-h")
     assert (code, "--printImportantConfig" in out) == (0, True)
+
+
+def test_the_name_servers_of_a_broker_come_from_n_then_the_conf_then_the_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "10.0.0.3:9876")
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerIP1=127.0.0.1\n")
+    _, out, err = started(server_entry.broker, capsys, "-c", str(conf), "-p")
+    assert "namesrvAddr=10.0.0.3:9876\n" in out
+    assert err == ""
+    conf.write_text("brokerIP1=127.0.0.1\nnamesrvAddr=10.0.0.2:9876\n")
+    _, out, _ = started(server_entry.broker, capsys, "-c", str(conf), "-p")
+    assert "namesrvAddr=10.0.0.2:9876\n" in out
+    _, out, _ = started(server_entry.broker, capsys, "-c", str(conf), "-n", "10.0.0.1:9876", "-p")
+    assert "namesrvAddr=10.0.0.1:9876\n" in out
+    monkeypatch.delenv("NAMESRV_ADDR")
+    conf.write_text("brokerIP1=127.0.0.1\n")
+    _, _, err = started(server_entry.broker, capsys, "-c", str(conf), "-p")
+    assert "no NameServer is named, so no client finds this broker" in err
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ var (
 	warmup  = flag.Float64("warmup", 1, "seconds before it")
 	pids    = flag.String("pids", "", "processes of the system")
 	beside  = flag.String("beside", "", "processes that are part of the measurement and not of the system")
-	procs   = flag.Int("procs", 1, "GOMAXPROCS; one is the cheapest on two cores")
+	procs   = flag.Int("procs", 0, "GOMAXPROCS (default: what its client is fastest with on two cores, one for remoting, two for nats)")
 )
 
 const lonePause = 5 * time.Millisecond
@@ -65,7 +65,10 @@ func main() {
 		fail(fmt.Errorf("say send, tail, read or idle first; load send -h lists the options"))
 	}
 	_ = flag.CommandLine.Parse(os.Args[2:])
-	runtime.GOMAXPROCS(*procs)
+	if *procs == 0 {
+		*procs = map[string]int{"nats": 2}[*kind]
+	}
+	runtime.GOMAXPROCS(max(*procs, 1))
 	for _, address := range strings.Split(*at, ",") {
 		if !strings.HasPrefix(address, "127.") && !strings.HasPrefix(address, "localhost:") {
 			fail(fmt.Errorf("-at %s: only addresses of this machine are put under load", address))

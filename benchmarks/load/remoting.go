@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -97,6 +98,7 @@ func dial(address string) (*connection, error) {
 func (c *connection) write(conn net.Conn) {
 	var spare []byte
 	for range c.wake {
+		runtime.Gosched() // other senders come first: what they send goes out with the same write
 		c.mu.Lock()
 		out := c.pending
 		c.pending = spare[:0]
@@ -110,32 +112,34 @@ func (c *connection) write(conn net.Conn) {
 
 func (c *connection) readAll(conn net.Conn) {
 	reader := bufio.NewReaderSize(conn, 1<<18)
-	var lengths [8]byte
 	for {
-		if _, err := io.ReadFull(reader, lengths[:]); err != nil {
+		lengths, err := reader.Peek(8)
+		if err != nil {
 			c.fail(err)
 			return
 		}
 		headerSize := int(binary.BigEndian.Uint32(lengths[4:]) & 0xffffff)
-		bodySize := int(binary.BigEndian.Uint32(lengths[:])) - 4 - headerSize
-		header := make([]byte, headerSize)
-		if _, err := io.ReadFull(reader, header); err != nil {
+		bodySize := int(binary.BigEndian.Uint32(lengths)) - 4 - headerSize
+		frame, err := reader.Peek(8 + headerSize)
+		if err != nil {
 			c.fail(err)
 			return
 		}
-		c.mu.Lock()
+		header := frame[8:]
 		opaque := number(header, opaqueKey)
+		c.mu.Lock()
 		w := c.waiting[opaque]
 		delete(c.waiting, opaque)
 		c.mu.Unlock()
 		if w == nil { // a request of the broker's: that others have joined a group
-			if _, err := reader.Discard(bodySize); err != nil {
+			if _, err := reader.Discard(len(frame) + bodySize); err != nil {
 				c.fail(err)
 				return
 			}
 			continue
 		}
-		w.header = header
+		w.header = append(w.header[:0], header...)
+		_, _ = reader.Discard(len(frame))
 		if cap(w.body) < bodySize {
 			w.body = make([]byte, bodySize)
 		}
@@ -308,7 +312,16 @@ func (r *remoting) open(topic string, queues int) error {
 	return fmt.Errorf("topic %s has got no route within 30 s", topic)
 }
 
+// UNIQ_KEY is 32 hexadecimal digits: where and who made it, and a number.
+var processKey = fmt.Sprintf("7F000001%08X", os.Getpid())
 var unique atomic.Uint64
+
+func appendHex(out []byte, value uint64) []byte {
+	for shift := 60; shift >= 0; shift -= 4 {
+		out = append(out, "0123456789ABCDEF"[value>>shift&15])
+	}
+	return out
+}
 
 func (r *remoting) sender(topic string, index, conn int) (func([]byte) error, error) {
 	queues := r.queues[topic]
@@ -337,7 +350,7 @@ func (r *remoting) sender(topic string, index, conn int) (func([]byte) error, er
 		fields = append(fields, '-')
 		fields = strconv.AppendInt(fields, int64(at), 10)
 		fields = append(fields, `\u0002UNIQ_KEY\u0001`...)
-		fields = fmt.Appendf(fields, "7F000001%08X%016X", os.Getpid(), unique.Add(1))
+		fields = appendHex(append(fields, processKey...), unique.Add(1))
 		fields = append(fields, `\u0002WAIT\u0001true\u0002TAGS\u0001A","j":"0","k":"false","m":"false","n":"`...)
 		fields = append(fields, q.broker...)
 		fields = append(fields, `"}`...)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import uvloop
 from one_broker import OneBroker, RecordingChannel, send_fields
+from test_broker_server import running
 from test_retries import messages_of, send_back
 from test_send_message import stored
 
 from broker.config_file import read_broker_config
-from broker.server import Broker
 from message.decoder import MessageExt, decode_message
 from message.message_id import decode_offset_message_id
 from mqclient import Admin, ConsumeFromWhere, ConsumerConfig, Message, Producer, PushConsumer
@@ -134,12 +134,10 @@ def test_clients_and_tools_reach_a_group_on_ipv6(tmp_path: Path, bind_address: s
             + f"namesrvAddr=[::1]:{namesrv.port}\nstorePathRootDir={tmp_path}\nmessageDelayLevel=1s 1s 1s 1s\n"
             + "mapedFileSizeCommitLog=1048576\nmaxHashSlotNum=97\nmaxIndexNum=300\n"
         )
-        broker = Broker(read_broker_config(parse_properties(text, "broker.conf"), "broker.conf")[0])
-        await broker.start()
         try:
-            await speak(f"[::1]:{namesrv.port}", f"[::1]:{listen_port}")
+            async with running(read_broker_config(parse_properties(text, "broker.conf"), "broker.conf")[0]):
+                await speak(f"[::1]:{namesrv.port}", f"[::1]:{listen_port}")
         finally:
-            await broker.stop()
             await namesrv.close()
 
     async def speak(namesrv: str, broker: str) -> None:

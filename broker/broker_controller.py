@@ -43,6 +43,7 @@ from broker.send_message_processor import SendMessageProcessor
 from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.told_name_servers import ToldNameServers
 from broker.topic_config_manager import TopicConfigManager
+from broker.waiting.waiting_room import WaitingRoom
 from dledger.core.output import RoleChange
 from store.dispatch_request import DispatchRequest
 
@@ -84,10 +85,18 @@ class BrokerController:
         self.sends = SendMessageProcessor(config, store, self.topics, self.groups, self.locks, clock, rng)
         self._send_backs = SendMessageBackProcessor(config, store, self.topics, self.groups, clock, rng)
         self.stats = BrokerStats(lambda: store.queues)
+        self.waiting_room = WaitingRoom(store.max_offset)
         self.pulls = PullMessageProcessor(
-            config, store, self.topics, self.groups, self.consumers, self.stats, clock, call_soon
+            config,
+            store,
+            self.topics,
+            self.groups,
+            self.consumers,
+            self.stats,
+            self.waiting_room,
+            clock,
+            call_soon,
         )
-        self.hold_service = self.pulls.hold_service
         clients = ClientManageProcessor(
             self.consumers, self.producers, self.groups, self.topics, lambda: store.serving
         )
@@ -107,7 +116,7 @@ class BrokerController:
             self.groups,
             self.consumers,
             self.client_requests,
-            lambda topic, queue_id: self.hold_service.wake_queue(topic, queue_id, clock()),
+            lambda topic, queue_id: self.waiting_room.wake_queue(topic, queue_id, clock()),
         )
         self._leadership = LeadershipProcessor(store, is_group=config.dledger is not None)
         self._backlog_hand_over = (
@@ -124,7 +133,7 @@ class BrokerController:
             config,
             store,
             self.stats,
-            self.hold_service,
+            self.waiting_room,
             self.configure,
             self.name_servers,
             disk_usage,
@@ -167,7 +176,7 @@ class BrokerController:
     def tick(self, now_ms: int) -> list[ClientChannel]:
         """Every 50 ms or so. Channels of clients that have been silent too long: to be closed."""
         self.name_servers.tick()
-        self.hold_service.tick(now_ms)
+        self.waiting_room.tick(now_ms)
         self.client_requests.tick(now_ms)
         self._consume_stats.tick()
         self._queries.tick(now_ms)
@@ -184,22 +193,22 @@ class BrokerController:
         return [info.channel for info in expired]
 
     def stop(self) -> None:
-        """Answers every held pull, so that clients look elsewhere."""
-        self.hold_service.wake_all(self._clock())
+        """Answers all requests that wait, so that clients look elsewhere."""
+        self.waiting_room.wake_all(self._clock())
 
     def _arrived(self, requests: Sequence[DispatchRequest]) -> None:
-        if not self.hold_service.is_empty:
-            self.hold_service.on_arriving(requests, self._clock())
+        if not self.waiting_room.is_empty:
+            self.waiting_room.on_arriving(requests, self._clock())
 
     def _role_changed(self, change: RoleChange) -> None:
-        self.hold_service.wake_all(self._clock())
+        self.waiting_room.wake_all(self._clock())
 
     def _serving_changed(self, is_serving: bool) -> None:
         if is_serving:
             self.stats.start_serving()
 
     def _channel_closed(self, channel: ClientChannel) -> None:
-        self.hold_service.channel_closed(channel.id)
+        self.waiting_room.channel_closed(channel.id)
         self.client_requests.channel_closed(channel.id)
         self.consumers.channel_closed(channel.id)
         self.producers.channel_closed(channel.id)

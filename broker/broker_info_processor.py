@@ -16,9 +16,9 @@ from broker.broker_stats import BrokerStats, StatsItem, StatsSum
 from broker.client_channel import ClientChannel
 from broker.config_file import shown_settings
 from broker.member_info import MemberStatus, member_info
-from broker.pull_request_hold_service import PullRequestHoldService
 from broker.runtime_config import BlackListedError, altered_config
 from broker.told_name_servers import ToldNameServers
+from broker.waiting.waiting_room import WaitingRoom
 from remoting import admin_bodies, admin_headers, bodies, headers
 from remoting.address import is_loopback, parse_address
 from remoting.codes import MQ_VERSION, RequestCode, ResponseCode
@@ -50,7 +50,7 @@ class BrokerInfoProcessor:
         config: BrokerConfig,
         store: MessageStore,
         stats: BrokerStats,
-        hold_service: PullRequestHoldService,
+        waiting_room: WaitingRoom,
         configure: Callable[[BrokerConfig], None],
         name_servers: ToldNameServers,
         disk_usage: DiskUsage | None,
@@ -61,7 +61,7 @@ class BrokerInfoProcessor:
         self.config = config
         self._store = store
         self._stats = stats
-        self._hold_service = hold_service
+        self._waiting_room = waiting_room
         self._configure = configure
         self._name_servers = name_servers
         self._disk_usage = disk_usage
@@ -142,7 +142,7 @@ class BrokerInfoProcessor:
             "getMissTps": _rates(missed),
             "getTotalTps": _rates(found, missed),
             "getTransferredTps": _rates(stats.got_total),
-            "heldPulls": str(len(self._hold_service)),
+            "heldPulls": str(len(self._waiting_room)),
             "msgGetTotalTodayMorning": str(stats.got_at_midnight),
             "msgGetTotalTodayNow": str(stats.got_total.value),
             "msgGetTotalYesterdayMorning": str(stats.got_before),

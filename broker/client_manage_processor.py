@@ -19,6 +19,7 @@ from message.tags import EXPRESSION_TYPE_TAG, SubscriptionData
 from remoting import bodies, headers
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from store.filter.message_filter import UnsupportedExpressionError, check_expression_type
 
 # A client is in one or two groups, a gateway in hundreds; a million in one request would stop the event loop for
 # longer than followers wait for their leader.
@@ -119,14 +120,12 @@ class ClientManageProcessor:
         value = bodies.loads_fastjson(bytes(command.body)) if command.body else {}
         subscription = value.get("subscriptionData") if isinstance(value, dict) else None
         expression_type = subscription.get("expressionType") if isinstance(subscription, dict) else None
-        if expression_type in (None, EXPRESSION_TYPE_TAG):
-            answers.add(command)
+        try:
+            check_expression_type(EXPRESSION_TYPE_TAG if expression_type is None else str(expression_type))
+        except UnsupportedExpressionError as error:
+            answers.add(command, ResponseCode.SYSTEM_ERROR, str(error))
         else:
-            answers.add(
-                command,
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {expression_type}",
-            )
+            answers.add(command)
 
 
 class ConsumerIdsNotifier:

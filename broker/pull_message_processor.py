@@ -1,7 +1,7 @@
 """Pulls: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361).
 
 Checks stand in the order of RocketMQ's decision table; the store says what lies in the queue. A pull that finds
-nothing and may wait goes to the hold service instead of being answered.
+nothing and may wait goes to the waiting room instead of being answered.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from broker.broker_stats import BrokerStats
 from broker.client_channel import ClientChannel
 from broker.consumer_manager import ConsumerManager
 from broker.message_limits import ANSWER_SIZE_MAX
-from broker.pull_request_hold_service import PullRequest, PullRequestHoldService
 from broker.pull_turns import WAITING_MAX, CallSoon, Pull, PullTurns
 from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.topic_config_manager import TopicConfigManager
+from broker.waiting.waiting_room import WaitingRequest, WaitingRoom
 from disk.disk import DiskError
 from message.errors import SubscriptionParseError
-from message.tags import EXPRESSION_TYPE_TAG, SUB_ALL, SubscriptionData, build_subscription
+from message.tags import EXPRESSION_TYPE_TAG, SubscriptionData, build_subscription
 from remoting import headers
 from remoting.codes import FAQ, RequestCode, ResponseCode
 from remoting.command import RemotingCommand, encode_response, encode_response_head
 from remoting.errors import RemotingHeaderError
 from store.errors import StoreError
+from store.filter.message_filter import MessageFilter, UnsupportedExpressionError, filter_of
 from store.get_message import GetMessageResult, GetMessageStatus
 from store.state.state_record import CommitOffset, EndReset
 from store.state.table_configs import PERM_READ, SubscriptionGroupConfig, TopicConfig
@@ -74,6 +75,7 @@ class PullMessageProcessor:
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
         stats: BrokerStats,
+        waiting_room: WaitingRoom,
         clock: Callable[[], int],
         call_soon: CallSoon,
     ) -> None:
@@ -83,6 +85,7 @@ class PullMessageProcessor:
         self._groups = groups
         self._consumers = consumers
         self._stats = stats
+        self._waiting_room = waiting_room
         self._offsets = store.consumer_offset_table
         # Told to a consumer, and their end on its way into the log.
         self._ending_resets: set[tuple[str, str, int]] = set()  # group, topic, queue id
@@ -90,7 +93,6 @@ class PullMessageProcessor:
         # RocketMQ limits a pull by its own setting alone; the client's maxMsgBytes it only reads for pops.
         self._size_max = min(config.store.max_transfer_bytes_on_message_in_memory, ANSWER_SIZE_MAX)
         self._turns = PullTurns(self._pull, clock, call_soon)
-        self.hold_service = PullRequestHoldService(self._pull_again, store.max_offset)
 
     def process(self, channel: ClientChannel, commands: Sequence[RemotingCommand], now_ms: int) -> None:
         """Answers or holds each of `commands`, which are all pulls, in this turn of the loop or a later one."""
@@ -108,16 +110,13 @@ class PullMessageProcessor:
     def closed(self, channel: ClientChannel) -> None:
         self._turns.closed(channel)
 
-    def _pull_again(self, requests: Sequence[PullRequest], now_ms: int) -> None:
-        self._turns.take([request.pull for request in requests], now_ms)
-
     def _pull(self, pull: Pull, now_ms: int, frames: list[bytes]) -> None:
         """Its answer into `frames`, unless it is held."""
         channel, command, held_header = pull
         is_first = held_header is None
         try:
             header = held_header or headers.decode(headers.PullMessageRequestHeader, command.ext_fields)
-            group, topic, subscription = self._check(channel, command, header, now_ms)
+            group, topic, message_filter = self._check(channel, command, header, now_ms)
         except _Refused as refused:
             fields = {}
             if refused.forbidden_type is not None:
@@ -136,7 +135,6 @@ class PullMessageProcessor:
                 return
         if is_first and header.sys_flag & COMMIT_OFFSET_FLAG and header.commit_offset >= 0:
             self._commit_offset(header, now_ms)
-        matcher = None if subscription.sub_string == SUB_ALL else subscription.matches
         try:
             result = self._store.get_message(
                 header.topic,
@@ -144,7 +142,7 @@ class PullMessageProcessor:
                 header.queue_offset,
                 max(min(header.max_msg_nums, self._count_max), 1),
                 self._size_max,
-                matcher,
+                message_filter,
             )
         except (StoreError, DiskError) as error:
             # What is damaged is mended, or ends this member; the client asks again, here or the next leader.
@@ -163,11 +161,13 @@ class PullMessageProcessor:
             hold_ms = header.suspend_timeout_millis
             if not self.config.long_polling_enable:
                 hold_ms = self.config.short_polling_time_ms
-            code_set = None if matcher is None else subscription.code_set
             # A topic that was made again begins with that, whatever was asked for.
             offset = max(header.queue_offset, result.min_offset)
-            request = PullRequest(Pull(channel, command, header), now_ms + hold_ms, offset, code_set)
-            self.hold_service.hold(header.topic, header.queue_id, request)
+            again = Pull(channel, command, header)
+            request = WaitingRequest(
+                channel, now_ms + hold_ms, offset, message_filter, again, self._turns.take
+            )
+            self._waiting_room.hold(header.topic, header.queue_id, request)
             return
         self._stats.pulled(
             header.consumer_group,
@@ -231,7 +231,7 @@ class PullMessageProcessor:
         command: RemotingCommand,
         header: headers.PullMessageRequestHeader,
         now_ms: int,
-    ) -> tuple[SubscriptionGroupConfig, TopicConfig, SubscriptionData]:
+    ) -> tuple[SubscriptionGroupConfig, TopicConfig, MessageFilter | None]:
         """Rows 0 to 16 of the table. Raises _Refused."""
         config = self.config
         if not self._store.serving and not config.slave_read_enable:
@@ -271,12 +271,10 @@ class PullMessageProcessor:
                 f"[{topic.read_queue_nums}] consumer:[{channel.remote_address}]",
             )
         subscription = self._subscription(header, group)
-        if subscription.expression_type != EXPRESSION_TYPE_TAG:
-            raise _Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {subscription.expression_type}",
-            )
-        return group, topic, subscription
+        try:
+            return group, topic, filter_of(subscription)
+        except UnsupportedExpressionError as error:
+            raise _Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
     def _subscription(
         self, header: headers.PullMessageRequestHeader, group: SubscriptionGroupConfig

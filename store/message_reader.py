@@ -4,7 +4,6 @@ ConsumeQueues hold units of applied entries alone, and a physical offset counts 
 """
 
 import struct
-from collections.abc import Callable
 
 from dledger.errors import FaultyEntryError
 from message.dispatch_columns import scan_records
@@ -13,6 +12,7 @@ from message.record_layout import RECORD_SIZE_MIN
 from store.consume_queue_store import ConsumeQueueStore
 from store.dledger_commit_log import store_timestamp_of
 from store.errors import MessageDamagedError, UnitDamagedError
+from store.filter.message_filter import MessageFilter
 from store.get_message import BoundaryType, GetMessageResult, GetMessageStatus
 from store.inner_batch import inner_count
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE, FILLER_SIZE
@@ -24,8 +24,6 @@ from store.unit_queue import Unit, UnitQueue
 
 # Of a record: its size, queue id and queue offset. A damaged unit may lead to the record of another message.
 _NAMES = struct.Struct(">i8xi4xq")
-
-Matcher = Callable[[int], bool]  # of a unit's tags code
 
 
 class MessageReader:
@@ -52,7 +50,7 @@ class MessageReader:
         offset: int,
         count_max: int,
         size_max: int,
-        matcher: Matcher | None,
+        message_filter: MessageFilter | None,
     ) -> GetMessageResult:
         """Up to `count_max` messages and `size_max` bytes from queue offset `offset` on; the first match always fits.
 
@@ -72,13 +70,13 @@ class MessageReader:
             return _nothing(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
         scan_count = max(self._config.max_filter_message_size // CQ_UNIT_SIZE, count_max)
         if queue.is_batch:
-            matcher = None  # the messages of a batch have tags of their own, which consumers look at
+            message_filter = None  # the messages of a batch have tags of their own, which consumers look at
         # Without a filter each unit is a message, or several.
-        units = queue.units(offset, count_max if matcher is None else scan_count)
+        units = queue.units(offset, count_max if message_filter is None else scan_count)
         if not units:
             next_offset = min(queue.first_offset_of_next_file(offset), high)
             return _nothing(GetMessageStatus.OFFSET_FOUND_NULL, next_offset, low, high)
-        return self._read_units(queue, offset, units, count_max, size_max, matcher)
+        return self._read_units(queue, offset, units, count_max, size_max, message_filter)
 
     @property
     def min_phy_offset(self) -> int:
@@ -148,7 +146,7 @@ class MessageReader:
         units: bytes,
         count_max: int,
         size_max: int,
-        matcher: Matcher | None,
+        message_filter: MessageFilter | None,
     ) -> GetMessageResult:
         config = self._config
         hot = self._is_hot(int.from_bytes(units[:8], "big"))
@@ -165,6 +163,7 @@ class MessageReader:
         offsets: list[
             tuple[int, int, int]
         ] = []  # of each: that of the pull so far, its own, the one behind it
+        by_unit = message_filter.by_unit if message_filter is not None else None
         total = count = 0
         next_offset = offset
         for (phy_offset, size, tags_code), base, behind in queue.parse(units, offset):
@@ -184,7 +183,7 @@ class MessageReader:
             phy_offset_min = phy_offset
             if base > next_offset and queue.is_batch and not self._is_gap(queue, next_offset):
                 raise self._damaged(queue, next_offset, phy_offset, size)
-            if matcher is not None and not matcher(tags_code):
+            if by_unit is not None and not by_unit(tags_code):
                 next_offset = behind
                 continue
             # What the log cannot hold is not read: of a damaged unit it could be gigabytes, or nothing.
@@ -203,6 +202,10 @@ class MessageReader:
                 or (queue.is_batch and not _is_batch_of(record, behind - base))
             ):
                 raise self._damaged(queue, reached, phy_offset, size)
+        if message_filter is not None:
+            wanted = list(filter(message_filter.by_record, buffers))
+            if len(wanted) < len(buffers):
+                buffers, total, count = wanted, sum(map(len, wanted)), len(wanted)
         if buffers:
             status = GetMessageStatus.FOUND
         return GetMessageResult(

@@ -5,11 +5,12 @@ from store.consume_queue_store import ConsumeQueueStore
 from store.derived_files import DerivedFiles
 from store.dledger_commit_log import DLedgerCommitLog
 from store.errors import UnitDamagedError
+from store.filter.message_filter import MessageFilter
 from store.fresh_reads import FreshReads, OnFresh
 from store.get_message import BoundaryType, GetMessageResult
 from store.index_service import IndexService
 from store.message_query import MessageQuery
-from store.message_reader import Matcher, MessageReader
+from store.message_reader import MessageReader
 from store.reput import Reput
 from store.state.delay_offset_table import DelayOffsetTable
 from store.state.state_machine import StateMachine
@@ -39,15 +40,17 @@ class StoreReads:
         offset: int,
         count_max: int,
         size_max: int,
-        matcher: Matcher | None = None,
+        message_filter: MessageFilter | None = None,
     ) -> GetMessageResult:
-        """`matcher` says of a tags code whether the message is wanted; None: all are. A pull from before the first
-        message that the topic ever had begins with that one. Raises UnitDamagedError, MessageDamagedError, DiskError.
+        """Without `message_filter` all messages are wanted. A pull from before the topic's very first message
+        begins with that one. Raises UnitDamagedError, MessageDamagedError, DiskError.
         """
         if offset >= 0 and topic in self._state.deleted_topics:
             offset = max(offset, self.min_offset(topic, queue_id))
         try:
-            return self._reader.get_message(topic.encode(), queue_id, offset, count_max, size_max, matcher)
+            return self._reader.get_message(
+                topic.encode(), queue_id, offset, count_max, size_max, message_filter
+            )
         except UnitDamagedError as error:
             self._note_damage(topic, queue_id, error)
             raise

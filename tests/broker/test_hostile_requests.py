@@ -144,7 +144,7 @@ class Hostile:
         controller = self.broker.controller
         assert set(controller.consumers.groups) == {"witness"}
         assert set(controller.producers.groups) == {"p"}
-        assert len(controller.hold_service) == 1
+        assert len(controller.waiting_room) == 1
         self.check_tables()
         for queue in self.broker.store.queues:
             self._check_queue(queue.topic.decode(), queue.queue_id, queue.min_offset, queue.max_offset)

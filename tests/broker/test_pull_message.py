@@ -220,7 +220,7 @@ def test_a_held_pull_is_answered_by_the_next_message(broker: OneBroker) -> None:
     assert answer is not None
     assert answer.code == ResponseCode.SUCCESS
     assert bodies_of(answer) == [b"0"]
-    assert len(broker.controller.hold_service) == 0
+    assert len(broker.controller.waiting_room) == 0
 
 
 def test_a_client_that_waits_for_several_queues_gets_its_answers_in_one_write(broker: OneBroker) -> None:
@@ -305,7 +305,7 @@ def test_a_closed_channel_holds_nothing(broker: OneBroker) -> None:
     hold(broker, 1, channel)
     kept = hold(broker, 1)
     broker.controller.request_handler.channel_closed(channel)
-    assert len(broker.controller.hold_service) == 1
+    assert len(broker.controller.waiting_room) == 1
     fill(broker, 1)
     assert channel.received == []
     assert broker.channel.response_to(kept.opaque) is not None
@@ -315,7 +315,7 @@ def test_a_follower_holds_no_pull_that_it_would_refuse(tmp_path: Path) -> None:
     broker = OneBroker(tmp_path, elect=False)
     answer = broker.ask(PULL, pull_fields("TBW102", sysFlag=SUSPEND))
     assert answer.code == ResponseCode.SYSTEM_BUSY
-    assert len(broker.controller.hold_service) == 0
+    assert len(broker.controller.waiting_room) == 0
     broker.close()
 
 

@@ -12,10 +12,12 @@ from message.batch import BatchMessage, encode_batch
 from message.decoder import MessageExt, decode_message
 from message.dispatch_columns import scan_records
 from message.inner_batch import unwrapped
+from message.tags import build_subscription
 from store.consume_queue_ends import consume_queue_ends
 from store.delayed_message import delayed
 from store.dispatch_request import dispatch_requests, unit_bytes
 from store.errors import UnitDamagedError
+from store.filter.message_filter import filter_of
 from store.get_message import BoundaryType, GetMessageStatus
 from store.inner_batch import inner_batch
 from store.layout.batch_unit import BATCH_UNIT
@@ -116,7 +118,7 @@ def test_the_count_of_a_pull_is_one_of_messages_and_the_first_batch_always_fits(
 def test_tags_in_a_batch_are_left_to_its_consumer(group: StoreGroup) -> None:
     leader = group.lead()
     fill(leader, 2)
-    result = leader.store.get_message("B", 0, 0, 32, K256, lambda tags_code: False)
+    result = leader.store.get_message("B", 0, 0, 32, K256, filter_of(build_subscription("B", "A")))
     assert result.status is GetMessageStatus.FOUND
 
 

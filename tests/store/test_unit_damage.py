@@ -10,10 +10,11 @@ from store_group import CQ_FILE_UNITS, START_MS, StoreGroup, StoreMember, messag
 
 from dledger.entry import Index
 from message.decoder import decode_message
-from message.tags import tags_code
+from message.tags import build_subscription
 from store.delayed_message import delayed
 from store.dispatch_request import DispatchRequest
 from store.errors import StoreDamagedError, UnitDamagedError
+from store.filter.message_filter import filter_of
 from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
 from store.unit_scrub_jobs import DispatchAgainJob
 
@@ -203,14 +204,14 @@ def test_a_reader_that_meets_a_block_of_zeros_has_all_of_it_mended(group: StoreG
 def test_damage_hides_no_message_from_a_filter(group: StoreGroup, damage: Callable[[Path], None]) -> None:
     member = filled(group)
     damage(units_path(group, 0))
-    wanted = tags_code("A")
+    wanted = filter_of(build_subscription("T", "A"))
     found: list[int] = []
     offset = 0
 
     def has_come() -> bool:
         nonlocal offset
         with suppress(UnitDamagedError):
-            result = member.store.get_message("T", 0, offset, 32, K256, lambda code: code == wanted)
+            result = member.store.get_message("T", 0, offset, 32, K256, wanted)
             found.extend(decode_message(buffer).queue_offset for buffer in result.buffers)
             offset = result.next_begin_offset
         return offset == COUNT

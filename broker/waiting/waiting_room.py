@@ -1,0 +1,130 @@
+"""Requests that found nothing and wait: woken by messages, by time, by a change of role.
+
+The room does not know what kind of request waits. A waiting request costs nothing until something happens to its queue.
+Woken, it runs as a whole again and is then answered whatever it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from broker.client_channel import ClientChannel
+from store.dispatch_request import DispatchRequest
+from store.filter.message_filter import MessageFilter
+
+CHECK_INTERVAL_MS = 5000
+
+QueueKey = tuple[str, int]  # topic, queue id
+
+
+# Answers requests of one kind, all that were woken together; takes now_ms as well.
+Wake = Callable[[list[Any], int], None]
+
+
+@dataclass(slots=True)
+class WaitingRequest:
+    channel: ClientChannel
+    suspend_until_ms: int
+    queue_offset: int  # what it waits for
+    message_filter: MessageFilter | None  # None: any message wakes it
+    request: object  # what `wake` needs to run it again
+    wake: Wake
+
+
+class WaitingRoom:
+    """Invariant: a request leaves the table exactly once, with a call of its `wake` or with its channel's end."""
+
+    def __init__(self, max_offset: Callable[[str, int], int]) -> None:
+        """`max_offset(topic, queue_id)` is that of the store."""
+        self._max_offset = max_offset
+        self._waiting: dict[QueueKey, list[WaitingRequest]] = {}
+        self._next_check_ms = 0
+        self._next_expiry_ms: int | None = None
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._waiting
+
+    def hold(self, topic: str, queue_id: int, request: WaitingRequest) -> None:
+        self._waiting.setdefault((topic, queue_id), []).append(request)
+        until = request.suspend_until_ms
+        if self._next_expiry_ms is None or until < self._next_expiry_ms:
+            self._next_expiry_ms = until
+
+    def on_arriving(self, arrived: Iterable[DispatchRequest], now_ms: int) -> None:
+        """Wakes those that wait for one of these messages, all at once: a client gets its answers in one write."""
+        woken: list[WaitingRequest] = []
+        for messages in arrived:
+            key = messages.topic.decode(), messages.queue_id
+            requests = self._waiting.get(key)
+            if not requests:
+                continue
+            codes = set(messages.tags_codes)  # none if they are not known
+            kept = []
+            for request in requests:
+                wanted = request.message_filter
+                is_wanted = wanted is None or not codes or any(map(wanted.by_unit, codes))
+                if request.queue_offset < messages.next_offset and is_wanted:
+                    woken.append(request)
+                else:
+                    kept.append(request)
+            self._keep(key, kept)
+        _wake_all(woken, now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Wakes what has expired, and every 5 s whatever has messages to look at, wanted ones or not."""
+        is_check_due = now_ms >= self._next_check_ms
+        if not is_check_due and (self._next_expiry_ms is None or now_ms < self._next_expiry_ms):
+            return
+        if is_check_due:
+            self._next_check_ms = now_ms + CHECK_INTERVAL_MS
+        woken: list[WaitingRequest] = []
+        self._next_expiry_ms = None
+        for key, requests in list(self._waiting.items()):
+            max_offset = self._max_offset(*key) if is_check_due else -1
+            kept = []
+            for request in requests:
+                # Also where no tag matched: the client then goes on behind what it does not want.
+                if request.suspend_until_ms <= now_ms or request.queue_offset < max_offset:
+                    woken.append(request)
+                else:
+                    kept.append(request)
+            self._keep(key, kept)
+        for requests in self._waiting.values():
+            until = min(request.suspend_until_ms for request in requests)
+            if self._next_expiry_ms is None or until < self._next_expiry_ms:
+                self._next_expiry_ms = until
+        _wake_all(woken, now_ms)
+
+    def wake_queue(self, topic: str, queue_id: int, now_ms: int) -> None:
+        """A group's offset was reset: its clients should hear of it now."""
+        _wake_all(self._waiting.pop((topic, queue_id), []), now_ms)
+
+    def wake_all(self, now_ms: int) -> None:
+        """The role changed or the broker stops: clients that wait must look elsewhere."""
+        waiting, self._waiting = self._waiting, {}
+        self._next_expiry_ms = None
+        _wake_all([request for requests in waiting.values() for request in requests], now_ms)
+
+    def channel_closed(self, channel_id: int) -> None:
+        for key, requests in list(self._waiting.items()):
+            self._keep(key, [request for request in requests if request.channel.id != channel_id])
+
+    def _keep(self, key: QueueKey, requests: list[WaitingRequest]) -> None:
+        if requests:
+            self._waiting[key] = requests
+        else:
+            del self._waiting[key]
+
+
+def _wake_all(woken: Iterable[WaitingRequest], now_ms: int) -> None:
+    by_kind: dict[Wake, list[Any]] = {}
+    for waiting in woken:
+        by_kind.setdefault(waiting.wake, []).append(waiting.request)
+    for wake, requests in by_kind.items():
+        wake(requests, now_ms)

@@ -60,13 +60,16 @@ class BrokerRequestHandler:
 
     def commands_received(self, channel: ClientChannel, commands: list[RemotingCommand]) -> None:
         now_ms = self._clock()
-        sends = [command for command in commands if command.code in SEND_CODES]
-        if len(sends) == len(commands):
+        for command in commands:
             # A response of code 10 to a request of ours would look like a send; the flag tells them apart.
-            sends = [command for command in sends if not command.flag & 1]
-            self._sends.process(channel, sends, now_ms)
+            if command.code not in SEND_CODES or command.flag & 1:
+                break
+        else:
+            self._sends.process(channel, commands, now_ms)
             return
-        sends, pulls, others = [], [], []
+        sends: list[RemotingCommand] = []
+        pulls: list[RemotingCommand] = []
+        others: list[RemotingCommand] = []
         for command in commands:
             if command.is_response:
                 self._on_response(channel, command)

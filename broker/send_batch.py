@@ -55,7 +55,7 @@ def batch_of(
     born_flag: int,
     max_message_size: int,
 ) -> list[PutMessage]:
-    """The rest of row 10, then each message of a batch as one of its own. Raises SendRefused."""
+    """Returns each message of a batch as one of its own. Raises SendRefused."""
     if len(entry.topic_bytes) > 127:
         raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, NOT_FOR_BATCHES)
     if len(command.body) > max_message_size:

@@ -28,7 +28,7 @@ from remoting import headers
 from remoting.codes import FAQ, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from store.delayed_message import delayed
-from store.put_message import PutMessage, PutRefusal, PutStatus
+from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.state.table_configs import PERM_WRITE, TopicConfig
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class SendMessageBackProcessor:
             return
         if level:
             put = delayed(put, level, self._delay_level_max)
-        self._put(put, answers, command, now_ms)
+        self._store.gather.add(channel, [put], [(answers, command)], (), _answer, now_ms)
 
     def _ready_topic(
         self,
@@ -154,16 +154,20 @@ class SendMessageBackProcessor:
             messages = [message for message in messages if message.uniq_key == message_id]
         return messages[0] if messages and has_consume_queue_unit(messages[0].sys_flag) else None
 
-    def _put(self, put: PutMessage, answers: Answers, command: RemotingCommand, now_ms: int) -> None:
-        def on_done(status: PutStatus) -> None:
-            if status is PutStatus.PUT_OK:
-                answers.add(command)
-            else:
-                remark = "outcome unknown: this member stopped leading; the message may or may not come again"
-                answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
 
-        outcome = self._store.put_messages([put], on_done, now_ms)
-        if isinstance(outcome, PutRefusal):
+def _answer(
+    channel: ClientChannel,
+    requests: list[tuple[Answers, RemotingCommand]],
+    outcome: PutBatch | PutRefusal,
+    first: int,
+) -> None:
+    for answers, command in requests:
+        if not isinstance(outcome, PutRefusal):
+            answers.add(command)
+        elif outcome.status is PutStatus.UNKNOWN:
+            remark = "outcome unknown: this member stopped leading; the message may or may not come again"
+            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+        else:
             answers.add(command, ResponseCode.SYSTEM_ERROR, f"{outcome.status.value}: {outcome.text}")
 
 

@@ -2,8 +2,7 @@
 
 The sends of one TCP read are handed to the store together, which gathers them with those of other connections
 (store/put_gather.py); their answers are one write. A send for a topic that does not exist yet waits until its creation
-is applied. Row numbers are those of the decision table in
-docs/protocol (send); what is refused consumes no queue offset.
+is applied. What is refused consumes no queue offset.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_BORN_HOST = "packed_host"  # channel attribute
+_BORN_HOST = "born_host"  # channel attribute
 _ONEWAY = 2
 
 # The long names of SEND_MESSAGE by the short ones of V2.
@@ -123,25 +122,20 @@ class SendMessageProcessor:
         self._message_id_prefix = pack_host(config.store_host).hex().upper()
         self._illegal = illegal(config.store.max_message_size)
 
-    def process(self, channel: ClientChannel, commands: Sequence[RemotingCommand], now_ms: int) -> None:
-        """Answers each of `commands`, which are all sends, now or when its outcome is known."""
+    def process(self, channel: ClientChannel, commands: list[RemotingCommand], now_ms: int) -> None:
+        """Answers each of `commands`, which are all sends, now or when its outcome is known. Changes the list."""
         if not self._store.serving:
             self._refuse_all(channel, commands, ResponseCode.SERVICE_NOT_AVAILABLE, self._not_serving())
-        elif now_ms < self._accepts_from_ms:
+            return
+        if now_ms < self._accepts_from_ms:
             remark = f"broker unable to service, until {self._accepts_from_ms} ms since 1970"
             self._refuse_all(channel, commands, ResponseCode.SYSTEM_ERROR, remark)
-        else:
-            while commands:
-                commands = commands[self._process(channel, commands, now_ms) :]
-
-    def _process(self, channel: ClientChannel, commands: Sequence[RemotingCommand], now_ms: int) -> int:
-        """Returns how many: those before the first whose header was written anew, so that none overtakes it."""
-        born_host, born_flag = self._born_host(channel)
+            return
+        born_host, born_flag = channel.attributes.get(_BORN_HOST) or self._born_host(channel)
         puts: list[PutMessage] = []
         replies: list[_Reply] = []
         append_put, append_reply = puts.append, replies.append
         answers: list[bytes] = []
-        count_done = len(commands)
         entries = self._topics.entries
         tail = self._properties_tail
         body_max = self._max_message_size
@@ -190,7 +184,9 @@ class SendMessageProcessor:
                     or "INNER_NUM\x01" in text
                 ):
                     text, delay_level = self._check_properties(text, fields, code)
-                if _is_batch(code, fields):
+                if (
+                    code == RequestCode.SEND_BATCH_MESSAGE or fields.get("m", "false") != "false"
+                ) and _is_batch(code, fields):
                     batch = batch_of(command, fields, entry, queue_id, born_host, born_flag, body_max)
                     if entry.is_batch:
                         properties = text.encode() + (tail if text[-1] == "\x02" else b"\x02" + tail)
@@ -239,39 +235,28 @@ class SendMessageProcessor:
             except (KeyError, ValueError) as error:
                 fault = _read_anew(command, error)
                 if fault is None:
-                    count_done = number
-                    break
-                self._add_refusal(answers, command, ResponseCode.SYSTEM_ERROR, fault)
+                    commands.insert(number + 1, command)  # once more, before what comes after it
+                else:
+                    self._add_refusal(answers, command, ResponseCode.SYSTEM_ERROR, fault)
         if answers:
             channel.write(b"".join(answers))
         if puts:
-            self._put(channel, puts, replies, now_ms)
-        return count_done
+            counts = [reply[-1] for reply in replies] if len(puts) > len(replies) else ()
+            self._store.gather.add(channel, puts, replies, counts, self._ended, now_ms)
 
-    def _put(
-        self,
-        channel: ClientChannel,
-        puts: list[PutMessage],
-        replies: list[_Reply],
-        now_ms: int,
+    def _ended(
+        self, channel: ClientChannel, replies: list[_Reply], outcome: PutBatch | PutRefusal, index: int
     ) -> None:
-        def on_end(first: int, end: int, outcome: PutBatch | PutRefusal) -> None:
-            ended = replies if end - first == len(replies) else replies[first:end]
-            if isinstance(outcome, PutRefusal):
-                self._answer_refused(channel, ended, outcome)
-            else:
-                self._answer_stored(channel, ended, outcome.results)
-
-        self._store.gather.add(channel.id, puts, [reply[-1] for reply in replies], on_end, now_ms)
-
-    def _answer_stored(
-        self, channel: ClientChannel, replies: list[_Reply], results: Sequence[tuple[int, int]]
-    ) -> None:
-        """The hot half of an answer: one frame per message, one write per read."""
+        """Answers sends that were stored, from the `index`th result on, or refused: one frame per message, one write
+        per read.
+        """
+        if isinstance(outcome, PutRefusal):
+            self._answer_refused(channel, replies, outcome)
+            return
+        results = outcome.results
         prefix = self._message_id_prefix
         encode_json, encode_binary = self._responses.json, self._responses.binary
         frames: list[bytes] = []
-        index = 0
         for opaque, serialize_type, is_oneway, queue_id, transaction_id, is_inner_batch, count in replies:
             phy_offset, queue_offset = results[index]
             if not is_oneway:
@@ -336,8 +321,8 @@ class SendMessageProcessor:
         fields: dict[str, str],
         now_ms: int,
     ) -> tuple[TopicEntry, dict[str, str]] | None:
-        """Rows 2 to 5 and 8 to 10 for a topic that is not in the table of those that take every send: where the message
-        goes, and its header then. None: the send is held.
+        """Finds where a message for a topic goes that is not in the table of those that take every send, and its header
+        then. Returns None where the send is held.
         """
         fault = topic_fault(topic)
         if fault is not None:
@@ -456,10 +441,10 @@ class SendMessageProcessor:
 
     def _born_host(self, channel: ClientChannel) -> tuple[bytes, int]:
         """The client's address packed, and the system flag that goes with it."""
-        packed = channel.attributes.get(_BORN_HOST)
-        if packed is None:
-            packed = channel.attributes[_BORN_HOST] = pack_host(channel.remote_address)
-        return packed, BORNHOST_V6_FLAG if len(packed) == 20 else 0
+        packed = pack_host(channel.remote_address)
+        born_host = packed, BORNHOST_V6_FLAG if len(packed) == 20 else 0
+        channel.attributes[_BORN_HOST] = born_host
+        return born_host
 
 
 def _read_anew(command: RemotingCommand, error: Exception) -> str | None:

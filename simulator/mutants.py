@@ -1,6 +1,6 @@
 """Known bugs, put back into the code under test for the length of a run: what does not find them finds nothing."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from dledger.core.member import Member
 from dledger.core.membership import CurrentMembers
 from dledger.core.membership_changes import MembershipChanges
 from dledger.core.messages import PeerId, PushRequest, PushResponse, VoteResponse
-from dledger.core.output import HardState, Role
+from dledger.core.output import AppendStatus, HardState, Role
 from dledger.core.quorum_ack_checker import QuorumAckChecker
 from dledger.core.read_index import ReadIndex
 from dledger.core.refusal import Refusal, RefusalReason
@@ -36,11 +36,11 @@ from simulator.damage_mutants import (
     stale_entries_believed,
 )
 from simulator.patched import patched
-from store import key_index_recovery
+from store import key_index_recovery, put_gather
 from store.dledger_commit_log import DLedgerCommitLog
 from store.message_store import MessageStore
-from store.put_gather import OnPutEnd, PutGather, _Part
-from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
+from store.put_gather import PutGather, _Part
+from store.put_message import PutBatch, PutRefusal, PutStatus
 from store.state.delay_offset_table import DelayOffsetTable
 from store.state.state_machine import StateMachine
 
@@ -372,13 +372,13 @@ def read_index_before_own_term() -> Iterator[None]:
 @contextmanager
 def unknown_told_as_refused() -> Iterator[None]:
     """Who waits for an append of a leader that is deposed is told that nothing was stored."""
-    old = _Part.end
+    old = put_gather._tell
 
-    def end(self: _Part, outcome: PutBatch | PutRefusal) -> None:
+    def tell(parts: Sequence[_Part], outcome: PutBatch | PutRefusal) -> None:
         is_unknown = isinstance(outcome, PutRefusal) and outcome.status is PutStatus.UNKNOWN
-        old(self, PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "not stored") if is_unknown else outcome)
+        old(parts, PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "not stored") if is_unknown else outcome)
 
-    with patched(_Part, "end", end):
+    with patched(put_gather, "_tell", tell):
         yield
 
 
@@ -388,10 +388,10 @@ def round_answered_at_append() -> Iterator[None]:
     old = PutGather._append
 
     def append(self: PutGather, parts: list[_Part]) -> None:
-        count = len(self._rounds)
+        count = len(self.rounds)
         old(self, parts)
-        for round_ in self._rounds[count:]:
-            round_.stored()
+        for round_ in self.rounds[count:]:
+            round_.ended(AppendStatus.SUCCESS)
 
     with patched(PutGather, "_append", append):
         yield
@@ -417,13 +417,10 @@ def sends_of_a_connection_dropped() -> Iterator[None]:
     def add(
         self: PutGather,
         source: int,
-        messages: list[PutMessage],
-        counts: list[int],
-        on_end: OnPutEnd,
-        now_ms: int,
+        *arguments: Any,
     ) -> None:
         if source != 3:
-            old(self, source, messages, counts, on_end, now_ms)
+            old(self, source, *arguments)
 
     with patched(PutGather, "add", add):
         yield

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
 
+from dledger.entry import Index
 from message.const import KEYS, TAGS
 from message.decoder import decode_message
 from message.properties import encode_properties
@@ -160,29 +161,33 @@ class Workload:
             {uids[start : start + count]: process for start, count in zip(starts, counts, strict=True)}
         )
 
-        def ended(first: int, end: int, outcome: PutBatch | PutRefusal) -> None:
-            for start, count in zip(starts[first:end], counts[first:end], strict=True):
-                del self._untold[uids[start : start + count]]
-            start, behind = starts[first], starts[end - 1] + counts[end - 1]
+        def ended(source: int, requests: range, outcome: PutBatch | PutRefusal, first_result: int) -> None:
+            for request in requests:
+                del self._untold[uids[starts[request] : starts[request] + counts[request]]]
+            start, behind = starts[requests[0]], starts[requests[-1]] + counts[requests[-1]]
             status = outcome.status if isinstance(outcome, PutRefusal) else PutStatus.PUT_OK
             told = uids[start:behind]
             member.trace.add(self._loop.now_us, "{} put {} {}", member.member_id, told, status.name)
             if isinstance(outcome, PutRefusal):
                 self._not_acknowledged(told, status)
             else:
-                self._check_order((process, connection), first_sent + start, outcome)
-                self._acknowledged(told, messages[start:behind], outcome)
+                results = outcome.results[first_result : first_result + len(told)]
+                self._check_order((process, connection), first_sent + start, results)
+                last_index = Index(outcome.first_index + first_result + len(told) - 1)
+                self._acknowledged(told, messages[start:behind], results, last_index)
                 self.last_acknowledged_put_us = max(self.last_acknowledged_put_us, put_us)
 
-        process.store.gather.add(connection, messages, counts, ended, member.now_ms())
+        process.store.gather.add(connection, messages, range(len(counts)), counts, ended, member.now_ms())
 
-    def _check_order(self, connection: tuple[Process, int], first: int, batch: PutBatch) -> None:
+    def _check_order(
+        self, connection: tuple[Process, int], first: int, results: list[tuple[int, int]]
+    ) -> None:
         """Raises ViolationError if the log has these messages, of which the first was the `first`th sent of all, before
         others that their connection sent earlier.
         """
         places = [
             self._last_acknowledged.get(connection, (-1, -1)),
-            *enumerate((phy_offset for phy_offset, _ in batch.results), first),
+            *enumerate((phy_offset for phy_offset, _ in results), first),
         ]
         for earlier, later in pairwise(places):
             if not (earlier[0] < later[0] and earlier[1] < later[1]):
@@ -212,14 +217,20 @@ class Workload:
             self.outcomes.refused += len(uids)
             self._oracle.refused_uids.extend(uids)
 
-    def _acknowledged(self, uids: range, messages: list[PutMessage], batch: PutBatch) -> None:
+    def _acknowledged(
+        self,
+        uids: range,
+        messages: list[PutMessage],
+        results: list[tuple[int, int]],
+        last_index: Index,
+    ) -> None:
         self.outcomes.unknown -= len(uids)
         self.outcomes.acknowledged += len(uids)
         places = [
             ((message.topic, message.queue_id), queue_offset, phy_offset)
-            for message, (phy_offset, queue_offset) in zip(messages, batch.results, strict=True)
+            for message, (phy_offset, queue_offset) in zip(messages, results, strict=True)
         ]
-        self._oracle.acknowledged.append(Acknowledged(batch.last_index, uids, places))
+        self._oracle.acknowledged.append(Acknowledged(last_index, uids, places))
 
     # -- reading -----------------------------------------------------------------------------------------------
 

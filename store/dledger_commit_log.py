@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from disk.disk import DiskError
-from dledger.core.output import AppendStatus, Batch
+from dledger.core.output import AppendStatus
 from dledger.core.refusal import Refusal, RefusalReason
 from dledger.entry import EntryKind, Index, Pos, Term, entry_size_max
 from dledger.errors import FaultyEntryError
@@ -50,8 +50,6 @@ from store.system_message import (
 
 log = logging.getLogger(__name__)
 
-OnPut = Callable[[PutStatus], None]
-
 # Of messages that get a second look; the bit for COMMIT is ROLLBACK's too.
 _UNUSUAL_FLAGS: Final = HOSTS_V6_MASK | TRANSACTION_COMMIT_TYPE | INNER_BATCH_FLAG
 # Of messages that do not take the next place in their queue as others do.
@@ -60,8 +58,7 @@ _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
 _STORE_TIMESTAMP_AT: Final = 56
 _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
-
-
+_NOT_SERVING: Final = PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "this member does not serve as leader now")
 _TWO_KINDS: Final = "queue {} of topic {} is to take single messages and inner batches at once"
 
 
@@ -83,240 +80,41 @@ class PendingDispatch:
         self.requests = requests
 
 
-class DLedgerCommitLog:
-    """Invariant: while serving, `_topic_queue_table` has for each queue in it the offset behind the last message in the
-    log, committed or not; a queue that is not in it has no message behind what its ConsumeQueue holds.
-    """
+class _Append:
+    """State records, then messages, on their way into entries together."""
 
-    def __init__(self, config: StoreConfig, replica: ReplicatedLog, queues: ConsumeQueueStore) -> None:
-        self._config = config
-        self._replica = replica
-        self._head_size = replica.log.head_size
-        # Of every record that is put here, beside what its message says.
-        self._host_flag = STOREHOSTADDRESS_V6_FLAG if len(config.store_host) == HOST_V6_SIZE else 0
-        self._record_size_min = record_size(0, 0, 0, store_v6=self._host_flag != 0)
-        # It must fit into a data file beside the blank that ends it.
-        self._record_size_max = entry_size_max(config.mapped_file_size_commit_log) - self._head_size
-        self._queues = queues
-        self._topic_queue_table: dict[QueueKey, int] = {}
-        self._pending: deque[PendingDispatch] = deque()
-        self.serving_term: Term | None = None
-        self.last_store_timestamp = 0  # ms; records never go back in time
-        # Why messages are refused for want of space, before the disk is quite full.
-        self.disk_full: str | None = None
+    __slots__ = ("log", "messages", "records", "requests", "results", "sizes", "store_timestamp")
 
-    # Leading
-
-    def start_serving(self, term: Term) -> None:
-        """This member leads, and everything in the log up to its own no-op has been dispatched here."""
-        self.rebuild_topic_queue_table()
-        self._pending.clear()
-        self.serving_term = term
-
-    def stop_serving(self) -> None:
-        """What is uncommitted may be cut now, so nothing kept of it counts. Reput reads the log from here on."""
-        self.serving_term = None
-        self._pending.clear()
-
-    def rebuild_topic_queue_table(self) -> None:
-        """Forgets offsets of an earlier leadership. Each queue's next one is read from its ConsumeQueue on first use,
-        which is right for as long as nobody but this member appends.
-        """
-        self._topic_queue_table.clear()
-
-    # Appending
-
-    def put_messages(
-        self, messages: Sequence[PutMessage], on_done: OnPut, now_ms: int
-    ) -> PutBatch | PutRefusal:
-        """All of `messages` or none. `on_done` is called once, later, unless this returns a refusal."""
-        checked = self.check_messages(messages, 0, 0)
-        if isinstance(checked, PutRefusal):
-            return checked
-        sizes, faults = checked
-        if faults:
-            return faults[min(faults)]
-        return self.append_messages(messages, sizes, on_done, now_ms)
-
-    def check_messages(
-        self, messages: Sequence[PutMessage], waiting_size: int, waiting_count: int
-    ) -> tuple[list[int], dict[int, PutRefusal]] | PutRefusal:
-        """The size of each message's record, and by their number the faults of those that cannot be stored. Or why none
-        is taken now, with `waiting_count` others of `waiting_size` bytes that are to be appended before.
-        """
-        if self.serving_term is None:
-            return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "this member does not serve as leader now")
-        if self.disk_full is not None:
-            return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, self.disk_full)
-        body_max, record_size_max = self._config.max_message_size, self._record_size_max
-        size_min = self._record_size_min
-        sizes: list[int] = []
-        faults: dict[int, PutRefusal] = {}
-        for message in messages:
-            topic_length, body_length = len(message.topic), len(message.body)
-            properties_length = len(message.properties)
-            size = size_min + body_length + topic_length + properties_length
-            if (
-                body_length > body_max
-                or properties_length > PROPERTIES_LENGTH_MAX
-                or topic_length > TOPIC_LENGTH_MAX_V1
-                or size > record_size_max
-                or message.sys_flag & _UNUSUAL_FLAGS
-                # Negative, or more than its field takes.
-                or (message.queue_id | message.flag | message.reconsume_times | message.born_timestamp >> 32)
-                >> 31
-            ):
-                size = self._record_size(message)
-                fault = _fault_of(message, body_max, size, record_size_max) or self._queue_type_fault(message)
-                if fault is not None:
-                    faults[len(sizes)] = PutRefusal(PutStatus.MESSAGE_ILLEGAL, fault)
-            sizes.append(size)
-        size = waiting_size + sum(sizes) + self._head_size * (waiting_count + len(sizes))
-        refusal = self._replica.member.check_append(size, waiting_count + len(sizes))
-        return (sizes, faults) if refusal is None else _put_refusal(refusal)
-
-    def append_messages(
-        self, messages: Sequence[PutMessage], sizes: Sequence[int], on_done: OnPut, now_ms: int
-    ) -> PutBatch | PutRefusal:
-        """All of `messages` or none, which were checked and have these `sizes`. `on_done` is called once, later, unless
-        this returns a refusal.
-        """
-        if self.serving_term is None:
-            return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "this member does not serve as leader now")
-        store_timestamp = max(now_ms, self.last_store_timestamp)
-        requests: dict[QueueKey, DispatchRequest] = {}
-        results: list[tuple[int, int]] = []
-
-        def fill(positions: Sequence[Pos]) -> list[bytes]:
-            return self._encode(messages, sizes, positions, store_timestamp, requests, results)
-
-        def appended(status: AppendStatus) -> None:
-            on_done(PutStatus.PUT_OK if status is AppendStatus.SUCCESS else PutStatus.UNKNOWN)
-
-        try:
-            batch = self._replica.append(sizes, fill, EntryKind.MESSAGE, appended, now_ms)
-        except _QueueTypeError as error:
-            return PutRefusal(PutStatus.MESSAGE_ILLEGAL, str(error))
-        except DiskError as error:
-            # Zeroed again, but not durably: a power loss may leave what was written, for recovery to find.
-            return PutRefusal(PutStatus.UNKNOWN, f"the log could not be written: {error}")
-        if isinstance(batch, Refusal):
-            return _put_refusal(batch)
-        # Only now: a refusal must consume no queue offset.
-        self.last_store_timestamp = store_timestamp
-        table = self._topic_queue_table
-        for key, request in requests.items():
-            table[key] = request.next_offset
-        # The tags code of a delayed message is its delivery time, which scan_records() knows to find.
-        if requests and all(key[0] != _SCHEDULE_TOPIC for key in requests):
-            end_pos = results[-1][0] + sizes[-1]
-            self._pending.append(
-                PendingDispatch(batch.first_index, batch.last_index, end_pos, list(requests.values()))
-            )
-        return PutBatch(results, store_timestamp, batch.first_index, batch.last_index)
-
-    def deliver(
-        self, announce: Callable[[Index], bytes], messages: Sequence[PutMessage], now_ms: int
-    ) -> Index | None:
-        """Appends a state record, announce(index of the first message), and `messages` right behind it: all of that or
-        nothing. Returns the last index, None where it is refused now. Each message must fit.
-        """
-        replica = self._replica
-        if self.serving_term is None:
-            return None
-        first_index = Index(replica.log.ledger_end_index + 2)
-        record = self._state_message(announce(first_index))
-        sizes = [record.size, *map(self._record_size, messages)]
-        store_timestamp = max(now_ms, self.last_store_timestamp)
-        requests: dict[QueueKey, DispatchRequest] = {}
-        results: list[tuple[int, int]] = []
-
-        def fill(positions: Sequence[Pos]) -> list[bytes]:
-            records = self._encode(messages, sizes[1:], positions[1:], store_timestamp, requests, results)
-            return [record.encode(positions[0], now_ms), *records]
-
-        try:
-            batch = replica.append(sizes, fill, EntryKind.MESSAGE, None, now_ms, head_kind=EntryKind.STATE)
-        except DiskError as error:
-            log.warning("delayed messages wait on: the log could not be written: %s", error)
-            return None
-        if isinstance(batch, Refusal):
-            return None
-        self.last_store_timestamp = store_timestamp
-        for key, request in requests.items():
-            self._topic_queue_table[key] = request.next_offset
-        if requests:
-            end_pos = results[-1][0] + sizes[-1]
-            self._pending.append(
-                PendingDispatch(first_index, batch.last_index, end_pos, list(requests.values()))
-            )
-        return batch.last_index
-
-    def fits(self, message: PutMessage) -> bool:
-        """Whether the message is not too large for an entry, and no inner batch, which are not delayed."""
-        return self._record_size(message) <= self._record_size_max and not message.sys_flag & INNER_BATCH_FLAG
-
-    def append_state(
-        self, records: Sequence[bytes], on_done: Callable[[AppendStatus], None], now_ms: int
-    ) -> Batch | PutRefusal:
-        """Appends state records, all or none; a leader may before it serves."""
-        entries = [self._state_message(record) for record in records]
-
-        def fill(positions: Sequence[Pos]) -> list[bytes]:
-            return [entry.encode(pos, now_ms) for entry, pos in zip(entries, positions, strict=True)]
-
-        sizes = [entry.size for entry in entries]
-        try:
-            batch = self._replica.append(sizes, fill, EntryKind.STATE, on_done, now_ms)
-        except DiskError as error:
-            return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, f"the log could not be written: {error}")
-        if isinstance(batch, Refusal):
-            return _put_refusal(batch)
-        self.last_store_timestamp = max(now_ms, self.last_store_timestamp)
-        return batch
-
-    def no_op(self, term: Term) -> SystemMessage:
-        """The entry that a new leader begins its term with."""
-        self.last_store_timestamp = max(self.last_store_timestamp, self._store_timestamp_of_last_entry())
-        return no_op_message(term, self._head_size, self._config.store_host, self.last_store_timestamp)
-
-    def membership_entry(self, payload: bytes) -> SystemMessage:
-        """The entry that says who the members are."""
-        self.last_store_timestamp = max(self.last_store_timestamp, self._store_timestamp_of_last_entry())
-        return membership_message(
-            payload, self._head_size, self._config.store_host, self.last_store_timestamp
-        )
-
-    # Dispatching
-
-    def pending_from(self, index: Index) -> PendingDispatch | None:
-        """The first batch kept that ends at or behind `index`; those before it are forgotten."""
-        pending = self._pending
-        while pending and pending[0].last_index < index:
-            pending.popleft()
-        return pending[0] if pending else None
-
-    def log_cut(self, from_index: Index) -> None:
-        """Entries from `from_index` on are gone."""
-        while self._pending and self._pending[-1].last_index >= from_index:
-            self._pending.pop()
-
-    def _encode(
+    def __init__(
         self,
+        log: "DLedgerCommitLog",
+        records: Sequence[SystemMessage],
         messages: Sequence[PutMessage],
         sizes: Sequence[int],
-        positions: Sequence[Pos],
-        store_timestamp: int,
-        requests: dict[QueueKey, DispatchRequest],
-        results: list[tuple[int, int]],
-    ) -> list[bytes]:
-        """The records. Adds to `requests` and to `results`, (phy_offset, queue_offset) of each message. Raises
-        _QueueTypeError.
-        """
+        now_ms: int,
+    ) -> None:
+        self.log = log
+        self.records = records
+        self.messages = messages
+        self.sizes = sizes  # of the records of all of them
+        self.store_timestamp = max(now_ms, log.last_store_timestamp)
+        # Once it is filled:
+        self.requests: dict[QueueKey, DispatchRequest] = {}
+        self.results: list[tuple[int, int]] = []  # (phy_offset, queue_offset) of each message
+
+    def fill(self, positions: Sequence[Pos]) -> list[bytes]:
+        """Returns the records for entries at `positions`. Raises _QueueTypeError."""
+        log, sizes, store_timestamp = self.log, self.sizes, self.store_timestamp
+        requests, results = self.requests, self.results
         bodies: list[bytes] = []
+        if self.records:
+            count = len(self.records)
+            for record, pos in zip(self.records, positions[:count], strict=True):
+                bodies.append(record.encode(pos, store_timestamp))
+            sizes, positions = sizes[count:], positions[count:]
         find, pack, encode = requests.get, CQ_UNIT.pack, encode_record
-        store_host, host_flag, head_size = self._config.store_host, self._host_flag, self._head_size
-        for message, size, pos in zip(messages, sizes, positions, strict=True):
+        store_host, host_flag, head_size = log.config.store_host, log.host_flag, log.head_size
+        for message, size, pos in zip(self.messages, sizes, positions, strict=True):
             topic, queue_id, sys_flag = message.topic, message.queue_id, message.sys_flag
             phy_offset = pos + head_size
             properties = message.properties
@@ -324,7 +122,7 @@ class DLedgerCommitLog:
                 if sys_flag & TRANSACTION_PREPARED_TYPE:
                     queue_offset = 0  # it gets no unit, so it takes no place in the queue
                 else:
-                    batch = self._batch_request(requests, message)
+                    batch = self._batch_request(message)
                     queue_offset = batch.next_offset
                     batch.add(phy_offset, size, message.tags_code, store_timestamp, message.message_count)
                     properties = properties_at(properties, queue_offset)
@@ -333,7 +131,7 @@ class DLedgerCommitLog:
                 request = find(key)
                 if request is None:
                     request = requests[key] = DispatchRequest(
-                        topic, queue_id, self._next_offset(key), store_timestamp
+                        topic, queue_id, log.next_offset(key), store_timestamp
                     )
                 elif request.is_batch:
                     raise _QueueTypeError(_TWO_KINDS.format(queue_id, topic.decode()))
@@ -363,25 +161,218 @@ class DLedgerCommitLog:
             results.append((phy_offset, queue_offset))
         return bodies
 
-    def _batch_request(
-        self, requests: dict[QueueKey, DispatchRequest], message: PutMessage
-    ) -> BatchDispatchRequest:
+    def _batch_request(self, message: PutMessage) -> BatchDispatchRequest:
         key = message.topic, message.queue_id
-        request = requests.get(key)
+        request = self.requests.get(key)
         if request is None:
-            fault = self._queue_type_fault(message)
+            fault = self.log.queue_type_fault(message)
             if fault is not None:
                 raise _QueueTypeError(fault)
-            request = requests[key] = BatchDispatchRequest(*key, self._next_offset(key))
+            request = self.requests[key] = BatchDispatchRequest(*key, self.log.next_offset(key))
         if not isinstance(request, BatchDispatchRequest):
             raise _QueueTypeError(_TWO_KINDS.format(message.queue_id, message.topic.decode()))
         return request
 
-    def _next_offset(self, key: QueueKey) -> int:
+
+class DLedgerCommitLog:
+    """Invariant: while serving, `_topic_queue_table` has for each queue in it the offset behind the last message in the
+    log, committed or not; a queue that is not in it has no message behind what its ConsumeQueue holds.
+    """
+
+    def __init__(self, config: StoreConfig, replica: ReplicatedLog, queues: ConsumeQueueStore) -> None:
+        self.config = config
+        self._replica = replica
+        self.head_size = replica.log.head_size
+        # Of every record that is put here, beside what its message says.
+        self.host_flag = STOREHOSTADDRESS_V6_FLAG if len(config.store_host) == HOST_V6_SIZE else 0
+        self._record_size_min = record_size(0, 0, 0, store_v6=self.host_flag != 0)
+        # It must fit into a data file beside the blank that ends it.
+        self._record_size_max = entry_size_max(config.mapped_file_size_commit_log) - self.head_size
+        self._queues = queues
+        self._topic_queue_table: dict[QueueKey, int] = {}
+        self._pending: deque[PendingDispatch] = deque()
+        self.serving_term: Term | None = None
+        self.last_store_timestamp = 0  # ms; records never go back in time
+        # Why messages are refused for want of space, before the disk is quite full.
+        self.disk_full: str | None = None
+        # Of the sends that wait in a PutGather, which keeps these two.
+        self.gathered_size = 0
+        self.gathered_count = 0
+
+    # Leading
+
+    def start_serving(self, term: Term) -> None:
+        """This member leads, and everything in the log up to its own no-op has been dispatched here."""
+        self.rebuild_topic_queue_table()
+        self._pending.clear()
+        self.serving_term = term
+
+    def stop_serving(self) -> None:
+        """What is uncommitted may be cut now, so nothing kept of it counts. Reput reads the log from here on."""
+        self.serving_term = None
+        self._pending.clear()
+
+    def rebuild_topic_queue_table(self) -> None:
+        """Forgets offsets of an earlier leadership. Each queue's next one is read from its ConsumeQueue on first use,
+        which is right for as long as nobody but this member appends.
+        """
+        self._topic_queue_table.clear()
+
+    # Appending
+
+    def check_messages(
+        self, messages: Sequence[PutMessage]
+    ) -> tuple[list[int], dict[int, PutRefusal]] | PutRefusal:
+        """Returns the size of each message's record, and by their number the faults of those that cannot be stored. Or
+        why none can be stored now.
+        """
+        if self.serving_term is None:
+            return _NOT_SERVING
+        if self.disk_full is not None:
+            return PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, self.disk_full)
+        body_max, record_size_max = self.config.max_message_size, self._record_size_max
+        size_min = self._record_size_min
+        sizes: list[int] = []
+        faults: dict[int, PutRefusal] = {}
+        for message in messages:
+            topic_length, body_length = len(message.topic), len(message.body)
+            properties_length = len(message.properties)
+            size = size_min + body_length + topic_length + properties_length
+            if (
+                body_length > body_max
+                or properties_length > PROPERTIES_LENGTH_MAX
+                or topic_length > TOPIC_LENGTH_MAX_V1
+                or size > record_size_max
+                or message.sys_flag & _UNUSUAL_FLAGS
+                # Negative, or more than its field takes.
+                or (message.queue_id | message.flag | message.reconsume_times | message.born_timestamp >> 32)
+                >> 31
+            ):
+                size = self._record_size(message)
+                fault = _fault_of(message, body_max, size, record_size_max) or self.queue_type_fault(message)
+                if fault is not None:
+                    faults[len(sizes)] = PutRefusal(PutStatus.MESSAGE_ILLEGAL, fault)
+            sizes.append(size)
+        return sizes, faults
+
+    def check_room(self, size: int, count: int) -> PutRefusal | None:
+        """Returns why `count` more records of `size` bytes together are not taken, beside those that are gathered."""
+        count += self.gathered_count
+        size += self.gathered_size + self.head_size * count
+        refusal = self._replica.member.check_append(size, count)
+        return None if refusal is None else _put_refusal(refusal)
+
+    def append_messages(
+        self,
+        messages: Sequence[PutMessage],
+        sizes: Sequence[int],
+        on_done: Callable[[AppendStatus], None],
+        now_ms: int,
+    ) -> PutBatch | PutRefusal:
+        """Appends all of `messages` or none, as they were checked. `on_done` is called once, later,
+        unless this returns a refusal.
+        """
+        if self.serving_term is None:
+            return _NOT_SERVING
+        return self._append(
+            _Append(self, (), messages, sizes, now_ms), EntryKind.MESSAGE, None, on_done, now_ms
+        )
+
+    def deliver(
+        self, announce: Callable[[Index], bytes], messages: Sequence[PutMessage], now_ms: int
+    ) -> Index | None:
+        """Appends a state record, announce(index of the first message), and `messages` right behind it: all of that or
+        nothing. Returns the last index, None where it is refused now. Each message must fit.
+        """
+        if self.serving_term is None:
+            return None
+        record = self._state_message(announce(Index(self._replica.log.ledger_end_index + 2)))
+        append = _Append(self, [record], messages, [record.size, *map(self._record_size, messages)], now_ms)
+        outcome = self.check_room(sum(append.sizes), len(append.sizes)) or self._append(
+            append, EntryKind.MESSAGE, EntryKind.STATE, None, now_ms
+        )
+        return None if isinstance(outcome, PutRefusal) else outcome.last_index
+
+    def append_state(
+        self, records: Sequence[bytes], on_done: Callable[[AppendStatus], None], now_ms: int
+    ) -> PutBatch | PutRefusal:
+        """Appends state records, all or none; a leader may before it serves."""
+        entries = [self._state_message(record) for record in records]
+        append = _Append(self, entries, (), [entry.size for entry in entries], now_ms)
+        return self.check_room(sum(append.sizes), len(append.sizes)) or self._append(
+            append, EntryKind.STATE, None, on_done, now_ms
+        )
+
+    def _append(
+        self,
+        append: "_Append",
+        kind: EntryKind,
+        head_kind: EntryKind | None,
+        on_done: Callable[[AppendStatus], None] | None,
+        now_ms: int,
+    ) -> PutBatch | PutRefusal:
+        try:
+            batch = self._replica.append(
+                append.sizes, append.fill, kind, on_done, now_ms, head_kind=head_kind
+            )
+        except _QueueTypeError as error:
+            return PutRefusal(PutStatus.MESSAGE_ILLEGAL, str(error))
+        except DiskError as error:
+            # Zeroed again, but not durably: a power loss may leave what was written, for recovery to find.
+            return PutRefusal(PutStatus.UNKNOWN, f"the log could not be written: {error}")
+        if isinstance(batch, Refusal):
+            return _put_refusal(batch)
+        # Only now: a refusal must consume no queue offset.
+        self.last_store_timestamp = append.store_timestamp
+        is_delayed = False
+        for key, request in append.requests.items():
+            self._topic_queue_table[key] = request.next_offset
+            is_delayed = is_delayed or key[0] == _SCHEDULE_TOPIC
+        # The tags code of a delayed message is its delivery time, which scan_records() knows to find.
+        if append.requests and not is_delayed:
+            self._pending.append(
+                PendingDispatch(
+                    Index(batch.first_index + len(append.records)),
+                    batch.last_index,
+                    append.results[-1][0] + append.sizes[-1],
+                    list(append.requests.values()),
+                )
+            )
+        return PutBatch(append.results, append.store_timestamp, batch.first_index, batch.last_index)
+
+    def fits(self, message: PutMessage) -> bool:
+        """Whether the message is not too large for an entry, and no inner batch, which are not delayed."""
+        return self._record_size(message) <= self._record_size_max and not message.sys_flag & INNER_BATCH_FLAG
+
+    def no_op(self, term: Term) -> SystemMessage:
+        """The entry that a new leader begins its term with."""
+        self.last_store_timestamp = max(self.last_store_timestamp, self._store_timestamp_of_last_entry())
+        return no_op_message(term, self.head_size, self.config.store_host, self.last_store_timestamp)
+
+    def membership_entry(self, payload: bytes) -> SystemMessage:
+        """The entry that says who the members are."""
+        self.last_store_timestamp = max(self.last_store_timestamp, self._store_timestamp_of_last_entry())
+        return membership_message(payload, self.head_size, self.config.store_host, self.last_store_timestamp)
+
+    # Dispatching
+
+    def pending_from(self, index: Index) -> PendingDispatch | None:
+        """The first batch kept that ends at or behind `index`; those before it are forgotten."""
+        pending = self._pending
+        while pending and pending[0].last_index < index:
+            pending.popleft()
+        return pending[0] if pending else None
+
+    def log_cut(self, from_index: Index) -> None:
+        """Entries from `from_index` on are gone."""
+        while self._pending and self._pending[-1].last_index >= from_index:
+            self._pending.pop()
+
+    def next_offset(self, key: QueueKey) -> int:
         offset = self._topic_queue_table.get(key)
         return self._queues.max_offset(key) if offset is None else offset
 
-    def _queue_type_fault(self, message: PutMessage) -> str | None:
+    def queue_type_fault(self, message: PutMessage) -> str | None:
         """Why an inner batch cannot go to its queue: the queue has single messages, or is about to get some. They were
         stored before their topic took batches alone, or were delayed.
         """
@@ -409,11 +400,11 @@ class DLedgerCommitLog:
             len(message.properties),
             len(message.body),
             born_v6=message.sys_flag & BORNHOST_V6_FLAG != 0,
-            store_v6=self._host_flag != 0,
+            store_v6=self.host_flag != 0,
         )
 
     def _state_message(self, record: bytes) -> SystemMessage:
-        return state_message(record, self._head_size, self._config.store_host, self.last_store_timestamp)
+        return state_message(record, self.head_size, self.config.store_host, self.last_store_timestamp)
 
     def _store_timestamp_of_last_entry(self) -> int:
         ledger = self._replica.log
@@ -421,7 +412,7 @@ class DLedgerCommitLog:
         if index < ledger.ledger_begin_index:
             return 0
         try:
-            head = ledger.read(ledger.pos_at(index) + self._head_size, RECORD_SIZE_MIN)
+            head = ledger.read(ledger.pos_at(index) + self.head_size, RECORD_SIZE_MIN)
         except FaultyEntryError:
             return 0  # its bytes say nothing; what was applied before it does
         return store_timestamp_of(head)

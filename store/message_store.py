@@ -24,7 +24,7 @@ from store.checkpoint_file import Checkpoint, load_checkpoint
 from store.consume_queue_store import ConsumeQueueStore
 from store.derived_files import DerivedFiles
 from store.dispatch_request import DispatchRequest
-from store.dledger_commit_log import DLedgerCommitLog, OnPut
+from store.dledger_commit_log import DLedgerCommitLog
 from store.errors import MessageDamagedError, StateRecordError, StoreDamagedError, UnitDamagedError
 from store.fresh_reads import FreshReads
 from store.index_service import IndexService
@@ -35,7 +35,7 @@ from store.message_reader import MessageReader
 from store.old_commit_log import OldCommitLog
 from store.plain_import import ImportedState
 from store.put_gather import PutGather
-from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
+from store.put_message import PutRefusal, PutStatus
 from store.replicated_log import ReplicatedLog
 from store.reput import Reput
 from store.retention import HourOf, Retention, utc_hour
@@ -107,7 +107,7 @@ class MessageStore(StoreReads):
         self._schedule: ScheduleMessageService
         self._flusher: StoreFlusher
         self._retention: Retention
-        self.gather: PutGather  # for sends of clients
+        self.gather: PutGather  # for whatever is sent
 
     # -- start and end -----------------------------------------------------------------------------------------
 
@@ -290,7 +290,11 @@ class MessageStore(StoreReads):
         self._now_ms = now_ms
         if self._is_clearing:
             return 0
+        topics = self._state.tables.topic_config_table
+        topics_version = topics.data_version
         count = self._reput.step()
+        if topics.data_version is not topics_version:
+            self.gather.append_waiting()  # it was checked with the topics as they were
         if count:
             applied_index = self._reput.applied_index
             self._replica.applied_index = applied_index
@@ -321,14 +325,6 @@ class MessageStore(StoreReads):
         self._serving_listeners.append(listener)
 
     # -- changing ----------------------------------------------------------------------------------------------
-
-    def put_messages(
-        self, messages: Sequence[PutMessage], on_done: OnPut, now_ms: int
-    ) -> PutBatch | PutRefusal:
-        """Appends all of them or none. `on_done` is called once when the outcome is known, unless this is a refusal:
-        a refusal is definite and consumes no queue offset.
-        """
-        return self._commit_log.put_messages(messages, on_done, now_ms)
 
     @property
     def retention(self) -> Retention:

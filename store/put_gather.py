@@ -7,19 +7,20 @@ not at all. A round is no such unit, since it holds requests of many clients.
 The caller owns time and connections. What was handed over is appended whether or not its connection is still open.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
-from dledger.entry import Index
+import msgspec
+
+from dledger.core.output import AppendStatus
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 
-# Called with a range of requests (first, one behind the last) and how they ended: where their messages are, or why they
-# are nowhere.
-OnPutEnd = Callable[[int, int, PutBatch | PutRefusal], None]
+# Called with a source, requests of it that ended alike, how they did, and if they are stored: at which of the batch's
+# results theirs begin.
+OnPutEnd = Callable[[Any, Any, PutBatch | PutRefusal, int], None]
 
 ROUND_SIZE_MAX = 1 << 20  # bytes of records: what one push carries
-# Another round may start beside one that is out for so long; who waits is looked at again after WATCH_MS.
+# Another round may start beside one that is out for so long; what waits is looked at again after WATCH_MS.
 SLOW_ROUND_US = 800
 WATCH_MS = 1
 
@@ -39,21 +40,28 @@ _LATE_IN_NO_LOG = PutRefusal(
 class Appender(Protocol):
     """What is needed of the commit log."""
 
+    # Of the sends that wait here, which alone sets them: nothing else may take their place in the log's limit.
+    gathered_size: int
+    gathered_count: int
+
     def check_messages(
-        self, messages: Sequence[PutMessage], waiting_size: int, waiting_count: int
+        self, messages: Sequence[PutMessage]
     ) -> tuple[list[int], dict[int, PutRefusal]] | PutRefusal:
-        """Sizes of the messages' entries, and the faults of those that cannot be stored, by their number. Or why none
-        is taken now, beside `waiting_count` messages that were checked and not appended yet.
+        """Returns the sizes of the messages' records, and the faults of those that cannot be stored, by their number.
+        Or why none can be stored now.
         """
+
+    def check_room(self, size: int, count: int) -> PutRefusal | None:
+        """Returns why `count` records of `size` bytes together are not taken, beside what is gathered."""
 
     def append_messages(
         self,
         messages: Sequence[PutMessage],
         sizes: Sequence[int],
-        on_done: Callable[[PutStatus], None],
+        on_done: Callable[[AppendStatus], None],
         now_ms: int,
     ) -> PutBatch | PutRefusal:
-        """All of them or none, as they were checked. `on_done` comes later, once, unless this is a refusal."""
+        """Appends all of them or none, as they were checked. `on_done` comes later, once, unless this is a refusal."""
 
 
 class GatherRuntime(Protocol):
@@ -71,83 +79,75 @@ class GatherRuntime(Protocol):
     def call_later(self, delay_ms: int, step: Callable[[], None]) -> None: ...
 
 
-class _Part:
+class _Part(msgspec.Struct, gc=False):
     """Requests that follow each other on one connection, and go the same way."""
 
-    __slots__ = ("arrival_ms", "counts", "first_request", "has_ended", "messages", "on_end", "size", "sizes")
+    source: Any
+    requests: Any
+    counts: Sequence[int]  # messages of each request; empty: one of each
+    messages: Sequence[PutMessage]  # none any more once they are in the log
+    sizes: Sequence[int]
+    size: int
+    on_end: OnPutEnd
+    arrival_ms: int
+    is_told: bool = False
 
-    def __init__(
-        self,
-        first_request: int,
-        counts: Sequence[int],
-        messages: Sequence[PutMessage],
-        sizes: Sequence[int],
-        on_end: OnPutEnd,
-        arrival_ms: int,
-    ) -> None:
-        self.first_request = first_request
-        self.counts = counts  # messages of each request
-        self.messages = messages
-        self.sizes = sizes
-        self.size = sum(sizes)
-        self.on_end = on_end
-        self.arrival_ms = arrival_ms
-        self.has_ended = False
-
-    def end(self, outcome: PutBatch | PutRefusal) -> None:
-        if not self.has_ended:
-            self.has_ended = True
-            self.on_end(self.first_request, self.first_request + len(self.counts), outcome)
-
-    def cut(self, request: int, message: int) -> tuple["_Part", "_Part"]:
-        """The part up to its `request`th request, which begins with its `message`th message, and the rest."""
-        on_end, arrival_ms, first = self.on_end, self.arrival_ms, self.first_request
-        counts, messages, sizes = self.counts, self.messages, self.sizes
-        return (
-            _Part(first, counts[:request], messages[:message], sizes[:message], on_end, arrival_ms),
-            _Part(first + request, counts[request:], messages[message:], sizes[message:], on_end, arrival_ms),
-        )
+    def each(self) -> Iterator["_Part"]:
+        """Each request as a part of its own."""
+        start = 0
+        for number in range(len(self.requests)):
+            end = start + (self.counts[number] if self.counts else 1)
+            yield self._some(slice(number, number + 1), slice(start, end))
+            start = end
 
     def first_of_size(self, size: int) -> tuple["_Part", "_Part | None"]:
         """The requests that begin within the first `size` bytes, at least one, and the rest."""
-        message = 0
-        for request, count in enumerate(self.counts[:-1], 1):
-            size -= sum(self.sizes[message : message + count])
-            message += count
+        end = 0
+        for number in range(1, len(self.requests)):
+            start, end = end, end + (self.counts[number - 1] if self.counts else 1)
+            size -= sum(self.sizes[start:end])
             if size <= 0:
-                return self.cut(request, message)
+                rest = self._some(slice(number, None), slice(end, None))
+                return self._some(slice(0, number), slice(0, end)), rest
         return self, None
+
+    def _some(self, requests: slice, messages: slice) -> "_Part":
+        sizes = self.sizes[messages]
+        return _Part(
+            self.source,
+            self.requests[requests],
+            self.counts[requests],
+            self.messages[messages],
+            sizes,
+            sum(sizes),
+            self.on_end,
+            self.arrival_ms,
+        )
 
 
 class _Round:
     """Parts that are one append, until it is known how that ends."""
 
-    __slots__ = ("arrival_ms", "batch", "parts")
+    __slots__ = ("batch", "gather", "parts")
 
-    def __init__(self, parts: list[_Part]) -> None:
+    def __init__(self, gather: "PutGather", parts: list[_Part]) -> None:
+        self.gather = gather
         self.parts = parts
-        self.arrival_ms = min(part.arrival_ms for part in parts)
         self.batch: PutBatch | None = None  # once it is appended
 
-    def stored(self) -> None:
-        """A quorum holds it."""
-        batch = self.batch
-        assert batch is not None, "what was not appended is not stored"
-        if len(self.parts) == 1:
-            self.parts[0].end(batch)
-            return
-        first = 0
-        for part in self.parts:
-            end = first + len(part.messages)
-            part.end(
-                PutBatch(
-                    batch.results[first:end],
-                    batch.store_timestamp,
-                    Index(batch.first_index + first),
-                    Index(batch.first_index + end - 1),
-                )
-            )
-            first = end
+    def ended(self, status: AppendStatus) -> None:
+        gather = self.gather
+        if self not in gather.rounds:
+            return  # The disk failed after the log had taken it: all of it was told then.
+        gather.rounds.remove(self)
+        # Before the answers are written: the group works on the one while this member writes the other.
+        if gather.waiting and not gather.rounds:
+            gather.start_or_watch()
+        if status is AppendStatus.SUCCESS:
+            assert self.batch is not None, "what was not appended is not stored"
+            _tell(self.parts, self.batch)
+        else:
+            _tell(self.parts, _STOPPED_LEADING)
 
 
 class PutGather:
@@ -160,166 +160,178 @@ class PutGather:
         self._appender = appender
         self._runtime = runtime
         self._wait_ms_max = wait_ms_max
-        self._waiting: dict[int, deque[_Part]] = {}  # by source
-        self._waiting_size = 0
-        self._waiting_count = 0
-        self._rounds: list[_Round] = []  # that are out, the oldest first
+        self.waiting: list[_Part] = []  # as they came
+        self.rounds: list[_Round] = []  # that are out, the oldest first
         self._newest_began_us = 0
         self._is_turn_end_due = False
         self._is_watching = False
 
     def add(
-        self, source: int, messages: list[PutMessage], counts: list[int], on_end: OnPutEnd, now_ms: int
+        self,
+        source: Any,
+        messages: list[PutMessage],
+        requests: Any,
+        counts: Sequence[int],
+        on_end: OnPutEnd,
+        now_ms: int,
     ) -> None:
-        """Takes the send requests that one read of `source`, a connection, has brought; `counts` has the number of
-        messages of each request. `on_end` may be called within, for requests that are refused at once.
+        """Takes the send requests that one read of `source`, a connection, has brought. `counts` has the number of
+        messages of each of them, and is empty where each has one. `on_end` may be called within, for requests that are
+        refused at once.
         """
-        checked = self._appender.check_messages(messages, self._waiting_size, self._waiting_count)
+        appender = self._appender
+        checked = appender.check_messages(messages)
         if isinstance(checked, PutRefusal):
-            on_end(0, len(counts), checked)
+            on_end(source, requests, checked, 0)
             return
         sizes, faults = checked
-        part = _Part(0, counts, messages, sizes, on_end, now_ms)
-        for sound in _without_faulty(part, faults) if faults else (part,):
-            self._waiting.setdefault(source, deque()).append(sound)
-            self._waiting_size += sound.size
-            self._waiting_count += len(sound.messages)
-        if self._waiting and not self._is_turn_end_due:
+        whole = _Part(source, requests, counts, messages, sizes, sum(sizes), on_end, now_ms)
+        for part in _without_faulty(whole, faults) if faults else (whole,):
+            count = len(part.sizes)
+            # While nothing is out, the append finds out by itself: so a read that comes alone is checked once.
+            refusal = appender.check_room(part.size, count) if self.rounds else None
+            if refusal is not None:
+                on_end(source, part.requests, refusal, 0)
+                continue
+            self.waiting.append(part)
+            appender.gathered_size += part.size
+            appender.gathered_count += count
+        if appender.gathered_size >= ROUND_SIZE_MAX and not self.rounds:
+            self._append(self._take_parts())  # it need not wait for the end of the turn
+        if self.waiting and not self._is_turn_end_due:
             self._is_turn_end_due = True
-            self._runtime.call_soon(self._turn_ended)
+            self._runtime.call_soon(self.start_or_watch)
 
     def append_waiting(self) -> None:
-        """Appends now what waits, for what the caller is about to append must come after it."""
-        while self._waiting:
+        """Appends now what waits, for what the caller is about to do must come after it."""
+        while self.waiting:
             self._append(self._take_parts())
 
     def refuse_waiting(self, refusal: PutRefusal) -> None:
         """This member serves no more."""
-        waiting = [part for parts in self._waiting.values() for part in parts]
-        self._waiting = {}
-        self._waiting_size = self._waiting_count = 0
-        for part in waiting:
-            part.end(refusal)
+        waiting = self.waiting
+        self._set_waiting([])
+        _tell(waiting, refusal)
 
     def tick(self, now_ms: int) -> None:
         """Ends what has waited for too long, in a log or in none."""
+        if not self.waiting and not self.rounds:
+            return
         latest_ms = now_ms - self._wait_ms_max
-        late: list[tuple[_Part, PutRefusal]] = []
-        for source, parts in list(self._waiting.items()):
-            while parts and parts[0].arrival_ms <= latest_ms:
-                late.append((self._forget(parts.popleft()), _LATE_IN_NO_LOG))
-            if not parts:
-                del self._waiting[source]
-        for round_ in self._rounds:
-            if round_.arrival_ms <= latest_ms:
-                late += [(part, _LATE_IN_LOG) for part in round_.parts if part.arrival_ms <= latest_ms]
-        for part, refusal in late:
-            part.end(refusal)
+        late = [part for part in self.waiting if part.arrival_ms <= latest_ms]
+        if late:
+            self._set_waiting([part for part in self.waiting if part.arrival_ms > latest_ms])
+            _tell(late, _LATE_IN_NO_LOG)
+        for round_ in self.rounds:
+            if round_.parts[0].arrival_ms <= latest_ms:
+                _tell([part for part in round_.parts if part.arrival_ms <= latest_ms], _LATE_IN_LOG)
 
     # -- rounds ------------------------------------------------------------------------------------------------
 
-    def _turn_ended(self) -> None:
-        self._is_turn_end_due = False
-        self._start_or_watch()
-
-    def _watched(self) -> None:
-        self._is_watching = False
-        self._start_or_watch()
-
-    def _start_or_watch(self) -> None:
+    def start_or_watch(self) -> None:
         """Starts a round if something waits and the newest one is slow, or none is out."""
-        if not self._waiting:
+        self._is_turn_end_due = False
+        if not self.waiting:
             return
-        if not self._rounds or self._runtime.monotonic_us() - self._newest_began_us >= SLOW_ROUND_US:
+        if not self.rounds or self._runtime.monotonic_us() - self._newest_began_us >= SLOW_ROUND_US:
             self._append(self._take_parts())
-        if self._waiting and not self._is_watching:
+        if self.waiting and not self._is_watching:
             self._is_watching = True
             self._runtime.call_later(WATCH_MS, self._watched)
 
+    def _watched(self) -> None:
+        self._is_watching = False
+        self.start_or_watch()
+
     def _append(self, parts: list[_Part]) -> None:
-        if len(parts) == 1:
-            messages, sizes = parts[0].messages, parts[0].sizes
-        else:
-            messages = [message for part in parts for message in part.messages]
-            sizes = [size for part in parts for size in part.sizes]
-        round_ = _Round(parts)
-        self._rounds.append(round_)  # before: where this raises, tick() or the failing member tells the ends
-        outcome = self._appender.append_messages(
-            messages, sizes, lambda status: self._round_ended(round_, status), self._runtime.clock()
-        )
+        messages, sizes = parts[0].messages, parts[0].sizes
+        if len(parts) > 1:
+            messages, sizes = [*messages], [*sizes]
+            for part in parts[1:]:
+                messages += part.messages
+                sizes += part.sizes
+        round_ = _Round(self, parts)
+        self.rounds.append(round_)  # before: where this raises, tick() or the failing member tells the ends
+        outcome = self._appender.append_messages(messages, sizes, round_.ended, self._runtime.clock())
         if isinstance(outcome, PutRefusal):
-            self._rounds.remove(round_)
-            requests = [request for part in parts for request in _requests_of(part)]
-            if outcome.status is PutStatus.MESSAGE_ILLEGAL and len(requests) > 1:
-                # One of them turned out to be, since its topic was made anew: it must not cost the others anything.
-                for request in requests:
-                    self._append([request])
-                return
-            for part in parts:
-                part.end(outcome)
+            self.rounds.remove(round_)
+            if outcome.status is PutStatus.MESSAGE_ILLEGAL and (len(parts) > 1 or len(parts[0].requests) > 1):
+                # One of them turned out to be: it must not cost the others anything.
+                for part in parts:
+                    for request in part.each():
+                        self._append([request])
+            else:
+                _tell(parts, outcome)
             return
         round_.batch = outcome
+        for part in parts:
+            part.messages = ()
         self._newest_began_us = self._runtime.monotonic_us()
 
     def _take_parts(self) -> list[_Part]:
-        """For a round. More than fits is taken by turn, so that no connection waits for another's load."""
-        waiting = self._waiting
-        if self._waiting_size <= ROUND_SIZE_MAX:
-            self._waiting = {}
-            self._waiting_size = self._waiting_count = 0
-            return [part for parts in waiting.values() for part in parts]
-        share = ROUND_SIZE_MAX // len(waiting)
+        """For a round. Where more waits than fits, each connection has an equal share of it, and what some leave of
+        theirs the others have too: so that none waits for another's load.
+        """
+        waiting, appender = self.waiting, self._appender
+        if appender.gathered_size <= ROUND_SIZE_MAX:
+            self.waiting = []
+            appender.gathered_size = appender.gathered_count = 0
+            return waiting
+        sizes: dict[Any, int] = {}
+        for part in waiting:
+            sizes[part.source] = sizes.get(part.source, 0) + part.size
+        room = share = ROUND_SIZE_MAX
+        for number, size in enumerate(sorted(sizes.values())):
+            share = room // (len(sizes) - number)
+            room -= min(size, share)
         taken: list[_Part] = []
-        for source, parts in list(waiting.items()):
-            left = share
-            while parts and left > 0:
-                part, rest = parts.popleft().first_of_size(left)
-                if rest is not None:
-                    parts.appendleft(rest)
-                left -= part.size
-                taken.append(self._forget(part))
-            if not parts:
-                del waiting[source]
+        rest: list[_Part] = []
+        shares = dict.fromkeys(sizes, share)
+        for part in waiting:
+            left = shares[part.source]
+            if left <= 0:
+                rest.append(part)
+                continue
+            first, others = part.first_of_size(left)
+            shares[part.source] = left - first.size
+            taken.append(first)
+            if others is not None:
+                rest.append(others)
+        self._set_waiting(rest)
         return taken
 
-    def _forget(self, part: _Part) -> _Part:
-        self._waiting_size -= part.size
-        self._waiting_count -= len(part.messages)
-        return part
-
-    def _round_ended(self, round_: _Round, status: PutStatus) -> None:
-        if round_ not in self._rounds:
-            return  # The disk failed after the log had taken it: all of it was told then.
-        self._rounds.remove(round_)
-        # Before the answers are written: the group works on the one while this member writes the other.
-        if not self._rounds:
-            self._start_or_watch()
-        if status is PutStatus.PUT_OK:
-            round_.stored()
-        else:
-            for part in round_.parts:
-                part.end(_STOPPED_LEADING)
+    def _set_waiting(self, parts: list[_Part]) -> None:
+        self.waiting = parts
+        self._appender.gathered_size = sum([part.size for part in parts])
+        self._appender.gathered_count = sum([len(part.sizes) for part in parts])
 
 
-def _requests_of(part: _Part) -> list[_Part]:
-    """Each request as a part of its own."""
-    requests: list[_Part] = []
-    while len(part.counts) > 1:
-        request, part = part.cut(1, part.counts[0])
-        requests.append(request)
-    return [*requests, part]
+def _tell(parts: Sequence[_Part], outcome: PutBatch | PutRefusal) -> None:
+    """Tells each part of a round its end, also where that fails for another one."""
+    first = 0
+    failure: Exception | None = None
+    for part in parts:
+        if not part.is_told:
+            part.is_told = True
+            try:
+                part.on_end(part.source, part.requests, outcome, first)
+            except Exception as error:  # noqa: BLE001 - it is raised again below
+                failure = failure or error
+        first += len(part.sizes)
+    if failure is not None:
+        raise failure
 
 
 def _without_faulty(part: _Part, faults: dict[int, PutRefusal]) -> list[_Part]:
     """The requests that can be stored. The others are told their ends here."""
     sound: list[_Part] = []
-    message = 0
-    for request in _requests_of(part):
-        end = message + len(request.messages)
-        fault = next((faults[number] for number in range(message, end) if number in faults), None)
+    start = 0
+    for request in part.each():
+        end = start + len(request.sizes)
+        fault = next((faults[number] for number in range(start, end) if number in faults), None)
         if fault is None:
             sound.append(request)
         else:
-            request.end(fault)
-        message = end
+            _tell([request], fault)
+        start = end
     return sound

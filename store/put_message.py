@@ -40,8 +40,7 @@ class PutStatus(Enum):
     SYSTEM_BUSY = "SYSTEM_BUSY"
 
 
-@dataclass(slots=True)
-class PutBatch:
+class PutBatch(msgspec.Struct):
     """An append under way. `results`: (phy_offset, queue_offset) of each message, valid once it is PUT_OK."""
 
     results: list[tuple[int, int]]

@@ -26,6 +26,7 @@ from remoting.configuration import parse_properties
 from remoting.connection import RemotingConnection
 from store.message_store import MessageStore
 from store.plain_import import ImportedState, PlainImport
+from store.put_message import PutBatch, PutMessage, PutRefusal
 
 START_MS = 1_800_000_000_000
 GROUP_CONF = """
@@ -194,11 +195,23 @@ class OneBroker:
         self.settle()
         assert self.store.role is Role.FOLLOWER
 
+    def put(self, message: PutMessage) -> PutRefusal | None:
+        """Appends a message beside what clients send. Returns why it is refused."""
+        refusals: list[PutRefusal] = []
+
+        def on_end(source: int, requests: list[int], outcome: PutBatch | PutRefusal, first: int) -> None:
+            if isinstance(outcome, PutRefusal):
+                refusals.append(outcome)
+
+        self.store.gather.add(0, [message], [0], (), on_end, self.now_ms)
+        self.store.gather.append_waiting()
+        return refusals[0] if refusals else None
+
     # -- speaking
 
     def receive(self, commands: list[RemotingCommand], channel: RecordingChannel | None = None) -> None:
         """One read with these commands, without anything happening after it."""
-        self.controller.request_handler.commands_received(channel or self.channel, commands)
+        self.controller.request_handler.commands_received(channel or self.channel, [*commands])
 
     def new_request(
         self,

@@ -298,7 +298,7 @@ def test_expired_files_are_deleted_by_hand(broker: OneBroker, monkeypatch: pytes
 def put_without_topic(broker: OneBroker, topic: str) -> None:
     """As a topic may have been deleted by a version that left its queues."""
     message = PutMessage(topic.encode(), 0, b"m", b"", 0, broker.now_ms, pack_host("127.0.0.1:1"))
-    broker.store.put_messages([message], lambda status: None, broker.now_ms)
+    broker.put(message)
     broker.run_until(lambda: broker.store.max_offset(topic, 0) == 1)
 
 

@@ -203,7 +203,7 @@ def test_a_topic_of_batches_takes_none_where_its_queue_holds_single_messages(bro
     """As they were stored before the attribute had an effect."""
     create(broker, "T", attributes="+queue.type=BatchCQ")
     single = PutMessage(b"T", 1, b"x", b"", 0, START_MS, pack_host("127.0.0.1:1"))
-    broker.store.put_messages([single], lambda status: None, broker.now_ms)
+    broker.put(single)
     broker.run_until(lambda: broker.store.max_offset("T", 1) == 1)
     answer = broker.ask(BATCH, send_fields("T", 1, m="true"), BODY)
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL

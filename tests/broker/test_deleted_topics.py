@@ -166,7 +166,7 @@ def test_what_is_sent_while_the_topic_is_deleted_is_refused_or_the_old_topics(br
 def test_topics_of_a_groups_retries_begin_empty_as_others_do(broker: OneBroker, topic: str) -> None:
     create(broker, topic)
     message = PutMessage(topic.encode(), 0, b"old", b"", 0, broker.now_ms, bytes(8))
-    broker.store.put_messages([message], lambda status: None, broker.now_ms)
+    broker.put(message)
     broker.run_until(lambda: broker.store.max_offset(topic, 0) == 1)
     delete(broker, topic)
     create(broker, topic)

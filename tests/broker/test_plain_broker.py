@@ -69,7 +69,7 @@ def test_no_client_writes_a_record_that_is_taken_for_one_of_ours(tmp_path: Path)
         # Stored as a message, if at all: the flag that makes a record ours is not a client's to set.
         broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields(topic.decode(), f="12"), b"leader of term 9")
         message = PutMessage(topic, 0, b"leader of term 9", b"", 0, 1, bytes(8), sys_flag=12)
-        refused = broker.store.put_messages([message], lambda status: None, broker.now_ms)
+        refused = broker.put(message)
         assert isinstance(refused, PutRefusal)
         assert refused.status is PutStatus.MESSAGE_ILLEGAL
     send(broker)

@@ -105,6 +105,7 @@ def test_recorded_clients_find_what_they_found_at_rocketmq(tmp_path: Path, scena
             )
         channel = RecordingChannel(row["seq"])
         broker.receive([command], channel)
+        broker.settle()
         broker.run_for(100)
         ours, wanted = channel.response_to(command.opaque), answers[row["seq"]]
         assert ours is not None

@@ -171,11 +171,21 @@ def scrub(member: StoreMember) -> ScrubRound:
 
 
 class Put:
-    """One put_messages and how it ended."""
+    """One request that is appended at once, and how it ended."""
 
     def __init__(self, member: StoreMember, messages: Sequence[PutMessage]) -> None:
         self.statuses: list[PutStatus] = []
-        self.result = member.store.put_messages(messages, self.statuses.append, member.group.now_ms)
+        self.result: PutBatch | PutRefusal | None = None
+        gather = member.store.gather
+        gather.add(0, list(messages), [self], [len(messages)], self._ended, member.group.now_ms)
+        gather.append_waiting()
+        self.result = self.result or gather.rounds[-1].batch
+
+    def _ended(self, source: int, requests: list["Put"], outcome: PutBatch | PutRefusal, first: int) -> None:
+        if self.result is None:
+            self.result = outcome
+        else:
+            self.statuses.append(outcome.status if isinstance(outcome, PutRefusal) else PutStatus.PUT_OK)
 
     @property
     def queue_offsets(self) -> list[int]:

@@ -10,7 +10,10 @@ from message.decoder import decode_message
 from message.sys_flag import TRANSACTION_PREPARED_TYPE
 from store.dispatch_request import DispatchRequest
 from store.get_message import GetMessageStatus
-from store.put_message import PutBatch, PutStatus
+from store.put_message import PutBatch, PutRefusal, PutStatus
+from store.state.state_proposals import ProposeStatus
+from store.state.state_record import PutTopicConfig
+from store.state.table_configs import TopicConfig
 
 K256 = 256 * 1024
 
@@ -75,6 +78,35 @@ def test_a_refusal_stores_nothing_of_the_batch_and_consumes_no_queue_offset(
     assert leader.put(message(), illegal).refusal is PutStatus.MESSAGE_ILLEGAL  # type: ignore[arg-type]
     assert leader.replica.log.ledger_end_index == end_index
     assert leader.put(message()).queue_offsets == [0]
+
+
+def test_what_else_is_appended_leaves_room_for_what_is_gathered(group: StoreGroup) -> None:
+    leader = group.lead()
+    leader.put(message())
+    log = leader.store._commit_log
+    log.gathered_size = 64 << 20  # that much may be uncommitted
+    refused = log.append_state([b"x"], lambda status: None, group.now_ms)
+    assert isinstance(refused, PutRefusal)
+    assert refused.status is PutStatus.SYSTEM_BUSY
+    assert log.deliver(lambda index: b"x", [message()], group.now_ms) is None
+    log.gathered_size = 0
+    assert isinstance(log.append_state([b"x"], lambda status: None, group.now_ms), PutBatch)
+
+
+def test_what_was_gathered_for_a_topic_is_appended_when_the_topic_changes(group: StoreGroup) -> None:
+    """It was checked as a single message; the topic's next ones are batches, and no queue holds both."""
+    leader = group.lead()
+    leader.reput_held = True
+    statuses: list[ProposeStatus] = []
+    config = TopicConfig("T", attributes={"queue.type": "BatchCQ"})
+    leader.store.propose(PutTopicConfig(config), statuses.append, group.now_ms)
+    group.run_until(lambda: leader.store.committed_index == leader.replica.log.ledger_end_index)
+    end_index = leader.replica.log.ledger_end_index
+    leader.store.gather.add(1, [message()], [0], (), lambda *end: None, group.now_ms)
+    assert leader.replica.log.ledger_end_index == end_index
+    leader.store.reput_step(group.now_ms)
+    assert statuses == [ProposeStatus.APPLIED]
+    assert leader.replica.log.ledger_end_index == end_index + 1
 
 
 def test_records_say_their_physical_offset_host_and_a_store_time_that_never_falls(group: StoreGroup) -> None:

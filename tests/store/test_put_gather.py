@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from dledger.core.output import AppendStatus
 from dledger.entry import Index
 from dledger.log.errors import LedgerError
 from store.put_gather import ROUND_SIZE_MAX, SLOW_ROUND_US, WATCH_MS, PutGather
@@ -11,6 +12,7 @@ from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 
 WAIT_MS = 2_500
 REFUSED = PutRefusal(PutStatus.SERVICE_NOT_AVAILABLE, "not now")
+BUSY = PutRefusal(PutStatus.SYSTEM_BUSY, "full")
 
 
 class Rounds:
@@ -21,18 +23,21 @@ class Rounds:
         self.us = 1_000_000
         self.gather = PutGather(self, self, WAIT_MS)
         self.appended: list[list[str]] = []
-        self.ends: dict[str, PutBatch | PutStatus] = {}
+        self.ends: dict[str, list[tuple[int, int]] | PutStatus] = {}
+        self.failing = ""  # a request whose end cannot be told
         self.told: list[str] = []
         self.refusal: PutRefusal | None = None
         self.refuses_mixed = False
-        self._done: list[Callable[[PutStatus], None]] = []
+        self.gathered_size = self.gathered_count = 0
+        self.has_room = True
+        self._done: list[Callable[[AppendStatus], None]] = []
         self._soon: list[Callable[[], None]] = []
         self._later: list[tuple[int, Callable[[], None]]] = []
 
     # -- Appender and GatherRuntime
 
     def check_messages(
-        self, messages: Sequence[PutMessage], waiting_size: int, waiting_count: int
+        self, messages: Sequence[PutMessage]
     ) -> tuple[list[int], dict[int, PutRefusal]] | PutRefusal:
         if self.refusal is not None:
             return self.refusal
@@ -40,11 +45,14 @@ class Rounds:
         fault = PutRefusal(PutStatus.MESSAGE_ILLEGAL, "empty")
         return sizes, {number: fault for number, size in enumerate(sizes) if size == 0}
 
+    def check_room(self, size: int, count: int) -> PutRefusal | None:
+        return None if self.has_room else BUSY
+
     def append_messages(
         self,
         messages: Sequence[PutMessage],
         sizes: Sequence[int],
-        on_done: Callable[[PutStatus], None],
+        on_done: Callable[[AppendStatus], None],
         now_ms: int,
     ) -> PutBatch | PutRefusal:
         assert [len(message.body) for message in messages] == list(sizes)
@@ -81,13 +89,23 @@ class Rounds:
             for name in request
         ]
 
-        def on_end(first: int, end: int, outcome: PutBatch | PutRefusal) -> None:
-            for request in requests[first:end]:
-                assert request not in self.ends, "told once"
-                self.ends[request] = outcome.status if isinstance(outcome, PutRefusal) else outcome
-                self.told.append(request)
+        counts = [len(request) for request in names]
+        self.gather.add(source, messages, requests, counts, self._ended, self.now_ms)
 
-        self.gather.add(source, messages, [len(request) for request in names], on_end, self.now_ms)
+    def _ended(
+        self, source: int, requests: Sequence[str], outcome: PutBatch | PutRefusal, first: int
+    ) -> None:
+        for request in requests:
+            assert request not in self.told, "told once"
+            self.told.append(request)
+            if isinstance(outcome, PutRefusal):
+                self.ends[request] = outcome.status
+                continue
+            end = first + 1 + request.count("+")
+            self.ends[request] = outcome.results[first:end]
+            first = end
+        if self.failing in requests:
+            raise ValueError(self.failing)
 
     def end_turn(self) -> None:
         soon, self._soon = self._soon, []
@@ -103,7 +121,7 @@ class Rounds:
             step()
         self.gather.tick(self.now_ms)
 
-    def done(self, status: PutStatus = PutStatus.PUT_OK) -> None:
+    def done(self, status: AppendStatus = AppendStatus.SUCCESS) -> None:
         """The oldest round is."""
         self._done.pop(0)(status)
 
@@ -120,12 +138,7 @@ def test_reads_of_one_turn_are_one_append(rounds: Rounds) -> None:
     rounds.end_turn()
     assert rounds.appended == [["a", "b", "c", "d"]]
     rounds.done()
-    first, second = rounds.ends["a"], rounds.ends["d"]
-    assert isinstance(first, PutBatch)
-    assert isinstance(second, PutBatch)
-    assert first.results == [(0, 0), (100, 1), (200, 2)]
-    assert (first.first_index, first.last_index) == (0, 2)
-    assert (second.results, second.first_index, second.last_index) == ([(300, 3)], 3, 3)
+    assert rounds.ends == {"a": [(0, 0)], "b+c": [(100, 1), (200, 2)], "d": [(300, 3)]}
 
 
 def test_what_arrives_while_a_round_is_out_is_one_append_when_it_ends(rounds: Rounds) -> None:
@@ -236,17 +249,65 @@ def test_a_round_that_is_refused_ends_all_of_its_requests(rounds: Rounds) -> Non
 
 
 def test_a_large_sender_and_a_small_one_share_a_round(rounds: Rounds) -> None:
+    rounds.read(1, "first")
+    rounds.end_turn()
     rounds.read(1, *(f"large{number}" for number in range(12)), size=ROUND_SIZE_MAX // 4)
     rounds.read(2, "small")
-    rounds.end_turn()
-    assert rounds.appended == [["large0", "large1", "small"]]
     rounds.done()
-    assert len(rounds.appended[1]) == 4
-    while len(rounds.told) < 13:
+    assert rounds.appended[1] == ["large0", "large1", "large2", "large3", "small"], (
+        "of which it needs no half"
+    )
+    while len(rounds.told) < 14:
         rounds.done()
-    assert [name for appended in rounds.appended for name in appended if name != "small"] == [
+    assert [name for appended in rounds.appended[1:] for name in appended if name != "small"] == [
         f"large{number}" for number in range(12)
     ]
+
+
+def test_two_large_senders_have_half_a_round_each(rounds: Rounds) -> None:
+    rounds.read(1, "first")
+    rounds.end_turn()
+    for source, name in ((1, "a"), (2, "b")):
+        rounds.read(source, *(f"{name}{number}" for number in range(6)), size=ROUND_SIZE_MAX // 4)
+    rounds.done()
+    assert rounds.appended[1] == ["a0", "a1", "b0", "b1"]
+
+
+def test_a_full_round_does_not_wait_for_the_end_of_the_turn(rounds: Rounds) -> None:
+    rounds.read(1, "a", size=ROUND_SIZE_MAX - 1)
+    assert rounds.appended == []
+    rounds.read(2, "b")
+    assert rounds.appended == [["a", "b"]]
+
+
+def test_what_has_no_room_beside_what_waits_is_refused_at_once(rounds: Rounds) -> None:
+    rounds.read(1, "a")
+    rounds.end_turn()
+    rounds.read(2, "b", "c", size=5)
+    assert (rounds.gathered_size, rounds.gathered_count) == (10, 2)
+    rounds.has_room = False
+    rounds.read(3, "d")
+    assert rounds.ends == {"d": BUSY.status}
+    rounds.done()
+    assert rounds.appended == [["a"], ["b", "c"]]
+    assert (rounds.gathered_size, rounds.gathered_count) == (0, 0)
+
+
+def test_messages_are_kept_no_longer_than_until_they_are_in_the_log(rounds: Rounds) -> None:
+    rounds.read(1, "a", "b")
+    rounds.read(2, "c")
+    rounds.end_turn()
+    assert [part.messages for part in rounds.gather.rounds[0].parts] == [(), ()]
+
+
+def test_an_end_that_cannot_be_told_leaves_no_other_one_untold(rounds: Rounds) -> None:
+    rounds.failing = "a"
+    rounds.read(1, "a")
+    rounds.read(2, "b")
+    rounds.end_turn()
+    with pytest.raises(ValueError, match="a"):
+        rounds.done()
+    assert rounds.ends == {"a": [(0, 0)], "b": [(100, 1)]}
 
 
 def test_a_request_that_is_larger_than_a_round_goes_as_a_whole(rounds: Rounds) -> None:
@@ -286,7 +347,7 @@ def test_time_counts_from_the_arrival_of_each_request(rounds: Rounds) -> None:
     assert rounds.ends["b"] is PutStatus.UNKNOWN
     assert "c" not in rounds.ends
     rounds.done()
-    assert isinstance(rounds.ends["c"], PutBatch)
+    assert rounds.ends["c"] == [(200, 2)]
 
 
 def test_what_waits_is_appended_at_once_where_something_else_must_come_after_it(rounds: Rounds) -> None:
@@ -303,7 +364,7 @@ def test_a_member_that_serves_no_more_refuses_what_waits(rounds: Rounds) -> None
     rounds.read(2, "b")
     rounds.gather.refuse_waiting(REFUSED)
     assert rounds.ends == {"b": REFUSED.status}
-    rounds.done(PutStatus.UNKNOWN)
+    rounds.done(AppendStatus.UNKNOWN)
     assert rounds.ends == {"a": PutStatus.UNKNOWN, "b": REFUSED.status}
     assert rounds.appended == [["a"]]
 
@@ -320,7 +381,7 @@ def test_a_round_whose_disk_fails_after_the_log_took_it_is_told_once(rounds: Rou
     rounds.read(1, "a")
     rounds.end_turn()
     assert rounds.ends == {"a": PutStatus.UNKNOWN}
-    rounds.done(PutStatus.UNKNOWN)
+    rounds.done(AppendStatus.UNKNOWN)
     assert rounds.told == ["a"]
 
 
@@ -335,5 +396,5 @@ def test_a_round_whose_append_raises_is_told_when_the_member_ends_it(rounds: Rou
     rounds.read(1, "a")
     with pytest.raises(LedgerError):
         rounds.end_turn()
-    rounds.done(PutStatus.UNKNOWN)
+    rounds.done(AppendStatus.UNKNOWN)
     assert rounds.ends == {"a": PutStatus.UNKNOWN}

@@ -160,9 +160,7 @@ class MessageReader:
         confirm_offset = self._reput.confirm_offset
         status = GetMessageStatus.NO_MATCHED_MESSAGE
         places: list[tuple[int, int]] = []  # phy_offset and size of each record
-        offsets: list[
-            tuple[int, int, int]
-        ] = []  # of each: that of the pull so far, its own, the one behind it
+        offsets: list[tuple[int, int, int]] = []  # of each: reached by the pull, its own, behind it
         by_unit = message_filter.by_unit if message_filter is not None else None
         total = count = 0
         next_offset = offset

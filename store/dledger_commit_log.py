@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
+
 from disk.disk import DiskError
-from dledger.core.output import AppendStatus
 from dledger.core.refusal import Refusal, RefusalReason
 from dledger.entry import EntryKind, Index, Pos, Term, entry_size_max
 from dledger.errors import FaultyEntryError
@@ -38,7 +39,7 @@ from store.dispatch_request import BatchDispatchRequest, DispatchRequest, QueueK
 from store.inner_batch import properties_at
 from store.layout.consume_queue_unit import CQ_UNIT
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
-from store.replicated_log import ReplicatedLog
+from store.replicated_log import OnAppended, ReplicatedLog
 from store.store_config import StoreConfig
 from store.system_message import (
     SystemMessage,
@@ -66,41 +67,26 @@ class _QueueTypeError(Exception):
     """A queue holds single messages or inner batches."""
 
 
-class PendingDispatch:
+class PendingDispatch(msgspec.Struct):
     """What the leader keeps of a batch until it is committed, instead of reading it back from the log."""
 
-    __slots__ = ("end_pos", "first_index", "last_index", "requests")
-
-    def __init__(
-        self, first_index: Index, last_index: Index, end_pos: int, requests: list[DispatchRequest]
-    ) -> None:
-        self.first_index = first_index
-        self.last_index = last_index
-        self.end_pos = end_pos  # byte behind the last entry
-        self.requests = requests
+    first_index: Index
+    last_index: Index
+    end_pos: int  # byte behind the last entry
+    requests: list[DispatchRequest]
 
 
-class _Append:
+class _Append(msgspec.Struct):
     """State records, then messages, on their way into entries together."""
 
-    __slots__ = ("log", "messages", "records", "requests", "results", "sizes", "store_timestamp")
-
-    def __init__(
-        self,
-        log: "DLedgerCommitLog",
-        records: Sequence[SystemMessage],
-        messages: Sequence[PutMessage],
-        sizes: Sequence[int],
-        now_ms: int,
-    ) -> None:
-        self.log = log
-        self.records = records
-        self.messages = messages
-        self.sizes = sizes  # of the records of all of them
-        self.store_timestamp = max(now_ms, log.last_store_timestamp)
-        # Once it is filled:
-        self.requests: dict[QueueKey, DispatchRequest] = {}
-        self.results: list[tuple[int, int]] = []  # (phy_offset, queue_offset) of each message
+    log: "DLedgerCommitLog"
+    records: Sequence[SystemMessage]
+    messages: Sequence[PutMessage]
+    sizes: Sequence[int]  # of the records of all of them
+    store_timestamp: int
+    # Once it is filled:
+    requests: dict[QueueKey, DispatchRequest] = {}
+    results: list[tuple[int, int]] = []  # (phy_offset, queue_offset) of each message
 
     def fill(self, positions: Sequence[Pos]) -> list[bytes]:
         """Returns the records for entries at `positions`. Raises _QueueTypeError."""
@@ -266,17 +252,15 @@ class DLedgerCommitLog:
         self,
         messages: Sequence[PutMessage],
         sizes: Sequence[int],
-        on_done: Callable[[AppendStatus], None],
+        on_done: OnAppended,
         now_ms: int,
     ) -> PutBatch | PutRefusal:
-        """Appends all of `messages` or none, as they were checked. `on_done` is called once, later,
-        unless this returns a refusal.
+        """Appends all of `messages` or none, as they were checked. `on_done` is called once, later, unless this returns
+        a refusal.
         """
         if self.serving_term is None:
             return _NOT_SERVING
-        return self._append(
-            _Append(self, (), messages, sizes, now_ms), EntryKind.MESSAGE, None, on_done, now_ms
-        )
+        return self._append((), messages, sizes, on_done, now_ms)
 
     def deliver(
         self, announce: Callable[[Index], bytes], messages: Sequence[PutMessage], now_ms: int
@@ -287,34 +271,34 @@ class DLedgerCommitLog:
         if self.serving_term is None:
             return None
         record = self._state_message(announce(Index(self._replica.log.ledger_end_index + 2)))
-        append = _Append(self, [record], messages, [record.size, *map(self._record_size, messages)], now_ms)
-        outcome = self.check_room(sum(append.sizes), len(append.sizes)) or self._append(
-            append, EntryKind.MESSAGE, EntryKind.STATE, None, now_ms
-        )
+        sizes = [record.size, *map(self._record_size, messages)]
+        outcome = self._append([record], messages, sizes, None, now_ms)
         return None if isinstance(outcome, PutRefusal) else outcome.last_index
 
     def append_state(
-        self, records: Sequence[bytes], on_done: Callable[[AppendStatus], None], now_ms: int
+        self, records: Sequence[bytes], on_done: OnAppended, now_ms: int
     ) -> PutBatch | PutRefusal:
         """Appends state records, all or none; a leader may before it serves."""
         entries = [self._state_message(record) for record in records]
-        append = _Append(self, entries, (), [entry.size for entry in entries], now_ms)
-        return self.check_room(sum(append.sizes), len(append.sizes)) or self._append(
-            append, EntryKind.STATE, None, on_done, now_ms
-        )
+        return self._append(entries, (), [entry.size for entry in entries], on_done, now_ms)
 
     def _append(
         self,
-        append: "_Append",
-        kind: EntryKind,
-        head_kind: EntryKind | None,
-        on_done: Callable[[AppendStatus], None] | None,
+        records: Sequence[SystemMessage],
+        messages: Sequence[PutMessage],
+        sizes: Sequence[int],
+        on_done: OnAppended | None,
         now_ms: int,
     ) -> PutBatch | PutRefusal:
+        head_kind = None
+        if records:
+            if (refusal := self.check_room(sum(sizes), len(sizes))) is not None:
+                return refusal
+            head_kind = EntryKind.STATE if messages else None
+        kind = EntryKind.MESSAGE if messages else EntryKind.STATE
+        append = _Append(self, records, messages, sizes, max(now_ms, self.last_store_timestamp))
         try:
-            batch = self._replica.append(
-                append.sizes, append.fill, kind, on_done, now_ms, head_kind=head_kind
-            )
+            batch = self._replica.append(sizes, append.fill, kind, on_done, now_ms, head_kind=head_kind)
         except _QueueTypeError as error:
             return PutRefusal(PutStatus.MESSAGE_ILLEGAL, str(error))
         except DiskError as error:
@@ -332,9 +316,9 @@ class DLedgerCommitLog:
         if append.requests and not is_delayed:
             self._pending.append(
                 PendingDispatch(
-                    Index(batch.first_index + len(append.records)),
+                    Index(batch.first_index + len(records)),
                     batch.last_index,
-                    append.results[-1][0] + append.sizes[-1],
+                    append.results[-1][0] + sizes[-1],
                     list(append.requests.values()),
                 )
             )

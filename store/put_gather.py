@@ -14,6 +14,7 @@ import msgspec
 
 from dledger.core.output import AppendStatus
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
+from store.store_runtime import LoopRuntime
 
 # Called with a source, requests of it that ended alike, how they did, and if they are stored: at which of the batch's
 # results theirs begin.
@@ -64,21 +65,6 @@ class Appender(Protocol):
         """Appends all of them or none, as they were checked. `on_done` comes later, once, unless this is a refusal."""
 
 
-class GatherRuntime(Protocol):
-    """What the gathering needs of the event loop."""
-
-    def clock(self) -> int:
-        """ms since the epoch."""
-
-    def monotonic_us(self) -> int:
-        """Since some moment."""
-
-    def call_soon(self, step: Callable[[], None]) -> None:
-        """After what this turn of the loop has read."""
-
-    def call_later(self, delay_ms: int, step: Callable[[], None]) -> None: ...
-
-
 class _Part(msgspec.Struct, gc=False):
     """Requests that follow each other on one connection, and go the same way."""
 
@@ -125,15 +111,12 @@ class _Part(msgspec.Struct, gc=False):
         )
 
 
-class _Round:
+class _Round(msgspec.Struct, eq=False):
     """Parts that are one append, until it is known how that ends."""
 
-    __slots__ = ("batch", "gather", "parts")
-
-    def __init__(self, gather: "PutGather", parts: list[_Part]) -> None:
-        self.gather = gather
-        self.parts = parts
-        self.batch: PutBatch | None = None  # once it is appended
+    gather: "PutGather"
+    parts: list[_Part]
+    batch: PutBatch | None = None  # once it is appended
 
     def ended(self, status: AppendStatus) -> None:
         gather = self.gather
@@ -155,7 +138,7 @@ class PutGather:
     in which they came. What waits here is in no log, so its refusal is definite.
     """
 
-    def __init__(self, appender: Appender, runtime: GatherRuntime, wait_ms_max: int) -> None:
+    def __init__(self, appender: Appender, runtime: LoopRuntime, wait_ms_max: int) -> None:
         """`wait_ms_max`: so long after its arrival a request is told its end, come what may."""
         self._appender = appender
         self._runtime = runtime

@@ -6,16 +6,8 @@ from typing import Protocol
 from dledger.log.jobs import DiskJob
 
 
-class StoreRuntime(Protocol):
-    """What the store needs done outside."""
-
-    def submit(self, job: DiskJob) -> None:
-        """Runs job.run() in another thread (or later), then calls the store's job_done(job, error, now_ms) here."""
-        ...
-
-    def reput_wanted(self) -> None:
-        """Something is to be dispatched: call reput_step() soon, but not from within this call."""
-        ...
+class LoopRuntime(Protocol):
+    """Time, and the event loop."""
 
     def clock(self) -> int:
         """ms since the epoch."""
@@ -30,3 +22,15 @@ class StoreRuntime(Protocol):
         ...
 
     def call_later(self, delay_ms: int, step: Callable[[], None]) -> None: ...
+
+
+class StoreRuntime(LoopRuntime, Protocol):
+    """What the store needs done outside."""
+
+    def submit(self, job: DiskJob) -> None:
+        """Runs job.run() in another thread (or later), then calls the store's job_done(job, error, now_ms) here."""
+        ...
+
+    def reput_wanted(self) -> None:
+        """Something is to be dispatched: call reput_step() soon, but not from within this call."""
+        ...

@@ -34,7 +34,7 @@ class Rounds:
         self._soon: list[Callable[[], None]] = []
         self._later: list[tuple[int, Callable[[], None]]] = []
 
-    # -- Appender and GatherRuntime
+    # -- Appender and LoopRuntime
 
     def check_messages(
         self, messages: Sequence[PutMessage]

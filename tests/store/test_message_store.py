@@ -8,7 +8,9 @@ from store_group import DATA_FILE_SIZE, HOST, StoreGroup, message
 
 from message.decoder import decode_message
 from message.sys_flag import TRANSACTION_PREPARED_TYPE
+from message.tags import build_subscription
 from store.dispatch_request import DispatchRequest
+from store.filter.tag_filter import TagFilter
 from store.get_message import GetMessageStatus
 from store.put_message import PutBatch, PutRefusal, PutStatus
 from store.state.state_proposals import ProposeStatus
@@ -194,14 +196,16 @@ class TestGetMessageDecisions:
         assert self.get(filled, 0, "Unknown") == (GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0)
 
     def test_all_filtered(self, filled: StoreGroup) -> None:
-        result = filled.lead().store.get_message("T", 0, 0, 32, K256, lambda code: code == 7)
+        result = filled.lead().store.get_message(
+            "T", 0, 0, 32, K256, TagFilter(build_subscription("T", "none"))
+        )
         assert (result.status, result.next_begin_offset) == (GetMessageStatus.NO_MATCHED_MESSAGE, 3)
 
     def test_a_filter_skips_and_goes_on(self, group: StoreGroup) -> None:
         leader = group.lead()
         leader.put(*[message(tags="AB"[number % 2]) for number in range(10)])
         group.settle()
-        result = leader.store.get_message("T", 0, 0, 2, K256, lambda code: code == ord("B"))
+        result = leader.store.get_message("T", 0, 0, 2, K256, TagFilter(build_subscription("T", "B")))
         assert [decode_message(buffer).queue_offset for buffer in result.buffers] == [1, 3]
         assert result.next_begin_offset == 4
 

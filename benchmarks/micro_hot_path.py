@@ -240,7 +240,7 @@ class MicroGroup:
         clock, leader, followers = time.thread_time_ns, self.leader, self.followers
         leader_ns = follower_ns = 0
         start = clock()
-        leader.controller.request_handler.commands_received(leader.channel, leader.receive_data(data))
+        leader.controller.pipeline.commands_received(leader.channel, leader.receive_data(data))
         leader.run()
         leader_ns += clock() - start
         while any(follower.inbox or follower.todo for follower in followers) or leader.inbox:

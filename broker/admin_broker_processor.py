@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from broker.answers import Answers, RequestHandler, answer_applied, answer_told, propose_all
+from broker.answers import Request, answer_applied, answer_told, propose_all
 from broker.broker_config import BrokerConfig
 from broker.broker_settings import TOPIC_QUEUE_NUMS_MAX
 from broker.broker_stats import BrokerStats
 from broker.client_admin_processor import shown_subscription
-from broker.client_channel import ClientChannel
 from broker.consumer_manager import ConsumerManager
 from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.told_name_servers import ToldNameServers
@@ -22,9 +21,9 @@ from broker.topic_attributes import altered_attributes, attribute_changes_of
 from broker.topic_config_manager import TopicConfigManager
 from message import names
 from remoting import admin_bodies, admin_headers, bodies, headers, topic_bodies
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from remoting.codes import ResponseCode
 from remoting.fastjson import dumps_fastjson
+from remoting.headers import CommandHeader
 from store.get_message import BoundaryType
 from store.retention import has_expired
 from store.state.state_record import PutForbidden, PutSubscriptionGroup, PutTopicConfig, StateChange
@@ -57,30 +56,6 @@ class AdminBrokerProcessor:
         self._consumers = consumers
         self._stats = stats
         self._name_servers = name_servers
-        self.handlers: dict[int, RequestHandler] = {
-            RequestCode.GET_MAX_OFFSET: self._get_max_offset,
-            RequestCode.GET_MIN_OFFSET: self._get_min_offset,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search_offset,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self._get_earliest_store_time,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: self._delete_expired_commit_log,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self._clean_expired_consume_queue,
-            RequestCode.CLEAN_UNUSED_TOPIC: self._clean_unused_topic,
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self._update_topic,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._update_topic_list,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self._get_all_topics,
-            RequestCode.GET_TOPIC_CONFIG: self._get_topic,
-            RequestCode.GET_TOPIC_STATS_INFO: self._get_topic_stats,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._get_system_topics,
-            RequestCode.QUERY_CONSUME_QUEUE: self._query_consume_queue,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._update_group,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._update_group_list,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete_group,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._get_group,
-            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self._update_group_forbidden,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._get_all_groups,
-            RequestCode.GET_ALL_DELAY_OFFSET: self._get_all_delay_offsets,
-        }
 
     @property
     def _state_version(self) -> int:
@@ -89,30 +64,24 @@ class AdminBrokerProcessor:
 
     # Queues and messages
 
-    def _delete_expired_commit_log(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
+    def delete_expired_commit_log(self, request: Request[CommandHeader], now_ms: int) -> None:
         """Of this member alone; the answer comes before anything is deleted."""
         self._store.retention.log.delete_expired()
-        answers.add(command)
+        request.answer()
 
-    def _clean_expired_consume_queue(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
+    def clean_expired_consume_queue(self, request: Request[CommandHeader], now_ms: int) -> None:
         """As _delete_expired_commit_log."""
         self._store.retention.queues.let_go(has_expired)
-        answers.add(command)
+        request.answer()
 
-    def _clean_unused_topic(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
+    def clean_unused_topic(self, request: Request[CommandHeader], now_ms: int) -> None:
         """As _delete_expired_commit_log. The messages stay in the log, and found by their keys."""
         if not self._store.is_state_whole:
             remark = "this member does not know all topics yet, its log does not reach back: ask again later"
-            answers.add(command, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+            request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
             return
         self._store.retention.queues.let_go(self._is_unused)
-        answers.add(command)
+        request.answer()
 
     def _is_unused(self, queue: UnitQueue) -> bool:
         # Queues are looked at later, when the log may have begun anew: what is not known then is not unused.
@@ -120,45 +89,39 @@ class AdminBrokerProcessor:
         is_known = self._topics.select(topic) is not None or names.is_system_topic(topic)
         return not is_known and self._store.is_state_whole
 
-    def _get_max_offset(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        header = headers.decode(headers.GetMaxOffsetRequestHeader, command.ext_fields)
+    def get_max_offset(self, request: Request[headers.GetMaxOffsetRequestHeader], now_ms: int) -> None:
+        header = request.header
         offset = self._store.max_offset(header.topic, header.queue_id)
-        answers.add(command, ext_fields={"offset": str(offset)})
+        request.answer(ext_fields={"offset": str(offset)})
 
-    def _get_min_offset(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        header = headers.decode(headers.GetMinOffsetRequestHeader, command.ext_fields)
+    def get_min_offset(self, request: Request[headers.GetMinOffsetRequestHeader], now_ms: int) -> None:
+        header = request.header
         offset = self._store.min_offset(header.topic, header.queue_id)
-        answers.add(command, ext_fields={"offset": str(offset)})
+        request.answer(ext_fields={"offset": str(offset)})
 
-    def _search_offset(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        header = headers.decode(headers.SearchOffsetRequestHeader, command.ext_fields)
+    def search_offset(self, request: Request[headers.SearchOffsetRequestHeader], now_ms: int) -> None:
+        header = request.header
         is_upper = (header.boundary_type or "").upper() == BoundaryType.UPPER.name
         boundary = BoundaryType.UPPER if is_upper else BoundaryType.LOWER
         offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
-        answers.add(command, ext_fields={"offset": str(offset)})
+        request.answer(ext_fields={"offset": str(offset)})
 
-    def _get_earliest_store_time(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def get_earliest_store_time(
+        self, request: Request[headers.GetEarliestMsgStoretimeRequestHeader], now_ms: int
     ) -> None:
-        header = headers.decode(headers.GetEarliestMsgStoretimeRequestHeader, command.ext_fields)
+        header = request.header
         offset = self._store.min_offset(header.topic, header.queue_id)
         timestamp = self._store.store_timestamp(header.topic, header.queue_id, offset)
-        answers.add(command, ext_fields={"timestamp": str(timestamp)})
+        request.answer(ext_fields={"timestamp": str(timestamp)})
 
-    def _query_consume_queue(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def query_consume_queue(
+        self, request: Request[admin_headers.QueryConsumeQueueRequestHeader], now_ms: int
     ) -> None:
-        header = headers.decode(admin_headers.QueryConsumeQueueRequestHeader, command.ext_fields)
+        header = request.header
         queue = self._store.queues.find(header.topic.encode(), header.queue_id)
         if queue is None:
             remark = f"{header.queue_id}@{header.topic} is not exist!"
-            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            request.answer(ResponseCode.SYSTEM_ERROR, remark)
             return
         first = max(header.index, queue.min_offset)
         units = queue.units(first, min(header.count, QUERY_UNITS_MAX))
@@ -179,51 +142,47 @@ class AdminBrokerProcessor:
             subscription_data=shown_subscription(subscription) if subscription is not None else None,
             filter_data=f"{group}@{header.topic} is not online!" if group and subscription is None else None,
         )
-        answers.add(command, body=body.encode())
+        request.answer(body=body)
 
     # Topics
 
-    def _update_topic(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        header = headers.decode(headers.CreateTopicRequestHeader, command.ext_fields)
+    def update_topic(self, request: Request[headers.CreateTopicRequestHeader], now_ms: int) -> None:
+        header = request.header
         fault = self._topic_fault(header.topic, header)
         if fault is not None:
-            answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
+            request.answer(ResponseCode.INVALID_PARAMETER, fault)
             return
         known = self._topics.select(header.topic)
         try:
             changes = attribute_changes_of(header.attributes or "")
             config = _topic_config(header.topic, header, known, changes)
         except ValueError as error:
-            answers.add(command, ResponseCode.SYSTEM_ERROR, str(error))
+            request.answer(ResponseCode.SYSTEM_ERROR, str(error))
             return
         if config == known and self._store.serving:
-            self._name_servers.wait(lambda remark: answers.add(command, remark=remark))
+            self._name_servers.wait(lambda remark: request.answer(remark=remark))
         else:
-            on_applied = answer_told(answers, command, self._name_servers)
-            self._topics.put(config, answer_applied(answers, command, on_applied), now_ms)
+            on_applied = answer_told(request, self._name_servers)
+            self._topics.put(config, answer_applied(request, on_applied), now_ms)
 
-    def _update_topic_list(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
+    def update_topic_list(self, request: Request[CommandHeader], now_ms: int) -> None:
         """All of them, or none when one cannot be made."""
-        body = admin_bodies.CreateTopicListRequestBody.decode(command.body)
+        body = admin_bodies.CreateTopicListRequestBody.decode(request.body)
         changes: list[StateChange] = []
         for topic in body.topic_config_list:
             name = topic.topic_name
             fault = self._topic_fault(name, topic)
             if fault is not None:
-                answers.add(command, ResponseCode.INVALID_PARAMETER, f"topic {name}: {fault}")
+                request.answer(ResponseCode.INVALID_PARAMETER, f"topic {name}: {fault}")
                 return
             try:
                 config = _topic_config(name, topic, self._topics.select(name), topic.attributes or {})
             except ValueError as error:
-                answers.add(command, ResponseCode.SYSTEM_ERROR, f"topic {name}: {error}")
+                request.answer(ResponseCode.SYSTEM_ERROR, f"topic {name}: {error}")
                 return
             changes.append(PutTopicConfig(config))
-        on_applied = answer_told(answers, command, self._name_servers)
-        propose_all(self._store, changes, answers, command, now_ms, on_applied)
+        on_applied = answer_told(request, self._name_servers)
+        propose_all(self._store, changes, request, now_ms, on_applied)
 
     def _topic_fault(
         self, topic: str, wanted: headers.CreateTopicRequestHeader | topic_bodies.TopicConfig
@@ -242,17 +201,15 @@ class AdminBrokerProcessor:
             )
         return fault
 
-    def _delete_topic(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        topic = headers.decode(headers.DeleteTopicRequestHeader, command.ext_fields).topic
+    def delete_topic(self, request: Request[headers.DeleteTopicRequestHeader], now_ms: int) -> None:
+        topic = request.header.topic
         fault = "The specified topic is blank." if not topic.strip() else self._system_fault(topic)
         if fault is not None:
-            answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
+            request.answer(ResponseCode.INVALID_PARAMETER, fault)
         else:
             # A registration under way must not bring the topic back when the NameServers are told, too.
-            on_applied = answer_told(answers, command, self._name_servers)
-            self._topics.delete(topic, answer_applied(answers, command, on_applied), now_ms)
+            on_applied = answer_told(request, self._name_servers)
+            self._topics.delete(topic, answer_applied(request, on_applied), now_ms)
             self._stats.forget_topic(topic)
 
     def _system_fault(self, topic: str) -> str | None:
@@ -260,9 +217,7 @@ class AdminBrokerProcessor:
             return f"The topic[{topic}] is conflict with system topic."
         return None
 
-    def _get_all_topics(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
+    def get_all_topics(self, request: Request[CommandHeader], now_ms: int) -> None:
         topics = self._topics.all_topics()
         body = dumps_fastjson(
             {
@@ -275,25 +230,23 @@ class AdminBrokerProcessor:
                 "topicQueueMappingInfoMap": {},
             }
         )
-        answers.add(command, ext_fields={"totalTopicNum": str(len(topics))}, body=body)
+        request.answer(ext_fields={"totalTopicNum": str(len(topics))}, body=body)
 
-    def _get_topic(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        topic = headers.decode(admin_headers.GetTopicConfigRequestHeader, command.ext_fields).topic
+    def get_topic(self, request: Request[admin_headers.GetTopicConfigRequestHeader], now_ms: int) -> None:
+        topic = request.header.topic
         config = self._topics.select(topic)
         if config is None:
-            answers.add(command, ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+            request.answer(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
         else:
-            answers.add(command, body=dumps_fastjson(config.to_json()))
+            request.answer(body=dumps_fastjson(config.to_json()))
 
-    def _get_topic_stats(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def get_topic_stats(
+        self, request: Request[admin_headers.GetTopicStatsInfoRequestHeader], now_ms: int
     ) -> None:
-        topic = headers.decode(admin_headers.GetTopicStatsInfoRequestHeader, command.ext_fields).topic
+        topic = request.header.topic
         config = self._topics.select(topic)
         if config is None:
-            answers.add(command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+            request.answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
             return
         body = admin_bodies.TopicStatsTable(topic_put_tps=self._stats.topic_put_tps(topic))
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
@@ -305,56 +258,50 @@ class AdminBrokerProcessor:
                 max_offset=max_offset,
                 last_update_timestamp=max(last_ms, 0),
             )
-        answers.add(command, body=body.encode())
+        request.answer(body=body)
 
-    def _get_system_topics(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
+    def get_system_topics(self, request: Request[CommandHeader], now_ms: int) -> None:
         topics = [
             name
             for name in self._topics.all_topics()
             if name in self._topics.system_topics or names.is_system_topic(name)
         ]
-        answers.add(command, body=bodies.TopicList(topic_list=topics).encode())
+        request.answer(body=bodies.TopicList(topic_list=topics).encode())
 
     # Groups
 
-    def _update_group(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        body = bodies.SubscriptionGroupConfig.decode(command.body)
+    def update_group(self, request: Request[CommandHeader], now_ms: int) -> None:
+        body = bodies.SubscriptionGroupConfig.decode(request.body)
         fault = _group_fault(body)
         if fault is not None:
-            answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
+            request.answer(ResponseCode.INVALID_PARAMETER, fault)
         else:
-            self._groups.put(_group_config(body), answer_applied(answers, command), now_ms)
+            self._groups.put(_group_config(body), answer_applied(request), now_ms)
 
-    def _update_group_list(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
+    def update_group_list(self, request: Request[CommandHeader], now_ms: int) -> None:
         """All of them, or none when one cannot be made."""
-        body = admin_bodies.SubscriptionGroupList.decode(command.body)
+        body = admin_bodies.SubscriptionGroupList.decode(request.body)
         for group in body.group_config_list:
             fault = _group_fault(group)
             if fault is not None:
                 remark = f"group {group.group_name}: {fault}"
-                answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
+                request.answer(ResponseCode.INVALID_PARAMETER, remark)
                 return
         changes = [PutSubscriptionGroup(_group_config(group)) for group in body.group_config_list]
-        propose_all(self._store, changes, answers, command, now_ms)
+        propose_all(self._store, changes, request, now_ms)
 
-    def _delete_group(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def delete_group(
+        self, request: Request[admin_headers.DeleteSubscriptionGroupRequestHeader], now_ms: int
     ) -> None:
-        header = headers.decode(admin_headers.DeleteSubscriptionGroupRequestHeader, command.ext_fields)
-        on_done = answer_applied(answers, command)
+        header = request.header
+        on_done = answer_applied(request)
         self._groups.delete(header.group_name, header.clean_offset, on_done, now_ms)
         self._stats.forget_group(header.group_name)
 
-    def _update_group_forbidden(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def update_group_forbidden(
+        self, request: Request[admin_headers.UpdateGroupForbiddenRequestHeader], now_ms: int
     ) -> None:
-        header = headers.decode(admin_headers.UpdateGroupForbiddenRequestHeader, command.ext_fields)
+        header = request.header
         group, topic, table = header.group, header.topic, self._store.subscription_group_table
         bits = table.forbidden_bits(group, topic)
         changed = bits
@@ -366,33 +313,26 @@ class AdminBrokerProcessor:
         elif table.get(group) is None:
             fault = f"No group in this broker. group: {group}"
         if fault is not None:
-            answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
+            request.answer(ResponseCode.INVALID_PARAMETER, fault)
             return
         body = admin_bodies.GroupForbidden(group=group, topic=topic, readable=not changed & PERM_READ)
         changes = [PutForbidden(group, topic, changed)] if changed != bits else []
-        propose_all(
-            self._store, changes, answers, command, now_ms, lambda: answers.add(command, body=body.encode())
-        )
+        propose_all(self._store, changes, request, now_ms, lambda: request.answer(body=body))
 
-    def _get_group(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def get_group(
+        self, request: Request[admin_headers.GetSubscriptionGroupConfigRequestHeader], now_ms: int
     ) -> None:
-        group = headers.decode(
-            admin_headers.GetSubscriptionGroupConfigRequestHeader, command.ext_fields
-        ).group
+        group = request.header.group
         config = self._groups.find(group, now_ms)
         if config is None:
-            answers.add(
-                command,
+            request.answer(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"No group in this broker. group: {group}",
             )
         else:
-            answers.add(command, body=dumps_fastjson(config.to_json()))
+            request.answer(body=dumps_fastjson(config.to_json()))
 
-    def _get_all_groups(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
+    def get_all_groups(self, request: Request[CommandHeader], now_ms: int) -> None:
         table = self._store.subscription_group_table
         body = dumps_fastjson(
             {
@@ -401,11 +341,9 @@ class AdminBrokerProcessor:
                 "subscriptionGroupTable": {name: config.to_json() for name, config in table.configs.items()},
             }
         )
-        answers.add(command, ext_fields={"totalGroupNum": str(len(table.configs))}, body=body)
+        request.answer(ext_fields={"totalGroupNum": str(len(table.configs))}, body=body)
 
-    def _get_all_delay_offsets(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
+    def get_all_delay_offsets(self, request: Request[CommandHeader], now_ms: int) -> None:
         table = self._store.delay_offset_table
         body = admin_bodies.DelayOffsetSerializeWrapper(
             data_version=bodies.DataVersion(
@@ -415,7 +353,7 @@ class AdminBrokerProcessor:
             ),
             offset_table=dict(sorted(table.offsets.items())),
         )
-        answers.add(command, body=body.encode())
+        request.answer(body=body)
 
 
 def _data_version(version: DataVersion, term: int) -> dict[str, object]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic
 
 from broker.client_channel import ClientChannel
 from broker.told_name_servers import ToldNameServers
 from disk.disk import DiskError
+from remoting.bodies import RemotingBody
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, encode_response
 from remoting.errors import RemotingError
+from remoting.headers import HeaderT
 from store.errors import StoreError
 from store.state.state_proposals import ProposeStatus
 from store.state.state_record import StateChange
@@ -62,8 +65,35 @@ class Answers:
             self._channel.write(b"".join(frames))
 
 
-# One request of a client: (answers, channel, command, now_ms). Raises RemotingError for a bad header or body.
-RequestHandler = Callable[[Answers, ClientChannel, RemotingCommand, int], None]
+@dataclass(slots=True)
+class Request(Generic[HeaderT]):
+    """One request of a client, its header read, and where the answer goes."""
+
+    command: RemotingCommand  # as it came
+    header: HeaderT
+    channel: ClientChannel
+    answers: Answers
+
+    @property
+    def body(self) -> bytes | memoryview:
+        return self.command.body
+
+    @property
+    def is_oneway(self) -> bool:
+        return self.command.is_oneway
+
+    def answer(
+        self,
+        code: int = 0,
+        remark: str | None = None,
+        ext_fields: dict[str, str] | None = None,
+        body: RemotingBody | bytes = b"",
+    ) -> None:
+        data = body if isinstance(body, bytes) else body.encode()
+        self.answers.add(self.command, code, remark, ext_fields, data)
+
+
+AnyRequest = Request[Any]  # of whatever header
 
 
 _FAILURES = {
@@ -83,62 +113,60 @@ _FAILURES = {
 
 
 def answer_applied(
-    answers: Answers, command: RemotingCommand, on_applied: Callable[[], None] | None = None
+    request: AnyRequest, on_applied: Callable[[], None] | None = None
 ) -> Callable[[ProposeStatus], None]:
     """Answers a request that changes a replicated table when the change has an outcome; by `on_applied` if that is
     given and the change is made.
     """
-    succeed = on_applied or (lambda: answers.add(command))
+    succeed = on_applied or (lambda: request.answer())
 
     def on_done(status: ProposeStatus) -> None:
         if status is ProposeStatus.APPLIED:
             succeed()
         else:
-            answers.add(command, *_FAILURES[status])
+            request.answer(*_FAILURES[status])
 
     return on_done
 
 
-def answer_told(
-    answers: Answers, command: RemotingCommand, name_servers: ToldNameServers
-) -> Callable[[], None]:
+def answer_told(request: AnyRequest, name_servers: ToldNameServers) -> Callable[[], None]:
     """Answers a request whose change clients see by their NameServers: once those know, too, or will not soon."""
 
     def on_applied() -> None:
         name_servers.changed()
-        name_servers.wait(lambda remark: answers.add(command, remark=remark))
+        name_servers.wait(lambda remark: request.answer(remark=remark))
 
     return on_applied
 
 
-def answer_error(
-    answers: Answers,
-    channel: ClientChannel,
-    command: RemotingCommand,
-    error: RemotingError | StoreError | DiskError,
+def answer_bad_request(
+    answers: Answers, channel: ClientChannel, command: RemotingCommand, error: RemotingError
 ) -> None:
+    log.warning("bad request code=%d addr=%s: %s", command.code, channel.remote_address, error)
+    answers.add(command, ResponseCode.SYSTEM_ERROR, str(error))
+
+
+def answer_error(request: AnyRequest, error: RemotingError | StoreError | DiskError) -> None:
     """What ended the work on a request: it says or asks what cannot be, or the store cannot be read."""
     if isinstance(error, RemotingError):
-        log.warning("bad request code=%d addr=%s: %s", command.code, channel.remote_address, error)
-        answers.add(command, ResponseCode.SYSTEM_ERROR, str(error))
+        answer_bad_request(request.answers, request.channel, request.command, error)
     else:
         # Damage ends this member at its next tick (store/message_store.py); the client asks the next leader.
-        log.error("request failed code=%d error=%s", command.code, error)
-        answers.add(command, ResponseCode.SYSTEM_ERROR, f"the store cannot be read: {error}")
+        log.error("request failed code=%d error=%s", request.command.code, error)
+        request.answer(ResponseCode.SYSTEM_ERROR, f"the store cannot be read: {error}")
 
 
 def propose_all(
     store: MessageStore,
     changes: Sequence[StateChange],
-    answers: Answers,
-    command: RemotingCommand,
+    request: AnyRequest,
     now_ms: int,
     on_applied: Callable[[], None] | None = None,
 ) -> None:
     """Answers when all are applied, by `on_applied` if that is given; else says how many are, and what became of the
     others.
     """
-    succeed = on_applied or (lambda: answers.add(command))
+    succeed = on_applied or (lambda: request.answer())
     statuses: list[ProposeStatus] = []
 
     def on_done(status: ProposeStatus) -> None:
@@ -147,12 +175,12 @@ def propose_all(
             return
         failed = [item for item in statuses if item is not ProposeStatus.APPLIED]
         if failed and len(set(statuses)) == 1:
-            answers.add(command, *_FAILURES[failed[0]])
+            request.answer(*_FAILURES[failed[0]])
         elif failed:
             # Of a part of them it may be said that nothing was changed, of the request it may not.
             made = len(changes) - len(failed)
             remark = f"{made} of {len(changes)} changes are made; the first of the others: {_FAILURES[failed[0]][1]}"
-            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            request.answer(ResponseCode.SYSTEM_ERROR, remark)
         else:
             succeed()
 

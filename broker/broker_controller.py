@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.admin_broker_processor import AdminBrokerProcessor
-from broker.answers import RequestHandler
 from broker.backlog_hand_over import BacklogHandOver
 from broker.broker_config import BrokerConfig
 from broker.broker_info_processor import BrokerInfoProcessor, DiskUsage
@@ -23,20 +22,21 @@ from broker.client_requests import ClientRequests
 from broker.consume_stats_processor import ConsumeStatsProcessor
 from broker.consumer_manage_processor import ConsumerManageProcessor
 from broker.consumer_manager import ConsumerManager
-from broker.follower_changes import CHANGE_CODES, AskLeader, FollowerChanges
-from broker.fresh_look_ups import FRESH_CODES, FreshLookUps
+from broker.follower_changes import AskLeader, FollowerChanges
+from broker.fresh_look_ups import FreshLookUps
 from broker.leadership_processor import LeadershipProcessor
 from broker.member_info import MemberStatus
 from broker.membership_processor import MembershipProcessor
 from broker.offset_admin_processor import OffsetAdminProcessor
+from broker.pipeline import RequestPipeline
 from broker.producer_manager import ProducerManager
 from broker.pull_message_processor import PullMessageProcessor
 from broker.pull_turns import CallSoon
 from broker.query_message_processor import QueryMessageProcessor
 from broker.rebalance_lock_manager import RebalanceLockManager
 from broker.registration import Registration
+from broker.registry import Lane, Processors, batch_request_types, request_types
 from broker.repair_processor import RepairProcessor
-from broker.request_handler import BrokerRequestHandler
 from broker.scrub_processor import ScrubProcessor
 from broker.send_message_back_processor import SendMessageBackProcessor
 from broker.send_message_processor import SendMessageProcessor
@@ -122,9 +122,7 @@ class BrokerController:
         self._backlog_hand_over = (
             BacklogHandOver(store, config.dledger.self_id) if config.dledger is not None else None
         )
-        self._scrub = ScrubProcessor(store)
-        self._repair = RepairProcessor(store)
-        self._membership = MembershipProcessor(
+        membership = MembershipProcessor(
             store,
             is_group=config.dledger is not None,
             has_secret=config.dledger is not None and config.dledger.cluster_secret != "",
@@ -140,32 +138,33 @@ class BrokerController:
             member_status,
             clock(),
         )
-        handlers: dict[int, RequestHandler] = {}
-        for part in (
-            clients,
-            consumer_manage,
-            self._send_backs,
-            admin,
-            client_admin,
-            self._consume_stats,
-            self._queries,
-            self._offset_admin,
-            self._leadership,
-            self._scrub,
-            self._repair,
-            self._membership,
-            self._info,
-        ):
-            handlers.update(part.handlers)
+        processors = Processors(
+            sends=self.sends,
+            pulls=self.pulls,
+            clients=clients,
+            consumers=consumer_manage,
+            send_backs=self._send_backs,
+            queries=self._queries,
+            admin=admin,
+            client_admin=client_admin,
+            consume_stats=self._consume_stats,
+            offset_admin=self._offset_admin,
+            info=self._info,
+            leadership=self._leadership,
+            membership=membership,
+            scrub=ScrubProcessor(store),
+            repair=RepairProcessor(store),
+        )
         self._fresh_look_ups = FreshLookUps(store, clock, is_enabled=config.read_index_enable)
-        handlers |= {code: self._fresh_look_ups.wrapped(handlers[code]) for code in FRESH_CODES}
-        changes = FollowerChanges(store, clock, ask_leader)
-        handlers |= {code: changes.wrapped(handlers[code]) for code in CHANGE_CODES}
-        self.request_handler = BrokerRequestHandler(
-            self.sends,
-            self.pulls,
-            handlers,
+        self.pipeline = RequestPipeline(
+            batch_request_types(processors),
+            request_types(processors),
+            {
+                Lane.FRESH: self._fresh_look_ups.handle,
+                Lane.LEADER: FollowerChanges(store, clock, ask_leader).handle,
+            },
             self.client_requests.answered,
+            self.pulls.resumed,
             self._channel_closed,
             clock,
         )
@@ -208,6 +207,7 @@ class BrokerController:
             self.stats.start_serving()
 
     def _channel_closed(self, channel: ClientChannel) -> None:
+        self.pulls.closed(channel)
         self.waiting_room.channel_closed(channel.id)
         self.client_requests.channel_closed(channel.id)
         self.consumers.channel_closed(channel.id)

@@ -10,21 +10,20 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.answers import Answers, RequestHandler
+from broker.answers import Request
 from broker.broker_config import BrokerConfig
 from broker.broker_stats import BrokerStats, StatsItem, StatsSum
-from broker.client_channel import ClientChannel
 from broker.config_file import shown_settings
 from broker.member_info import MemberStatus, member_info
 from broker.runtime_config import BlackListedError, altered_config
 from broker.told_name_servers import ToldNameServers
 from broker.waiting.waiting_room import WaitingRoom
-from remoting import admin_bodies, admin_headers, bodies, headers
+from remoting import admin_bodies, admin_headers, bodies
 from remoting.address import is_loopback, parse_address
-from remoting.codes import MQ_VERSION, RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from remoting.codes import MQ_VERSION, ResponseCode
 from remoting.configuration import ConfigError, format_properties, without_effect
 from remoting.fastjson import dumps_fastjson
+from remoting.headers import CommandHeader
 from remoting.security_switches import open_warning
 
 if TYPE_CHECKING:
@@ -68,63 +67,49 @@ class BrokerInfoProcessor:
         self._member_status = member_status
         self._boot_ms = boot_ms
         self._change_count = 0
-        self.handlers: dict[int, RequestHandler] = {
-            RequestCode.GET_BROKER_RUNTIME_INFO: self._get_runtime_info,
-            RequestCode.GET_BROKER_CONFIG: self._get_config,
-            RequestCode.UPDATE_BROKER_CONFIG: self._update_config,
-            RequestCode.VIEW_BROKER_STATS_DATA: self._view_stats,
-            RequestCode.GET_BROKER_HA_STATUS: self._get_ha_status,
-        }
 
     # Settings
 
-    def _get_config(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
+    def get_config(self, request: Request[CommandHeader], now_ms: int) -> None:
         version = {"counter": self._change_count, "stateVersion": 0, "timestamp": self._boot_ms}
-        answers.add(
-            command,
+        request.answer(
             ext_fields={"version": dumps_fastjson(version).decode()},
             body=format_properties(shown_settings(self.config).items()).encode(),
         )
 
-    def _update_config(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        if not is_loopback(parse_address(channel.remote_address).host):
+    def update_config(self, request: Request[CommandHeader], now_ms: int) -> None:
+        if not is_loopback(parse_address(request.channel.remote_address).host):
             remark = (
                 "settings are changed from the broker's own machine alone: there is no access control yet"
             )
-            answers.add(command, ResponseCode.NO_PERMISSION, remark)
+            request.answer(ResponseCode.NO_PERMISSION, remark)
             return
         try:
-            altered = altered_config(self.config, bytes(command.body).decode())
+            altered = altered_config(self.config, bytes(request.body).decode())
         except BlackListedError as error:
-            answers.add(command, ResponseCode.NO_PERMISSION, str(error))
+            request.answer(ResponseCode.NO_PERMISSION, str(error))
         except (ConfigError, UnicodeDecodeError) as error:
-            answers.add(command, ResponseCode.INVALID_PARAMETER, str(error))
+            request.answer(ResponseCode.INVALID_PARAMETER, str(error))
         else:
             note = without_effect(altered.without_effect)
             log.info(
                 "settings changed until the next start addr=%s: %r %s",
-                channel.remote_address,
-                bytes(command.body).decode(),
+                request.channel.remote_address,
+                bytes(request.body).decode(),
                 note or "",
             )
             self._change_count += 1
             self._configure(altered.config)
 
             def told(remark: str | None) -> None:
-                answers.add(command, remark="; ".join(filter(None, (note, remark))) or None)
+                request.answer(remark="; ".join(filter(None, (note, remark))) or None)
 
             self._name_servers.wait(told)  # a permission goes along with the topics
 
     # Figures
 
-    def _get_runtime_info(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        answers.add(command, body=bodies.KVTable(table=self._runtime_info(now_ms)).encode())
+    def get_runtime_info(self, request: Request[CommandHeader], now_ms: int) -> None:
+        request.answer(body=bodies.KVTable(table=self._runtime_info(now_ms)).encode())
 
     def _runtime_info(self, now_ms: int) -> dict[str, str]:
         store, stats = self._store, self._stats
@@ -167,10 +152,10 @@ class BrokerInfoProcessor:
             info["commitLogDiskRatio"] = info["consumeQueueDiskRatio"] = ratio
         return info
 
-    def _view_stats(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def view_stats(
+        self, request: Request[admin_headers.ViewBrokerStatsDataRequestHeader], now_ms: int
     ) -> None:
-        header = headers.decode(admin_headers.ViewBrokerStatsDataRequestHeader, command.ext_fields)
+        header = request.header
         items = {
             "TOPIC_PUT_NUMS": self._stats.put_nums,
             "GROUP_GET_NUMS": self._stats.get_nums,
@@ -180,18 +165,16 @@ class BrokerInfoProcessor:
         item = items.get(header.stats_name, {}).get(header.stats_key)
         if item is None:
             remark = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
-            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            request.answer(ResponseCode.SYSTEM_ERROR, remark)
             return
         body = admin_bodies.BrokerStatsData(
             stats_minute=_shown(item.over(item.minute)),
             stats_hour=_shown(item.over(item.hour)),
             stats_day=_shown(item.over(item.day)),
         )
-        answers.add(command, body=body.encode())
+        request.answer(body=body)
 
-    def _get_ha_status(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
+    def get_ha_status(self, request: Request[CommandHeader], now_ms: int) -> None:
         """RocketMQ's HA connections do not exist in a Raft group: its members are in the broker's own /status."""
         body = {
             "haClientRuntimeInfo": {
@@ -206,7 +189,7 @@ class BrokerInfoProcessor:
             "master": self._store.serving,
             "masterCommitLogMaxOffset": self._store.confirm_offset,
         }
-        answers.add(command, body=dumps_fastjson(body))
+        request.answer(body=dumps_fastjson(body))
 
 
 def _rates(*items: StatsItem) -> str:

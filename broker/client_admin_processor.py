@@ -10,19 +10,20 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from broker.answers import Answers, RequestHandler
+from broker.answers import AnyRequest, Request
 from broker.broker_config import BrokerConfig
-from broker.client_channel import ClientChannel, ClientChannelInfo
+from broker.client_channel import ClientChannelInfo
 from broker.client_requests import ClientRequests
 from broker.consumer_manager import ConsumerGroupInfo, ConsumerManager
 from broker.producer_manager import ProducerManager
 from message.errors import MessageDecodeError
 from message.message_id import decode_offset_message_id
 from message.tags import SubscriptionData
-from remoting import admin_bodies, admin_headers, bodies, headers
+from remoting import admin_bodies, admin_headers, bodies
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingBodyError
+from remoting.headers import CommandHeader
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
@@ -47,26 +48,17 @@ class ClientAdminProcessor:
         self._consumers = consumers
         self._producers = producers
         self._client_requests = client_requests
-        self.handlers: dict[int, RequestHandler] = {
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._get_consumer_connections,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._get_producer_connections,
-            RequestCode.GET_ALL_PRODUCER_INFO: self._get_all_producers,
-            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self._query_subscription,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._get_running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._get_consumer_status,
-        }
 
     # Who is connected
 
-    def _get_consumer_connections(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def get_consumer_connections(
+        self, request: Request[admin_headers.GetConsumerConnectionListRequestHeader], now_ms: int
     ) -> None:
-        header = headers.decode(admin_headers.GetConsumerConnectionListRequestHeader, command.ext_fields)
+        header = request.header
         group = self._consumers.groups.get(header.consumer_group)
         if group is None:
             remark = f"the consumer group[{header.consumer_group}] not online"
-            answers.add(command, ResponseCode.CONSUMER_NOT_ONLINE, remark)
+            request.answer(ResponseCode.CONSUMER_NOT_ONLINE, remark)
             return
         body = admin_bodies.ConsumerConnection(
             connection_set=_connections(group.channels.values()),
@@ -77,23 +69,21 @@ class ClientAdminProcessor:
             message_model=group.message_model,
             consume_from_where=group.consume_from_where,
         )
-        answers.add(command, body=body.encode())
+        request.answer(body=body)
 
-    def _get_producer_connections(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def get_producer_connections(
+        self, request: Request[admin_headers.GetProducerConnectionListRequestHeader], now_ms: int
     ) -> None:
-        header = headers.decode(admin_headers.GetProducerConnectionListRequestHeader, command.ext_fields)
+        header = request.header
         channels = self._producers.groups.get(header.producer_group)
         if channels is None:
             remark = f"the producer group[{header.producer_group}] not exist"
-            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            request.answer(ResponseCode.SYSTEM_ERROR, remark)
             return
         body = admin_bodies.ProducerConnection(connection_set=_connections(channels.values()))
-        answers.add(command, body=body.encode())
+        request.answer(body=body)
 
-    def _get_all_producers(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
+    def get_all_producers(self, request: Request[CommandHeader], now_ms: int) -> None:
         body = admin_bodies.ProducerTableInfo(
             data={
                 group: [
@@ -109,53 +99,52 @@ class ClientAdminProcessor:
                 for group, channels in self._producers.groups.items()
             }
         )
-        answers.add(command, body=body.encode())
+        request.answer(body=body)
 
-    def _query_subscription(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def query_subscription(
+        self, request: Request[admin_headers.QuerySubscriptionByConsumerRequestHeader], now_ms: int
     ) -> None:
-        header = headers.decode(admin_headers.QuerySubscriptionByConsumerRequestHeader, command.ext_fields)
+        header = request.header
         data = self._consumers.subscriptions(header.group).get(header.topic)
         body = admin_bodies.QuerySubscriptionResponseBody(
             group=header.group,
             topic=header.topic,
             subscription_data=shown_subscription(data) if data is not None else None,
         )
-        answers.add(command, body=body.encode())
+        request.answer(body=body)
 
     # Passed on
 
-    def _get_running_info(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def get_running_info(
+        self, request: Request[admin_headers.GetConsumerRunningInfoRequestHeader], now_ms: int
     ) -> None:
-        header = headers.decode(admin_headers.GetConsumerRunningInfoRequestHeader, command.ext_fields)
-        self._pass_on(answers, command, header.consumer_group, header.client_id, b"", now_ms)
+        header = request.header
+        self._pass_on(request, header.consumer_group, header.client_id, b"", now_ms)
 
-    def _consume_directly(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def consume_directly(
+        self, request: Request[admin_headers.ConsumeMessageDirectlyResultRequestHeader], now_ms: int
     ) -> None:
         """The client gets the message itself, for it could not read it by its id, and the broker's name, which the
         message does not say."""
-        header = headers.decode(admin_headers.ConsumeMessageDirectlyResultRequestHeader, command.ext_fields)
-        body: bytes | None = bytes(command.body)
+        header = request.header
+        body: bytes | None = bytes(request.body)
         if header.msg_id:
             try:
                 _, phy_offset = decode_offset_message_id(header.msg_id)
             except MessageDecodeError as error:
-                answers.add(command, ResponseCode.INVALID_PARAMETER, str(error))
+                request.answer(ResponseCode.INVALID_PARAMETER, str(error))
                 return
             body = self._store.look_message_by_offset(phy_offset)
             if body is None:
                 remark = f"can not find message by the id, {header.msg_id}"
-                answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+                request.answer(ResponseCode.SYSTEM_ERROR, remark)
                 return
-        command.ext_fields["brokerName"] = self._config.broker_name
-        self._pass_on(answers, command, header.consumer_group, header.client_id or "", body or b"", now_ms)
+        request.command.ext_fields["brokerName"] = self._config.broker_name
+        self._pass_on(request, header.consumer_group, header.client_id or "", body or b"", now_ms)
 
     def _pass_on(
         self,
-        answers: Answers,
-        command: RemotingCommand,
+        request: AnyRequest,
         group: str,
         client_id: str,
         body: bytes,
@@ -165,36 +154,36 @@ class ClientAdminProcessor:
         info = self._find_client(group, client_id)
         if info is None:
             remark = f"The Consumer <{group}> <{client_id}> not online"
-            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            request.answer(ResponseCode.SYSTEM_ERROR, remark)
             return
 
         def on_answer(answer: RemotingCommand | None) -> None:
             if answer is None:
                 remark = f"consumer <{group}> <{client_id}> Timeout: no answer in {CALL_TIMEOUT_MS} ms"
-                answers.add(command, ResponseCode.CONSUME_MSG_TIMEOUT, remark)
+                request.answer(ResponseCode.CONSUME_MSG_TIMEOUT, remark)
             else:
                 fields = dict(answer.ext_fields)
-                answers.add(command, answer.code, answer.remark, fields, bytes(answer.body))
+                request.answer(answer.code, answer.remark, fields, bytes(answer.body))
 
         deadline_ms = now_ms + CALL_TIMEOUT_MS
         self._client_requests.call(
-            info.channel, command.code, dict(command.ext_fields), body, deadline_ms, on_answer
+            info.channel, request.command.code, dict(request.command.ext_fields), body, deadline_ms, on_answer
         )
 
-    def _get_consumer_status(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def get_consumer_status(
+        self, request: Request[admin_headers.GetConsumerStatusRequestHeader], now_ms: int
     ) -> None:
         """Where each client of a group stands by its own account. Those that do not answer in time are left out."""
-        header = headers.decode(admin_headers.GetConsumerStatusRequestHeader, command.ext_fields)
+        header = request.header
         group = self._consumers.groups.get(header.group)
         asked = list(group.channels.values()) if group is not None else []
         if header.client_addr:
             asked = [info for info in asked if info.client_id == header.client_addr]
         if not asked:
             remark = f"No Any Consumer online in the consumer group: [{header.group}]"
-            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            request.answer(ResponseCode.SYSTEM_ERROR, remark)
             return
-        _StatusRound(answers, command, asked).ask(
+        _StatusRound(request, asked).ask(
             self._client_requests,
             {"topic": header.topic, "group": header.group},
             now_ms + STATUS_TIMEOUT_MS,
@@ -209,9 +198,8 @@ class ClientAdminProcessor:
 class _StatusRound:
     """One GET_CONSUMER_STATUS_FROM_CLIENT to each of some clients; the last to answer, or not to, ends it."""
 
-    def __init__(self, answers: Answers, command: RemotingCommand, asked: list[ClientChannelInfo]) -> None:
-        self._answers = answers
-        self._command = command
+    def __init__(self, request: AnyRequest, asked: list[ClientChannelInfo]) -> None:
+        self._request = request
         self._asked = asked
         self._left_count = len(asked)
         self._table: dict[str, dict[bodies.MessageQueue, int]] = {}
@@ -235,7 +223,7 @@ class _StatusRound:
                 log.warning("status that cannot be read client=%s: %s", client_id, error)
         if self._left_count == 0:
             body = admin_bodies.GetConsumerStatusBody(consumer_table=self._table, message_queue_table={})
-            self._answers.add(self._command, body=body.encode())
+            self._request.answer(body=body)
 
 
 def _connections(infos: Iterable[ClientChannelInfo]) -> list[admin_bodies.Connection]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.answers import Answers, RequestHandler
-from broker.client_channel import ClientChannel, ClientChannelInfo
+from broker.answers import Request
+from broker.client_channel import ClientChannelInfo
 from broker.client_requests import ClientRequests
 from broker.consumer_manager import ConsumerManager
 from broker.producer_manager import ProducerManager
@@ -18,7 +18,7 @@ from message.names import retry_topic
 from message.tags import EXPRESSION_TYPE_TAG, SubscriptionData
 from remoting import bodies, headers
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from remoting.headers import CommandHeader
 from store.filter.message_filter import UnsupportedExpressionError, check_expression_type
 
 # A client is in one or two groups, a gateway in hundreds; a million in one request would stop the event loop for
@@ -40,25 +40,20 @@ class ClientManageProcessor:
         self._groups = groups
         self._topics = topics
         self._is_serving = is_serving
-        self.handlers: dict[int, RequestHandler] = {
-            RequestCode.HEART_BEAT: self._heart_beat,
-            RequestCode.UNREGISTER_CLIENT: self._unregister_client,
-            RequestCode.CHECK_CLIENT_CONFIG: self._check_client_config,
-        }
 
-    def _heart_beat(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        data = bodies.HeartbeatData.decode(command.body)
+    def heart_beat(self, request: Request[CommandHeader], now_ms: int) -> None:
+        data = bodies.HeartbeatData.decode(request.body)
         group_count = len(data.consumer_data_set) + len(data.producer_data_set)
         if group_count > HEARTBEAT_GROUPS_MAX:
-            answers.add(
-                command,
+            request.answer(
                 ResponseCode.INVALID_PARAMETER,
                 f"heartbeat of {group_count} groups: {HEARTBEAT_GROUPS_MAX} are allowed",
             )
             return
-        info = ClientChannelInfo(channel, data.client_id, command.language.name, command.version, now_ms)
+        command = request.command
+        info = ClientChannelInfo(
+            request.channel, data.client_id, command.language.name, command.version, now_ms
+        )
         fingerprint = data.heartbeat_fingerprint or 0
         # To a client that sends no fingerprint RocketMQ says that something changed, always.
         is_sub_change = not fingerprint
@@ -72,8 +67,7 @@ class ClientManageProcessor:
             self._register_consumer(consumer, info, bool(data.without_sub), fingerprint)
         for producer in data.producer_data_set:
             self._producers.register_producer(producer.group_name, info)
-        answers.add(
-            command,
+        request.answer(
             ext_fields={
                 "IS_SUPPORT_HEART_BEAT_V2": "true",
                 "IS_SUB_CHANGE": "true" if is_sub_change else "false",
@@ -104,28 +98,24 @@ class ClientManageProcessor:
         )
         self._consumers.groups[group].fingerprint = fingerprint or None
 
-    def _unregister_client(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        header = headers.decode(headers.UnregisterClientRequestHeader, command.ext_fields)
+    def unregister_client(self, request: Request[headers.UnregisterClientRequestHeader], now_ms: int) -> None:
+        header = request.header
         if header.producer_group is not None:
-            self._producers.unregister_producer(header.producer_group, channel.id)
+            self._producers.unregister_producer(header.producer_group, request.channel.id)
         if header.consumer_group is not None:
-            self._consumers.unregister_consumer(header.consumer_group, channel.id)
-        answers.add(command)
+            self._consumers.unregister_consumer(header.consumer_group, request.channel.id)
+        request.answer()
 
-    def _check_client_config(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        value = bodies.loads_fastjson(bytes(command.body)) if command.body else {}
+    def check_client_config(self, request: Request[CommandHeader], now_ms: int) -> None:
+        value = bodies.loads_fastjson(bytes(request.body)) if request.body else {}
         subscription = value.get("subscriptionData") if isinstance(value, dict) else None
         expression_type = subscription.get("expressionType") if isinstance(subscription, dict) else None
         try:
             check_expression_type(EXPRESSION_TYPE_TAG if expression_type is None else str(expression_type))
         except UnsupportedExpressionError as error:
-            answers.add(command, ResponseCode.SYSTEM_ERROR, str(error))
+            request.answer(ResponseCode.SYSTEM_ERROR, str(error))
         else:
-            answers.add(command)
+            request.answer()
 
 
 class ConsumerIdsNotifier:

@@ -14,16 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from broker.answers import Answers, RequestHandler, answer_error
+from broker.answers import Request, answer_error
 from broker.broker_config import BrokerConfig
 from broker.broker_stats import BrokerStats
-from broker.client_channel import ClientChannel
 from broker.consumer_manager import ConsumerManager
 from broker.topic_config_manager import TopicConfigManager
 from disk.disk import DiskError
-from remoting import admin_bodies, admin_headers, bodies, headers
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from remoting import admin_bodies, admin_headers, bodies
+from remoting.codes import ResponseCode
 from remoting.errors import RemotingError
 from store.errors import StoreError
 
@@ -41,9 +39,7 @@ WALKS_MAX: Final = 16
 class _Walk:
     """An answer to GET_BROKER_CONSUME_STATS that is being put together."""
 
-    answers: Answers
-    channel: ClientChannel
-    command: RemotingCommand
+    request: Request[admin_headers.GetConsumeStatsInBrokerHeader]
     is_order: bool
     body: admin_bodies.ConsumeStatsList
     encoded: list[dict[str, list[bytes]]] = field(default_factory=list)  # the list of the body
@@ -67,18 +63,11 @@ class ConsumeStatsProcessor:
         self._consumers = consumers
         self._stats = stats
         self._walks: deque[tuple[_Walk, Iterator[int]]] = deque()
-        self.handlers: dict[int, RequestHandler] = {
-            RequestCode.GET_CONSUME_STATS: self._get_consume_stats,
-            RequestCode.GET_BROKER_CONSUME_STATS: self._get_broker_consume_stats,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._query_topic_consume_by_who,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: self._query_topics_by_consumer,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: self._query_consume_time_span,
-        }
 
-    def _get_consume_stats(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def get_consume_stats(
+        self, request: Request[admin_headers.GetConsumeStatsRequestHeader], now_ms: int
     ) -> None:
-        header = headers.decode(admin_headers.GetConsumeStatsRequestHeader, command.ext_fields)
+        header = request.header
         group = header.consumer_group
         if header.topic:
             topics = [header.topic]
@@ -93,21 +82,21 @@ class ConsumeStatsProcessor:
                 continue  # consumed once, and no more
             body.offset_table.update(self._progress(group, topic))
             body.consume_tps += self._stats.group_get_tps(topic, group)
-        answers.add(command, body=body.encode())
+        request.answer(body=body)
 
-    def _get_broker_consume_stats(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def get_broker_consume_stats(
+        self, request: Request[admin_headers.GetConsumeStatsInBrokerHeader], now_ms: int
     ) -> None:
-        header = headers.decode(admin_headers.GetConsumeStatsInBrokerHeader, command.ext_fields)
+        header = request.header
         if len(self._walks) >= WALKS_MAX:
             remark = (
                 f"{len(self._walks)} answers about all groups are being put together, {WALKS_MAX} are allowed: "
                 "ask again later"
             )
-            answers.add(command, ResponseCode.SYSTEM_BUSY, remark)
+            request.answer(ResponseCode.SYSTEM_BUSY, remark)
             return
         body = admin_bodies.ConsumeStatsList(broker_addr=self._broker_addr, total_inflight_diff=0)
-        walk = _Walk(answers, channel, command, header.is_order, body)
+        walk = _Walk(request, header.is_order, body)
         self._walks.append((walk, self._steps(walk)))
         if len(self._walks) == 1:
             self.tick()
@@ -122,9 +111,9 @@ class ConsumeStatsProcessor:
                     left -= count
                     if left <= 0:
                         return
-                walk.answers.add(walk.command, body=walk.body.encode_with(walk.encoded))
+                walk.request.answer(body=walk.body.encode_with(walk.encoded))
             except (RemotingError, StoreError, DiskError) as error:
-                answer_error(walk.answers, walk.channel, walk.command, error)
+                answer_error(walk.request, error)
             self._walks.popleft()
 
     def _steps(self, walk: _Walk) -> Iterator[int]:
@@ -136,7 +125,7 @@ class ConsumeStatsProcessor:
         for group in list(group_table.configs):
             found: list[bytes] = []
             for topic in topics_by_group.get(group, ()):
-                if not walk.channel.is_open:
+                if not walk.request.channel.is_open:
                     return
                 config = self._topics.select(topic)
                 if config is None or (walk.is_order and not config.order):
@@ -155,31 +144,31 @@ class ConsumeStatsProcessor:
                 yield len(offset_table)
             walk.encoded.append({group: found})
 
-    def _query_topic_consume_by_who(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def query_topic_consume_by_who(
+        self, request: Request[admin_headers.QueryTopicConsumeByWhoRequestHeader], now_ms: int
     ) -> None:
-        header = headers.decode(admin_headers.QueryTopicConsumeByWhoRequestHeader, command.ext_fields)
+        header = request.header
         topic = header.topic
         online = [group for group, info in self._consumers.groups.items() if topic in info.subscriptions]
         groups = dict.fromkeys([*online, *self._store.consumer_offset_table.groups_of(topic)])
-        answers.add(command, body=admin_bodies.GroupList(group_list=list(groups)).encode())
+        request.answer(body=admin_bodies.GroupList(group_list=list(groups)).encode())
 
-    def _query_topics_by_consumer(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def query_topics_by_consumer(
+        self, request: Request[admin_headers.QueryTopicsByConsumerRequestHeader], now_ms: int
     ) -> None:
-        header = headers.decode(admin_headers.QueryTopicsByConsumerRequestHeader, command.ext_fields)
+        header = request.header
         topics = self._store.consumer_offset_table.topics_of(header.group)
         body = bodies.TopicList(topic_list=topics, broker_addr=self._broker_addr)
-        answers.add(command, body=body.encode())
+        request.answer(body=body)
 
-    def _query_consume_time_span(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def query_consume_time_span(
+        self, request: Request[admin_headers.QueryConsumeTimeSpanRequestHeader], now_ms: int
     ) -> None:
-        header = headers.decode(admin_headers.QueryConsumeTimeSpanRequestHeader, command.ext_fields)
+        header = request.header
         topic, store = header.topic, self._store
         config = self._topics.select(topic)
         if config is None:
-            answers.add(command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+            request.answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
             return
         spans = []
         for queue_id in range(config.write_queue_nums):
@@ -197,7 +186,7 @@ class ConsumeStatsProcessor:
                     delay_time=max(now_ms - waits_since_ms, 0) if waits_since_ms >= 0 else 0,
                 )
             )
-        answers.add(command, body=admin_bodies.QueryConsumeTimeSpanBody(consume_time_span_set=spans).encode())
+        request.answer(body=admin_bodies.QueryConsumeTimeSpanBody(consume_time_span_set=spans).encode())
 
     def _progress(self, group: str, topic: str) -> dict[bodies.MessageQueue, admin_bodies.OffsetWrapper]:
         """Each queue of a topic that exists."""

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.answers import Answers, RequestHandler, answer_applied
+from broker.answers import Request, answer_applied
 from broker.broker_settings import TOPIC_QUEUE_NUMS_MAX
-from broker.client_channel import ClientChannel
 from broker.consumer_manager import ConsumerManager
 from broker.rebalance_lock_manager import RebalanceLockManager
 from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.topic_config_manager import TopicConfigManager
 from remoting import bodies, headers
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from remoting.codes import ResponseCode
+from remoting.headers import CommandHeader
 from store.state.state_record import CommitOffset
 
 if TYPE_CHECKING:
@@ -42,47 +41,37 @@ class ConsumerManageProcessor:
         self._groups = groups
         self._consumers = consumers
         self._locks = locks
-        self.handlers: dict[int, RequestHandler] = {
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._get_consumer_list,
-            RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
-            RequestCode.LOCK_BATCH_MQ: self._lock_batch,
-            RequestCode.UNLOCK_BATCH_MQ: self._unlock_batch,
-        }
 
-    def _get_consumer_list(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def get_consumer_list(
+        self, request: Request[headers.GetConsumerListByGroupRequestHeader], now_ms: int
     ) -> None:
-        header = headers.decode(headers.GetConsumerListByGroupRequestHeader, command.ext_fields)
+        header = request.header
         client_ids = self._consumers.client_ids(header.consumer_group)
         if client_ids:
             body = bodies.GetConsumerListByGroupResponseBody(consumer_id_list=client_ids)
-            answers.add(command, body=body.encode())
+            request.answer(body=body)
         else:
-            answers.add(
-                command,
+            request.answer(
                 ResponseCode.SYSTEM_ERROR,
                 f"no consumer for this group, {header.consumer_group}",
             )
 
-    def _query_offset(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        header = headers.decode(headers.QueryConsumerOffsetRequestHeader, command.ext_fields)
+    def query_offset(self, request: Request[headers.QueryConsumerOffsetRequestHeader], now_ms: int) -> None:
+        header = request.header
         offset = self._store.query_offset(header.consumer_group, header.topic, header.queue_id)
         if offset == NO_OFFSET and not self._store.serving:
             # It may be behind. Told that there is none, a consumer begins at the queue's end; now it asks again.
             remark = "no offset is known here, and this member does not serve as leader now"
-            answers.add(command, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+            request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
             return
         if offset == NO_OFFSET:
             offset = self._begin_offset(header)
         if offset == NO_OFFSET:
             is_refused = header.set_zero_if_not_found is False
             remark = NOT_SET_TO_ZERO_REMARK if is_refused else NOT_FOUND_REMARK
-            answers.add(command, ResponseCode.QUERY_NOT_FOUND, remark)
+            request.answer(ResponseCode.QUERY_NOT_FOUND, remark)
         else:
-            answers.add(command, ext_fields={"offset": str(offset)})
+            request.answer(ext_fields={"offset": str(offset)})
 
     def _begin_offset(self, header: headers.QueryConsumerOffsetRequestHeader) -> int:
         """A group without offset begins with the topic's first message where that still counts as new."""
@@ -92,60 +81,55 @@ class ConsumerManageProcessor:
             return NO_OFFSET
         return begin if store.is_in_memory(topic, queue_id, begin) else NO_OFFSET
 
-    def _update_offset(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        fields = command.ext_fields
-        if not fields.get("queueId") or not fields.get("commitOffset"):
-            answers.add(command, ResponseCode.INVALID_PARAMETER, "QueueId and offset must be set")
+    def update_offset(self, request: Request[headers.UpdateConsumerOffsetRequestHeader], now_ms: int) -> None:
+        header = request.header
+        group, topic, queue_id, offset = (
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            header.commit_offset,
+        )
+        if queue_id is None or offset is None:
+            request.answer(ResponseCode.INVALID_PARAMETER, "QueueId and offset must be set")
             return
-        header = headers.decode(headers.UpdateConsumerOffsetRequestHeader, fields)
-        group, topic = header.consumer_group, header.topic
         config = self._topics.select(topic)
         if self._groups.find(group, now_ms) is None:
-            answers.add(
-                command,
+            request.answer(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"Group {group} not exist!",
             )
         elif config is None:
-            answers.add(command, ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-        elif not 0 <= header.queue_id < max(TOPIC_QUEUE_NUMS_MAX, config.read_queue_nums):
+            request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        elif not 0 <= queue_id < max(TOPIC_QUEUE_NUMS_MAX, config.read_queue_nums):
             # Whatever is committed stays in the replicated table, so there must not be 2**32 numbers to choose from.
             # Queues that the topic does not have now count: it may have had them, and what is left there is consumed.
-            remark = f"Topic {topic} cannot have a queue {header.queue_id}; nothing was committed"
-            answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
-        elif header.commit_offset < 0:
+            remark = f"Topic {topic} cannot have a queue {queue_id}; nothing was committed"
+            request.answer(ResponseCode.INVALID_PARAMETER, remark)
+        elif offset < 0:
             # Kept, it would read as if the group had committed none.
-            remark = f"offset {header.commit_offset} of topic {topic}: it cannot be negative; nothing was committed"
-            answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
-        elif self._store.consumer_offset_table.reset_offset(group, topic, header.queue_id) is not None:
+            remark = f"offset {offset} of topic {topic}: it cannot be negative; nothing was committed"
+            request.answer(ResponseCode.INVALID_PARAMETER, remark)
+        elif self._store.consumer_offset_table.reset_offset(group, topic, queue_id) is not None:
             # From a consumer that has not heard of it yet.
-            answers.add(command, remark="Offset has been previously reset")
+            request.answer(remark="Offset has been previously reset")
         else:
-            change = CommitOffset(group, topic, header.queue_id, header.commit_offset)
-            on_done = None if command.is_oneway else answer_applied(answers, command)
+            change = CommitOffset(group, topic, queue_id, offset)
+            on_done = None if request.is_oneway else answer_applied(request)
             self._store.propose(change, on_done, now_ms)
 
-    def _lock_batch(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
+    def lock_batch(self, request: Request[CommandHeader], now_ms: int) -> None:
         if not self._store.serving:
             # Two members that both grant locks would let two clients consume one queue.
-            answers.add(
-                command, ResponseCode.SERVICE_NOT_AVAILABLE, "this member does not serve as leader now"
-            )
+            request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, "this member does not serve as leader now")
             return
-        body = bodies.LockBatchRequestBody.decode(command.body)
+        body = bodies.LockBatchRequestBody.decode(request.body)
         queues = {(queue.topic, queue.broker_name, queue.queue_id): queue for queue in body.mq_set}
         locked = self._locks.lock_batch(body.consumer_group, queues, body.client_id, now_ms)
         response_body = bodies.LockBatchResponseBody(lock_ok_mq_set=[queues[key] for key in locked])
-        answers.add(command, body=response_body.encode())
+        request.answer(body=response_body)
 
-    def _unlock_batch(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        body = bodies.LockBatchRequestBody.decode(command.body)
+    def unlock_batch(self, request: Request[CommandHeader], now_ms: int) -> None:
+        body = bodies.LockBatchRequestBody.decode(request.body)
         queues = [(queue.topic, queue.broker_name, queue.queue_id) for queue in body.mq_set]
         self._locks.unlock_batch(body.consumer_group, queues, body.client_id)
-        answers.add(command)
+        request.answer()

@@ -11,28 +11,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from broker.answers import Answers, RequestHandler, answer_error
-from broker.client_channel import ClientChannel
-from disk.disk import DiskError
-from remoting.codes import RequestCode
+from broker.answers import AnyRequest
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
-from store.errors import StoreError
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
 
-CHANGE_CODES = frozenset(
-    {
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
-        RequestCode.DELETE_TOPIC_IN_BROKER,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP,
-        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
-    }
-)
 # Of our own: a member that has this one from a member does not pass it on again.
 PASSED_ON = "passedOn"
 
@@ -46,26 +30,19 @@ class FollowerChanges:
         self._clock = clock
         self._ask_leader = ask_leader
 
-    def wrapped(self, handler: RequestHandler) -> RequestHandler:
-        """Answers as `handler` does where this member serves, and else as the leader does."""
+    def handle(self, request: AnyRequest, handle_here: Callable[[int], None], now_ms: int) -> None:
+        """Calls `handle_here(now_ms)` where this member serves, and else answers as the leader does."""
+        command = request.command
+        if self._store.serving or self._ask_leader is None or PASSED_ON in command.ext_fields:
+            handle_here(now_ms)
+            return
 
-        def handle(answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int) -> None:
-            if self._store.serving or self._ask_leader is None or PASSED_ON in command.ext_fields:
-                handler(answers, channel, command, now_ms)
-                return
+        def on_answer(answer: RemotingCommand | None) -> None:
+            if answer is None:
+                handle_here(self._clock())
+            else:
+                request.answer(answer.code, answer.remark, answer.ext_fields, bytes(answer.body))
 
-            def on_answer(answer: RemotingCommand | None) -> None:
-                if answer is not None:
-                    body = bytes(answer.body)
-                    answers.add(command, answer.code, answer.remark, answer.ext_fields, body)
-                    return
-                try:
-                    handler(answers, channel, command, self._clock())
-                except (RemotingError, StoreError, DiskError) as error:
-                    answer_error(answers, channel, command, error)
-
-            fields = {**command.ext_fields, PASSED_ON: "true"}
-            # The frame may be gone when it is sent.
-            self._ask_leader(replace(command, ext_fields=fields, body=bytes(command.body)), on_answer)
-
-        return handle
+        fields = {**command.ext_fields, PASSED_ON: "true"}
+        # The frame may be gone when it is sent.
+        self._ask_leader(replace(command, ext_fields=fields, body=bytes(command.body)), on_answer)

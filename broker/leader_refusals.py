@@ -1,9 +1,8 @@
 """A leader's refusals of what an operator asks, as responses."""
 
-from broker.answers import Answers
+from broker.answers import AnyRequest
 from dledger.core.refusal import Refusal, RefusalReason
 from remoting.codes import ResponseCode
-from remoting.command import RemotingCommand
 
 # Busy: to be asked again, here. For the others another member is to be asked, or an operator is needed: time alone
 # brings back no member that is down, and upgrades none.
@@ -26,5 +25,5 @@ PLAIN_BROKER = (
 )
 
 
-def refuse(answers: Answers, command: RemotingCommand, refusal: Refusal) -> None:
-    answers.add(command, _CODES.get(refusal.reason, ResponseCode.SERVICE_NOT_AVAILABLE), refusal.text)
+def refuse(request: AnyRequest, refusal: Refusal) -> None:
+    request.answer(_CODES.get(refusal.reason, ResponseCode.SERVICE_NOT_AVAILABLE), refusal.text)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.answers import Answers, RequestHandler
-from broker.client_channel import ClientChannel
+from broker.answers import AnyRequest, Request
 from broker.leader_refusals import PLAIN_BROKER, refuse
 from dledger.core.messages import PeerId
 from dledger.core.output import Role
 from dledger.entry import Term
-from remoting import admin_bodies, admin_headers, headers
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from remoting import admin_bodies, admin_headers
+from remoting.codes import ResponseCode
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
@@ -24,8 +22,7 @@ WAIT_MS_MAX = 3_000
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    answers: Answers
-    command: RemotingCommand
+    request: AnyRequest
     term: Term  # that this member led
     target: PeerId
     until_ms: int
@@ -39,46 +36,43 @@ class LeadershipProcessor:
         self._store = store
         self._is_group = is_group
         self._asked: list[_Asked] = []
-        self.handlers: dict[int, RequestHandler] = {
-            RequestCode.LEADERSHIP_TRANSFER: self._transfer_leadership
-        }
 
     def tick(self, now_ms: int) -> None:
         if self._asked:
             self._asked = [asked for asked in self._asked if not self._answer(asked, now_ms)]
 
-    def _transfer_leadership(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def transfer_leadership(
+        self, request: Request[admin_headers.LeadershipTransferRequestHeader], now_ms: int
     ) -> None:
-        header = headers.decode(admin_headers.LeadershipTransferRequestHeader, command.ext_fields)
+        header = request.header
         if not self._is_group:
-            answers.add(command, ResponseCode.INVALID_PARAMETER, PLAIN_BROKER)
+            request.answer(ResponseCode.INVALID_PARAMETER, PLAIN_BROKER)
             return
         store = self._store
         refusal = store.transfer_leadership(header.transferee_id or None, now_ms)
         if refusal is not None:
-            refuse(answers, command, refusal)
+            refuse(request, refusal)
             return
         target = store.replica.member.transfer_target
         assert target is not None, "it is under way"
-        self._asked.append(_Asked(answers, command, store.term, target, now_ms + WAIT_MS_MAX))
+        self._asked.append(_Asked(request, store.term, target, now_ms + WAIT_MS_MAX))
 
     def _answer(self, asked: _Asked, now_ms: int) -> bool:
         """Whether there was something to answer."""
-        store, answers, command = self._store, asked.answers, asked.command
+        store, request = self._store, asked.request
         if store.term != asked.term and store.leader_id is not None:
             if store.leader_id == asked.target:
                 body = admin_bodies.LeadershipTransferResponseBody(leader_id=store.leader_id, term=store.term)
-                answers.add(command, body=body.encode())
+                request.answer(body=body)
             else:
                 remark = f"{asked.target} did not win the vote: {store.leader_id} leads term {store.term}"
-                answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+                request.answer(ResponseCode.SYSTEM_ERROR, remark)
         elif store.role is Role.LEADER and store.replica.member.transfer_target is None:
             remark = f"{asked.target} did not take leadership over in time: {store.leader_id} leads on"
-            answers.add(command, ResponseCode.SYSTEM_BUSY, remark)
+            request.answer(ResponseCode.SYSTEM_BUSY, remark)
         elif now_ms >= asked.until_ms:
             remark = f"outcome unknown: {asked.target} was told to campaign, and no leader is known since"
-            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            request.answer(ResponseCode.SYSTEM_ERROR, remark)
         else:
             return False
         return True

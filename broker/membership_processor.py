@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.answers import Answers, RequestHandler
-from broker.client_channel import ClientChannel
+from broker.answers import AnyRequest, Request
 from broker.leader_refusals import PLAIN_BROKER, refuse
 from dledger.config import parse_peers
 from dledger.core.output import AppendStatus
 from dledger.errors import DLedgerConfigError
-from remoting import admin_bodies, admin_headers, headers
+from remoting import admin_bodies, admin_headers
 from remoting.address import is_loopback
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from remoting.codes import ResponseCode
+from remoting.headers import CommandHeader
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
@@ -29,15 +28,10 @@ class MembershipProcessor:
         self._store = store
         self._is_group = is_group
         self._has_secret = has_secret
-        self.handlers: dict[int, RequestHandler] = {
-            RequestCode.LIST_MEMBERS: self._list,
-            RequestCode.ADD_MEMBER: self._add,
-            RequestCode.REMOVE_MEMBER: self._remove,
-        }
 
-    def _list(self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int) -> None:
+    def list_members(self, request: Request[CommandHeader], now_ms: int) -> None:
         if not self._is_group:
-            answers.add(command, ResponseCode.INVALID_PARAMETER, PLAIN_BROKER)
+            request.answer(ResponseCode.INVALID_PARAMETER, PLAIN_BROKER)
             return
         store = self._store
         value = store.replica.member.membership
@@ -60,10 +54,10 @@ class MembershipProcessor:
             is_committed=store.replica.member.is_membership_committed,
             members=members,
         )
-        answers.add(command, body=body.encode())
+        request.answer(body=body)
 
-    def _add(self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int) -> None:
-        header = headers.decode(admin_headers.AddMemberRequestHeader, command.ext_fields)
+    def add_member(self, request: Request[admin_headers.AddMemberRequestHeader], now_ms: int) -> None:
+        header = request.header
         fault = self._fault_of(header.member_id)
         if fault is None:
             try:
@@ -76,27 +70,25 @@ class MembershipProcessor:
             except DLedgerConfigError as error:
                 fault = str(error)
         if fault is not None:
-            answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
+            request.answer(ResponseCode.INVALID_PARAMETER, fault)
             return
         refusal = self._store.replica.add_member(
-            header.member_id, header.address, lambda status: _ended(answers, command, status), now_ms
+            header.member_id, header.address, lambda status: _ended(request, status), now_ms
         )
         if refusal is not None:
-            refuse(answers, command, refusal)
+            refuse(request, refusal)
 
-    def _remove(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        header = headers.decode(admin_headers.RemoveMemberRequestHeader, command.ext_fields)
+    def remove_member(self, request: Request[admin_headers.RemoveMemberRequestHeader], now_ms: int) -> None:
+        header = request.header
         fault = self._fault_of(header.member_id)
         if fault is not None:
-            answers.add(command, ResponseCode.INVALID_PARAMETER, fault)
+            request.answer(ResponseCode.INVALID_PARAMETER, fault)
             return
         refusal = self._store.replica.remove_member(
-            header.member_id, lambda status: _ended(answers, command, status), now_ms
+            header.member_id, lambda status: _ended(request, status), now_ms
         )
         if refusal is not None:
-            refuse(answers, command, refusal)
+            refuse(request, refusal)
 
     def _fault_of(self, member_id: str) -> str | None:
         if not self._is_group:
@@ -109,11 +101,11 @@ class MembershipProcessor:
         return None
 
 
-def _ended(answers: Answers, command: RemotingCommand, status: AppendStatus) -> None:
+def _ended(request: AnyRequest, status: AppendStatus) -> None:
     if status is AppendStatus.SUCCESS:
-        answers.add(command)
+        request.answer()
     else:
         remark = (
             "outcome unknown: no majority has said yet that it holds the change; memberList shows what counts"
         )
-        answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+        request.answer(ResponseCode.SYSTEM_ERROR, remark)

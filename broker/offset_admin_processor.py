@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.answers import Answers, RequestHandler, answer_applied, propose_all
+from broker.answers import Request, answer_applied, propose_all
 from broker.broker_config import BrokerConfig
-from broker.client_channel import ClientChannel
 from broker.client_requests import ClientRequests
 from broker.consumer_manager import ConsumerManager
 from broker.subscription_group_manager import SubscriptionGroupManager
 from broker.topic_config_manager import TopicConfigManager
-from remoting import admin_bodies, admin_headers, bodies, headers
+from remoting import admin_bodies, admin_headers, bodies
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
 from store.state.state_proposals import ProposeStatus
 from store.state.state_record import CommitOffset, ResetOffset
 
@@ -46,27 +44,21 @@ class OffsetAdminProcessor:
         self._consumers = consumers
         self._client_requests = client_requests
         self._wake_queue = wake_queue
-        self.handlers: dict[int, RequestHandler] = {
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset_offset,
-            RequestCode.CLONE_GROUP_OFFSET: self._clone_group_offset,
-        }
 
-    def _reset_offset(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
+    def reset_offset(self, request: Request[admin_headers.ResetOffsetRequestHeader], now_ms: int) -> None:
         if not self._store.serving:
             # What clients are told is not proposed, and what is here may be behind.
-            answer_applied(answers, command)(ProposeStatus.NOT_LEADER)
+            answer_applied(request)(ProposeStatus.NOT_LEADER)
             return
-        header = headers.decode(admin_headers.ResetOffsetRequestHeader, command.ext_fields)
+        header = request.header
         topic, group = header.topic, header.group
         config = self._topics.select(topic)
         if config is None:
-            answers.add(command, ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+            request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
             return
         if self._store.subscription_group_table.get(group) is None:
             remark = f"Group {group} does not exist"
-            answers.add(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            request.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             return
         queue_ids, offset_wanted = range(config.read_queue_nums), None
         if header.queue_id is not None and header.queue_id >= 0:
@@ -76,24 +68,24 @@ class OffsetAdminProcessor:
             offset = offset_wanted
             fault = self._offset_fault(topic, queue_id, config.read_queue_nums, offset)
             if fault is not None:
-                answers.add(command, ResponseCode.SYSTEM_ERROR, fault)
+                request.answer(ResponseCode.SYSTEM_ERROR, fault)
                 return
             if offset is None or offset < 0:
                 offset = self._offset_by_time(topic, queue_id, header.timestamp)
             offsets[queue_id] = offset
         if not offsets:
-            answers.add(command, ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+            request.answer(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
         elif self.config.use_server_side_reset_offset:
             changes = [ResetOffset(group, topic, queue_id, offset) for queue_id, offset in offsets.items()]
 
             def answer_reset() -> None:
                 for queue_id in offsets:
                     self._wake_queue(topic, queue_id)
-                answers.add(command, body=self._reset_body(topic, offsets))
+                request.answer(body=self._reset_body(topic, offsets))
 
-            propose_all(self._store, changes, answers, command, now_ms, answer_reset)
+            propose_all(self._store, changes, request, now_ms, answer_reset)
         else:
-            self._tell_clients(answers, command, header, offsets)
+            self._tell_clients(request, offsets)
 
     def _offset_fault(self, topic: str, queue_id: int, queue_nums: int, offset: int | None) -> str | None:
         if queue_id >= queue_nums:
@@ -110,19 +102,18 @@ class OffsetAdminProcessor:
 
     def _tell_clients(
         self,
-        answers: Answers,
-        command: RemotingCommand,
-        header: admin_headers.ResetOffsetRequestHeader,
+        request: Request[admin_headers.ResetOffsetRequestHeader],
         offsets: dict[int, int],
     ) -> None:
         """Each client takes the offsets of its own queues and commits them."""
+        header = request.header
         group_info = self._consumers.groups.get(header.group)
         if group_info is None:
             remark = (
                 f"Consumer not online, so can not reset online consumer. Consumer group: {header.group}. "
                 "Reset it while it is offline, or set useServerSideResetOffset=true"
             )
-            answers.add(command, ResponseCode.CONSUMER_NOT_ONLINE, remark)
+            request.answer(ResponseCode.CONSUMER_NOT_ONLINE, remark)
             return
         if not header.is_force:
             # Only back: a consumer that is behind the time stays where it is.
@@ -140,7 +131,7 @@ class OffsetAdminProcessor:
         for info in group_info.channels.values():
             code = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
             self._client_requests.notify(info.channel, code, fields, body)
-        answers.add(command, body=body)
+        request.answer(body=body)
 
     def _reset_body(self, topic: str, offsets: dict[int, int]) -> bytes:
         name = self.config.broker_name
@@ -150,18 +141,18 @@ class OffsetAdminProcessor:
         }
         return admin_bodies.ResetOffsetBody(offset_table=table).encode()
 
-    def _clone_group_offset(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
+    def clone_group_offset(
+        self, request: Request[admin_headers.CloneGroupOffsetRequestHeader], now_ms: int
     ) -> None:
         if not self._store.serving:
-            answer_applied(answers, command)(ProposeStatus.NOT_LEADER)
+            answer_applied(request)(ProposeStatus.NOT_LEADER)
             return
-        header = headers.decode(admin_headers.CloneGroupOffsetRequestHeader, command.ext_fields)
+        header = request.header
         table = self._store.consumer_offset_table
         topics = [header.topic] if header.topic else table.topics_of(header.src_group)
         if self._groups.find(header.dest_group, now_ms) is None:
             remark = f"Group {header.dest_group} not exist!"
-            answers.add(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            request.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             return
         subscribed = {} if header.offline else self._consumers.subscriptions(header.src_group)
         changes = [
@@ -170,4 +161,4 @@ class OffsetAdminProcessor:
             if self._topics.select(topic) is not None and (not subscribed or topic in subscribed)
             for queue_id, offset in table.queues_of(header.src_group, topic).items()
         ]
-        propose_all(self._store, changes, answers, command, now_ms)
+        propose_all(self._store, changes, request, now_ms)

@@ -6,12 +6,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from broker.answers import Answers, RequestHandler, answer_error
-from broker.client_channel import ClientChannel
+from broker.answers import Request, answer_error
 from disk.disk import DiskError
 from remoting import headers
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from remoting.codes import ResponseCode
 from remoting.errors import RemotingError
 from store.errors import StoreError
 from store.message_query import MessageQuery
@@ -35,9 +33,7 @@ STEPS_PER_TICK: Final = 4
 
 @dataclass(slots=True)
 class _Pending:
-    answers: Answers
-    channel: ClientChannel
-    command: RemotingCommand
+    request: Request[headers.QueryMessageRequestHeader]
     query: MessageQuery
     until_ms: int
 
@@ -49,10 +45,6 @@ class QueryMessageProcessor:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._pending: deque[_Pending] = deque()
-        self.handlers: dict[int, RequestHandler] = {
-            RequestCode.QUERY_MESSAGE: self._query_message,
-            RequestCode.VIEW_MESSAGE_BY_ID: self._view_message,
-        }
 
     def tick(self, now_ms: int) -> None:
         """Every 10 ms or so: one step of a few queries in turn, so that long ones hold up neither the others nor the
@@ -63,7 +55,7 @@ class QueryMessageProcessor:
             if steps == STEPS_PER_TICK:
                 return
             pending = self._pending.popleft()
-            if not pending.channel.is_open:
+            if not pending.request.channel.is_open:
                 continue
             if pending.is_waiting(now_ms):
                 self._pending.append(pending)
@@ -72,29 +64,25 @@ class QueryMessageProcessor:
             if not self._is_answered(pending):
                 self._pending.append(pending)
 
-    def _view_message(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        header = headers.decode(headers.ViewMessageRequestHeader, command.ext_fields)
+    def view_message(self, request: Request[headers.ViewMessageRequestHeader], now_ms: int) -> None:
+        header = request.header
         record = self._store.look_message_by_offset(header.offset)
         if record is None:
             remark = f"can not find message by the offset, {header.offset}"
-            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            request.answer(ResponseCode.SYSTEM_ERROR, remark)
         else:
-            answers.add(command, body=record)
+            request.answer(body=record)
 
-    def _query_message(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        header = headers.decode(headers.QueryMessageRequestHeader, command.ext_fields)
+    def query_message(self, request: Request[headers.QueryMessageRequestHeader], now_ms: int) -> None:
+        header = request.header
         if header.index_type == TAG_INDEX_TYPE:
             remark = (
                 "messages are found by key or unique key, not by tag: consume the topic with that tag instead"
             )
-            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            request.answer(ResponseCode.SYSTEM_ERROR, remark)
             return
         count_max = header.max_num
-        if headers.is_true(command.ext_fields, UNIQUE_KEY_QUERY_FIELD):
+        if headers.is_true(request.command.ext_fields, UNIQUE_KEY_QUERY_FIELD):
             count_max = UNIQUE_KEY_COUNT_MAX
         query = self._store.query_message(
             header.topic,
@@ -103,10 +91,10 @@ class QueryMessageProcessor:
             header.begin_timestamp,
             header.end_timestamp,
         )
-        pending = _Pending(answers, channel, command, query, now_ms + WAIT_MS_MAX)
+        pending = _Pending(request, query, now_ms + WAIT_MS_MAX)
         if len(self._pending) >= PENDING_MAX:
             remark = f"{len(self._pending)} queries by key are under way, {PENDING_MAX} are allowed: ask again later"
-            answers.add(command, ResponseCode.SYSTEM_BUSY, remark)
+            request.answer(ResponseCode.SYSTEM_BUSY, remark)
         elif pending.is_waiting(now_ms) or not self._is_answered(pending):
             self._pending.append(pending)
 
@@ -115,7 +103,7 @@ class QueryMessageProcessor:
         try:
             query.look()
         except (RemotingError, StoreError, DiskError) as error:
-            answer_error(pending.answers, pending.channel, pending.command, error)
+            answer_error(pending.request, error)
             return True
         if query.is_done:
             self._answer(pending)
@@ -129,9 +117,9 @@ class QueryMessageProcessor:
         }
         records = pending.query.records
         if records:
-            pending.answers.add(pending.command, ext_fields=fields, body=b"".join(records))
+            pending.request.answer(ext_fields=fields, body=b"".join(records))
             return
         remark = NOT_FOUND_REMARK
         if pending.query.is_incomplete:
             remark = f"not found so far: the key index is {index.behind} entries behind the log, ask again"
-        pending.answers.add(pending.command, ResponseCode.QUERY_NOT_FOUND, remark, fields)
+        pending.request.answer(ResponseCode.QUERY_NOT_FOUND, remark, fields)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.answers import Answers, RequestHandler
-from broker.client_channel import ClientChannel
+from broker.answers import Request
 from broker.scrub_processor import scrub_body
 from remoting import admin_bodies
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
+from remoting.headers import CommandHeader
 
 if TYPE_CHECKING:
     from dledger.repair_status import RangeStatus
@@ -19,11 +17,8 @@ if TYPE_CHECKING:
 class RepairProcessor:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self.handlers: dict[int, RequestHandler] = {RequestCode.REPAIR_STATUS: self._status}
 
-    def _status(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
+    def get_status(self, request: Request[CommandHeader], now_ms: int) -> None:
         repair = self._store.replica.repairer.status()
         body = admin_bodies.RepairStatusResponseBody(
             repaired_ranges=repair.repaired_count,
@@ -31,7 +26,7 @@ class RepairProcessor:
             ranges=[_range_body(told) for told in repair.ranges],
             scrub=scrub_body(self._store.replica.scrubber.status()),
         )
-        answers.add(command, body=body.encode())
+        request.answer(body=body)
 
 
 def _range_body(told: RangeStatus) -> admin_bodies.DamagedRangeBody:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from broker.answers import Answers, RequestHandler
-from broker.client_channel import ClientChannel
-from remoting import admin_bodies, admin_headers, headers
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
+from broker.answers import Request
+from remoting import admin_bodies, admin_headers
 
 if TYPE_CHECKING:
     from dledger.scrubber import ScrubRound, ScrubStatus
@@ -19,14 +16,13 @@ if TYPE_CHECKING:
 class ScrubProcessor:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self.handlers: dict[int, RequestHandler] = {RequestCode.SCRUB: self._scrub}
 
-    def _scrub(self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int) -> None:
-        header = headers.decode(admin_headers.ScrubRequestHeader, command.ext_fields)
+    def scrub(self, request: Request[admin_headers.ScrubRequestHeader], now_ms: int) -> None:
+        header = request.header
         scrubber = self._store.replica.scrubber
         if header.begin:
             scrubber.start_round(now_ms)
-        answers.add(command, body=scrub_body(scrubber.status()).encode())
+        request.answer(body=scrub_body(scrubber.status()).encode())
 
 
 def scrub_body(status: ScrubStatus) -> admin_bodies.ScrubResponseBody:

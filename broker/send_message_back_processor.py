@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.answers import Answers, RequestHandler
+from broker.answers import AnyRequest, Request
 from broker.broker_config import BrokerConfig
 from broker.client_channel import ClientChannel
 from broker.subscription_group_manager import SubscriptionGroupManager
@@ -25,8 +25,7 @@ from message.properties import encode_properties
 from message.sys_flag import STOREHOSTADDRESS_V6_FLAG, has_consume_queue_unit
 from message.tags import tags_code
 from remoting import headers
-from remoting.codes import FAQ, RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from remoting.codes import FAQ, ResponseCode
 from store.delayed_message import delayed
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.state.table_configs import PERM_WRITE, TopicConfig
@@ -58,38 +57,33 @@ class SendMessageBackProcessor:
         self._clock = clock
         self._random = rng
         self._delay_level_max = max(store.config.delay_levels)
-        self.handlers: dict[int, RequestHandler] = {RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back}
 
-    def _send_back(
-        self, answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int
-    ) -> None:
-        header = headers.decode(headers.ConsumerSendMsgBackRequestHeader, command.ext_fields)
+    def send_back(self, request: Request[headers.ConsumerSendMsgBackRequestHeader], now_ms: int) -> None:
+        header = request.header
         group = header.group
         if not self._store.serving:
             remark = "service not available now: this member does not serve as leader"
-            answers.add(command, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+            request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
             return
         config = self._groups.find(group, now_ms)
         if config is None:
             remark = f"subscription group not exist, {group} {FAQ}"
-            answers.add(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            request.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             return
         if not self.config.broker_permission & PERM_WRITE:
             remark = f"the broker[{self.config.broker_ip1}] sending message is forbidden"
-            answers.add(command, ResponseCode.NO_PERMISSION, remark)
+            request.answer(ResponseCode.NO_PERMISSION, remark)
             return
         if config.retry_queue_nums <= 0:
-            answers.add(command)
+            request.answer()
             return
         # Before the topic: a request that is refused leaves none behind.
         message = self._message_at(header.offset, header.origin_msg_id)
         if message is None:
             remark = f"look message by offset failed, {header.offset}"
-            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            request.answer(ResponseCode.SYSTEM_ERROR, remark)
             return
-        topic = self._ready_topic(
-            retry_topic(group), config.retry_queue_nums, answers, channel, command, now_ms
-        )
+        topic = self._ready_topic(retry_topic(group), config.retry_queue_nums, request, now_ms)
         if topic is None:
             return
         times_max = header.max_reconsume_times
@@ -98,26 +92,24 @@ class SendMessageBackProcessor:
         level = header.delay_level or FIRST_DELAY_LEVEL + message.reconsume_times
         if message.reconsume_times >= times_max or level < 0:
             level = 0
-            topic = self._ready_topic(dlq_topic(group), DLQ_QUEUE_NUMS, answers, channel, command, now_ms)
+            topic = self._ready_topic(dlq_topic(group), DLQ_QUEUE_NUMS, request, now_ms)
             if topic is None:
                 return
         queue_id = self._random.randrange(max(topic.write_queue_nums, 1))
         try:
             put = _given_back(message, topic.topic_name, queue_id, level)
         except MessageEncodeError as error:
-            answers.add(command, ResponseCode.SYSTEM_ERROR, f"{PutStatus.MESSAGE_ILLEGAL.value}: {error}")
+            request.answer(ResponseCode.SYSTEM_ERROR, f"{PutStatus.MESSAGE_ILLEGAL.value}: {error}")
             return
         if level:
             put = delayed(put, level, self._delay_level_max)
-        self._store.gather.add(channel, [put], [(answers, command)], (), _answer, now_ms)
+        self._store.gather.add(request.channel, [put], [request], (), _answer, now_ms)
 
     def _ready_topic(
         self,
         topic: str,
         queue_nums: int,
-        answers: Answers,
-        channel: ClientChannel,
-        command: RemotingCommand,
+        request: Request[headers.ConsumerSendMsgBackRequestHeader],
         now_ms: int,
     ) -> TopicConfig | None:
         """The topic if it takes messages. If it does not exist yet, the request is worked on when it does; if it must
@@ -128,15 +120,15 @@ class SendMessageBackProcessor:
             return config
         if config is not None:
             remark = f"the topic[{topic}] sending message is forbidden"
-            answers.add(command, ResponseCode.NO_PERMISSION, remark)
+            request.answer(ResponseCode.NO_PERMISSION, remark)
             return None
 
         def on_created(is_created: bool) -> None:
             if is_created:
-                self._send_back(answers, channel, command, self._clock())
+                self.send_back(request, self._clock())
             else:
                 remark = f"topic[{topic}] could not be created: this member stopped leading"
-                answers.add(command, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+                request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
 
         self._topics.create(self._topics.retry_topic_config(topic, queue_nums), on_created, now_ms)
         return None
@@ -156,19 +148,16 @@ class SendMessageBackProcessor:
 
 
 def _answer(
-    channel: ClientChannel,
-    requests: list[tuple[Answers, RemotingCommand]],
-    outcome: PutBatch | PutRefusal,
-    first: int,
+    channel: ClientChannel, requests: list[AnyRequest], outcome: PutBatch | PutRefusal, first: int
 ) -> None:
-    for answers, command in requests:
+    for request in requests:
         if not isinstance(outcome, PutRefusal):
-            answers.add(command)
+            request.answer()
         elif outcome.status is PutStatus.UNKNOWN:
             remark = "outcome unknown: this member stopped leading; the message may or may not come again"
-            answers.add(command, ResponseCode.SYSTEM_ERROR, remark)
+            request.answer(ResponseCode.SYSTEM_ERROR, remark)
         else:
-            answers.add(command, ResponseCode.SYSTEM_ERROR, f"{outcome.status.value}: {outcome.text}")
+            request.answer(ResponseCode.SYSTEM_ERROR, f"{outcome.status.value}: {outcome.text}")
 
 
 def _given_back(message: MessageExt, topic: str, queue_id: int, level: int) -> PutMessage:

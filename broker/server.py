@@ -121,7 +121,7 @@ class Broker:
             leader_requests.ask,
         )
         self._remoting = RemotingServer(
-            self._controller.request_handler,
+            self._controller.pipeline,
             config.bind_address,
             config.listen_port,
             idle_seconds=config.server_channel_max_idle_time_seconds,

@@ -29,6 +29,16 @@ log = logging.getLogger(__name__)
 # Of a topic's sysFlag.
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
+OPERATOR_CODES = frozenset(
+    {
+        RequestCode.PUT_KV_CONFIG,
+        RequestCode.DELETE_KV_CONFIG,
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+    }
+)
 BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath"})  # RocketMQ's
 
 
@@ -100,7 +110,8 @@ class NamesrvProcessor:
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 f" request type {command.code} not supported",
             )
-        note_operator_request(command, channel.remote_address)
+        if command.code in OPERATOR_CODES:
+            note_operator_request(command, channel.remote_address)
         try:
             return handler(channel, command, now_ms)
         except RemotingError as error:

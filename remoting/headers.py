@@ -243,8 +243,8 @@ class QueryConsumerOffsetResponseHeader(CommandHeader, kw_only=True):
 class UpdateConsumerOffsetRequestHeader(TopicRequestHeader, kw_only=True):
     consumer_group: str
     topic: str
-    queue_id: Int32
-    commit_offset: Int64
+    queue_id: Int32 | None = None
+    commit_offset: Int64 | None = None
 
 
 class GetMaxOffsetRequestHeader(TopicRequestHeader, kw_only=True):

@@ -211,7 +211,7 @@ class OneBroker:
 
     def receive(self, commands: list[RemotingCommand], channel: RecordingChannel | None = None) -> None:
         """One read with these commands, without anything happening after it."""
-        self.controller.request_handler.commands_received(channel or self.channel, [*commands])
+        self.controller.pipeline.commands_received(channel or self.channel, [*commands])
 
     def new_request(
         self,

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from one_broker import RecordingChannel
 
-from broker.answers import Answers, propose_all
+from broker.answers import Answers, Request, propose_all
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, request
+from remoting.headers import CommandHeader
 from store.state.state_proposals import ProposeStatus
 from store.state.state_record import DeleteTopic, StateChange
 
@@ -35,7 +36,8 @@ def answer_to(*statuses: ProposeStatus) -> RemotingCommand:
     answers = Answers(channel)
     store: Any = Ends(statuses)
     command = request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, b"", opaque=7)
-    propose_all(store, [DeleteTopic(f"T{n}") for n in range(len(statuses))], answers, command, 0)
+    asked = Request(command, CommandHeader(), channel, answers)
+    propose_all(store, [DeleteTopic(f"T{n}") for n in range(len(statuses))], asked, 0)
     answers.flush()
     (answer,) = channel.received
     return answer

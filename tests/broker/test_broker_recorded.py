@@ -125,7 +125,7 @@ def test_recorded_clients_get_the_recorded_answers(tmp_path: Path) -> None:
             broker.tick(min(500, int(row["t"]) - broker.now_ms))
         channel = channels.setdefault(row["conn"], RecordingChannel(row["conn"]))
         if row["kind"] == "close":
-            broker.controller.request_handler.channel_closed(channel)
+            broker.controller.pipeline.channel_closed(channel)
         if row["kind"] not in ("request", "oneway") or row["to"] != "broker-a" or row["code"] not in CODES:
             continue
         broker.receive(RemotingConnection().receive_data(base64.b64decode(row["frame_b64"])), channel)

@@ -116,7 +116,7 @@ def test_a_client_that_goes_away_meanwhile_ends_the_wait(broker: OneBroker, clie
     broker.ask(RequestCode.HEART_BEAT, {}, heart_beat("c1"), client)
     command = broker.new_request(RequestCode.GET_CONSUMER_RUNNING_INFO, RUNNING_INFO)
     broker.receive([command])
-    broker.controller.request_handler.channel_closed(client)
+    broker.controller.pipeline.channel_closed(client)
     answer = broker.channel.response_to(command.opaque)
     assert answer is not None
     assert answer.code == ResponseCode.CONSUME_MSG_TIMEOUT
@@ -176,5 +176,5 @@ def test_a_group_that_asked_for_no_notices_gets_none_when_a_member_leaves(
     broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
     broker.ask(RequestCode.HEART_BEAT, {}, heart_beat("c1"), client)
     broker.ask(RequestCode.HEART_BEAT, {}, heart_beat("c2"), second)
-    broker.controller.request_handler.channel_closed(second)
+    broker.controller.pipeline.channel_closed(second)
     assert not [c for c in client.received if not c.is_response]

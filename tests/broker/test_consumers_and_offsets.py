@@ -47,7 +47,7 @@ def test_members_are_told_when_one_joins_or_leaves(broker: OneBroker, second: Re
     assert (notices(broker.channel), notices(second)) == (2, 1)
     body = broker.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}).body
     assert GetConsumerListByGroupResponseBody.decode(body).consumer_id_list == ["c1", "c2"]
-    broker.controller.request_handler.channel_closed(second)
+    broker.controller.pipeline.channel_closed(second)
     assert notices(broker.channel) == 3
     body = broker.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}).body
     assert GetConsumerListByGroupResponseBody.decode(body).consumer_id_list == ["c1"]

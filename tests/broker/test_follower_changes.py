@@ -10,9 +10,8 @@ import uvloop
 from one_broker import OneBroker
 from test_broker_server import ask, routed
 
-from broker.answers import Answers
+from broker.answers import Answers, Request
 from broker.broker_config import BrokerConfig
-from broker.client_channel import ClientChannel
 from broker.config_file import read_broker_config
 from broker.follower_changes import PASSED_ON, FollowerChanges, OnLeaderAnswer
 from broker.server import Broker
@@ -22,6 +21,7 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, request, response
 from remoting.configuration import parse_properties
+from remoting.headers import CommandHeader
 from tests.free_ports import free_ports
 
 
@@ -108,12 +108,10 @@ def delete(broker: OneBroker, answer: int | None, fields: dict[str, str]) -> tup
         def add(self, command: RemotingCommand, code: int = 0, *_: object, **__: object) -> None:
             told.append(code)
 
-    def refuse(answers: Answers, channel: ClientChannel, command: RemotingCommand, now_ms: int) -> None:
-        answers.add(command, ResponseCode.SERVICE_NOT_AVAILABLE)
-
-    handler = FollowerChanges(broker.store, lambda: broker.now_ms, ask_leader).wrapped(refuse)
     command = request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"} | fields, opaque=1)
-    handler(Told(broker.channel), broker.channel, command, broker.now_ms)
+    asking = Request(command, CommandHeader(), broker.channel, Told(broker.channel))
+    changes = FollowerChanges(broker.store, lambda: broker.now_ms, ask_leader)
+    changes.handle(asking, lambda now_ms: asking.answer(ResponseCode.SERVICE_NOT_AVAILABLE), broker.now_ms)
     return asked, told[0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from one_broker import OneBroker, commit_fields, heart_beat, pull_fields, send_fields
 
-from broker.fresh_look_ups import FRESH_CODES
+from broker.registry import Lane
 from remoting.codes import RequestCode, ResponseCode
 from store.fresh_reads import OnFresh
 
@@ -32,11 +32,12 @@ def _filled(broker: OneBroker) -> None:
     broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(1))
 
 
-def test_each_of_them_has_its_answer_here() -> None:
-    assert FIELDS.keys() == FRESH_CODES
+def test_each_of_them_has_its_answer_here(broker: OneBroker) -> None:
+    types = broker.controller.pipeline.types
+    assert FIELDS.keys() == {code for code, row in types.items() if row.lane is Lane.FRESH}
 
 
-@pytest.mark.parametrize("code", sorted(FRESH_CODES))
+@pytest.mark.parametrize("code", sorted(FIELDS))
 def test_a_look_up_sees_what_came_while_it_waited(
     broker: OneBroker, monkeypatch: pytest.MonkeyPatch, code: RequestCode
 ) -> None:
@@ -55,7 +56,7 @@ def test_a_look_up_sees_what_came_while_it_waited(
         assert answer.ext_fields["offset"] == "2"
 
 
-@pytest.mark.parametrize("code", sorted(FRESH_CODES))
+@pytest.mark.parametrize("code", sorted(FIELDS))
 def test_a_look_up_that_cannot_be_had_is_refused_and_may_be_asked_again(
     broker: OneBroker, monkeypatch: pytest.MonkeyPatch, code: RequestCode
 ) -> None:
@@ -82,7 +83,7 @@ def test_a_member_that_has_stopped_says_so_and_answers_nothing_old(broker: OneBr
 
 def test_a_group_of_one_answers_within_the_read_that_asked(broker: OneBroker) -> None:
     _filled(broker)
-    commands = [broker.new_request(code, FIELDS[code]) for code in sorted(FRESH_CODES)]
+    commands = [broker.new_request(code, FIELDS[code]) for code in sorted(FIELDS)]
     writes = len(broker.channel.writes)
     broker.receive(commands)
     assert len(broker.channel.writes) == writes + 1, "all in one write"

@@ -138,8 +138,8 @@ class Hostile:
 
     def check(self) -> None:
         """What is stored is sound, and nothing is left of a client that has gone."""
-        self.broker.controller.request_handler.channel_closed(self.channel)
-        self.broker.controller.request_handler.channel_closed(self.client)
+        self.broker.controller.pipeline.channel_closed(self.channel)
+        self.broker.controller.pipeline.channel_closed(self.client)
         self.witness.check()
         controller = self.broker.controller
         assert set(controller.consumers.groups) == {"witness"}
@@ -288,7 +288,7 @@ def test_recorded_requests_with_flipped_bits_do_no_harm(hostile: Hostile, part: 
     assert len(frames) > 300
     for number, frame in enumerate(frames):
         channel = RecordingChannel(1000 + number)
-        handler = hostile.broker.controller.request_handler
+        handler = hostile.broker.controller.pipeline
         for changed in (flipped(frame, random), flipped(flipped(frame, random), random)):
             try:
                 commands = RemotingConnection().receive_data(changed)

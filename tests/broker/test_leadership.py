@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import pytest
 from one_broker import RecordingChannel
 
-from broker.answers import Answers
+from broker.answers import Answers, Request
 from broker.leadership_processor import WAIT_MS_MAX, LeadershipProcessor
 from dledger.core.output import Role
 from dledger.core.refusal import Refusal, RefusalReason
+from remoting import headers
 from remoting.admin_bodies import LeadershipTransferResponseBody
+from remoting.admin_headers import LeadershipTransferRequestHeader
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, request
 
@@ -48,7 +50,8 @@ class Asked:
         self.channel = RecordingChannel()
         self.command = request(RequestCode.LEADERSHIP_TRANSFER, fields, opaque=7)
         answers = Answers(self.channel)
-        self.processor.handlers[RequestCode.LEADERSHIP_TRANSFER](answers, self.channel, self.command, 0)
+        header = headers.decode(LeadershipTransferRequestHeader, fields)
+        self.processor.transfer_leadership(Request(self.command, header, self.channel, answers), 0)
         answers.flush()
 
     def answer_at(self, now_ms: int) -> RemotingCommand | None:

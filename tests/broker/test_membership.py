@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 import pytest
 from one_broker import RecordingChannel
 
-from broker.answers import Answers
+from broker.answers import Answers, Request
 from broker.membership_processor import MembershipProcessor
 from dledger.core.membership import Membership, Seat
 from dledger.core.output import AppendStatus
 from dledger.core.refusal import Refusal, RefusalReason
+from remoting import headers
 from remoting.admin_bodies import ListMembersResponseBody
+from remoting.admin_headers import AddMemberRequestHeader, RemoveMemberRequestHeader
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, request
 
@@ -64,7 +66,13 @@ def ask(
     processor = MembershipProcessor(store, is_group=is_group, has_secret=has_secret)  # type: ignore[arg-type]
     channel = RecordingChannel()
     answers = Answers(channel)
-    processor.handlers[code](answers, channel, request(code, fields, opaque=7), 0)
+    header_type, handle = {
+        RequestCode.LIST_MEMBERS: (headers.CommandHeader, processor.list_members),
+        RequestCode.ADD_MEMBER: (AddMemberRequestHeader, processor.add_member),
+        RequestCode.REMOVE_MEMBER: (RemoveMemberRequestHeader, processor.remove_member),
+    }[code]
+    command = request(code, fields, opaque=7)
+    handle(Request(command, headers.decode(header_type, fields), channel, answers), 0)
     answers.flush()
 
     def answer() -> RemotingCommand | None:

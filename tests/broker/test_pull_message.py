@@ -304,7 +304,7 @@ def test_a_closed_channel_holds_nothing(broker: OneBroker) -> None:
     channel = RecordingChannel(7, "127.0.0.1:50007")
     hold(broker, 1, channel)
     kept = hold(broker, 1)
-    broker.controller.request_handler.channel_closed(channel)
+    broker.controller.pipeline.channel_closed(channel)
     assert len(broker.controller.waiting_room) == 1
     fill(broker, 1)
     assert channel.received == []

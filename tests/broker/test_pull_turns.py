@@ -78,7 +78,7 @@ def test_a_client_that_takes_nothing_is_answered_nothing_more_until_it_does(brok
     broker.receive([other := broker.new_request(PULL, pull_fields("T", 0, 0))], busy)
     assert busy.response_to(other.opaque) is not None, "others do not wait for it"
     idle.paused = False
-    broker.controller.request_handler.channel_resumed(idle)
+    broker.controller.pipeline.channel_resumed(idle)
     broker.receive(pulls[60:], idle)
     broker.settle()
     assert [answer.opaque for answer in idle.received] == [pull.opaque for pull in pulls]
@@ -101,7 +101,7 @@ def test_it_is_seen_within_a_turn_that_a_client_takes_nothing(broker: OneBroker)
     while len(full.received) < len(pulls):
         answered = len(full.received)
         full.paused = False
-        broker.controller.request_handler.channel_resumed(full)
+        broker.controller.pipeline.channel_resumed(full)
         broker.settle()
         assert len(full.received) > answered
     assert [answer.opaque for answer in full.received] == [pull.opaque for pull in pulls]
@@ -132,7 +132,7 @@ def test_what_waits_for_a_paused_channel_goes_with_it(broker: OneBroker) -> None
     channel.paused = True
     broker.receive([broker.new_request(PULL, pull_fields("T", 0, 0)) for _ in range(3)], channel)
     channel.close()
-    broker.controller.request_handler.channel_closed(channel)
+    broker.controller.pipeline.channel_closed(channel)
     assert channel.received == []
     gone = weakref.ref(channel)
     del channel

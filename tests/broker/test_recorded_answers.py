@@ -233,7 +233,7 @@ class Replay:
         conn = row["conn"]
         channel = self.channels.setdefault(conn, RecordingChannel(conn))
         if row["kind"] == "close":
-            broker.controller.request_handler.channel_closed(channel)
+            broker.controller.pipeline.channel_closed(channel)
         if row["to"] != self._name or row["kind"] not in ("request", "oneway"):
             return
         broker.receive([self._pointed_at_ours(row)], channel)

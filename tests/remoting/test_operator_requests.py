@@ -31,15 +31,6 @@ def test_who_changed_the_members_is_noted(caplog: pytest.LogCaptureFixture, code
     assert line.startswith(f"asked for {code.name} code={code.value} addr=10.0.0.7:4711")
 
 
-def test_looking_at_a_group_or_a_repair_is_not_noted(caplog: pytest.LogCaptureFixture) -> None:
-    assert lines(caplog, RequestCode.LIST_MEMBERS, {}, b"") == []
-    assert lines(caplog, RequestCode.REPAIR_STATUS, {}, b"") == []
-
-
-def test_what_clients_ask_all_the_time_is_not_noted(caplog: pytest.LogCaptureFixture) -> None:
-    assert lines(caplog, RequestCode.UPDATE_CONSUMER_OFFSET, {"topic": "T"}, b"") == []
-
-
 def test_nobody_writes_lines_of_their_own_or_endless_ones_into_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

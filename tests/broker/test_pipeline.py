@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 from one_broker import OneBroker
@@ -16,8 +17,9 @@ def test_a_handler_that_fails_is_answered_for_and_the_others_of_its_read_too(
     def broken(*_: object) -> None:
         raise KeyError("defect")
 
-    handlers = broker.controller.request_handler._handlers
-    monkeypatch.setitem(handlers, RequestCode.GET_BROKER_CONFIG, broken)
+    types = broker.controller.pipeline.types
+    code = RequestCode.GET_BROKER_CONFIG
+    monkeypatch.setitem(types, code, replace(types[code], handler=broken))
     codes = (RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_CONFIG, RequestCode.LIST_MEMBERS)
     commands = [broker.new_request(code) for code in codes]
     broker.receive(commands)

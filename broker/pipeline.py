@@ -1,0 +1,141 @@
+"""The way of each request from a read to its processor: grouped by lane, checked, noted, its header read.
+
+What holds for all requests hooks in here: limits today; permissions, statistics and traces when they come.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from broker.answers import Answers, AnyRequest, Request, answer_bad_request, answer_error
+from broker.client_channel import ClientChannel
+from broker.registry import BatchHandler, BatchRequestType, Lane, RequestType
+from disk.disk import DiskError
+from remoting import headers
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError, RemotingHeaderError
+from remoting.operator_requests import note_operator_request
+from store.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+# Of what does not come in batches. Bodies are read and answered in one go, which must not take so long that a leader's
+# followers elect another one: 4,096 groups of a heartbeat, 10,000 queues to lock.
+BODY_SIZE_MAX = 1024 * 1024
+
+# A code that does not come in batches has no handler for these.
+_NO_BATCH: tuple[BatchHandler, set[int]] = (lambda channel, commands, now_ms: None, set())
+
+# (request, handle, now_ms): calls `handle(now_ms)` when its turn has come, or answers by itself.
+RunOnLane = Callable[[AnyRequest, Callable[[int], None], int], None]
+
+
+class RequestPipeline:
+    """What remoting calls per read. Requests of different kinds in one read are not ordered among each other: a
+    client that needs an order waits for the answer, and answers may always come in any order.
+    """
+
+    def __init__(
+        self,
+        batch_types: Sequence[BatchRequestType],
+        types: Sequence[RequestType],
+        lanes: Mapping[Lane, RunOnLane],
+        on_response: Callable[[ClientChannel, RemotingCommand], None],
+        on_channel_resumed: Callable[[ClientChannel, int], None],
+        on_channel_closed: Callable[[ClientChannel], None],
+        clock: Callable[[], int],
+    ) -> None:
+        """`lanes` has all but Lane.HERE."""
+        self.batch_types = {batch_type.code.value: batch_type for batch_type in batch_types}
+        self.types = {request_type.code.value: request_type for request_type in types}
+        count = len(self.batch_types.keys() | self.types.keys())
+        assert count == len(batch_types) + len(types), "a request code has one row"
+        # By code: the handler and all its codes.
+        self._batches = {
+            code: (row.handler, {other.code.value for other in batch_types if other.handler == row.handler})
+            for code, row in self.batch_types.items()
+        }
+        self._lanes = lanes
+        self._on_response = on_response
+        self._on_channel_resumed = on_channel_resumed
+        self._on_channel_closed = on_channel_closed
+        self._clock = clock
+
+    def channel_opened(self, channel: ClientChannel) -> None:
+        log.debug("channel opened addr=%s", channel.remote_address)
+
+    def channel_resumed(self, channel: ClientChannel) -> None:
+        self._on_channel_resumed(channel, self._clock())
+
+    def channel_closed(self, channel: ClientChannel) -> None:
+        self._on_channel_closed(channel)
+
+    def commands_received(self, channel: ClientChannel, commands: list[RemotingCommand]) -> None:
+        now_ms = self._clock()
+        handler, codes = self._batches.get(commands[0].code, _NO_BATCH)
+        for command in commands:
+            # A response of code 10 to a request of ours would look like a send; the flag tells them apart.
+            if command.code not in codes or command.flag & 1:
+                break
+        else:
+            handler(channel, commands, now_ms)
+            return
+        batches: dict[BatchHandler, list[RemotingCommand]] = {}
+        others: list[RemotingCommand] = []
+        for command in commands:
+            handler, codes = self._batches.get(command.code, _NO_BATCH)
+            if command.is_response:
+                self._on_response(channel, command)
+            elif codes:
+                batches.setdefault(handler, []).append(command)
+            else:
+                others.append(command)
+        if others:
+            self._handle(channel, others, now_ms)
+        for handler, batch in batches.items():
+            handler(channel, batch, now_ms)
+
+    def _handle(self, channel: ClientChannel, commands: list[RemotingCommand], now_ms: int) -> None:
+        answers = Answers(channel)
+        for command in commands:
+            if not channel.is_open:
+                break  # its client took no answers, and had more than it may leave
+            request_type = self.types.get(command.code)
+            if request_type is None:
+                remark = f" request type {command.code} not supported"
+                answers.add(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            elif len(command.body) > BODY_SIZE_MAX:
+                remark = f"body of {len(command.body)} bytes: {BODY_SIZE_MAX} are allowed"
+                answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
+            else:
+                if request_type.is_noted:
+                    note_operator_request(command, channel.remote_address)
+                try:
+                    header = headers.decode(request_type.header, command.ext_fields)
+                except RemotingHeaderError as error:
+                    answer_bad_request(answers, channel, command, error)
+                else:
+                    self._run(request_type, Request(command, header, channel, answers), now_ms)
+        answers.flush()
+
+    def _run(self, request_type: RequestType, request: AnyRequest, now_ms: int) -> None:
+        handle = partial(_handle_one, request_type, request)
+        if request_type.lane is Lane.HERE:
+            handle(now_ms)
+        else:
+            self._lanes[request_type.lane](request, handle, now_ms)
+
+
+def _handle_one(request_type: RequestType, request: AnyRequest, now_ms: int) -> None:
+    try:
+        request_type.handler(request, now_ms)
+    except (RemotingError, StoreError, DiskError) as error:
+        answer_error(request, error)
+    except Exception as error:
+        # A defect of ours, and the other requests of this connection are no part of it.
+        code, address = request.command.code, request.channel.remote_address
+        log.exception("request failed code=%d addr=%s", code, address)
+        request.answer(ResponseCode.SYSTEM_ERROR, f"failed: {type(error).__name__}: {error}")

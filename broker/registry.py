@@ -1,0 +1,268 @@
+"""Which requests the broker answers: one row per request code.
+
+A row says what the pipeline (broker/pipeline.py) does before a processor gets the request: which header is read, on
+which lane it runs, whether the log notes it. It also names the resources and actions for which the sender needs a
+permission; nothing checks that yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+from broker.answers import Request
+from broker.client_channel import ClientChannel
+from remoting import admin_headers, headers
+from remoting.codes import RequestCode as Code
+from remoting.command import RemotingCommand
+from remoting.headers import CommandHeader, HeaderT
+
+if TYPE_CHECKING:
+    from broker.admin_broker_processor import AdminBrokerProcessor
+    from broker.broker_info_processor import BrokerInfoProcessor
+    from broker.client_admin_processor import ClientAdminProcessor
+    from broker.client_manage_processor import ClientManageProcessor
+    from broker.consume_stats_processor import ConsumeStatsProcessor
+    from broker.consumer_manage_processor import ConsumerManageProcessor
+    from broker.leadership_processor import LeadershipProcessor
+    from broker.membership_processor import MembershipProcessor
+    from broker.offset_admin_processor import OffsetAdminProcessor
+    from broker.pull_message_processor import PullMessageProcessor
+    from broker.query_message_processor import QueryMessageProcessor
+    from broker.repair_processor import RepairProcessor
+    from broker.scrub_processor import ScrubProcessor
+    from broker.send_message_back_processor import SendMessageBackProcessor
+    from broker.send_message_processor import SendMessageProcessor
+
+
+class Resource(Enum):
+    """What RocketMQ's access control protects."""
+
+    TOPIC = "Topic"
+    GROUP = "Group"
+    CLUSTER = "Cluster"
+    NONE = "None"
+
+
+class Action(Enum):
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
+
+
+PUB, SUB, CREATE, UPDATE, DELETE, GET = Action
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A permission for one of the actions on each resource of this kind that the request names."""
+
+    resource: Resource
+    actions: frozenset[Action]
+
+
+def topic(*actions: Action) -> Need:
+    """A retry topic stands for its group."""
+    return Need(Resource.TOPIC, frozenset(actions))
+
+
+def group(*actions: Action) -> Need:
+    return Need(Resource.GROUP, frozenset(actions))
+
+
+def cluster(*actions: Action) -> Need:
+    return Need(Resource.CLUSTER, frozenset(actions))
+
+
+NOTHING = Need(Resource.NONE, frozenset())
+NO_HEADER = CommandHeader
+
+# (request, now_ms). Raises RemotingError for a bad body.
+Handler = Callable[[Request[HeaderT], int], None]
+# (channel, commands, now_ms): all requests of one read, and each answered once.
+BatchHandler = Callable[[ClientChannel, list[RemotingCommand], int], None]
+
+
+class Lane(Enum):
+    HERE = auto()  # at once
+    FRESH = auto()  # behind a read index (broker/fresh_look_ups.py)
+    LEADER = auto()  # a follower has its leader answer (broker/follower_changes.py)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestType:
+    code: Code
+    header: type[CommandHeader]
+    handler: Handler[Any]
+    needs: tuple[Need, ...]
+    lane: Lane
+    is_noted: bool  # an operator's change, of which the log tells before the request is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequestType:
+    """The hot path. All requests of a read that have the same handler go to it together, with their headers unread."""
+
+    code: Code
+    header: type[CommandHeader]
+    handler: BatchHandler
+    needs: tuple[Need, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Processors:
+    sends: SendMessageProcessor
+    pulls: PullMessageProcessor
+    clients: ClientManageProcessor
+    consumers: ConsumerManageProcessor
+    send_backs: SendMessageBackProcessor
+    queries: QueryMessageProcessor
+    admin: AdminBrokerProcessor
+    client_admin: ClientAdminProcessor
+    consume_stats: ConsumeStatsProcessor
+    offset_admin: OffsetAdminProcessor
+    info: BrokerInfoProcessor
+    leadership: LeadershipProcessor
+    membership: MembershipProcessor
+    scrub: ScrubProcessor
+    repair: RepairProcessor
+
+
+def batch_request_types(p: Processors) -> tuple[BatchRequestType, ...]:
+    row = BatchRequestType
+    sends, pulls = p.sends.process, p.pulls.process
+    send_needs, pull_needs = (topic(PUB),), (topic(SUB), group(SUB))
+    return (
+        row(Code.SEND_MESSAGE, headers.SendMessageRequestHeader, sends, send_needs),
+        row(Code.SEND_MESSAGE_V2, headers.SendMessageRequestHeaderV2, sends, send_needs),
+        row(Code.SEND_BATCH_MESSAGE, headers.SendMessageRequestHeaderV2, sends, send_needs),
+        row(Code.PULL_MESSAGE, headers.PullMessageRequestHeader, pulls, pull_needs),
+        row(Code.LITE_PULL_MESSAGE, headers.PullMessageRequestHeader, pulls, pull_needs),
+    )
+
+
+def request_types(p: Processors) -> tuple[RequestType, ...]:
+    # fmt: off
+    return (
+        # Clients come, stay and go
+        row(Code.HEART_BEAT, NO_HEADER, p.clients.heart_beat, topic(SUB), group(SUB)),
+        row(Code.UNREGISTER_CLIENT, headers.UnregisterClientRequestHeader, p.clients.unregister_client, group(SUB)),
+        row(Code.CHECK_CLIENT_CONFIG, NO_HEADER, p.clients.check_client_config, NOTHING),
+        # Consumers: members, offsets, locks
+        row(Code.GET_CONSUMER_LIST_BY_GROUP, headers.GetConsumerListByGroupRequestHeader,
+            p.consumers.get_consumer_list, group(SUB, GET)),
+        row(Code.QUERY_CONSUMER_OFFSET, headers.QueryConsumerOffsetRequestHeader,
+            p.consumers.query_offset, topic(SUB, GET), group(SUB, GET), lane=Lane.FRESH),
+        row(Code.UPDATE_CONSUMER_OFFSET, headers.UpdateConsumerOffsetRequestHeader,
+            p.consumers.update_offset, topic(SUB, UPDATE), group(SUB, UPDATE)),
+        row(Code.LOCK_BATCH_MQ, NO_HEADER, p.consumers.lock_batch, topic(SUB), group(SUB)),
+        row(Code.UNLOCK_BATCH_MQ, NO_HEADER, p.consumers.unlock_batch, topic(SUB), group(SUB)),
+        row(Code.CONSUMER_SEND_MSG_BACK, headers.ConsumerSendMsgBackRequestHeader,
+            p.send_backs.send_back, group(SUB)),
+        # Single messages
+        row(Code.QUERY_MESSAGE, headers.QueryMessageRequestHeader, p.queries.query_message, topic(SUB, GET)),
+        row(Code.VIEW_MESSAGE_BY_ID, headers.ViewMessageRequestHeader, p.queries.view_message, topic(GET)),
+        # Queues, topics, groups
+        row(Code.GET_MAX_OFFSET, headers.GetMaxOffsetRequestHeader,
+            p.admin.get_max_offset, topic(GET), lane=Lane.FRESH),
+        row(Code.GET_MIN_OFFSET, headers.GetMinOffsetRequestHeader,
+            p.admin.get_min_offset, topic(GET), lane=Lane.FRESH),
+        row(Code.SEARCH_OFFSET_BY_TIMESTAMP, headers.SearchOffsetRequestHeader,
+            p.admin.search_offset, topic(GET), lane=Lane.FRESH),
+        row(Code.GET_EARLIEST_MSG_STORETIME, headers.GetEarliestMsgStoretimeRequestHeader,
+            p.admin.get_earliest_store_time, topic(GET)),
+        row(Code.DELETE_EXPIRED_COMMITLOG, NO_HEADER,
+            p.admin.delete_expired_commit_log, cluster(UPDATE), is_noted=True),
+        row(Code.CLEAN_EXPIRED_CONSUMEQUEUE, NO_HEADER,
+            p.admin.clean_expired_consume_queue, cluster(UPDATE), is_noted=True),
+        row(Code.CLEAN_UNUSED_TOPIC, NO_HEADER, p.admin.clean_unused_topic, cluster(UPDATE), is_noted=True),
+        row(Code.UPDATE_AND_CREATE_TOPIC, headers.CreateTopicRequestHeader,
+            p.admin.update_topic, topic(CREATE), lane=Lane.LEADER),
+        row(Code.UPDATE_AND_CREATE_TOPIC_LIST, NO_HEADER, p.admin.update_topic_list, topic(CREATE), lane=Lane.LEADER),
+        row(Code.DELETE_TOPIC_IN_BROKER, headers.DeleteTopicRequestHeader,
+            p.admin.delete_topic, topic(DELETE), lane=Lane.LEADER),
+        row(Code.GET_ALL_TOPIC_CONFIG, NO_HEADER, p.admin.get_all_topics, cluster(GET)),
+        row(Code.GET_TOPIC_CONFIG, admin_headers.GetTopicConfigRequestHeader, p.admin.get_topic, topic(GET)),
+        row(Code.GET_TOPIC_STATS_INFO, admin_headers.GetTopicStatsInfoRequestHeader,
+            p.admin.get_topic_stats, topic(GET)),
+        row(Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NO_HEADER, p.admin.get_system_topics, cluster(GET)),
+        row(Code.QUERY_CONSUME_QUEUE, admin_headers.QueryConsumeQueueRequestHeader,
+            p.admin.query_consume_queue, topic(GET), group(GET)),
+        row(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NO_HEADER,
+            p.admin.update_group, cluster(UPDATE), lane=Lane.LEADER),
+        row(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NO_HEADER,
+            p.admin.update_group_list, cluster(UPDATE), lane=Lane.LEADER),
+        row(Code.DELETE_SUBSCRIPTIONGROUP, admin_headers.DeleteSubscriptionGroupRequestHeader,
+            p.admin.delete_group, group(DELETE), lane=Lane.LEADER),
+        row(Code.GET_SUBSCRIPTIONGROUP_CONFIG, admin_headers.GetSubscriptionGroupConfigRequestHeader,
+            p.admin.get_group, group(GET)),
+        row(Code.UPDATE_AND_GET_GROUP_FORBIDDEN, admin_headers.UpdateGroupForbiddenRequestHeader,
+            p.admin.update_group_forbidden, topic(UPDATE), group(UPDATE), lane=Lane.LEADER),
+        row(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, NO_HEADER, p.admin.get_all_groups, cluster(GET)),
+        row(Code.GET_ALL_DELAY_OFFSET, NO_HEADER, p.admin.get_all_delay_offsets, cluster(GET)),
+        # Clients as tools see them
+        row(Code.GET_CONSUMER_CONNECTION_LIST, admin_headers.GetConsumerConnectionListRequestHeader,
+            p.client_admin.get_consumer_connections, group(GET)),
+        row(Code.GET_PRODUCER_CONNECTION_LIST, admin_headers.GetProducerConnectionListRequestHeader,
+            p.client_admin.get_producer_connections, cluster(GET)),
+        row(Code.GET_ALL_PRODUCER_INFO, NO_HEADER, p.client_admin.get_all_producers, cluster(GET)),
+        row(Code.QUERY_SUBSCRIPTION_BY_CONSUMER, admin_headers.QuerySubscriptionByConsumerRequestHeader,
+            p.client_admin.query_subscription, topic(GET), group(GET)),
+        row(Code.GET_CONSUMER_RUNNING_INFO, admin_headers.GetConsumerRunningInfoRequestHeader,
+            p.client_admin.get_running_info, group(GET)),
+        row(Code.CONSUME_MESSAGE_DIRECTLY, admin_headers.ConsumeMessageDirectlyResultRequestHeader,
+            p.client_admin.consume_directly, topic(SUB), group(SUB)),
+        row(Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, admin_headers.GetConsumerStatusRequestHeader,
+            p.client_admin.get_consumer_status, topic(GET), group(GET)),
+        # Progress of consumers
+        row(Code.GET_CONSUME_STATS, admin_headers.GetConsumeStatsRequestHeader,
+            p.consume_stats.get_consume_stats, topic(GET), group(GET)),
+        row(Code.GET_BROKER_CONSUME_STATS, admin_headers.GetConsumeStatsInBrokerHeader,
+            p.consume_stats.get_broker_consume_stats, cluster(GET)),
+        row(Code.QUERY_TOPIC_CONSUME_BY_WHO, admin_headers.QueryTopicConsumeByWhoRequestHeader,
+            p.consume_stats.query_topic_consume_by_who, topic(GET)),
+        row(Code.QUERY_TOPICS_BY_CONSUMER, admin_headers.QueryTopicsByConsumerRequestHeader,
+            p.consume_stats.query_topics_by_consumer, group(GET)),
+        row(Code.QUERY_CONSUME_TIME_SPAN, admin_headers.QueryConsumeTimeSpanRequestHeader,
+            p.consume_stats.query_consume_time_span, topic(GET), group(GET)),
+        # Offsets by hand
+        row(Code.INVOKE_BROKER_TO_RESET_OFFSET, admin_headers.ResetOffsetRequestHeader,
+            p.offset_admin.reset_offset, topic(UPDATE), group(UPDATE), is_noted=True),
+        row(Code.CLONE_GROUP_OFFSET, admin_headers.CloneGroupOffsetRequestHeader,
+            p.offset_admin.clone_group_offset, topic(UPDATE), group(UPDATE), is_noted=True),
+        # The broker itself
+        row(Code.GET_BROKER_RUNTIME_INFO, NO_HEADER, p.info.get_runtime_info, cluster(GET)),
+        row(Code.GET_BROKER_CONFIG, NO_HEADER, p.info.get_config, cluster(GET)),
+        row(Code.UPDATE_BROKER_CONFIG, NO_HEADER, p.info.update_config, cluster(UPDATE), is_noted=True),
+        row(Code.VIEW_BROKER_STATS_DATA, admin_headers.ViewBrokerStatsDataRequestHeader,
+            p.info.view_stats, cluster(GET)),
+        row(Code.GET_BROKER_HA_STATUS, NO_HEADER, p.info.get_ha_status, cluster(GET)),
+        # The group and its disks
+        row(Code.LEADERSHIP_TRANSFER, admin_headers.LeadershipTransferRequestHeader,
+            p.leadership.transfer_leadership, cluster(UPDATE), is_noted=True),
+        row(Code.LIST_MEMBERS, NO_HEADER, p.membership.list_members, cluster(GET)),
+        row(Code.ADD_MEMBER, admin_headers.AddMemberRequestHeader,
+            p.membership.add_member, cluster(UPDATE), is_noted=True),
+        row(Code.REMOVE_MEMBER, admin_headers.RemoveMemberRequestHeader,
+            p.membership.remove_member, cluster(UPDATE), is_noted=True),
+        row(Code.SCRUB, admin_headers.ScrubRequestHeader, p.scrub.scrub, cluster(UPDATE)),
+        row(Code.REPAIR_STATUS, NO_HEADER, p.repair.get_status, cluster(GET)),
+    )
+    # fmt: on
+
+
+def row(
+    code: Code,
+    header: type[HeaderT],
+    handler: Handler[HeaderT],
+    *needs: Need,
+    lane: Lane = Lane.HERE,
+    is_noted: bool = False,
+) -> RequestType:
+    """The type checker sees that the handler takes this header."""
+    return RequestType(code, header, handler, needs, lane, is_noted or lane is Lane.LEADER)

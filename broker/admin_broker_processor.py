@@ -26,8 +26,10 @@ from remoting.fastjson import dumps_fastjson
 from remoting.headers import CommandHeader
 from store.get_message import BoundaryType
 from store.retention import has_expired
-from store.state.state_record import PutForbidden, PutSubscriptionGroup, PutTopicConfig, StateChange
+from store.state.table import StateChange
 from store.state.table_configs import PERM_READ, DataVersion, SubscriptionGroupConfig, TopicConfig
+from store.state.tables.subscription_group_table import PutForbidden, PutSubscriptionGroup
+from store.state.tables.topic_config_table import PutTopicConfig
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore

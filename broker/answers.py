@@ -17,7 +17,7 @@ from remoting.errors import RemotingError
 from remoting.headers import HeaderT
 from store.errors import StoreError
 from store.state.state_proposals import ProposeStatus
-from store.state.state_record import StateChange
+from store.state.table import StateChange
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
@@ -108,6 +108,10 @@ _FAILURES = {
     ProposeStatus.REFUSED: (
         ResponseCode.INVALID_PARAMETER,
         "the change is too large for one state record; nothing was changed",
+    ),
+    ProposeStatus.MEMBER_OUTDATED: (
+        ResponseCode.SYSTEM_ERROR,
+        "a member of the group does not know this table, or is away: upgrade it or remove it; nothing was changed",
     ),
 }
 

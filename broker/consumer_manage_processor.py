@@ -17,7 +17,7 @@ from broker.topic_config_manager import TopicConfigManager
 from remoting import bodies, headers
 from remoting.codes import ResponseCode
 from remoting.headers import CommandHeader
-from store.state.state_record import CommitOffset
+from store.state.tables.consumer_offset_table import CommitOffset
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore

@@ -19,7 +19,7 @@ from broker.topic_config_manager import TopicConfigManager
 from remoting import admin_bodies, admin_headers, bodies
 from remoting.codes import RequestCode, ResponseCode
 from store.state.state_proposals import ProposeStatus
-from store.state.state_record import CommitOffset, ResetOffset
+from store.state.tables.consumer_offset_table import CommitOffset, ResetOffset
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore

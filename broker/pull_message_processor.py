@@ -29,8 +29,8 @@ from remoting.errors import RemotingHeaderError
 from store.errors import StoreError
 from store.filter.message_filter import MessageFilter, UnsupportedExpressionError, filter_of
 from store.get_message import GetMessageResult, GetMessageStatus
-from store.state.state_record import CommitOffset, EndReset
 from store.state.table_configs import PERM_READ, SubscriptionGroupConfig, TopicConfig
+from store.state.tables.consumer_offset_table import CommitOffset, EndReset
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore

@@ -99,6 +99,7 @@ class Broker:
             clock=self._clock,
             open_log=functools.partial(open_plain_log, config) if config.dledger is None else None,
             listens=config.dledger is not None,
+            features=self._store.features,
         )
         replica = self._dledger.replica
         imported = plain_import.take_over(replica.log) if plain_import else ImportedState()

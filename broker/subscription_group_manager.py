@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from broker.broker_config import BrokerConfig
 from message.names import group_fault, is_system_group
 from store.state.state_proposals import OnProposed
-from store.state.state_record import DeleteSubscriptionGroup, PutSubscriptionGroup
 from store.state.table_configs import SubscriptionGroupConfig
+from store.state.tables.subscription_group_table import DeleteSubscriptionGroup, PutSubscriptionGroup
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore

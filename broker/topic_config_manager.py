@@ -15,8 +15,8 @@ from broker.broker_config import BrokerConfig
 from broker.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from message import names
 from store.state.state_proposals import OnProposed, ProposeStatus
-from store.state.state_record import DeleteTopic, PutTopicConfig
 from store.state.table_configs import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion, TopicConfig
+from store.state.tables.topic_config_table import DeleteTopic, PutTopicConfig
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore

@@ -69,6 +69,7 @@ class Replica:
         self.log = log_store
         self.failure: str | None = None  # why this member has ended by itself
         self.applied_index = Index(-1)  # kept by the embedder
+        self._features: dict[PeerId, Collection[str]] = {}  # of the embedder, that peers have told of
         self._quorum_state = quorum_state
         self._embedder = embedder
         self._runtime = runtime
@@ -199,8 +200,10 @@ class Replica:
         begin_pos: int,
         peers: Collection[PeerId] = (),
         wire_version: int = WIRE_VERSION_MAX,
+        features: Collection[str] = (),
     ) -> bool:
-        """What a peer proved to be, before peer_connected(), and the version that both speak.
+        """What a peer proved to be, before peer_connected(), the version that both speak, and what it knows of features
+        of the embedder.
 
         Whether this member has been formed just now: then peers that know it as unformed are to be told soon, by
         shaking hands anew.
@@ -214,6 +217,7 @@ class Replica:
             self._fail(f"the group's identity could not be stored: {error}", now_ms)
             self._call_out()
             return False
+        self._features[peer] = features
         if was_formed:
             self._ask(now_ms, self.member.peer_shown, peer, disk_uuid, wire_version)
         if not is_formed_now:
@@ -223,6 +227,16 @@ class Replica:
         self._work.hard_state_stored()
         self.member = self._make_member(now_ms)
         return True
+
+    def members_without(self, feature: str) -> list[PeerId]:
+        """The other members that have not told this one that they know it. What one has told counts until it tells
+        something else, also while it is away.
+        """
+        return [
+            peer
+            for peer in self.member.membership.members
+            if peer != self.config.self_id and feature not in self._features.get(peer, ())
+        ]
 
     def peer_connected(self, peer: PeerId, now_ms: int, *, repairs: bool = True) -> None:
         """The connection is up by which we ask it. `repairs`: it can be asked for entries that are damaged here."""

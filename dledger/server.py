@@ -86,17 +86,20 @@ class DLedgerServer:
         clock: Callable[[], int] | None = None,
         open_log: Callable[[Disk, DLedgerConfig], LogStore] | None = None,
         listens: bool = True,
+        features: Sequence[str] = (),
     ) -> None:
         """Recovers the log, which blocks. Raises what LogStore.open() and QuorumState.load() raise.
 
         `on_failure` is called once, when the member must not go on; close() is still to be called then. `open_log`: for
         entries of another form than DLedger's. `listens`: not where nobody is to ask, as in a group of one for good.
+        `features`: of the embedder, to be told to peers: what members of an earlier release may not know.
         """
         self.config = config
         self.now_ms = clock or make_clock()
         self._random = random or Random()
         self._on_failure = on_failure
         self._listens = listens
+        self._features = tuple(features)
         quorum_state = QuorumState.load(disk, config.directory)
         if open_log is not None:
             log_store = open_log(disk, config)
@@ -306,6 +309,7 @@ class DLedgerServer:
             begin_pos=self.replica.formation.begin_pos,
             wire_version_max=WIRE_VERSION_MAX,
             peers=tuple(self.config.peers) if group is None else (),
+            features=self._features,
         )
         members = frozenset((*self.config.peers, *self.replica.member.membership.members))
         return PeerLink(self, self.config, own, members=members, dialled=dialled)
@@ -373,6 +377,7 @@ class DLedgerServer:
                 begin_pos=peer.begin_pos,
                 peers=peer.peers,
                 wire_version=link.wire_version,
+                features=peer.features,
             )
         except HandshakeRefusedError as error:
             link.close(str(error))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
@@ -26,11 +26,12 @@ from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.group_offsets import QueueEnds, delay_offset_findings, group_offset_findings
 from pyspark_dledger.replica import Replica
 from store.errors import StateRecordError
-from store.state.state_record import CommitOffset, FullStatePart, StateChange, unpack_record
+from store.state.state_record import FullStatePart, unpack_record
 from store.state.state_tables import StateTables
+from store.state.table import StateChange
 from store.state.table_configs import DataVersion
+from store.state.tables.consumer_offset_table import CommitOffset
 
-_TABLES: Final = ("topics", "subscription groups", "consumer offsets", "delay offsets")
 # What moves the tables: records, and the no-op of a term, which ends the delivery of delayed messages under way.
 _KINDS: Final = (EntryKind.STATE, EntryKind.NO_OP)
 
@@ -140,7 +141,7 @@ def replay(unit: StateReplay) -> Iterator[Finding]:
         yield from machine.take(header, body)
     if machine.is_whole and not damaged:
         tables = machine.tables
-        tables.delay_offset_table.settle(Index(unit.up_to))
+        tables.settle(Index(unit.up_to))
         name, ends = unit.replica.name, unit.queue_ends
         yield from group_offset_findings(name, "", tables.consumer_offset_table.offsets, ends)
         yield from delay_offset_findings(name, "", tables.delay_offset_table.offsets, ends)
@@ -175,7 +176,7 @@ class _Replay:
         while self._to_freeze and self._to_freeze[-1] < header.index:
             index = self._to_freeze.pop()
             if self.is_whole:
-                self.tables.delay_offset_table.settle(Index(index))
+                self.tables.settle(Index(index))
                 self._frozen[index] = _snapshot(self.tables)
         if header.kind == EntryKind.NO_OP:
             self._apply(header.index, 0, None)
@@ -207,7 +208,7 @@ class _Replay:
             return
         try:
             if changes is None:
-                self.tables.delay_offset_table.term_began(Index(index))
+                self.tables.term_began(Index(index))
             else:
                 self.tables.apply(changes, timestamp)
         except (TypeError, ValueError, AttributeError) as error:
@@ -311,33 +312,24 @@ class _Replay:
         )
 
 
-# What two states are compared by: each table by its names, and the data versions.
-_Snapshot = tuple[tuple[dict[Any, Any], ...], tuple[DataVersion, ...]]
+# What two states are compared by, by name of a table: its rows and its data version.
+_Snapshot = dict[str, tuple[Mapping[Any, Any], DataVersion]]
 
 
 def _snapshot(tables: StateTables) -> _Snapshot:
-    topics, groups = tables.topic_config_table, tables.subscription_group_table
-    offsets, delay_offsets = tables.consumer_offset_table, tables.delay_offset_table
-    return (
-        (
-            dict(topics.configs),
-            dict(groups.configs),
-            {key: dict(queues) for key, queues in offsets.offsets.items()},
-            dict(delay_offsets.offsets),
-        ),
-        (topics.data_version, groups.data_version, offsets.data_version, delay_offsets.data_version),
-    )
+    return {table.name: (table.rows(), table.data_version) for table in tables.all}
 
 
 def _difference(found: _Snapshot, expected: _Snapshot) -> str:
     """In words; "" for equal states."""
-    for name, table, other in zip(_TABLES, found[0], expected[0], strict=True):
-        for key in sorted(set(table) | set(other), key=str):
-            if table.get(key) != other.get(key):
+    for name, (rows, _) in found.items():
+        other = expected[name][0]
+        for key in sorted(set(rows) | set(other), key=str):
+            if rows.get(key) != other.get(key):
                 return f"is not what the changes before it add up to: its {name} differ, first in {key}"
-    for name, version, other_version in zip(_TABLES, found[1], expected[1], strict=True):
-        if version != other_version:
-            return f"has {name} of version {version}, the changes before it lead to {other_version}"
+    for name, (_, version) in found.items():
+        if version != expected[name][1]:
+            return f"has {name} of version {version}, the changes before it lead to {expected[name][1]}"
     return ""
 
 

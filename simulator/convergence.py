@@ -251,12 +251,4 @@ def _id(process: Process) -> str:
 
 
 def _tables(process: Process) -> tuple[object, ...]:
-    store = process.store
-    topics, groups = store.topic_config_table, store.subscription_group_table
-    offsets, delays = store.consumer_offset_table, store.delay_offset_table
-    return (
-        *(topics.configs, topics.data_version),
-        *(groups.configs, groups.data_version),
-        *(offsets.offsets, offsets.data_version),
-        *(delays.offsets, delays.data_version),
-    )
+    return tuple((table.name, table.rows(), table.data_version) for table in process.store.tables.all)

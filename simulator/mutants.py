@@ -41,8 +41,8 @@ from store.dledger_commit_log import DLedgerCommitLog
 from store.message_store import MessageStore
 from store.put_gather import PutGather, _Part
 from store.put_message import PutBatch, PutRefusal, PutStatus
-from store.state.delay_offset_table import DelayOffsetTable
 from store.state.state_machine import StateMachine
+from store.state.tables.delay_offset_table import DelayOffsetTable
 
 
 @contextmanager

@@ -184,7 +184,9 @@ class Process:
             return
         now_ms = self.host.now_ms()
         try:
-            formed_now = self.replica.peer_seen(peer, disk_uuid, group, now_ms, begin_pos=begin_pos)
+            formed_now = self.replica.peer_seen(
+                peer, disk_uuid, group, now_ms, begin_pos=begin_pos, features=self.store.features
+            )
         except HandshakeRefusedError as error:
             self.failed(f"handshake with {peer} refused: {error}")
             return

@@ -25,8 +25,10 @@ from store.errors import MessageDamagedError, UnitDamagedError
 from store.get_message import GetMessageStatus
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.state.state_proposals import ProposeStatus
-from store.state.state_record import CommitOffset, PutTopicConfig, StateChange
+from store.state.table import StateChange
 from store.state.table_configs import TopicConfig
+from store.state.tables.consumer_offset_table import CommitOffset
+from store.state.tables.topic_config_table import PutTopicConfig
 
 TOPICS = (b"orders", b"payments")
 _TAGS = ("paid", "open", "late")

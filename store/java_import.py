@@ -29,8 +29,8 @@ from store.key_index_file import delete_index_files, index_file_names
 from store.layout.config_json import BACKUP, CONSUMER_OFFSETS, TOPICS, parse_config
 from store.state.config_files import read_config_files
 from store.state.state_machine import StateMachine
-from store.state.state_record import CommitOffset
-from store.state.state_tables import TOPIC_GROUP_SEPARATOR, StateTables
+from store.state.state_tables import StateTables
+from store.state.tables.consumer_offset_table import TOPIC_GROUP_SEPARATOR, CommitOffset
 from store.store_config import StoreConfig
 
 log = logging.getLogger(__name__)

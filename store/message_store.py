@@ -42,7 +42,8 @@ from store.retention import HourOf, Retention, utc_hour
 from store.schedule_message_service import ScheduleMessageService
 from store.state.state_machine import StateMachine
 from store.state.state_proposals import OnProposed, StateProposals
-from store.state.state_record import DeleteTopic, StateChange
+from store.state.table import StateChange
+from store.state.tables.topic_config_table import DeleteTopic
 from store.state_files_scrub import StateFilesScrub
 from store.store_config import StoreConfig
 from store.store_flusher import StoreFlusher
@@ -133,7 +134,9 @@ class MessageStore(StoreReads):
             imported_index=imported.last_index,
             topic_deleted=self._topic_deleted,
         )
-        self._proposals = StateProposals(self._commit_log, config.state_record_size_max)
+        self._proposals = StateProposals(
+            self._commit_log, config.state_record_size_max, replica.members_without
+        )
         self._reput = Reput(config, replica.log, self._commit_log, self._queues, self)
         self._reader = MessageReader(config, replica.log, self._old_commit_log, self._queues, self._reput)
         self._index = IndexService(

@@ -24,16 +24,9 @@ from store.consume_queue_store import QueueRow
 from store.errors import StoreConfigError, StoreDamagedError
 from store.exports import APPLIED_INDEX
 from store.key_index_mark import MARK_FILE_NAME as KEY_INDEX_MARK_FILE_NAME
-from store.layout.config_json import (
-    BACKUP,
-    CONSUMER_OFFSETS,
-    DELAY_OFFSETS,
-    SUBSCRIPTION_GROUPS,
-    TOPICS,
-    parse_config,
-)
+from store.layout.config_json import BACKUP, parse_config
 from store.replicated_log import Ledger
-from store.state.config_files import read_config_files
+from store.state.config_files import CONFIG_FILES, read_config_files
 from store.store_config import StoreConfig
 
 log = logging.getLogger(__name__)
@@ -43,7 +36,6 @@ IMPORTED_NAME: Final = "imported-state"
 PENDING_NAME: Final = "import-pending"
 _VERSION: Final = 1
 _NO_INDEX: Final = Index(-1)
-_CONFIG_FILES: Final = (TOPICS, SUBSCRIPTION_GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +190,7 @@ class PlainImport:
 
     def _config_crcs(self) -> dict[str, int]:
         disk, directory = self._disk, f"{self._config.store_path_root_dir}/config"
-        names = [name + suffix for name in _CONFIG_FILES for suffix in ("", BACKUP)]
+        names = [name + suffix for name in CONFIG_FILES for suffix in ("", BACKUP)]
         return {
             name: crc32(disk.read_file(f"{directory}/{name}"))
             for name in names

@@ -161,6 +161,10 @@ class ReplicatedLog(Protocol):
         """
         ...
 
+    def members_without(self, feature: str) -> Sequence[PeerId]:
+        """The other members that have not told this one that they know it."""
+        ...
+
     def set_low_space(self, reason: str | None) -> None:
         """Why messages are refused for want of space, None when they are not: who leads had better be somebody else."""
         ...

@@ -19,7 +19,8 @@ from store.errors import StoreDamagedError, UnitDamagedError
 from store.message_reader import MessageReader, is_head_of
 from store.put_message import PutMessage
 from store.state.state_machine import StateMachine
-from store.state.state_record import Delivery, DeliveryRun, pack_change, pack_changes
+from store.state.state_record import pack_change, pack_changes
+from store.state.tables.delay_offset_table import Delivery, DeliveryRun
 from store.store_config import DELAY_LEVELS_MAX
 from store.unit_queue import Unit, UnitQueue
 

@@ -1,5 +1,7 @@
 """What may be asked of a store without changing anything: messages, tables, how far it is."""
 
+from collections.abc import Sequence
+
 from dledger.entry import Index
 from store.consume_queue_store import ConsumeQueueStore
 from store.derived_files import DerivedFiles
@@ -12,10 +14,13 @@ from store.index_service import IndexService
 from store.message_query import MessageQuery
 from store.message_reader import MessageReader
 from store.reput import Reput
-from store.state.delay_offset_table import DelayOffsetTable
 from store.state.state_machine import StateMachine
 from store.state.state_proposals import StateProposals
-from store.state.state_tables import ConsumerOffsetTable, SubscriptionGroupTable, TopicConfigTable
+from store.state.state_tables import StateTables
+from store.state.tables.consumer_offset_table import ConsumerOffsetTable
+from store.state.tables.delay_offset_table import DelayOffsetTable
+from store.state.tables.subscription_group_table import SubscriptionGroupTable
+from store.state.tables.topic_config_table import TopicConfigTable
 
 
 class StoreReads:
@@ -135,6 +140,17 @@ class StoreReads:
     # -- replicated tables -------------------------------------------------------------------------------------
 
     @property
+    def tables(self) -> StateTables:
+        """As applied."""
+        self._state.settle(self._reput.applied_index)
+        return self._state.tables
+
+    @property
+    def features(self) -> Sequence[str]:
+        """What members of an earlier release may not know: tables, by name."""
+        return tuple(StateTables().named)
+
+    @property
     def topic_config_table(self) -> TopicConfigTable:
         return self._state.tables.topic_config_table
 
@@ -149,8 +165,7 @@ class StoreReads:
 
     @property
     def delay_offset_table(self) -> DelayOffsetTable:
-        self._state.settle(self._reput.applied_index)
-        return self._state.tables.delay_offset_table
+        return self.tables.delay_offset_table
 
     @property
     def full_state_index(self) -> Index:

@@ -59,6 +59,8 @@ class Hello(msgspec.Struct, array_like=True, tag=100, frozen=True, kw_only=True)
     wire_version_max: int = 1  # the highest it speaks; a member of version 1 says nothing of it
     # Ids of the conf, until the group is formed: all who form it have the same. Earlier releases say nothing.
     peers: Annotated[tuple[_Id, ...], msgspec.Meta(max_length=64)] = ()
+    # What the embedder can read that earlier releases cannot; opaque here. Those that know none say nothing.
+    features: Annotated[tuple[_Id, ...], msgspec.Meta(max_length=128)] = ()
 
 
 class _Proof(msgspec.Struct, array_like=True, tag=101):

@@ -46,6 +46,24 @@ def render_config(table: Mapping[str, Any]) -> str:
     return "".join(parts)
 
 
+def required_map(content: Mapping[Any, Any], name: str) -> Mapping[Any, Any]:
+    """Raises ValueError: without it this is not the file that its name says."""
+    value = content.get(name)
+    if not isinstance(value, Mapping):
+        raise ValueError(f"it holds no {name}")
+    return value
+
+
+def numbers(values: object, key_type: type) -> dict[Any, int]:
+    """A map of numbers without those below 0, which say the same as none. Raises ValueError."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{values!r:.80} is no map")
+    for key, number in values.items():
+        if type(key) is not key_type or type(number) is not int:
+            raise ValueError(f"{key!r:.80}: {number!r:.80} is no number of a queue, level or topic")
+    return {key: number for key, number in values.items() if number >= 0}
+
+
 def topic_config(
     topic: str,
     *,

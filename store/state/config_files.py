@@ -5,23 +5,18 @@ damaged; so does this. Exports of ours are read the same way.
 """
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from disk.disk import Disk
 from store.errors import ConfigFilesDamagedError
-from store.layout.config_json import (
-    BACKUP,
-    CONSUMER_OFFSETS,
-    DELAY_OFFSETS,
-    SUBSCRIPTION_GROUPS,
-    TOPICS,
-    parse_config,
-)
+from store.layout.config_json import BACKUP, parse_config
 from store.state.state_tables import StateTables
-from store.state.table_configs import DataVersion, SubscriptionGroupConfig, TopicConfig
+from store.state.table import ConfigFileTable
+from store.state.table_configs import DataVersion
 
 log = logging.getLogger(__name__)
+
+CONFIG_FILES: Final = tuple(table.config_file for table in StateTables().in_config_files)
 
 
 def read_config_files(disk: Disk, directory: str) -> StateTables:
@@ -30,20 +25,20 @@ def read_config_files(disk: Disk, directory: str) -> StateTables:
     Raises ConfigFilesDamagedError when neither a file nor its .bak can be read; DiskError.
     """
     tables = StateTables()
-    for name, take in _TABLES.items():
-        _read_table(disk, f"{directory}/{name}", tables, take)
+    for table in tables.in_config_files:
+        _read_table(disk, f"{directory}/{table.config_file}", table)
     return tables
 
 
-def _read_table(
-    disk: Disk, path: str, tables: StateTables, take: Callable[[StateTables, Mapping[Any, Any]], None]
-) -> None:
+def _read_table(disk: Disk, path: str, table: ConfigFileTable) -> None:
     faults = []
     for candidate in (path, path + BACKUP):
         if not disk.exists(candidate):
             continue
         try:
-            take(tables, parse_config(disk.read_file(candidate).decode()))
+            content = parse_config(disk.read_file(candidate).decode())
+            table.read_config(content)
+            table.data_version = DataVersion.from_json(content.get("dataVersion"))
         except (ValueError, RecursionError) as error:
             faults.append(f"{candidate}: {error}")
             continue
@@ -55,73 +50,3 @@ def _read_table(
             f"{'; '.join(faults)}. Take the file from config/ of another member or of a backup, or remove it and its "
             f"{BACKUP} to begin without what it said"
         )
-
-
-def _take_topics(tables: StateTables, content: Mapping[Any, Any]) -> None:
-    configs = [TopicConfig.from_json(values) for values in _map(content, "topicConfigTable").values()]
-    table = tables.topic_config_table
-    table.data_version = _data_version(content)
-    table.configs = {config.topic_name: config for config in configs}
-
-
-def _take_subscription_groups(tables: StateTables, content: Mapping[Any, Any]) -> None:
-    groups = _map(content, "subscriptionGroupTable")
-    configs = [SubscriptionGroupConfig.from_json(values) for values in groups.values()]
-    # 4.9 does not know it.
-    forbidden = _map(content, "forbiddenTable") if "forbiddenTable" in content else {}
-    bits = {group: _numbers(topics, str) for group, topics in forbidden.items()}
-    table = tables.subscription_group_table
-    table.data_version = _data_version(content)
-    table.configs = {config.group_name: config for config in configs}
-    table.forbidden = {group: topics for group, topics in bits.items() if topics}
-
-
-def _take_consumer_offsets(tables: StateTables, content: Mapping[Any, Any]) -> None:
-    offsets = {key: _numbers(queues, int) for key, queues in _map(content, "offsetTable").items()}
-    table = tables.consumer_offset_table
-    table.data_version = _data_version(content)
-    table.offsets = {key: queues for key, queues in offsets.items() if queues}
-
-
-def _take_delay_offsets(tables: StateTables, content: Mapping[Any, Any]) -> None:
-    offsets = _numbers(_map(content, "offsetTable"), int)
-    table = tables.delay_offset_table
-    table.data_version = _data_version(content)
-    table.offsets = offsets
-
-
-_TABLES: Final = {
-    TOPICS: _take_topics,
-    SUBSCRIPTION_GROUPS: _take_subscription_groups,
-    CONSUMER_OFFSETS: _take_consumer_offsets,
-    DELAY_OFFSETS: _take_delay_offsets,
-}
-
-
-def _map(content: Mapping[Any, Any], name: str) -> Mapping[Any, Any]:
-    """Raises ValueError: without it this is not the file that its name says."""
-    value = content.get(name)
-    if not isinstance(value, Mapping):
-        raise ValueError(f"it holds no {name}")
-    return value
-
-
-def _numbers(values: object, key_type: type) -> dict[Any, int]:
-    """A map of numbers without those below 0, which say the same as none."""
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{values!r:.80} is no map")
-    for key, number in values.items():
-        if type(key) is not key_type or type(number) is not int:
-            raise ValueError(f"{key!r:.80}: {number!r:.80} is no number of a queue, level or topic")
-    return {key: number for key, number in values.items() if number >= 0}
-
-
-def _data_version(content: Mapping[Any, Any]) -> DataVersion:
-    """4.9 keeps none for offsets."""
-    version = content.get("dataVersion")
-    if not isinstance(version, Mapping):
-        return DataVersion()
-    counter, timestamp = version.get("counter"), version.get("timestamp")
-    if type(counter) is not int or type(timestamp) is not int:
-        raise ValueError(f"a dataVersion of {version!r:.80}")
-    return DataVersion(counter, timestamp)

@@ -19,14 +19,10 @@ from store.consume_queue_store import QueueRow
 from store.errors import StateRecordError
 from store.state.deleted_topics import DeletedTopics
 from store.state.full_state import FullState, FullStateLog, split_full_state
-from store.state.state_record import (
-    DeleteTopic,
-    FullStatePart,
-    StateChange,
-    pack_full_state_part,
-    unpack_record,
-)
+from store.state.state_record import FullStatePart, pack_full_state_part, unpack_record
 from store.state.state_tables import StateTables
+from store.state.table import StateChange
+from store.state.tables.topic_config_table import DeleteTopic
 
 # Of a full-state part's message around its data.
 _PART_OVERHEAD = 512
@@ -135,14 +131,14 @@ class StateMachine:
             return
         self.full_state_log.void()
         if self.is_whole:
-            self.tables.delay_offset_table.term_began(no_op_index)
+            self.tables.term_began(no_op_index)
         else:
             self._kept.append((no_op_index, 0, None))
 
     def settle(self, applied_index: Index) -> None:
         """Entries up to there are applied, of whatever kind."""
         if self.is_whole:
-            self.tables.delay_offset_table.settle(applied_index)
+            self.tables.settle(applied_index)
 
     # -- writing full states, as leader ------------------------------------------------------------------------
 
@@ -222,7 +218,7 @@ class StateMachine:
             if index <= full_state.applied_index:
                 continue
             if changes is None:
-                self.tables.delay_offset_table.term_began(index)
+                self.tables.term_began(index)
             else:
                 self.tables.apply(changes, timestamp)
         self._kept.clear()

@@ -2,23 +2,24 @@
 the next record. So a burst of offset commits costs one entry, and a lone topic creation does not wait for a timer.
 """
 
+import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from dledger.core.messages import PeerId
 from dledger.core.output import AppendStatus
 from dledger.entry import Index
 from store.dledger_commit_log import DLedgerCommitLog
 from store.put_message import PutRefusal
-from store.state.state_record import (
-    CommitOffset,
-    DeleteTopic,
-    ResetOffset,
-    StateChange,
-    pack_change,
-    pack_changes,
-)
+from store.state.state_record import pack_change, pack_changes
+from store.state.state_tables import StateTables
+from store.state.table import StateChange
+from store.state.tables.consumer_offset_table import CommitOffset, ResetOffset
+from store.state.tables.topic_config_table import DeleteTopic
+
+log = logging.getLogger(__name__)
 
 # Of a record's head, topic and entry around the packed changes.
 _RECORD_OVERHEAD = 512
@@ -29,6 +30,7 @@ class ProposeStatus(Enum):
     NOT_LEADER = "NOT_LEADER"  # definite: never appended
     UNKNOWN = "UNKNOWN"  # the leadership ended with it under way
     REFUSED = "REFUSED"  # definite: too large for a record
+    MEMBER_OUTDATED = "MEMBER_OUTDATED"  # definite: not all members know the table
 
 
 OnProposed = Callable[[ProposeStatus], None]
@@ -46,8 +48,18 @@ class StateProposals:
     ends all of them have been answered.
     """
 
-    def __init__(self, commit_log: DLedgerCommitLog, record_size_max: int) -> None:
+    def __init__(
+        self,
+        commit_log: DLedgerCommitLog,
+        record_size_max: int,
+        members_without: Callable[[str], Sequence[PeerId]],
+    ) -> None:
+        """`members_without`: those that do not know a feature, here a table by its name."""
         self._commit_log = commit_log
+        self._members_without = members_without
+        self._table_names = {
+            change: name for name, table in StateTables().named.items() for change in table.changes
+        }
         self._record_size_max = record_size_max - _RECORD_OVERHEAD
         self._waiting: deque[tuple[bytes, OnProposed | None]] = deque()
         # Commits of one queue's offset: the last one wins while they wait.
@@ -72,6 +84,15 @@ class StateProposals:
         if on_done is None and isinstance(change, CommitOffset):
             self._waiting_offsets[change.group, change.topic, change.queue_id] = change.offset
             return  # one-way: the next flush takes it along
+        table_name = self._table_names.get(type(change))
+        if table_name is not None and (outdated := self._members_without(table_name)):
+            log.warning(
+                "change refused: %s run a release without the table of %s, or were not seen since this start; upgrade "
+                "them, or remove them from the group", ", ".join(outdated), table_name,
+            )  # fmt: skip
+            if on_done is not None:
+                on_done(ProposeStatus.MEMBER_OUTDATED)
+            return
         packed = pack_change(change)
         if len(packed) > self._record_size_max:
             if on_done is not None:

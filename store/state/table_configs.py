@@ -103,6 +103,19 @@ class DataVersion:
     def next(self, timestamp: int) -> "DataVersion":
         return DataVersion(self.counter + 1, timestamp)
 
+    def pack(self) -> list[int]:
+        return [self.counter, self.timestamp]
+
+    @classmethod
+    def from_json(cls, version: object) -> "DataVersion":
+        """Of a file under config/; 4.9 keeps none for offsets. Raises ValueError."""
+        if not isinstance(version, Mapping):
+            return cls()
+        counter, timestamp = version.get("counter"), version.get("timestamp")
+        if type(counter) is not int or type(timestamp) is not int:
+            raise ValueError(f"a dataVersion of {version!r:.80}")
+        return cls(counter, timestamp)
+
 
 _Config = TypeVar("_Config", TopicConfig, SubscriptionGroupConfig)
 

@@ -11,13 +11,15 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, request
 from remoting.headers import CommandHeader
 from store.state.state_proposals import ProposeStatus
-from store.state.state_record import DeleteTopic, StateChange
+from store.state.table import StateChange
+from store.state.tables.topic_config_table import DeleteTopic
 
-APPLIED, UNKNOWN, REFUSED, NOT_LEADER = (
+APPLIED, UNKNOWN, REFUSED, NOT_LEADER, MEMBER_OUTDATED = (
     ProposeStatus.APPLIED,
     ProposeStatus.UNKNOWN,
     ProposeStatus.REFUSED,
     ProposeStatus.NOT_LEADER,
+    ProposeStatus.MEMBER_OUTDATED,
 )
 
 
@@ -48,6 +50,7 @@ def answer_to(*statuses: ProposeStatus) -> RemotingCommand:
     [
         ((REFUSED, REFUSED), ResponseCode.INVALID_PARAMETER, "nothing was changed"),
         ((NOT_LEADER, NOT_LEADER), ResponseCode.SERVICE_NOT_AVAILABLE, "nothing was changed"),
+        ((MEMBER_OUTDATED,), ResponseCode.SYSTEM_ERROR, "upgrade it or remove it; nothing was changed"),
         ((UNKNOWN, UNKNOWN), ResponseCode.SYSTEM_ERROR, "outcome unknown"),
         ((APPLIED, REFUSED, APPLIED), ResponseCode.SYSTEM_ERROR, "2 of 3 changes are made"),
         ((APPLIED, UNKNOWN), ResponseCode.SYSTEM_ERROR, "1 of 2 changes are made"),

@@ -11,7 +11,7 @@ from message.decoder import decode_message
 from pyspark_dledger.replica import open_replica
 from remoting.codes import RequestCode, ResponseCode
 from store.put_message import PutMessage, PutRefusal, PutStatus
-from store.state.state_record import CommitOffset
+from store.state.tables.consumer_offset_table import CommitOffset
 from store.system_message import NO_OP_TOPIC, STATE_TOPIC
 
 SMALL = """

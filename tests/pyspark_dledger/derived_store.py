@@ -24,14 +24,11 @@ from pyspark_dledger.work import plan
 from store.delayed_message import delayed
 from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
 from store.put_message import PutMessage
-from store.state.state_record import (
-    CommitOffset,
-    DeleteTopic,
-    PutSubscriptionGroup,
-    PutTopicConfig,
-    StateChange,
-)
+from store.state.table import StateChange
 from store.state.table_configs import SubscriptionGroupConfig, TopicConfig
+from store.state.tables.consumer_offset_table import CommitOffset
+from store.state.tables.subscription_group_table import PutSubscriptionGroup
+from store.state.tables.topic_config_table import DeleteTopic, PutTopicConfig
 
 TOPICS = ("Orders", "Payments", "Audit")
 QUEUE_COUNT = 2

@@ -11,8 +11,8 @@ from pyspark_dledger.entry_columns import Selection
 from pyspark_dledger.entry_rows import unit_batches
 from pyspark_dledger.replica import open_replica
 from pyspark_dledger.work import plan
-from store.state.state_record import DeleteTopic, PutTopicConfig
 from store.state.table_configs import TopicConfig
+from store.state.tables.topic_config_table import DeleteTopic, PutTopicConfig
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

@@ -10,8 +10,9 @@ from derived_store import GROUP, StoreGroup, delayed_message, message
 from pyspark_dledger import replica as replica_module
 from pyspark_dledger.runner import LocalRunner
 from pyspark_dledger.validation import validate
-from store.state.state_record import CommitOffset, PutTopicConfig
 from store.state.table_configs import TopicConfig
+from store.state.tables.consumer_offset_table import CommitOffset
+from store.state.tables.topic_config_table import PutTopicConfig
 
 
 @pytest.mark.slow

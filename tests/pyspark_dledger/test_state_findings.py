@@ -19,15 +19,15 @@ from pyspark_dledger.findings import Finding, Kind
 from pyspark_dledger.group_offsets import QueueEnds
 from pyspark_dledger.replica import Replica, open_replica
 from store.state.state_record import (
-    CommitOffset,
-    Delivery,
     FullStatePart,
-    StateChange,
     pack_change,
     pack_changes,
     pack_full_state_part,
     unpack_record,
 )
+from store.state.table import StateChange
+from store.state.tables.consumer_offset_table import CommitOffset
+from store.state.tables.delay_offset_table import Delivery
 
 CUTS = (None, 1, 2, 16)
 State = tuple[EntryHeader, list[StateChange] | FullStatePart]

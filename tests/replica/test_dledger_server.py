@@ -32,13 +32,19 @@ pytestmark = pytest.mark.slow
 
 
 class Servers:
-    def __init__(self, directory: Path, secrets: dict[PeerId, bytes] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        secrets: dict[PeerId, bytes] | None = None,
+        features: dict[PeerId, list[str]] | None = None,
+    ) -> None:
         names = ["n0", "n1", "n2"]
         self.directory = directory
         self.peers = {
             name: Address("127.0.0.1", port) for name, port in zip(names, free_ports(3), strict=True)
         }
         self.secrets = secrets or {}
+        self.features = features or {}
         self.running: dict[PeerId, DLedgerServer] = {}
         self.failures: list[str] = []
         self._clock = make_clock()
@@ -68,7 +74,12 @@ class Servers:
                 cluster_secret=self.secrets.get(name, b""),
             )
             server = DLedgerServer(
-                config, RealDisk(), Journal(), on_failure=self.failures.append, clock=self._now_ms
+                config,
+                RealDisk(),
+                Journal(),
+                on_failure=self.failures.append,
+                clock=self._now_ms,
+                features=self.features.get(name, ()),
             )
             await server.start()
             self.running[name] = server
@@ -265,6 +276,23 @@ def test_members_stay_as_they_are_while_one_speaks_a_wire_version_without_change
         assert refusal.text.startswith(f"{others[1]} spoke wire version 1")
         await servers.stop()
         assert servers.failures == []
+
+    uvloop.run(run())
+
+
+def test_members_tell_each_other_what_they_know_beyond_earlier_releases(tmp_path: Path) -> None:
+    async def run() -> None:
+        servers = Servers(tmp_path, features={"n0": ["notes", "votes"], "n1": ["notes"]})
+        await servers.start()
+        await servers.elect()
+        await servers.until(servers.converged)
+        n0, n1, n2 = (server.replica for _, server in sorted(servers.running.items()))
+        await servers.until(lambda: n0.members_without("notes") == ["n2"])
+        await servers.until(lambda: n1.members_without("notes") == ["n2"])
+        await servers.until(lambda: n2.members_without("notes") == [])
+        assert n1.members_without("votes") == ["n2"]
+        assert n2.members_without("votes") == ["n1"]
+        await servers.stop()
 
     uvloop.run(run())
 

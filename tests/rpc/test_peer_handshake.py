@@ -55,7 +55,7 @@ def test_a_member_of_version_1_is_understood_and_understands_a_later_one() -> No
     ours = msgspec.msgpack.decode(msgspec.msgpack.encode(hello("n0", "n1", wire_version_max=7)))
     former = ours[: 1 + Hello.__struct_fields__.index("wire_version_max")]
     read = msgspec.msgpack.decode(msgspec.msgpack.encode(former), type=Hello)
-    assert (read.wire_version, read.wire_version_max, read.peers) == (1, 1, ())
+    assert (read.wire_version, read.wire_version_max, read.peers, read.features) == (1, 1, (), ())
     assert ours[2] == 1, "what version 1 demands to be its own"
 
 

@@ -318,6 +318,7 @@ class StoreGroup:
             group_identity,
             self.now_ms,
             begin_pos=replica.formation.begin_pos,
+            features=peer.store.features,
         )
         member.replica.peer_connected(peer.id, self.now_ms)
 

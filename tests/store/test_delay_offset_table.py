@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dledger.entry import Index
-from store.state.delay_offset_table import DelayOffsetTable
 from store.state.state_machine import StateMachine
-from store.state.state_record import Delivery, pack_change, pack_changes
+from store.state.state_record import pack_change, pack_changes
 from store.state.state_tables import StateTables
 from store.state.table_configs import DataVersion
+from store.state.tables.delay_offset_table import DelayOffsetTable, Delivery
 
 # Entries 11, 12 are of level 1, 13 is of level 2; the record is entry 10. Offset 8 of level 2 was skipped.
 DELIVERY = Delivery(Index(11), ((1, 5, 2), (2, 9, 0), (2, 9, 1)))

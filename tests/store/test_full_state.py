@@ -13,15 +13,15 @@ from store.errors import StateRecordError
 from store.state.full_state import FullState, FullStateLog, split_full_state
 from store.state.state_machine import StateMachine
 from store.state.state_record import (
-    CommitOffset,
     FullStatePart,
-    PutTopicConfig,
     pack_change,
     pack_changes,
     pack_full_state_part,
     unpack_record,
 )
 from store.state.table_configs import TopicConfig
+from store.state.tables.consumer_offset_table import CommitOffset
+from store.state.tables.topic_config_table import PutTopicConfig
 
 
 def parts_of(data: bytes, size: int, term: int = 1, applied_index: int = 9) -> list[FullStatePart]:

@@ -25,8 +25,8 @@ from store.layout.config_json import parse_config, render_config
 from store.layout.consume_queue_unit import CQ_UNIT
 from store.put_message import PutStatus
 from store.state.config_files import read_config_files
-from store.state.state_record import CommitOffset
 from store.state.state_tables import StateTables
+from store.state.tables.consumer_offset_table import CommitOffset
 from store.store_config import StoreConfig
 
 FILE_SIZE = 1 << 20

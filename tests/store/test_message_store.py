@@ -14,8 +14,8 @@ from store.filter.tag_filter import TagFilter
 from store.get_message import GetMessageStatus
 from store.put_message import PutBatch, PutRefusal, PutStatus
 from store.state.state_proposals import ProposeStatus
-from store.state.state_record import PutTopicConfig
 from store.state.table_configs import TopicConfig
+from store.state.tables.topic_config_table import PutTopicConfig
 
 K256 = 256 * 1024
 

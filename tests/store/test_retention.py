@@ -15,8 +15,9 @@ from store.get_message import GetMessageStatus
 from store.old_commit_log import OldCommitLog
 from store.put_message import PutStatus
 from store.retention import FORCE_RATIO, MANUAL_CHECKS, LogRetention, has_expired, utc_hour
-from store.state.state_record import CommitOffset, PutTopicConfig
 from store.state.table_configs import TopicConfig
+from store.state.tables.consumer_offset_table import CommitOffset
+from store.state.tables.topic_config_table import PutTopicConfig
 from store.store_config import StoreConfig
 
 HOUR_MS = 3_600_000

@@ -7,8 +7,9 @@ import pytest
 from store_group import StoreGroup, StoreMember, message, scrub
 
 from store.checkpoint_file import is_whole_checkpoint
-from store.state.state_record import CommitOffset, PutTopicConfig
 from store.state.table_configs import TopicConfig
+from store.state.tables.consumer_offset_table import CommitOffset
+from store.state.tables.topic_config_table import PutTopicConfig
 
 CONFIGS = ("topics.json", "consumerOffset.json")
 

@@ -9,23 +9,22 @@ from store_group import StoreGroup, message
 from store.errors import StateRecordError
 from store.state.state_proposals import ProposeStatus
 from store.state.state_record import (
-    CommitOffset,
-    DeleteSubscriptionGroup,
-    DeleteTopic,
-    EndReset,
     FullStatePart,
-    PutForbidden,
-    PutSubscriptionGroup,
-    PutTopicConfig,
-    ResetOffset,
-    StateChange,
     pack_change,
     pack_changes,
     pack_full_state_part,
     unpack_record,
 )
 from store.state.state_tables import StateTables
+from store.state.table import StateChange
 from store.state.table_configs import DataVersion, SubscriptionGroupConfig, TopicConfig
+from store.state.tables.consumer_offset_table import CommitOffset, EndReset, ResetOffset
+from store.state.tables.subscription_group_table import (
+    DeleteSubscriptionGroup,
+    PutForbidden,
+    PutSubscriptionGroup,
+)
+from store.state.tables.topic_config_table import DeleteTopic, PutTopicConfig
 
 CHANGES: list[StateChange] = [
     PutTopicConfig(TopicConfig("T", 4, 4, 6, "SINGLE_TAG", 0, True, {"+a": "b"})),

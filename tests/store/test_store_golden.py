@@ -10,6 +10,7 @@ import pytest
 from golden_store import DLEDGER_STORE, GOLDEN, unpack_store
 
 from disk.real_disk import RealDisk
+from dledger.core.messages import PeerId
 from dledger.core.output import Batch
 from dledger.core.refusal import Refusal
 from dledger.entry import EntryKind, Index, Pos
@@ -42,6 +43,9 @@ class ReadOnlyReplica:
         now_ms: int,
     ) -> Batch | Refusal:
         raise AssertionError
+
+    def members_without(self, feature: str) -> list[PeerId]:
+        return []
 
 
 class NoRuntime:

@@ -15,8 +15,10 @@ from message.decoder import decode_message
 from store.checkpoint_file import unpack_checkpoint
 from store.layout.checkpoint import parse_checkpoint
 from store.layout.config_json import parse_config
-from store.state.state_record import CommitOffset, PutSubscriptionGroup, PutTopicConfig
 from store.state.table_configs import SubscriptionGroupConfig, TopicConfig
+from store.state.tables.consumer_offset_table import CommitOffset
+from store.state.tables.subscription_group_table import PutSubscriptionGroup
+from store.state.tables.topic_config_table import PutTopicConfig
 
 Units = dict[tuple[str, int], list[tuple[int, int, int]]]
 K256 = 256 * 1024

@@ -16,8 +16,10 @@ from pyspark_dledger.runner import LocalRunner
 from pyspark_dledger.validation import validate
 from store.checkpoint_file import _HEAD, _MAGIC, unpack_checkpoint
 from store.state.state_machine import StateMachine
-from store.state.state_record import DeleteTopic, PutTopicConfig, StateChange, pack_change, pack_changes
+from store.state.state_record import pack_change, pack_changes
+from store.state.table import StateChange
 from store.state.table_configs import TopicConfig
+from store.state.tables.topic_config_table import DeleteTopic, PutTopicConfig
 
 
 def change(group: StoreGroup, member: StoreMember, *changes: StateChange) -> None:

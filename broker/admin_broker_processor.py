@@ -268,7 +268,7 @@ class AdminBrokerProcessor:
             for name in self._topics.all_topics()
             if name in self._topics.system_topics or names.is_system_topic(name)
         ]
-        request.answer(body=bodies.TopicList(topic_list=topics).encode())
+        request.answer(body=bodies.TopicList(topic_list=topics))
 
     # Groups
 

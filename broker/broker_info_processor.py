@@ -109,7 +109,7 @@ class BrokerInfoProcessor:
     # Figures
 
     def get_runtime_info(self, request: Request[CommandHeader], now_ms: int) -> None:
-        request.answer(body=bodies.KVTable(table=self._runtime_info(now_ms)).encode())
+        request.answer(body=bodies.KVTable(table=self._runtime_info(now_ms)))
 
     def _runtime_info(self, now_ms: int) -> dict[str, str]:
         store, stats = self._store, self._stats

@@ -151,7 +151,7 @@ class ConsumeStatsProcessor:
         topic = header.topic
         online = [group for group, info in self._consumers.groups.items() if topic in info.subscriptions]
         groups = dict.fromkeys([*online, *self._store.consumer_offset_table.groups_of(topic)])
-        request.answer(body=admin_bodies.GroupList(group_list=list(groups)).encode())
+        request.answer(body=admin_bodies.GroupList(group_list=list(groups)))
 
     def query_topics_by_consumer(
         self, request: Request[admin_headers.QueryTopicsByConsumerRequestHeader], now_ms: int
@@ -186,7 +186,7 @@ class ConsumeStatsProcessor:
                     delay_time=max(now_ms - waits_since_ms, 0) if waits_since_ms >= 0 else 0,
                 )
             )
-        request.answer(body=admin_bodies.QueryConsumeTimeSpanBody(consume_time_span_set=spans).encode())
+        request.answer(body=admin_bodies.QueryConsumeTimeSpanBody(consume_time_span_set=spans))
 
     def _progress(self, group: str, topic: str) -> dict[bodies.MessageQueue, admin_bodies.OffsetWrapper]:
         """Each queue of a topic that exists."""

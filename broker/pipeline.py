@@ -74,6 +74,8 @@ class RequestPipeline:
         self._on_channel_closed(channel)
 
     def commands_received(self, channel: ClientChannel, commands: list[RemotingCommand]) -> None:
+        if not commands:
+            return
         now_ms = self._clock()
         handler, codes = self._batches.get(commands[0].code, _NO_BATCH)
         for command in commands:

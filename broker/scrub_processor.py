@@ -22,7 +22,7 @@ class ScrubProcessor:
         scrubber = self._store.replica.scrubber
         if header.begin:
             scrubber.start_round(now_ms)
-        request.answer(body=scrub_body(scrubber.status()).encode())
+        request.answer(body=scrub_body(scrubber.status()))
 
 
 def scrub_body(status: ScrubStatus) -> admin_bodies.ScrubResponseBody:

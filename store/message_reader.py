@@ -200,7 +200,7 @@ class MessageReader:
                 or (queue.is_batch and not _is_batch_of(record, behind - base))
             ):
                 raise self._damaged(queue, reached, phy_offset, size)
-        if message_filter is not None:
+        if message_filter is not None and message_filter.by_record is not None:
             wanted = list(filter(message_filter.by_record, buffers))
             if len(wanted) < len(buffers):
                 buffers, total, count = wanted, sum(map(len, wanted)), len(wanted)

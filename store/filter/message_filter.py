@@ -18,7 +18,9 @@ class MessageFilter(Protocol):
 
     def by_unit(self, tags_code: int, /) -> bool: ...
 
-    def by_record(self, record: bytes, /) -> bool: ...
+    @property
+    def by_record(self) -> Callable[[bytes], bool] | None:
+        """None: the unit alone decides."""
 
 
 class UnsupportedExpressionError(Exception):

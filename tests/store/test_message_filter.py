@@ -61,7 +61,7 @@ def test_subscription_to_all_has_no_filter_and_one_to_tags_looks_at_the_unit_alo
     wanted = filter_of(build_subscription("T", "A || B"))
     assert wanted is not None
     assert [wanted.by_unit(tags_code(tag)) for tag in ("A", "B", "C")] == [True, True, False]
-    assert wanted.by_record(b"")
+    assert wanted.by_record is None
 
 
 def test_expression_of_an_unknown_type_is_refused() -> None:

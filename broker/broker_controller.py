@@ -64,9 +64,10 @@ class BrokerController:
         disk_usage: DiskUsage | None = None,
         member_status: MemberStatus = dict,
         ask_leader: AskLeader | None = None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         """`store` must be started: its tables are read from here on. `clock` is in ms since the epoch. Without
-        `ask_leader` a follower refuses what only its leader can do.
+        `ask_leader` a follower refuses what only its leader can do. `wake`: lets the next tick come soon.
         """
         self._store = store
         self._clock = clock
@@ -163,6 +164,7 @@ class BrokerController:
                 Lane.FRESH: self._fresh_look_ups.handle,
                 Lane.LEADER: FollowerChanges(store, clock, ask_leader).handle,
             },
+            wake,
             self.client_requests.answered,
             self.pulls.resumed,
             self._channel_closed,
@@ -190,6 +192,12 @@ class BrokerController:
         self.locks.expire(now_ms)
         expired = self.consumers.expire(now_ms) + self.producers.expire(now_ms)
         return [info.channel for info in expired]
+
+    def due_ms(self, now_ms: int) -> int | None:
+        """When the next tick is to come, at the latest; None: nothing waits for one."""
+        if self._consume_stats.has_work or self._queries.has_work or self._leadership.has_work:
+            return now_ms
+        return self.waiting_room.due_ms
 
     def stop(self) -> None:
         """Answers all requests that wait, so that clients look elsewhere."""

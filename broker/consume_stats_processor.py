@@ -101,6 +101,11 @@ class ConsumeStatsProcessor:
         if len(self._walks) == 1:
             self.tick()
 
+    @property
+    def has_work(self) -> bool:
+        """For the next tick."""
+        return bool(self._walks)
+
     def tick(self) -> None:
         """Every 10 ms or so."""
         left = QUEUES_PER_TICK

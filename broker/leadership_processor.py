@@ -37,6 +37,11 @@ class LeadershipProcessor:
         self._is_group = is_group
         self._asked: list[_Asked] = []
 
+    @property
+    def has_work(self) -> bool:
+        """Perhaps for the next tick."""
+        return bool(self._asked)
+
     def tick(self, now_ms: int) -> None:
         if self._asked:
             self._asked = [asked for asked in self._asked if not self._answer(asked, now_ms)]

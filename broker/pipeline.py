@@ -43,12 +43,13 @@ class RequestPipeline:
         batch_types: Sequence[BatchRequestType],
         types: Sequence[RequestType],
         lanes: Mapping[Lane, RunOnLane],
+        wake: Callable[[], None],
         on_response: Callable[[ClientChannel, RemotingCommand], None],
         on_channel_resumed: Callable[[ClientChannel, int], None],
         on_channel_closed: Callable[[ClientChannel], None],
         clock: Callable[[], int],
     ) -> None:
-        """`lanes` has all but Lane.HERE."""
+        """`lanes` has all but Lane.HERE. `wake`: lets the next tick come soon, for some requests go on in ticks."""
         self.batch_types = {batch_type.code.value: batch_type for batch_type in batch_types}
         self.types = {request_type.code.value: request_type for request_type in types}
         count = len(self.batch_types.keys() | self.types.keys())
@@ -59,6 +60,7 @@ class RequestPipeline:
             for code, row in self.batch_types.items()
         }
         self._lanes = lanes
+        self._wake = wake
         self._on_response = on_response
         self._on_channel_resumed = on_channel_resumed
         self._on_channel_closed = on_channel_closed
@@ -122,6 +124,7 @@ class RequestPipeline:
                 else:
                     self._run(request_type, Request(command, header, channel, answers), now_ms)
         answers.flush()
+        self._wake()
 
     def _run(self, request_type: RequestType, request: AnyRequest, now_ms: int) -> None:
         handle = partial(_handle_one, request_type, request)

@@ -46,6 +46,11 @@ class QueryMessageProcessor:
         self._store = store
         self._pending: deque[_Pending] = deque()
 
+    @property
+    def has_work(self) -> bool:
+        """For the next tick."""
+        return bool(self._pending)
+
     def tick(self, now_ms: int) -> None:
         """Every 10 ms or so: one step of a few queries in turn, so that long ones hold up neither the others nor the
         member.

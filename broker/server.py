@@ -46,9 +46,8 @@ from store.plain_import import ImportedState, PlainImport, refuse_plain_store
 
 log = logging.getLogger(__name__)
 
-# Nothing that a client waits for hangs on it: oneway offset commits, held pulls that expire, periods. Each wake-up
-# of an idle process costs more than what is done in it.
-TICK_INTERVAL_S = 0.050
+# At the least. Little that a client waits for hangs on it: oneway offset commits, held pulls that expire, periods.
+TICK_INTERVAL_MS = 50
 STATUS_LOG_INTERVAL_MS = 10_000
 STATUS_LOG_FIRST_MS = 1_000  # a group that forms or elects at a sound start is no warning yet
 REGISTER_RETRY_S = 1.0
@@ -73,7 +72,8 @@ class Broker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: asyncio.Future[str] | None = None
         self._reput_scheduled = False
-        self._tick_handle: asyncio.TimerHandle | None = None
+        self._next_tick_ms = 0
+        self._has_left = False
         self._next_status_log_ms = self._clock() + STATUS_LOG_FIRST_MS
         # One thread: flushing derived files is never urgent.
         self._jobs = JobThread("store", self._job_run)
@@ -98,6 +98,7 @@ class Broker:
             random=self._rng,
             clock=self._clock,
             open_log=functools.partial(open_plain_log, config) if config.dledger is None else None,
+            on_tick=self._tick,
             listens=config.dledger is not None,
             features=self._store.features,
         )
@@ -120,6 +121,7 @@ class Broker:
             self._disk_usage,
             self._dledger.status,
             leader_requests.ask,
+            self._dledger.wake,
         )
         self._remoting = RemotingServer(
             self._controller.pipeline,
@@ -154,7 +156,6 @@ class Broker:
         await self._listen_for_vip_channels()
         for name_server in self._name_servers:
             name_server.task = self._loop.create_task(self._keep_registered(name_server))
-        self._tick()
         log.info(
             "%s broker started name=%s listen=%s", self, self.config.broker_name, self.config.broker_addr
         )
@@ -213,8 +214,7 @@ class Broker:
         await self._client.close()
         if self._http is not None:
             await self._http.close()
-        if self._tick_handle is not None:
-            self._tick_handle.cancel()
+        self._has_left = True
 
     async def _store_jobs_done(self) -> None:
         while self._jobs_under_way:
@@ -299,18 +299,22 @@ class Broker:
         finally:
             # Whatever it was: a stop waits for this.
             self._jobs_done.set()
+        self._dledger.wake()
 
     # -- time and trouble ------------------------------------------------------------------------------------
 
-    def _tick(self) -> None:
-        assert self._loop is not None, "started"
-        self._tick_handle = self._loop.call_later(TICK_INTERVAL_S, self._tick)
-        now_ms = self._clock()
+    def _tick(self, now_ms: int) -> int | None:
+        """After a tick of the member. When the next one is to come, at the latest; None: when it likes."""
+        if self._has_left:
+            return None
+        if now_ms < self._next_tick_ms:
+            return self._next_tick_ms
+        self._next_tick_ms = now_ms + TICK_INTERVAL_MS
         try:
             self._store.tick(now_ms)
         except (StoreError, DiskError) as error:
             self._fail(f"the store failed: {error}")
-            return
+            return None
         for channel in self._controller.tick(now_ms):
             channel.close()
         if self._controller.registration.is_due(now_ms):
@@ -318,6 +322,10 @@ class Broker:
         if now_ms >= self._next_status_log_ms:
             self._next_status_log_ms = now_ms + STATUS_LOG_INTERVAL_MS
             self._log_status()
+        due = [
+            due_ms for part in (self._store, self._controller) if (due_ms := part.due_ms(now_ms)) is not None
+        ]
+        return max(self._next_tick_ms, min(due)) if due else None
 
     def _log_status(self) -> None:
         status = self._dledger.status()

@@ -105,7 +105,7 @@ class Replica:
     # -- events ----------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Every `config.tick_interval_ms`."""
+        """As TickPace says."""
         if self.failure is not None:
             return
         self._ask(now_ms, self.member.tick)

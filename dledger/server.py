@@ -85,19 +85,23 @@ class DLedgerServer:
         random: Random | None = None,
         clock: Callable[[], int] | None = None,
         open_log: Callable[[Disk, DLedgerConfig], LogStore] | None = None,
+        on_tick: Callable[[int], int | None] = lambda now_ms: None,
         listens: bool = True,
         features: Sequence[str] = (),
     ) -> None:
         """Recovers the log, which blocks. Raises what LogStore.open() and QuorumState.load() raise.
 
         `on_failure` is called once, when the member must not go on; close() is still to be called then. `open_log`: for
-        entries of another form than DLedger's. `listens`: not where nobody is to ask, as in a group of one for good.
-        `features`: of the embedder, to be told to peers: what members of an earlier release may not know.
+        entries of another form than DLedger's. `on_tick` is called after each tick of the member, with the time; it
+        says when the next one is to come at the latest, if it knows. `listens`: not where nobody is to ask, as in a
+        group of one for good. `features`: of the embedder, to be told to peers: what members of an earlier release may
+        not know.
         """
         self.config = config
         self.now_ms = clock or make_clock()
         self._random = random or Random()
         self._on_failure = on_failure
+        self._on_tick = on_tick
         self._listens = listens
         self._features = tuple(features)
         quorum_state = QuorumState.load(disk, config.directory)
@@ -120,7 +124,8 @@ class DLedgerServer:
         self._idle: asyncio.Event = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
-        self._pace = TickPace(self.replica)
+        self._is_ticking = False
+        self._pace = TickPace(self.replica, self._tick_in)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
         self._hand_over_settled: asyncio.Event | None = None
@@ -135,6 +140,7 @@ class DLedgerServer:
             address = self.config.listen
             self._server = await listen(lambda: self._new_link(None), address.host, address.port)
             log.info("%s listening at=%s", self.replica, address)
+        self._is_ticking = True
         self._tick()
 
     async def hand_over(self) -> bool:
@@ -179,9 +185,9 @@ class DLedgerServer:
             thread.close()
 
     async def _close_links(self) -> None:
+        self._is_ticking = False
         if self._tick_handle is not None:
             self._tick_handle.cancel()
-            self._tick_handle = None
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -196,10 +202,12 @@ class DLedgerServer:
 
     def _tick(self) -> None:
         now_ms = self.now_ms()
+        due_ms: int | None = None
         try:
             self.replica.tick(now_ms)
+            due_ms = self._on_tick(now_ms)
         finally:
-            self._tick_in(self._pace.delay_ms(now_ms))
+            self._pace.ticked(now_ms, due_ms)
         if self._hand_over_settled is not None and (self._another_leads() or not self._outgoing):
             self._hand_over_settled.set()
         member = self.replica.member
@@ -225,8 +233,16 @@ class DLedgerServer:
                 )
 
     def _tick_in(self, delay_ms: int) -> None:
-        assert self._loop is not None
-        self._tick_handle = self._loop.call_later(delay_ms / 1000, self._tick)
+        if self._tick_handle is not None:
+            self._tick_handle.cancel()
+        if self._is_ticking:
+            assert self._loop is not None
+            # The loop counts in ms of its own: by this clock its timers may be a fraction of one early.
+            self._tick_handle = self._loop.call_later((delay_ms + 1) / 1000, self._tick)
+
+    def wake(self) -> None:
+        """The embedder has something to do at the next tick: that is to come soon."""
+        self._pace.wake()
 
     def status(self) -> dict[str, Any]:
         listen = str(self.config.listen) if self._listens else None
@@ -249,6 +265,8 @@ class DLedgerServer:
     # -------------------------------------------------------------------------------------------------
 
     def send(self, to: PeerId, message: Message | RepairMessage, buffers: Sequence[bytes]) -> None:
+        if self._pace.rests:
+            self._pace.sent(message)
         links = self._incoming if type(message) in _ANSWERS else self._outgoing
         link = links.get(to)
         if link is not None:
@@ -257,6 +275,7 @@ class DLedgerServer:
     def submit(self, job: DiskJob) -> None:
         if self._is_closed:
             return
+        self._pace.wake()
         thread = self._job_threads.get(job.kind)
         if thread is None:
             name = f"{self.config.self_id}-{job.kind}"
@@ -288,6 +307,7 @@ class DLedgerServer:
         if self._loop is None:
             return
         self.replica.job_done(job, error, self.now_ms())
+        self._pace.wake()
         if self.replica.idle:
             self._idle.set()
 
@@ -423,7 +443,10 @@ class DLedgerServer:
                 case _:
                     of_group.append((message, payload))
         if of_group:
-            replica.receive_all(of_group, self.now_ms())
+            now_ms = self.now_ms()
+            replica.receive_all(of_group, now_ms)
+            if self._pace.rests and self._pace.is_occasion(now_ms):
+                self._tick()
 
     def link_lost(self, link: PeerLink) -> None:
         self._links.discard(link)
@@ -438,10 +461,7 @@ class DLedgerServer:
         )
         now_ms = self.now_ms()
         self.replica.peer_disconnected(peer_id, now_ms)
-        if self._tick_handle is not None:
-            # It may be the leader, and what follows is timed in tens of milliseconds.
-            self._tick_handle.cancel()
-            self._tick_in(self.config.tick_interval_ms)
+        self._pace.wake()  # it may be the leader, and what follows is timed in tens of milliseconds
         if peer_id in self._outgoing:
             # Only the way in is closed: the peer can still be asked, whatever it means that it asks no more.
             self.replica.peer_connected(peer_id, now_ms, repairs=self._outgoing[peer_id].knows_repairs)

@@ -88,8 +88,8 @@ class Process:
             host.now_ms(),
             boot_id=f"{host.member_id}-boot-{host.boot}",
         )
+        self._pace = TickPace(self.replica, self._tick_in)
         self.store.start(self.replica, host.now_ms())
-        self._pace = TickPace(self.replica)
         self._tick_number = 0
 
     # -- Runtime -----------------------------------------------------------------------------------------------
@@ -97,9 +97,11 @@ class Process:
     def send(self, to: PeerId, message: Message | RepairMessage, buffers: Sequence[bytes]) -> None:
         if isinstance(message, TimeoutNow):
             self.told_at = self.replica.member.committed_index, self.replica.log.ledger_end_index
+        self._pace.sent(message)
         self._network.send(self.host.member_id, to, message, buffers)
 
     def submit(self, job: DiskJob) -> None:
+        self._pace.wake()
         self.submit_for(self.replica_job_done, job)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
@@ -121,9 +123,10 @@ class Process:
             now_ms = host.now_ms()
             self.replica.tick(now_ms)
             self.store.tick(now_ms)
-            self._tick_in(
-                self._pace.delay_ms(now_ms) if host.options.paces_ticks else host.options.tick_interval_ms
-            )
+            if host.options.paces_ticks:
+                self._pace.ticked(now_ms, self.store.due_ms(now_ms))
+            else:
+                self._tick_in(host.options.tick_interval_ms)
 
     def _tick_in(self, delay_ms: int) -> None:
         self._tick_number += 1
@@ -135,7 +138,10 @@ class Process:
         if isinstance(message, RepairRequest | RepairResponse):
             self.replica.receive_repair(message, self.host.now_ms(), payload)
         else:
-            self.replica.receive(message, self.host.now_ms(), payload)
+            now_ms = self.host.now_ms()
+            self.replica.receive(message, now_ms, payload)
+            if self._pace.is_occasion(now_ms):
+                self.tick(self._tick_number)
             if isinstance(message, HeartBeatRequest | PushRequest):
                 raft = self.replica.member
                 if (raft.curr_term, raft.leader_id) == (message.term, message.leader_id):
@@ -157,6 +163,7 @@ class Process:
 
     def replica_job_done(self, job: DiskJob, run: DeferredRun) -> None:
         self.replica.job_done(job, run.error, self.host.now_ms())
+        self._pace.wake()
 
     def store_job_done(self, job: DiskJob, run: DeferredRun) -> None:
         self.store.job_done(job, run.error, self.host.now_ms())
@@ -212,8 +219,7 @@ class Process:
             self._heard = None
         now_ms = self.host.now_ms()
         self.replica.peer_disconnected(peer, now_ms)
-        if self.host.options.paces_ticks:
-            self._tick_in(self.host.options.tick_interval_ms)
+        self._pace.wake()
         if peer in self.outgoing:
             self.replica.peer_connected(peer, now_ms)
 

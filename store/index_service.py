@@ -165,13 +165,18 @@ class IndexService:
         """Store time of the newest message in the files, ms."""
         return self._key_index.flushed_timestamp
 
+    @property
+    def has_work(self) -> bool:
+        """For the next tick."""
+        return self.behind > 0 and not self._key_index.is_full
+
     def tick(self, now_ms: int) -> None:
         """Indexes some more, and submits a job that is due. Raises StoreDamagedError, DiskError: of the log alone."""
         self._now_ms = now_ms
         applied_index = self._reput.applied_index
         is_idle = applied_index == self._dispatched_index
         self._dispatched_index = applied_index
-        if self.behind > 0 and not self._key_index.is_full:
+        if self.has_work:
             self._advance(ENTRIES_PER_IDLE_TICK if is_idle else ENTRIES_PER_TICK)
         if self._job is not None or now_ms < self._next_job_ms:
             return

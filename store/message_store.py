@@ -285,6 +285,12 @@ class MessageStore(StoreReads):
             self._commit_log.disk_full = self._retention.log.disk_full
             self._replica.set_low_space(self._retention.log.disk_full)
 
+    def due_ms(self, now_ms: int) -> int | None:
+        """When the next tick is to come, at the latest; None: whatever there is to do waits for any that comes."""
+        if self._index.has_work or self._derived.mender.has_work or self._retention.queues.has_work:
+            return now_ms
+        return self._schedule.due_ms if self.serving else None
+
     def reput_step(self, now_ms: int) -> int:
         """Dispatches some committed entries. Returns how many; asks to be called again if there are more.
 

@@ -273,6 +273,11 @@ class QueueRetention:
         """None of their messages is to be read any more, for their topic was deleted: all of their files go."""
         self._emptied += queues
 
+    @property
+    def has_work(self) -> bool:
+        """For the next tick, for there were more queues than one looks at."""
+        return bool(self._to_clean or self._to_correct)
+
     def tick(self, begin_pos: int) -> None:
         """`begin_pos`: of the log. Raises DiskError."""
         for _ in range(min(_QUEUES_PER_TICK, len(self._to_clean))):

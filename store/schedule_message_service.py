@@ -56,6 +56,7 @@ class ScheduleMessageService:
         self._deleted_topics = state.deleted_topics
         self._is_held = is_held
         self.last_index: Index | None = None  # of the batch under way
+        self.due_ms: int | None = None  # when the first message that waits is, as of the last look
         self._refused_until_ms = 0  # nothing is offered to the log before
         self._levels: list[tuple[int, UnitQueue]] = []  # that anything was ever delayed by
         self._queue_count = 0  # of the store, when these were looked up
@@ -64,7 +65,7 @@ class ScheduleMessageService:
 
     def stop(self) -> None:
         """Serving has begun or ended: whatever is under way shows when it is applied, or never was."""
-        self.last_index = None
+        self.last_index = self.due_ms = None
         self._refused_until_ms = 0
         self._queue_count = -1  # queues may be other ones than before
         self._heads.clear()
@@ -122,6 +123,7 @@ class ScheduleMessageService:
         if len(self._queues) != self._queue_count:
             self._find_levels()
         found = []
+        self.due_ms = None
         offset_of = self._tables.delay_offset_table.offset
         for level, queue in self._levels:
             offset = max(offset_of(level), queue.min_offset)
@@ -133,6 +135,8 @@ class ScheduleMessageService:
                 if unit is None:
                     raise self._damaged(level, offset, f"unit {offset} cannot be read")
                 head = self._heads[level] = (offset, unit[2])
+            if self.due_ms is None or head[1] < self.due_ms:
+                self.due_ms = head[1]
             if head[1] <= now_ms:
                 found.append((head[1], level, offset, queue))
         return found

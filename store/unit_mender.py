@@ -65,6 +65,11 @@ class UnitMender:
         self._current = None
         self._walk.end_round()
 
+    @property
+    def has_work(self) -> bool:
+        """For the next tick."""
+        return self._job is None and (self._current is not None or bool(self._wanted))
+
     def tick(self) -> None:
         """Submits a job if one is due. Raises StoreDamagedError when a unit cannot be mended."""
         if self._job is not None:

@@ -50,6 +50,11 @@ class WaitingRoom:
     def is_empty(self) -> bool:
         return not self._waiting
 
+    @property
+    def due_ms(self) -> int | None:
+        """When the first request expires, at the earliest; None: none waits."""
+        return self._next_expiry_ms
+
     def hold(self, topic: str, queue_id: int, request: WaitingRequest) -> None:
         self._waiting.setdefault((topic, queue_id), []).append(request)
         until = request.suspend_until_ms

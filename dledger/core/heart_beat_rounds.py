@@ -37,6 +37,11 @@ class HeartBeatRounds:
         return self._round
 
     @property
+    def due_ms(self) -> int:
+        """When tick() begins the next one."""
+        return self._next_ms
+
+    @property
     def quorum_round(self) -> int:
         """The newest one that a majority, this leader among it, has answered."""
         return self._of_majority(self._round, self._answered, NO_ROUND)

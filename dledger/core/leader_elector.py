@@ -115,10 +115,19 @@ class LeaderElector:
 
     # --- the own campaign
 
+    @property
+    def due_ms(self) -> int:
+        """When tick() is to come at the latest: for a campaign, and before its absence looks like a standstill."""
+        campaign = self._campaign
+        next_ms = self._campaign_at_ms if campaign is None else min(campaign.until_ms, campaign.resend_ms)
+        watch_ms = self._ticked_ms + self._config.heart_beat_interval_ms * 3 // 2
+        # What has been due for a while waits for something else than time.
+        return min(next_ms, watch_ms) if next_ms > self._ticked_ms else watch_ms
+
     def tick(self, now_ms: int, may_campaign: bool) -> None:
         """`may_campaign`: this member can vote, and its log and disk are in a state to lead on."""
         state = self._state
-        if now_ms - self._ticked_ms > self._config.heart_beat_interval_ms:
+        if now_ms - self._ticked_ms > 2 * self._config.heart_beat_interval_ms:
             # This process stood still, not the leader: what it said meanwhile is read before it is called silent.
             self._campaign_at_ms = max(self._campaign_at_ms, now_ms + self._draw_repeat())
         self._ticked_ms = now_ms

@@ -77,8 +77,13 @@ class Member(MemberParts):
                 assert_never(message)
         return self._take(now_ms)
 
+    @property
+    def due_ms(self) -> int:
+        """When tick() is to come at the latest while the group rests (tick_pace.py)."""
+        return self._rounds.due_ms if self._leads() else self._elector.due_ms
+
     def tick(self, now_ms: int) -> Output:
-        """Every 10 ms."""
+        """Every 10 ms while anything moves."""
         state = self._state
         if state.stopped:
             return NOTHING

@@ -98,7 +98,7 @@ class VirtualMember:
         self.up = True
         self.failure: str | None = None
         self.dropped: list[str] = []
-        self.sent = 0
+        self.sent = self.ticks = 0
         self.job_delays_ms: dict[str, int] = {}  # by kind, where it is another
         self.journal = Journal()
         config = group.config(peer_id)
@@ -119,13 +119,17 @@ class VirtualMember:
             group.now_ms,
             boot_id=group.boot_ids.get(peer_id, ""),
         )
-        self.pace = TickPace(self.replica)
+        self.pace = TickPace(self.replica, self.tick_in)
+        self._tick_number = 0
 
     def send(self, to: PeerId, message: Message | RepairMessage, buffers: Sequence[bytes]) -> None:
         self.sent += 1
+        self.pace.sent(message)
         self.group.carry(self, to, message, b"".join(buffers))
 
     def submit(self, job: DiskJob) -> None:
+        self.pace.wake()
+
         def run() -> None:
             error: Exception | None = None
             try:
@@ -133,6 +137,7 @@ class VirtualMember:
             except OSError as failure:
                 error = failure
             self.replica.job_done(job, error, self.group.now_ms)
+            self.pace.wake()
 
         self.later(self.job_delays_ms.get(job.kind, JOB_DELAY_MS), run)
 
@@ -144,6 +149,20 @@ class VirtualMember:
 
     def failed(self, reason: str) -> None:
         self.failure = reason
+
+    def tick(self) -> None:
+        self.ticks += 1
+        self.replica.tick(self.group.now_ms)
+        if self.group.paces_ticks:
+            self.pace.ticked(self.group.now_ms)
+        else:
+            self.tick_in(self.replica.config.tick_interval_ms)
+
+    def tick_in(self, delay_ms: int) -> None:
+        """In the place of the tick that was to come."""
+        self._tick_number += 1
+        number = self._tick_number
+        self.later(delay_ms, lambda: self.tick() if number == self._tick_number else None)
 
     def later(self, delay_ms: int, callback: Callable[[], None]) -> None:
         self.group.at(self.group.now_ms + delay_ms, lambda: callback() if self.up else None)
@@ -205,7 +224,7 @@ class VirtualGroup:
         for peer_id in peer_ids or self.peers:
             member = VirtualMember(self, peer_id, self._disk_of(peer_id))
             self.members[peer_id] = member
-            self._tick(member)
+            member.tick()
             self.meet_all(member)
 
     def crash(self, peer_id: PeerId) -> None:
@@ -258,13 +277,6 @@ class VirtualGroup:
             return
         member.replica.peer_connected(other.id, self.now_ms)
 
-    def _tick(self, member: VirtualMember) -> None:
-        member.replica.tick(self.now_ms)
-        delay_ms = (
-            member.pace.delay_ms(self.now_ms) if self.paces_ticks else member.replica.config.tick_interval_ms
-        )
-        member.later(delay_ms, lambda: self._tick(member))
-
     # -- time and messages
 
     def at(self, time_ms: int, callback: Callable[[], None]) -> None:
@@ -286,6 +298,8 @@ class VirtualGroup:
                 receiver.replica.receive_repair(message, self.now_ms, payload)
             else:
                 receiver.replica.receive(message, self.now_ms, payload)
+                if receiver.pace.is_occasion(self.now_ms):
+                    receiver.tick()
 
         self.at(self.now_ms + MESSAGE_DELAY_MS, arrive)
 

@@ -42,14 +42,11 @@ class StateTables:
 
     def apply(self, changes: Sequence[StateChange], timestamp: int) -> None:
         """All changes of one record, whose storeTimestamp (ms) is given."""
+        classes = {type(change) for change in changes}
         for table in self.all:
-            taken = [
-                change
-                for change in changes
-                if type(change) in table.changes or type(change) in table.also_takes
-            ]
+            taken = classes.intersection((*table.changes, *table.also_takes))
             if taken:
-                table.apply(taken, timestamp)
+                table.apply([change for change in changes if type(change) in taken], timestamp)
 
     def settle(self, applied_index: Index) -> None:
         """Entries up to there are applied, of whatever kind."""

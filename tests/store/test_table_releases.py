@@ -111,6 +111,15 @@ def test_a_recorded_full_state_is_read_and_written_byte_by_byte() -> None:
     assert full_state_of(applied()) == FULL_STATE
 
 
+def test_each_kind_of_change_and_each_name_of_a_table_is_there_once() -> None:
+    tables = StateTables().all
+    kinds = [change.kind for table in tables for change in table.changes]
+    names = [table.name for table in tables]
+    assert len(set(kinds)) == len(kinds)
+    assert len(set(names)) == len(names)
+    assert max(map(len, names)) <= 64, "what a handshake takes"
+
+
 @dataclass(frozen=True, slots=True)
 class PutNote(StateChange):
     kind: ClassVar[int] = 99

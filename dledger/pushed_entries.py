@@ -6,6 +6,10 @@ from msgspec.structs import replace
 
 from dledger.core.messages import EntryRange, Message, PushRequest, PushResponse, PushResult, PushType
 from dledger.entry import EntryCorruptError, verify_entries
+from dledger.rpc.requests import RepairMessage
+
+# A message with the raw entry bytes that it carries; most carry none.
+Received = tuple[Message | RepairMessage, bytes]
 
 
 class PushNotSoundError(Exception):
@@ -36,11 +40,11 @@ def verify_pushed(message: PushRequest, payload: bytes) -> PushRequest:
     return replace(message, payload=verified)
 
 
-def join_pushes(messages: Sequence[tuple[Message, bytes]]) -> list[tuple[Message, bytes]]:
+def join_pushes(messages: Sequence[Received]) -> list[Received]:
     """Messages of one peer, in order, with as few of them as say the same: APPENDs of adjoining entries become one, so
     they are verified, written and acknowledged together; of acknowledgements one after the other the last one counts.
     """
-    runs: list[list[tuple[Message, bytes]]] = []
+    runs: list[list[Received]] = []
     for message, payload in messages:
         if runs and (_adjoins(runs[-1][-1][0], message) or _says_more(runs[-1][-1][0], message)):
             runs[-1].append((message, payload))
@@ -49,7 +53,7 @@ def join_pushes(messages: Sequence[tuple[Message, bytes]]) -> list[tuple[Message
     return [run[0] if len(run) == 1 else _joined(run) for run in runs]
 
 
-def _adjoins(before: Message, message: Message) -> bool:
+def _adjoins(before: Message | RepairMessage, message: Message | RepairMessage) -> bool:
     """Whether the entries of `message` follow those of `before`, in the log and in the data file."""
     if type(message) is not PushRequest or type(before) is not PushRequest:
         return False
@@ -64,7 +68,7 @@ def _adjoins(before: Message, message: Message) -> bool:
     )
 
 
-def _says_more(before: Message, message: Message) -> bool:
+def _says_more(before: Message | RepairMessage, message: Message | RepairMessage) -> bool:
     """Whether `message` acknowledges all that `before` does."""
     return (
         type(message) is PushResponse
@@ -79,7 +83,7 @@ def _is_acknowledgement(response: PushResponse) -> bool:
     return response.push_type is PushType.APPEND and response.push_result is PushResult.SUCCESS
 
 
-def _joined(run: Sequence[tuple[Message, bytes]]) -> tuple[Message, bytes]:
+def _joined(run: Sequence[Received]) -> Received:
     (first, _), (last, payload) = run[0], run[-1]
     if type(first) is not PushRequest or type(last) is not PushRequest:
         return last, payload

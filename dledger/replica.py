@@ -33,11 +33,11 @@ from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.log_members import LogMembers, member_addresses, membership_size_fault
 from dledger.member_journal import MemberJournal
-from dledger.pushed_entries import PushNotSoundError, join_pushes, verify_pushed
+from dledger.pushed_entries import PushNotSoundError, Received, join_pushes, verify_pushed
 from dledger.repair_answers import answer_repair
 from dledger.repairer import Repairer
 from dledger.rpc.handshake import DISK_UUID_SIZE, WIRE_VERSION_MAX
-from dledger.rpc.requests import RepairMessage, RepairResponse
+from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
 from dledger.run_record import end_run
 from dledger.runtime import Embedder, OnDone, OnReadIndex, Runtime
 from dledger.scrub_walks import scrubber_of
@@ -114,13 +114,18 @@ class Replica:
         self.scrubber.tick(now_ms)
         self._guarded(now_ms, self.repairer.tick, now_ms)
 
-    def receive_all(self, messages: Sequence[tuple[Message, bytes]], now_ms: int) -> None:
-        """What one read of a peer's connection has brought: messages, each with the raw entry bytes of an APPEND."""
+    def receive_all(self, messages: Sequence[Received], now_ms: int) -> None:
+        """What one read of a peer's connection has brought."""
         for message, payload in join_pushes(messages) if len(messages) > 1 else messages:
             self.receive(message, now_ms, payload)
 
-    def receive(self, message: Message, now_ms: int, payload: bytes = b"") -> None:
-        """`payload`: the raw entry bytes of an APPEND. A range that is not sound goes no further."""
+    def receive(self, message: Message | RepairMessage, now_ms: int, payload: bytes = b"") -> None:
+        """`payload`: the raw entry bytes of an APPEND, or of an answer to a repair. A range that is not sound goes no
+        further.
+        """
+        if isinstance(message, RepairRequest | RepairResponse):
+            self._receive_repair(message, now_ms, payload)
+            return
         if self.failure is not None or not self.formation.is_formed:
             return
         if type(message) is PushRequest and message.entries is not None:
@@ -134,8 +139,7 @@ class Replica:
             self.journal.vote_heard(message)
         self._ask(now_ms, self.member.step, message)
 
-    def receive_repair(self, message: RepairMessage, now_ms: int, entries: bytes = b"") -> None:
-        """`entries`: raw bytes of an answer, which are proved before they are used."""
+    def _receive_repair(self, message: RepairMessage, now_ms: int, entries: bytes) -> None:
         if isinstance(message, RepairResponse):
             self._guarded(now_ms, self.repairer.on_response, message, entries, now_ms)
             return

@@ -22,7 +22,6 @@ from dledger.core.messages import (
     HeartBeatResponse,
     Message,
     PeerId,
-    PushRequest,
     PushResponse,
     ReadIndexResponse,
     VoteResponse,
@@ -36,6 +35,7 @@ from dledger.log.jobs import DiskJob, SyncJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.peer_link import PeerLink
+from dledger.pushed_entries import Received
 from dledger.reader_answers import answer_get, answer_metadata
 from dledger.replica import Replica
 from dledger.replica_status import replica_figures, replica_status
@@ -47,7 +47,6 @@ from dledger.rpc.requests import (
     MetadataRequest,
     MetadataResponse,
     RepairMessage,
-    RepairRequest,
     RepairResponse,
 )
 from dledger.runtime import Embedder
@@ -425,11 +424,9 @@ class DLedgerServer:
 
     def link_received(self, link: PeerLink, messages: Sequence[tuple[PeerMessage, bytes]]) -> None:
         replica = self.replica
-        of_group: list[tuple[Message, bytes]] = []
+        of_group: list[Received] = []
         for message, payload in messages:
             match message:
-                case PushRequest() | PushResponse():  # nearly all
-                    of_group.append((message, payload))
                 case GetRequest():
                     size_max = self.config.member_config.push_size_max
                     link.send(*answer_get(replica.log, replica.member.committed_index, message, size_max))
@@ -438,8 +435,6 @@ class DLedgerServer:
                     link.send(answer_metadata(self.config, replica.log, replica.member, addresses, message))
                 case GetResponse() | MetadataResponse():
                     raise AssertionError("no link asks for these")
-                case RepairRequest() | RepairResponse():
-                    replica.receive_repair(message, self.now_ms(), payload)
                 case _:
                     of_group.append((message, payload))
         if of_group:

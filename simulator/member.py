@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from disk.disk import DiskError, NoSpaceError
 from dledger.config import DLedgerConfig
 from dledger.core.member_config import MemberConfig
-from dledger.core.messages import Message, PeerId
+from dledger.core.messages import PeerId
 from dledger.entry import Index
-from dledger.rpc.requests import RepairMessage
+from dledger.pushed_entries import Received
 from dledger.steady_clock import steady_clock
 from remoting.address import Address
 from simulator.damage import Damage, as_it_was
@@ -229,11 +229,12 @@ class SimMember:
     def is_running(self) -> bool:
         return self.process is not None and not self.process.is_stopping
 
-    def received(self, sender: PeerId, message: Message | RepairMessage, payload: bytes) -> None:
+    def received(self, sender: PeerId, messages: Sequence[Received]) -> None:
         process = self.process
         if process is not None:
-            self.trace.add(self.loop.now_us, "{}->{} {}", sender, self.member_id, message)
-            self._step(process, process.receive, (message, payload))
+            for message, _ in messages:
+                self.trace.add(self.loop.now_us, "{}->{} {}", sender, self.member_id, message)
+            self._step(process, process.receive_all, (messages,))
 
     def link_up(self, connection: Connection, peer: PeerId) -> None:
         other = self.network.members[peer]

@@ -7,7 +7,7 @@ ends, and a member that starts and doubts itself relies on that.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.entry import Term
+from dledger.pushed_entries import Received
 from dledger.rpc.requests import RepairMessage, RepairResponse
 from simulator.event_loop import EventLoop
 from simulator.options import Options
@@ -58,7 +59,9 @@ class Endpoint(Protocol):
         """Whether it stands still, so that it answers no handshake."""
         ...
 
-    def received(self, sender: PeerId, message: Message | RepairMessage, payload: bytes) -> None: ...
+    def received(self, sender: PeerId, messages: Sequence[Received]) -> None:
+        """What one read of a connection has brought."""
+        ...
 
     def link_up(self, connection: "Connection", peer: PeerId) -> None: ...
 
@@ -71,6 +74,8 @@ class Path:
 
     is_blocked: bool = False
     free_us: int = 0  # when the last message arrives: the next comes behind it unless the network reorders
+    # What arrives then, in one read: (sent at, to which life of the receiver, what) of each message.
+    read: list[tuple[int, int, Received]] = field(default_factory=list)
     # Of what was sent up to then, what would arrive from the other time on is lost.
     cut_us: int = -1
     lost_from_us: int = 0
@@ -140,31 +145,32 @@ class SimNetwork:
     ) -> None:
         at_us = self._loop.now_us + self.draw_delay_us()
         receiver = self.members[to]
+        read: list[tuple[int, int, Received]] = []
         straggling = self._options.straggling
         if straggling and not self.is_healed and self._random.random() < straggling:
             at_us += self._random.randint(*_STRAGGLER_US)
         elif not self._options.reorders or self.is_healed:
-            at_us = path.free_us = max(path.free_us, at_us)
-        sent_us = self._loop.now_us
-        self._loop.call_at(
-            at_us, self._arrive, path, sent_us, receiver, receiver.life, sender, message, payload
-        )
+            if path.free_us < at_us:
+                path.free_us, path.read = at_us, read
+            at_us, read = path.free_us, path.read
+        read.append((self._loop.now_us, receiver.life, (message, payload)))
+        if len(read) == 1:
+            self._loop.call_at(at_us, self._arrive, path, receiver, sender, read)
 
     def _arrive(
-        self,
-        path: Path,
-        sent_us: int,
-        receiver: Endpoint,
-        life: int,
-        sender: PeerId,
-        message: Message | RepairMessage,
-        payload: bytes,
+        self, path: Path, receiver: Endpoint, sender: PeerId, read: list[tuple[int, int, Received]]
     ) -> None:
-        is_cut = sent_us <= path.cut_us and self._loop.now_us >= path.lost_from_us
-        if is_cut or receiver.life != life:
-            self.lost += 1
-        else:
-            receiver.received(sender, message, payload)
+        messages: list[Received] = []
+        arrived = read.copy()
+        read.clear()  # what is sent from now on is of another read
+        for sent_us, life, received in arrived:
+            is_cut = sent_us <= path.cut_us and self._loop.now_us >= path.lost_from_us
+            if is_cut or receiver.life != life:
+                self.lost += 1
+            else:
+                messages.append(received)
+        if messages:
+            receiver.received(sender, messages)
 
     def cut_short(self, sender: PeerId, random: Random) -> None:
         """Of what it has on its way to each other, the first part arrives and the rest does not: as a reset takes what
@@ -192,7 +198,7 @@ class SimNetwork:
         ]
         for sender, answer in answers:
             delay_us = int(_REPEATED_US_MAX ** random.random())
-            self._loop.call_later(delay_us, self.members[to].received, sender, answer, b"")
+            self._loop.call_later(delay_us, self.members[to].received, sender, [(answer, b"")])
         return len(answers)
 
     def _maybe_spoiled(self, payload: bytes) -> bytes:

@@ -20,8 +20,9 @@ from dledger.formation import GroupIdentity
 from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
+from dledger.pushed_entries import Received
 from dledger.replica import Replica
-from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
+from dledger.rpc.requests import RepairMessage
 from dledger.tick_pace import TickPace
 from simulator.disk_nodes import DeferredRun
 from simulator.network import Connection
@@ -132,16 +133,14 @@ class Process:
         self._tick_number += 1
         self.host.call_later(delay_ms * 1_000, self, self.tick, self._tick_number)
 
-    def receive(self, message: Message | RepairMessage, payload: bytes) -> None:
+    def receive_all(self, messages: Sequence[Received]) -> None:
         if self.is_stopping:
             return
-        if isinstance(message, RepairRequest | RepairResponse):
-            self.replica.receive_repair(message, self.host.now_ms(), payload)
-        else:
-            now_ms = self.host.now_ms()
-            self.replica.receive(message, now_ms, payload)
-            if self._pace.is_occasion(now_ms):
-                self.tick(self._tick_number)
+        now_ms = self.host.now_ms()
+        self.replica.receive_all(messages, now_ms)
+        if self._pace.is_occasion(now_ms):
+            self.tick(self._tick_number)
+        for message, _ in messages:
             if isinstance(message, HeartBeatRequest | PushRequest):
                 raft = self.replica.member
                 if (raft.curr_term, raft.leader_id) == (message.term, message.leader_id):

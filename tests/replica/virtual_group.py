@@ -23,7 +23,7 @@ from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
 from dledger.replica_status import replica_status
-from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
+from dledger.rpc.requests import RepairMessage
 from dledger.runtime import OnDone
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND
 from dledger.tick_pace import TickPace
@@ -294,12 +294,9 @@ class VirtualGroup:
         def arrive() -> None:
             if receiver is None or not receiver.up or not sender.up:
                 return
-            if isinstance(message, RepairRequest | RepairResponse):
-                receiver.replica.receive_repair(message, self.now_ms, payload)
-            else:
-                receiver.replica.receive(message, self.now_ms, payload)
-                if receiver.pace.is_occasion(self.now_ms):
-                    receiver.tick()
+            receiver.replica.receive(message, self.now_ms, payload)
+            if receiver.pace.is_occasion(self.now_ms):
+                receiver.tick()
 
         self.at(self.now_ms + MESSAGE_DELAY_MS, arrive)
 

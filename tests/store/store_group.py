@@ -15,7 +15,7 @@ from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
-from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
+from dledger.rpc.requests import RepairMessage
 from dledger.scrubber import ScrubRound
 from message.properties import encode_properties
 from message.tags import tags_code
@@ -85,9 +85,7 @@ class StoreMember:
             return
 
         def deliver() -> None:
-            if target.up and isinstance(message, RepairRequest | RepairResponse):
-                target.replica.receive_repair(message, self.group.now_ms, payload)
-            elif target.up:
+            if target.up:
                 target.replica.receive(message, self.group.now_ms, payload)
 
         self.group.at(1, deliver)

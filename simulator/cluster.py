@@ -397,9 +397,9 @@ class Cluster:
             self.hand_overs.begins(raft.curr_term, raft.transfer_target)
             self.trace.add(self.loop.now_us, "{} hands over to {}", member.member_id, raft.transfer_target)
         looked.transfer_target = raft.transfer_target
-        if process.store.delivery_index not in (None, looked.delivery_index):
+        if process.store.awaited_index not in (None, looked.delivery_index):
             self.delivery_accidents.delivers(member)
-        looked.delivery_index = process.store.delivery_index
+        looked.delivery_index = process.store.awaited_index
         has_cut = log.log_generation != looked.log_generation
         if has_cut:
             looked.log_generation = log.log_generation

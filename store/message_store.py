@@ -39,7 +39,8 @@ from store.put_message import PutRefusal, PutStatus
 from store.replicated_log import ReplicatedLog
 from store.reput import Reput
 from store.retention import HourOf, Retention, utc_hour
-from store.schedule_message_service import ScheduleMessageService
+from store.services.leader_service import LeaderService, LeaderStore
+from store.services.leader_services import make_leader_services
 from store.state.state_machine import StateMachine
 from store.state.state_proposals import OnProposed, StateProposals
 from store.state.table import StateChange
@@ -50,6 +51,7 @@ from store.store_flusher import StoreFlusher
 from store.store_reads import StoreReads
 from store.store_runtime import StoreRuntime
 from store.system_message import SystemMessage
+from store.unit_queue import UnitQueue
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +107,7 @@ class MessageStore(StoreReads):
         self._imported: ImportedState
         self._replica: ReplicatedLog
         self._old_commit_log: OldCommitLog
-        self._schedule: ScheduleMessageService
+        self._services: list[LeaderService]
         self._flusher: StoreFlusher
         self._retention: Retention
         self.gather: PutGather  # for whatever is sent
@@ -158,16 +160,18 @@ class MessageStore(StoreReads):
             self._reput,
             self._index,
             self._runtime.submit,
-            lambda queue: self._schedule.units_mended(),
+            self._units_mended,
         )
         self._fresh_reads = FreshReads(replica, self._applied_if_whole)
-        self._schedule = ScheduleMessageService(
-            self._queues,
-            self._reader,
-            self._commit_log,
-            self._state,
-            self._derived.mender.want,
-            lambda: self._proposals.deletes_topics,
+        self._services = make_leader_services(
+            LeaderStore(
+                self._queues,
+                self._reader,
+                self._commit_log,
+                self._state,
+                self._derived.mender.want,
+                lambda: self._proposals.deletes_topics,
+            )
         )
         self.stopped_cleanly = mark_running(self._disk, config)
         self._java_import.look()
@@ -193,7 +197,7 @@ class MessageStore(StoreReads):
             self._old_commit_log,
             self._queues,
             self._flusher,
-            self._schedule.first_waiting_pos,
+            self._first_waiting_pos,
             self._hour_of,
         )
         # What a stop has left of the files of deleted topics goes.
@@ -273,8 +277,9 @@ class MessageStore(StoreReads):
         self._state.settle(self._reput.applied_index)
         if self.serving:
             self._proposals.flush(now_ms)
-            with suppress(MessageDamagedError, UnitDamagedError):
-                self._schedule.tick(now_ms)  # what is due waits until it is repaired
+            for service in self._services:
+                with suppress(MessageDamagedError, UnitDamagedError):
+                    service.tick(now_ms)  # what is due waits until it is repaired
         if self.serving or self._is_importing:
             self._write_full_state(now_ms)
         self._flusher.tick(self._reput.applied_index, now_ms)
@@ -289,7 +294,8 @@ class MessageStore(StoreReads):
         """When the next tick is to come, at the latest; None: whatever there is to do waits for any that comes."""
         if self._index.has_work or self._derived.mender.has_work or self._retention.queues.has_work:
             return now_ms
-        return self._schedule.due_ms if self.serving else None
+        due = [service.due_ms for service in self._services] if self.serving else []
+        return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
     def reput_step(self, now_ms: int) -> int:
         """Dispatches some committed entries. Returns how many; asks to be called again if there are more.
@@ -307,10 +313,11 @@ class MessageStore(StoreReads):
         if count:
             applied_index = self._reput.applied_index
             self._replica.applied_index = applied_index
-            if self._schedule.last_index is not None:
-                self._state.settle(applied_index)
-                with suppress(MessageDamagedError, UnitDamagedError):
-                    self._schedule.applied(applied_index, now_ms)
+            for service in self._services:
+                if service.awaited_index is not None and service.awaited_index <= applied_index:
+                    self._state.settle(applied_index)
+                    with suppress(MessageDamagedError, UnitDamagedError):
+                        service.applied(applied_index, now_ms)
             self._fresh_reads.advance()
             if self._reput.is_behind:
                 self._runtime.reput_wanted()
@@ -354,9 +361,10 @@ class MessageStore(StoreReads):
         return self._replica.transfer_leadership(target, "an operator asked for it", now_ms)
 
     @property
-    def delivery_index(self) -> Index | None:
-        """Of the last entry of the delayed messages that are on their way to their topics."""
-        return self._schedule.last_index
+    def awaited_index(self) -> Index | None:
+        """Of the last entry that a leader service has on its way: delayed messages that go to their topics."""
+        awaited = [service.awaited_index for service in self._services]
+        return max((index for index in awaited if index is not None), default=None)
 
     @property
     def committed_index(self) -> Index:
@@ -466,6 +474,15 @@ class MessageStore(StoreReads):
     def _topic_deleted(self, topic: str) -> None:
         self._retention.queues.emptied(self._queues.let_go(topic.encode()))
 
+    def _units_mended(self, queue: UnitQueue) -> None:
+        for service in self._services:
+            service.units_mended(queue)
+
+    def _first_waiting_pos(self) -> int | None:
+        """Of all that some leader service still needs. Raises UnitDamagedError, DiskError."""
+        positions = [service.first_waiting_pos() for service in self._services]
+        return min((pos for pos in positions if pos is not None), default=None)
+
     def _applied_if_whole(self) -> Index | None:
         """None: the log began anew, and what it says of the time before has not come yet."""
         return self._reput.applied_index if self._state.is_whole and not self._is_clearing else None
@@ -560,7 +577,8 @@ class MessageStore(StoreReads):
     def _start_serving(self) -> None:
         self._is_importing = False
         self._commit_log.start_serving(self.term)
-        self._schedule.stop()
+        for service in self._services:
+            service.serving_changed()
         self._state.stop_writing()
         for listener in self._serving_listeners:
             listener(True)
@@ -571,7 +589,8 @@ class MessageStore(StoreReads):
         self._commit_log.stop_serving()
         self.gather.refuse_waiting(_SERVES_NO_MORE)
         self._proposals.stop()
-        self._schedule.stop()
+        for service in self._services:
+            service.serving_changed()
         self._state.stop_writing()
         if was_serving:
             for listener in self._serving_listeners:

@@ -15,7 +15,7 @@ from store.delayed_message import delayed
 from store.errors import StoreConfigError
 from store.layout.config_json import parse_config
 from store.put_message import PutMessage
-from store.schedule_message_service import DELIVERY_COUNT_MAX, REFUSED_PAUSE_MS
+from store.services.schedule_message_service import DELIVERY_COUNT_MAX, REFUSED_PAUSE_MS
 from store.store_config import DELAY_LEVELS, parse_delay_levels
 
 
@@ -219,7 +219,8 @@ def test_a_new_leadership_does_not_wait_for_a_refusal_of_the_one_before(
     with monkeypatch.context() as transferring:
         transferring.setattr(leader.replica, "append", refuse)
         group.run_until(lambda: bool(refusals))
-    leader.store._schedule.stop()
+    for service in leader.store._services:
+        service.serving_changed()
     leader.store.tick(group.now_ms)
     group.run_for(20)
     assert bodies_of(leader) == [b"due"]

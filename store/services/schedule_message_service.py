@@ -7,18 +7,15 @@ never by the time at which somebody looked; a clock that stands behind that make
 """
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from dledger.entry import Index
 from message.errors import MessageDecodeError
-from store.consume_queue_store import ConsumeQueueStore
 from store.delayed_message import SCHEDULE_TOPIC_BYTES, delivered, is_delay_of_other_levels
-from store.dledger_commit_log import DLedgerCommitLog
 from store.errors import StoreDamagedError, UnitDamagedError
-from store.message_reader import MessageReader, is_head_of
+from store.message_reader import is_head_of
 from store.put_message import PutMessage
-from store.state.state_machine import StateMachine
+from store.services.leader_service import LeaderStore
 from store.state.state_record import pack_change, pack_changes
 from store.state.tables.delay_offset_table import Delivery, DeliveryRun
 from store.store_config import DELAY_LEVELS_MAX
@@ -36,26 +33,15 @@ REFUSED_PAUSE_MS: Final = 100
 class ScheduleMessageService:
     """Invariant: what was appended and is not applied yet is one batch, and no other is appended before it is."""
 
-    def __init__(
-        self,
-        queues: ConsumeQueueStore,
-        reader: MessageReader,
-        commit_log: DLedgerCommitLog,
-        state: StateMachine,
-        mend: Callable[[bytes, int, int], None],
-        is_held: Callable[[], bool],
-    ) -> None:
-        """`mend`: has the unit of a topic, queue id and queue offset written anew. `is_held`: whether the deletion of a
-        topic is on its way into the log: what is delivered must not come behind it.
-        """
-        self._mend = mend
-        self._queues = queues
-        self._reader = reader
-        self._commit_log = commit_log
-        self._tables = state.tables
-        self._deleted_topics = state.deleted_topics
-        self._is_held = is_held
-        self.last_index: Index | None = None  # of the batch under way
+    def __init__(self, store: LeaderStore) -> None:
+        self._mend = store.mend
+        self._queues = store.queues
+        self._reader = store.reader
+        self._commit_log = store.commit_log
+        self._tables = store.state.tables
+        self._deleted_topics = store.state.deleted_topics
+        self._deletes_topics = store.deletes_topics
+        self.awaited_index: Index | None = None  # the last one of the batch under way
         self.due_ms: int | None = None  # when the first message that waits is, as of the last look
         self._refused_until_ms = 0  # nothing is offered to the log before
         self._levels: list[tuple[int, UnitQueue]] = []  # that anything was ever delayed by
@@ -63,21 +49,17 @@ class ScheduleMessageService:
         # Of the first message of each level that is not due: its offset, and when it is (ms).
         self._heads: dict[int, tuple[int, int]] = {}
 
-    def stop(self) -> None:
-        """Serving has begun or ended: whatever is under way shows when it is applied, or never was."""
-        self.last_index = self.due_ms = None
+    def serving_changed(self) -> None:
+        self.awaited_index = self.due_ms = None
         self._refused_until_ms = 0
         self._queue_count = -1  # queues may be other ones than before
         self._heads.clear()
 
-    def units_mended(self) -> None:
-        """Of some level: what was read of them before may be wrong."""
+    def units_mended(self, queue: UnitQueue) -> None:
         self._heads.clear()
 
     def first_waiting_pos(self) -> int | None:
-        """Physical offset of the first message that is not delivered yet, on any member; None if none waits. Raises
-        UnitDamagedError, DiskError.
-        """
+        """Of the first message that is not delivered yet."""
         self._find_levels()
         positions: list[int] = []
         for level, queue in self._levels:
@@ -95,16 +77,15 @@ class ScheduleMessageService:
         return is_gone or self._reader.leads_to_its_record(queue, offset, unit)
 
     def applied(self, applied_index: Index, now_ms: int) -> None:
-        """Entries up to there are applied, and the table is settled: if the batch is, the next one follows."""
-        if self.last_index is not None and applied_index >= self.last_index:
-            self.last_index = None
+        """If the batch is, the next one follows."""
+        if self.awaited_index is not None and applied_index >= self.awaited_index:
+            self.awaited_index = None
             self.tick(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Appends what is due. Raises UnitDamagedError, DiskError."""
         # A clock that is set back must not make a long pause of a short one.
         is_refused = 0 < self._refused_until_ms - now_ms <= REFUSED_PAUSE_MS
-        if self.last_index is not None or is_refused or self._is_held():
+        if self.awaited_index is not None or is_refused or self._deletes_topics():
             return
         due = sorted(self._due(now_ms))
         if not due:
@@ -217,6 +198,6 @@ class ScheduleMessageService:
         def announce(first_index: Index) -> bytes:
             return pack_changes([pack_change(Delivery(first_index, tuple(runs)))])
 
-        self.last_index = self._commit_log.deliver(announce, messages, now_ms)
-        if self.last_index is None:
+        self.awaited_index = self._commit_log.deliver(announce, messages, now_ms)
+        if self.awaited_index is None:
             self._refused_until_ms = now_ms + REFUSED_PAUSE_MS

@@ -1,0 +1,67 @@
+"""What only the leader does, as the store drives it: delayed messages today, and more kinds later.
+
+Every member makes all of its services, so that a new leader has them; only the one of a serving leader is ticked. A
+service appends through the commit log, and what it remembers beside the log is how far it has read, no more: where it
+stands is a replicated table, so that a new leader goes on exactly where the log ends.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from dledger.entry import Index
+from store.consume_queue_store import ConsumeQueueStore
+from store.dledger_commit_log import DLedgerCommitLog
+from store.message_reader import MessageReader
+from store.state.state_machine import StateMachine
+from store.unit_queue import UnitQueue
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderStore:
+    """What services work with."""
+
+    queues: ConsumeQueueStore
+    reader: MessageReader
+    commit_log: DLedgerCommitLog
+    state: StateMachine
+    # Has the unit of a topic, queue id and queue offset written anew.
+    mend: Callable[[bytes, int, int], None]
+    # Whether the deletion of a topic is on its way into the log: what is appended now must not come behind it.
+    deletes_topics: Callable[[], bool]
+
+
+class LeaderService(Protocol):
+    @property
+    def awaited_index(self) -> Index | None:
+        """The entry that it waits for: applied() is called once that is applied. None: it waits for none."""
+        ...
+
+    @property
+    def due_ms(self) -> int | None:
+        """When tick() has something to do, as of its last look. None: not before something is applied."""
+        ...
+
+    def serving_changed(self) -> None:
+        """This member has begun to serve, or ceased to. What was under way shows when it is applied, or never was."""
+        ...
+
+    def tick(self, now_ms: int) -> None:
+        """At a serving leader: appends what is due. Raises UnitDamagedError, MessageDamagedError: then it goes on when
+        that is repaired. StoreDamagedError, DiskError.
+        """
+        ...
+
+    def applied(self, applied_index: Index, now_ms: int) -> None:
+        """Entries up to there are applied, and the tables are settled. Raises what tick() raises."""
+        ...
+
+    def first_waiting_pos(self) -> int | None:
+        """Physical offset of the first message that it still needs, on any member: retention keeps it, and what comes
+        after it. None: it needs none. Raises UnitDamagedError, DiskError.
+        """
+        ...
+
+    def units_mended(self, queue: UnitQueue) -> None:
+        """Of this queue: what was read of them before may be wrong."""
+        ...

@@ -123,7 +123,7 @@ class Replica:
         """`payload`: the raw entry bytes of an APPEND, or of an answer to a repair. A range that is not sound goes no
         further.
         """
-        if isinstance(message, RepairRequest | RepairResponse):
+        if type(message) is RepairRequest or type(message) is RepairResponse:
             self._receive_repair(message, now_ms, payload)
             return
         if self.failure is not None or not self.formation.is_formed:

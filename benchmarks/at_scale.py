@@ -223,7 +223,7 @@ def main() -> int:
     parser.add_argument("--log-gb", type=float, default=5, help="size of the log, 4 KiB messages (default 5)")
     parser.add_argument("--queues", type=int, default=1000, help="queues of its topic (default 1000)")
     parser.add_argument("--topics", type=int, default=10_000, help="topics of 4 queues (default 10000)")
-    parser.add_argument("--keys", type=int, default=10_000_000, help="in the key index (default 10 million)")
+    parser.add_argument("--keys", type=int, default=10_000_000, help="in the IndexFiles (default 10 million)")
     parser.add_argument("--out", type=Path, default=ROOT / "run" / "at_scale.jsonl")
     options = parser.parse_args()
     if "log" in options.parts:

@@ -22,8 +22,8 @@ from statistics import median
 from typing import Any
 
 from broker.broker_controller import BrokerController
-from broker.component_configs import dledger_config, store_config
-from broker.config_file import read_broker_config
+from broker.config.component_configs import dledger_config, store_config
+from broker.config.config_file import read_broker_config
 from disk.real_disk import RealDisk
 from dledger.core.messages import HeartBeatResponse, Message, PeerId, PushResponse, VoteResponse
 from dledger.formation import GroupIdentity
@@ -34,9 +34,9 @@ from dledger.replica import Replica
 from dledger.rpc.connection import PeerConnection
 from dledger.rpc.handshake import Handshake, Hello
 from remoting.codes import RequestCode
-from remoting.command import SerializeType, request
 from remoting.configuration import parse_properties
-from remoting.connection import RemotingConnection
+from remoting.frame.command import SerializeType, request
+from remoting.frame.connection import RemotingConnection
 from store.message_store import MessageStore
 
 PEERS = ("n0", "n1", "n2")

@@ -33,7 +33,7 @@ sys.path += [str(ROOT / "cluster_tests"), str(ROOT / "cluster_tests" / "power_lo
 from kill_rounds import Restart, Sender, assert_nothing_lost, kill_all, kill_leader, restart_all, validated
 from local_cluster import LocalCluster, port_block
 from powered_cluster import PoweredCluster
-from preload import built
+from preloaded.preload import built
 
 CONF = {"flushDiskType": "SYNC_FLUSH"}
 IMAGE_CONF = {**CONF, "mappedFileSizeCommitLog": str(16 << 20)}

@@ -28,15 +28,15 @@ from dledger.entry import BLANK_HEADER_SIZE, EntryKind, blank, seal_entries
 from message.encoder import encode_record
 from message.message_id import pack_host
 from message.properties import encode_properties
-from pyspark_dledger import validation
 from pyspark_dledger.entry_columns import Selection
 from pyspark_dledger.entry_rows import unit_batches
-from pyspark_dledger.replica import open_replicas
-from pyspark_dledger.runner import LocalRunner, Runner
 from pyspark_dledger.schema import COLUMN_NAMES
 from pyspark_dledger.spark_runner import SparkRunner
 from pyspark_dledger.spark_session import spark_session
-from pyspark_dledger.work import plan
+from verify import validation
+from verify.replica import open_replicas
+from verify.runner import LocalRunner, Runner
+from verify.work import plan
 
 FILE_SIZE = 256 * 1024 * 1024
 HOST = pack_host("127.0.0.1:10911")

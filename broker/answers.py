@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
-from broker.client_channel import ClientChannel
-from broker.told_name_servers import ToldNameServers
+from broker.clients.client_channel import ClientChannel
+from broker.registration.told_name_servers import ToldNameServers
 from disk.disk import DiskError
-from remoting.bodies import RemotingBody
+from remoting.bodies.bodies import RemotingBody
 from remoting.codes import ResponseCode
-from remoting.command import RemotingCommand, encode_response
 from remoting.errors import RemotingError
-from remoting.headers import HeaderT
+from remoting.frame.command import RemotingCommand, encode_response
+from remoting.headers.headers import HeaderT
 from store.errors import StoreError
 from store.state.state_proposals import ProposeStatus
 from store.state.table import StateChange

@@ -9,40 +9,40 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from broker.admin_broker_processor import AdminBrokerProcessor
-from broker.backlog_hand_over import BacklogHandOver
-from broker.broker_config import BrokerConfig
-from broker.broker_info_processor import BrokerInfoProcessor, DiskUsage
-from broker.broker_settings import parse_hours
 from broker.broker_stats import BrokerStats
-from broker.client_admin_processor import ClientAdminProcessor
-from broker.client_channel import ClientChannel
-from broker.client_manage_processor import ClientManageProcessor, ConsumerIdsNotifier
-from broker.client_requests import ClientRequests
-from broker.consume_stats_processor import ConsumeStatsProcessor
-from broker.consumer_manage_processor import ConsumerManageProcessor
-from broker.consumer_manager import ConsumerManager
-from broker.follower_changes import AskLeader, FollowerChanges
-from broker.fresh_look_ups import FreshLookUps
-from broker.leadership_processor import LeadershipProcessor
-from broker.member_info import MemberStatus
-from broker.membership_processor import MembershipProcessor
-from broker.offset_admin_processor import OffsetAdminProcessor
+from broker.clients.client_channel import ClientChannel
+from broker.clients.client_requests import ClientRequests
+from broker.clients.consumer_manager import ConsumerManager
+from broker.clients.producer_manager import ProducerManager
+from broker.clients.rebalance_lock_manager import RebalanceLockManager
+from broker.config.broker_config import BrokerConfig
+from broker.config.broker_settings import parse_hours
+from broker.http.member_figures import MemberStatus
+from broker.leadership.backlog_hand_over import BacklogHandOver
+from broker.leadership.follower_changes import AskLeader, FollowerChanges
 from broker.pipeline import RequestPipeline
-from broker.producer_manager import ProducerManager
-from broker.pull_message_processor import PullMessageProcessor
-from broker.pull_turns import CallSoon
-from broker.query_message_processor import QueryMessageProcessor
-from broker.rebalance_lock_manager import RebalanceLockManager
-from broker.registration import Registration
+from broker.processors.admin.admin_broker_processor import AdminBrokerProcessor
+from broker.processors.admin.broker_info_processor import BrokerInfoProcessor, DiskUsage
+from broker.processors.admin.client_admin_processor import ClientAdminProcessor
+from broker.processors.admin.consume_stats_processor import ConsumeStatsProcessor
+from broker.processors.admin.leadership_processor import LeadershipProcessor
+from broker.processors.admin.membership_processor import MembershipProcessor
+from broker.processors.admin.offset_admin_processor import OffsetAdminProcessor
+from broker.processors.admin.repair_processor import RepairProcessor
+from broker.processors.admin.scrub_processor import ScrubProcessor
+from broker.processors.clients.client_manage_processor import ClientManageProcessor, ConsumerIdsNotifier
+from broker.processors.clients.consumer_manage_processor import ConsumerManageProcessor
+from broker.processors.pull.pull_message_processor import PullMessageProcessor
+from broker.processors.pull.pull_turns import CallSoon
+from broker.processors.pull.query_message_processor import QueryMessageProcessor
+from broker.processors.send.send_message_back_processor import SendMessageBackProcessor
+from broker.processors.send.send_message_processor import SendMessageProcessor
+from broker.registration.registration import Registration
+from broker.registration.told_name_servers import ToldNameServers
 from broker.registry import Lane, Processors, batch_request_types, request_types
-from broker.repair_processor import RepairProcessor
-from broker.scrub_processor import ScrubProcessor
-from broker.send_message_back_processor import SendMessageBackProcessor
-from broker.send_message_processor import SendMessageProcessor
-from broker.subscription_group_manager import SubscriptionGroupManager
-from broker.told_name_servers import ToldNameServers
-from broker.topic_config_manager import TopicConfigManager
+from broker.topics.subscription_group_manager import SubscriptionGroupManager
+from broker.topics.topic_config_manager import TopicConfigManager
+from broker.waiting.read_index_look_ups import ReadIndexLookUps
 from broker.waiting.waiting_room import WaitingRoom
 from dledger.core.output import RoleChange
 from store.dispatch_request import DispatchRequest
@@ -156,12 +156,12 @@ class BrokerController:
             scrub=ScrubProcessor(store),
             repair=RepairProcessor(store),
         )
-        self._fresh_look_ups = FreshLookUps(store, clock, is_enabled=config.read_index_enable)
+        self._read_index_look_ups = ReadIndexLookUps(store, clock, is_enabled=config.read_index_enable)
         self.pipeline = RequestPipeline(
             batch_request_types(processors),
             request_types(processors),
             {
-                Lane.FRESH: self._fresh_look_ups.handle,
+                Lane.READ_INDEX: self._read_index_look_ups.handle,
                 Lane.LEADER: FollowerChanges(store, clock, ask_leader).handle,
             },
             wake,
@@ -222,7 +222,7 @@ class BrokerController:
         self.producers.channel_closed(channel.id)
 
     def configure(self, config: BrokerConfig) -> None:
-        """Settings that were changed while the broker runs; see broker/runtime_config.py."""
+        """Settings that were changed while the broker runs; see broker/config/runtime_config.py."""
         self.topics.configure(config)
         self.groups.configure(config)
         self.registration.configure(config)
@@ -230,7 +230,7 @@ class BrokerController:
         self._send_backs.config = config
         self._offset_admin.config = config
         self._info.config = config
-        self._fresh_look_ups.is_enabled = config.read_index_enable
+        self._read_index_look_ups.is_enabled = config.read_index_enable
         self._notifier.is_enabled = config.notify_consumer_ids_changed_enable
         store = config.store
         self._store.retention.log.configure(

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from broker.answers import Answers, AnyRequest, Request, answer_bad_request, answer_error
-from broker.client_channel import ClientChannel
+from broker.clients.client_channel import ClientChannel
 from broker.registry import BatchHandler, BatchRequestType, Lane, RequestType
 from disk.disk import DiskError
-from remoting import headers
 from remoting.codes import ResponseCode
-from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, RemotingHeaderError
+from remoting.frame.command import RemotingCommand
+from remoting.headers import headers
 from remoting.operator_requests import note_operator_request
 from store.errors import StoreError
 

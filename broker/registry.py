@@ -13,28 +13,28 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from broker.answers import Request
-from broker.client_channel import ClientChannel
-from remoting import admin_headers, headers
+from broker.clients.client_channel import ClientChannel
 from remoting.codes import RequestCode as Code
-from remoting.command import RemotingCommand
-from remoting.headers import CommandHeader, HeaderT
+from remoting.frame.command import RemotingCommand
+from remoting.headers import admin_headers, headers
+from remoting.headers.headers import CommandHeader, HeaderT
 
 if TYPE_CHECKING:
-    from broker.admin_broker_processor import AdminBrokerProcessor
-    from broker.broker_info_processor import BrokerInfoProcessor
-    from broker.client_admin_processor import ClientAdminProcessor
-    from broker.client_manage_processor import ClientManageProcessor
-    from broker.consume_stats_processor import ConsumeStatsProcessor
-    from broker.consumer_manage_processor import ConsumerManageProcessor
-    from broker.leadership_processor import LeadershipProcessor
-    from broker.membership_processor import MembershipProcessor
-    from broker.offset_admin_processor import OffsetAdminProcessor
-    from broker.pull_message_processor import PullMessageProcessor
-    from broker.query_message_processor import QueryMessageProcessor
-    from broker.repair_processor import RepairProcessor
-    from broker.scrub_processor import ScrubProcessor
-    from broker.send_message_back_processor import SendMessageBackProcessor
-    from broker.send_message_processor import SendMessageProcessor
+    from broker.processors.admin.admin_broker_processor import AdminBrokerProcessor
+    from broker.processors.admin.broker_info_processor import BrokerInfoProcessor
+    from broker.processors.admin.client_admin_processor import ClientAdminProcessor
+    from broker.processors.admin.consume_stats_processor import ConsumeStatsProcessor
+    from broker.processors.admin.leadership_processor import LeadershipProcessor
+    from broker.processors.admin.membership_processor import MembershipProcessor
+    from broker.processors.admin.offset_admin_processor import OffsetAdminProcessor
+    from broker.processors.admin.repair_processor import RepairProcessor
+    from broker.processors.admin.scrub_processor import ScrubProcessor
+    from broker.processors.clients.client_manage_processor import ClientManageProcessor
+    from broker.processors.clients.consumer_manage_processor import ConsumerManageProcessor
+    from broker.processors.pull.pull_message_processor import PullMessageProcessor
+    from broker.processors.pull.query_message_processor import QueryMessageProcessor
+    from broker.processors.send.send_message_back_processor import SendMessageBackProcessor
+    from broker.processors.send.send_message_processor import SendMessageProcessor
 
 
 class Resource(Enum):
@@ -90,8 +90,8 @@ BatchHandler = Callable[[ClientChannel, list[RemotingCommand], int], None]
 
 class Lane(Enum):
     HERE = auto()  # at once
-    FRESH = auto()  # behind a read index (broker/fresh_look_ups.py)
-    LEADER = auto()  # a follower has its leader answer (broker/follower_changes.py)
+    READ_INDEX = auto()  # behind a read index (broker/waiting/read_index_look_ups.py)
+    LEADER = auto()  # a follower has its leader answer (broker/leadership/follower_changes.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
         row(Code.GET_CONSUMER_LIST_BY_GROUP, headers.GetConsumerListByGroupRequestHeader,
             p.consumers.get_consumer_list, group(SUB, GET)),
         row(Code.QUERY_CONSUMER_OFFSET, headers.QueryConsumerOffsetRequestHeader,
-            p.consumers.query_offset, topic(SUB, GET), group(SUB, GET), lane=Lane.FRESH),
+            p.consumers.query_offset, topic(SUB, GET), group(SUB, GET), lane=Lane.READ_INDEX),
         row(Code.UPDATE_CONSUMER_OFFSET, headers.UpdateConsumerOffsetRequestHeader,
             p.consumers.update_offset, topic(SUB, UPDATE), group(SUB, UPDATE)),
         row(Code.LOCK_BATCH_MQ, NO_HEADER, p.consumers.lock_batch, topic(SUB), group(SUB)),
@@ -169,11 +169,11 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
         row(Code.VIEW_MESSAGE_BY_ID, headers.ViewMessageRequestHeader, p.queries.view_message, topic(GET)),
         # Queues, topics, groups
         row(Code.GET_MAX_OFFSET, headers.GetMaxOffsetRequestHeader,
-            p.admin.get_max_offset, topic(GET), lane=Lane.FRESH),
+            p.admin.get_max_offset, topic(GET), lane=Lane.READ_INDEX),
         row(Code.GET_MIN_OFFSET, headers.GetMinOffsetRequestHeader,
-            p.admin.get_min_offset, topic(GET), lane=Lane.FRESH),
+            p.admin.get_min_offset, topic(GET), lane=Lane.READ_INDEX),
         row(Code.SEARCH_OFFSET_BY_TIMESTAMP, headers.SearchOffsetRequestHeader,
-            p.admin.search_offset, topic(GET), lane=Lane.FRESH),
+            p.admin.search_offset, topic(GET), lane=Lane.READ_INDEX),
         row(Code.GET_EARLIEST_MSG_STORETIME, headers.GetEarliestMsgStoretimeRequestHeader,
             p.admin.get_earliest_store_time, topic(GET)),
         row(Code.DELETE_EXPIRED_COMMITLOG, NO_HEADER,

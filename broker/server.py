@@ -18,13 +18,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from broker.broker_config import BrokerConfig
 from broker.broker_controller import BrokerController
-from broker.component_configs import dledger_config, open_plain_log, store_config
-from broker.existing_store import with_existing_file_size
-from broker.http_endpoint import HttpEndpoint
-from broker.leader_requests import LeaderRequests
-from broker.metrics import metrics_text
+from broker.config.broker_config import BrokerConfig
+from broker.config.component_configs import dledger_config, open_plain_log, store_config
+from broker.config.existing_store import with_existing_file_size
+from broker.http.http_endpoint import HttpEndpoint
+from broker.http.metrics import metrics_text
+from broker.leadership.leader_requests import LeaderRequests
 from broker.store_lock import StoreLock
 from disk.disk import DiskError
 from disk.real_disk import RealDisk
@@ -36,13 +36,13 @@ from dledger.server import DLedgerServer, make_clock
 from remoting.address import join
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
+from remoting.frame.command import RemotingCommand
 from remoting.security_switches import open_warning
 from remoting.server import Channel, RemotingServer
 from store.errors import StoreError
+from store.java.plain_import import ImportedState, PlainImport, refuse_plain_store
 from store.message_store import MessageStore
-from store.plain_import import ImportedState, PlainImport, refuse_plain_store
 
 log = logging.getLogger(__name__)
 

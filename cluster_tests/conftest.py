@@ -4,15 +4,15 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import java_client
 import pytest
-from java_mqadmin import JavaMqAdmin
-from java_servers import JavaBroker, JavaNameServer
-from links import SERVER_PORT, Links
+from fault_runs.our_group import OurGroup
 from local_cluster import LocalCluster, port_block, wait_for
-from our_group import OurGroup
+from originals import java_client
+from originals.java_mqadmin import JavaMqAdmin
+from originals.java_servers import JavaBroker, JavaNameServer
 from proved_load import PATIENCE_S
-from toxiproxy_server import running_server
+from proxies.links import SERVER_PORT, Links
+from proxies.toxiproxy_server import running_server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from disk.slots import SLOT_SIZE, newest_payload
 from dledger.entry import ENTRY_HEADER_SIZE, INDEX_UNIT_SIZE, EntryHeader, walk
 from dledger.log.synced_mark import SyncedMark, unpack_mark
-from store.checkpoint_file import unpack_checkpoint
+from store.derived.checkpoint_file import unpack_checkpoint
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE
 
 

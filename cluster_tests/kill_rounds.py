@@ -17,9 +17,9 @@ from local_cluster import LocalCluster, wait_for
 
 from mq.history import HistoryFile
 from mqclient import Message, Producer, ProducerConfig, SendResult
-from pyspark_dledger.runner import LocalRunner
-from pyspark_dledger.validation import validate
-from pyspark_dledger.validation_report import ValidationReport
+from verify.runner import LocalRunner
+from verify.validation import validate
+from verify.validation_report import ValidationReport
 
 TOPIC: Final = "Outages"
 WAIT_S: Final = 60.0

@@ -10,8 +10,8 @@ from local_cluster import LocalCluster, wait_for
 
 from mq.history import HistoryFile
 from mqclient import Message, Producer, SendError, SendPipeline, SendResult
-from pyspark_dledger.runner import LocalRunner
-from pyspark_dledger.validation import validate
+from verify.runner import LocalRunner
+from verify.validation import validate
 
 TOPIC = "ProvedLoad"
 BODY = b"x" * 3_000

@@ -206,7 +206,7 @@ def test_a_flipped_bit_in_each_kind_of_file_is_found_and_repaired_and_the_member
         [
             *repaired(in_last),
             f"path={files.own('faulty-ranges')} slot=1",
-            "mark of the key index is lost",
+            "mark of the IndexFiles is lost",
             "ConsumeQueues are damaged, all are built anew",
         ],
     )

@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from disk_faults import SOURCE, DiskFaults, faulty_disks
 from local_cluster import LocalCluster, port_block, wait_for
-from preload import built
+from preloaded.disk_faults import SOURCE, DiskFaults, faulty_disks
+from preloaded.preload import built
 from proved_load import BODY, TOPIC, Load, prove
 
 from mq.cluster import Cluster
 from mq.cluster_layout import ClusterLayout
 from mqclient import Admin
-from mqclient.consumer_config import ConsumeFromWhere, ConsumerConfig
+from mqclient.consumer.consumer_config import ConsumeFromWhere, ConsumerConfig
 from mqclient.sync import LitePullConsumer
 
 pytestmark = pytest.mark.slow

@@ -17,8 +17,8 @@ from test_plain_processes import Plain
 
 from mqclient import Admin, LitePullConsumer, Message, Producer, ProducerConfig
 from mqclient.admin_results import ScrubProgress
-from pyspark_dledger.runner import LocalRunner
-from pyspark_dledger.validation import validate
+from verify.runner import LocalRunner
+from verify.validation import validate
 
 TOPIC = "Large"
 CONF = {

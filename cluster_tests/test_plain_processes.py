@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from java_client import JavaClient, JavaReader
-from java_servers import JavaBroker
 from local_cluster import ROOT, port_block, wait_for
+from originals.java_client import JavaClient, JavaReader
+from originals.java_servers import JavaBroker
 from our_commands import mq, outcomes, try_mq
 
 pytestmark = pytest.mark.slow

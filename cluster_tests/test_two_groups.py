@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from java_client import JavaClient
-from java_mqadmin import JavaMqAdmin
 from local_cluster import LocalCluster, wait_for
+from originals.java_client import JavaClient
+from originals.java_mqadmin import JavaMqAdmin
 from our_commands import mq, outcomes, running, try_mq
 
 pytestmark = pytest.mark.slow

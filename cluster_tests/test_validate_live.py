@@ -13,9 +13,9 @@ from local_cluster import LocalCluster, wait_for
 
 import mqclient
 from mq.history import HistoryFile
-from pyspark_dledger.runner import LocalRunner
-from pyspark_dledger.validation import validate
-from pyspark_dledger.validation_report import ValidationReport
+from verify.runner import LocalRunner
+from verify.validation import validate
+from verify.validation_report import ValidationReport
 
 pytestmark = pytest.mark.slow
 

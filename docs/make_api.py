@@ -9,6 +9,7 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
 
@@ -102,8 +103,8 @@ def _class(kind: type) -> Iterator[str]:
 def _constant(name: str) -> Iterator[str]:
     """An alias or a value: its line, and the string behind it."""
     for module in [module for at, module in sys.modules.items() if at.startswith("mqclient.")]:
-        body = ast.parse(inspect.getsource(module)).body
-        for statement, behind in zip(body, [*body[1:], None], strict=True):
+        body = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")).body
+        for statement, behind in zip_longest(body, body[1:]):
             if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
                 yield _code(_text(statement))
                 if isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant):

@@ -12,8 +12,8 @@ from faults.history import read_history
 from faults.judge import Judgement, judge
 from faults.report import fault_report, verdict
 from faults.timeline import Timeline
-from pyspark_dledger.history_check import HistoryError
-from pyspark_dledger.text_report import visible
+from verify.history_check import HistoryError
+from verify.report.text_report import visible
 
 EXIT_BROKEN: Final = 10  # as the simulator's for a safety violation
 EXIT_SHORT: Final = 11  # and for a run below its floors

@@ -17,7 +17,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from pyspark_dledger.history_check import HistoryError
+from verify.history_check import HistoryError
 
 READ_BACK: Final = "read_back"  # the consumer group that reads every queue whole when all is healed
 

@@ -15,8 +15,8 @@ from faults.judge import Judgement
 from faults.report_style import STYLE
 from faults.timeline import NS_PER_S, Timeline
 from faults.timeline_chart import LEADER_HUES, Window, chart, leader_hues
-from pyspark_dledger.html_page import html_facts, html_page, html_table, html_text, html_verdict
-from pyspark_dledger.text_report import Verdict, counted, duration, listed
+from verify.report.html_page import html_facts, html_page, html_table, html_text, html_verdict
+from verify.report.text_report import Verdict, counted, duration, listed
 
 CLOSE_UP_NS: Final = 600 * NS_PER_S
 GAPS_MAX: Final = 200

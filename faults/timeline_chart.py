@@ -19,7 +19,7 @@ from faults.history import Standstill
 from faults.judge import Judgement
 from faults.reigns import Reign
 from faults.timeline import NS_PER_S, Bucket, Timeline
-from pyspark_dledger.text_report import visible
+from verify.report.text_report import visible
 
 BUCKETS: Final = 600
 LEADER_HUES: Final = 1, 2, 4, 5  # of html_style.py's colours; those of sends are not among them

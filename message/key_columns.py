@@ -1,4 +1,4 @@
-"""What the key index needs of stored records: a hash for the unique key and for each of the words in KEYS."""
+"""What IndexFiles need of stored records: a hash for the unique key and for each of the words in KEYS."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -14,7 +14,7 @@ from mq.cluster import Cluster, ClusterError
 from mq.cluster_layout import HOST, NAMESRV, NodeLayout
 from mqclient.client_api import ClientApi
 from mqclient.errors import MQClientError
-from mqclient.topic_route import MASTER_ID
+from mqclient.route.topic_route import MASTER_ID
 from remoting.client import RemotingClient
 from remoting.errors import RemotingError
 from remoting.security_switches import open_warning

@@ -8,8 +8,8 @@ from dledger.log.synced_mark import SyncedMark
 from message.decoder import decode_message
 from message.errors import MessageDecodeError
 from message.record_layout import RECORD_SIZE_MIN
-from pyspark_dledger.data_file import DataFile
-from store.plain_records import record_size_at
+from store.plain.plain_records import record_size_at
+from verify.log.data_file import DataFile
 
 
 def damage_at_edges(

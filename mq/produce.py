@@ -27,7 +27,7 @@ from mqclient import (
     SendPipeline,
     SendResult,
 )
-from mqclient.pending_send import check_properties
+from mqclient.producer.pending_send import check_properties
 
 EXIT_INTERRUPTED = 130  # as a shell tells of it
 SHOW_INTERVAL_S = 0.1

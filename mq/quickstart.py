@@ -37,13 +37,13 @@ from mq.quickstart_report import QuickstartReport, compare_receipts, print_repor
 from mq.quickstart_sender import End, LeaderKill, Ledger, send_lines
 from mqclient import Producer, ProducerConfig
 from mqclient.client_api import ClientApi
-from mqclient.topic_route import MASTER_ID
-from pyspark_dledger.html_report import html_report
-from pyspark_dledger.replica import ReplicaError
-from pyspark_dledger.runner import LocalRunner
-from pyspark_dledger.validation import validate
-from pyspark_dledger.validation_report import TermRun
+from mqclient.route.topic_route import MASTER_ID
 from remoting.client import RemotingClient
+from verify.replica import ReplicaError
+from verify.report.html_report import html_report
+from verify.runner import LocalRunner
+from verify.validation import validate
+from verify.validation_report import TermRun
 
 TOPIC = "Quickstart"
 GROUP = "quickstart_readers"

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from mq.quickstart_reader import receipts
 from mq.quickstart_sender import End, Ledger
-from pyspark_dledger.findings import INFO_KINDS, Kind
-from pyspark_dledger.text_report import finding_lines
-from pyspark_dledger.validation_report import ValidationReport
+from verify.findings import INFO_KINDS, Kind
+from verify.report.text_report import finding_lines
+from verify.validation_report import ValidationReport
 
 FINDINGS_NAMED = 5
 UNEQUAL = {Kind.COMMITTED_DIVERGENCE}

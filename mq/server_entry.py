@@ -80,8 +80,8 @@ def broker(arguments: Sequence[str] | None = None) -> None:
             "speak remoting",
         )
     options, notes = _parse(parser, given, "put it into the conf file (-c)")
-    from broker.broker_settings import IMPORTANT_KEYS
-    from broker.config_file import load_broker_config, shown_settings
+    from broker.config.broker_settings import IMPORTANT_KEYS
+    from broker.config.config_file import load_broker_config, shown_settings
     from broker.server import run_broker
 
     overrides = {"namesrvAddr": options.namesrvAddr} if options.namesrvAddr else {}

@@ -31,14 +31,14 @@ from dledger.log.quorum_state import QUORUM_STATE_FILE_NAME, QuorumState
 from dledger.log.synced_mark import MARK_FILE_NAME, unpack_mark
 from mq.console import print_json, print_table, user_errors
 from mq.plain_edges import damage_at_edges
-from pyspark_dledger.data_file import Layout
-from pyspark_dledger.replica import Replica, ReplicaError, open_replica
-from store.consume_queue_ends import consume_queue_ends
 from store.errors import ConfigFilesDamagedError
+from store.java.consume_queue_ends import consume_queue_ends
+from store.java.plain_import import PlainImport
 from store.layout.config_json import TOPICS
-from store.plain_import import PlainImport
 from store.state.config_files import read_config_files
 from store.store_config import StoreConfig
+from verify.log.data_file import Layout
+from verify.replica import Replica, ReplicaError, open_replica
 
 EXIT_NOT_STARTABLE = 10
 

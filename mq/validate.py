@@ -15,14 +15,14 @@ from rich.console import Console
 from rich.text import Text
 
 from mq.console import print_json, print_table, progress, user_errors
-from pyspark_dledger.history_check import HistoryError
-from pyspark_dledger.html_report import html_report
-from pyspark_dledger.replica import ReplicaError, open_replicas
-from pyspark_dledger.runner import LocalRunner, Runner
 from pyspark_dledger.spark_session import SparkMissingError, SparkRaisedError, has_spark, spark_session
-from pyspark_dledger.text_report import REPLICA_COLUMNS, finding_lines, replica_row, verdict, visible
-from pyspark_dledger.validation import validate as run_validation
-from pyspark_dledger.validation_report import ValidationReport
+from verify.history_check import HistoryError
+from verify.replica import ReplicaError, open_replicas
+from verify.report.html_report import html_report
+from verify.report.text_report import REPLICA_COLUMNS, finding_lines, replica_row, verdict, visible
+from verify.runner import LocalRunner, Runner
+from verify.validation import validate as run_validation
+from verify.validation_report import ValidationReport
 
 EXIT_FINDINGS = 10  # 1 and 2 say that it could not run
 DEFAULT_MASTER = "local[*]"

@@ -4,14 +4,14 @@ A producer, a consumer that is handed messages, one that polls for them, and wha
 """
 
 from message.decoder import MessageExt
-from mqclient.admin import Admin
-from mqclient.admin_brokers import BrokerAdmin
-from mqclient.admin_calls import AdminError
-from mqclient.admin_groups import GroupAdmin
-from mqclient.admin_messages import MessageAdmin
-from mqclient.admin_namesrv import NamesrvAdmin
-from mqclient.admin_topics import TopicAdmin
-from mqclient.allocate import (
+from mqclient.admin.admin import Admin
+from mqclient.admin.admin_calls import AdminError
+from mqclient.admin.broker_admin import BrokerAdmin
+from mqclient.admin.group_admin import GroupAdmin
+from mqclient.admin.message_admin import MessageAdmin
+from mqclient.admin.namesrv_admin import NamesrvAdmin
+from mqclient.admin.topic_admin import TopicAdmin
+from mqclient.consumer.allocate import (
     AVG,
     AVG_BY_CIRCLE,
     CONSISTENT_HASH,
@@ -21,7 +21,11 @@ from mqclient.allocate import (
     by_machine_room,
     by_machine_room_nearby,
 )
-from mqclient.consumer_config import ConsumeFromWhere, ConsumerConfig, MessageModel
+from mqclient.consumer.consumer_config import ConsumeFromWhere, ConsumerConfig, MessageModel
+from mqclient.consumer.group_member import OnAssignment
+from mqclient.consumer.lite_pull_consumer import LitePullConsumer, OnTopicQueues
+from mqclient.consumer.process_queue import ConsumeBatch
+from mqclient.consumer.push_consumer import PushConsumer
 from mqclient.errors import (
     BadAnswerError,
     BrokerResponseError,
@@ -37,16 +41,12 @@ from mqclient.errors import (
     RouteNotFoundError,
     SendError,
 )
-from mqclient.group_member import OnAssignment
-from mqclient.lite_pull_consumer import LitePullConsumer, OnTopicQueues
 from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
-from mqclient.process_queue import ConsumeBatch
-from mqclient.producer import Producer, ProducerConfig
-from mqclient.push_consumer import PushConsumer
-from mqclient.queue_selector import QueueSelector, by_sharding_key
-from mqclient.send_pipeline import SendPipeline
-from mqclient.send_result import SendResult, SendStatus
+from mqclient.producer.producer import Producer, ProducerConfig
+from mqclient.producer.queue_selector import QueueSelector, by_sharding_key
+from mqclient.producer.send_pipeline import SendPipeline
+from mqclient.producer.send_result import SendResult, SendStatus
 
 __all__ = [
     "AVG",

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mqclient.errors import BadAnswerError, MQClientError
-from remoting.bodies import RemotingBody
+from remoting.bodies.bodies import RemotingBody
 from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
 from remoting.errors import RemotingBodyError
+from remoting.frame.command import RemotingCommand
 
 Body = TypeVar("Body", bound=RemotingBody)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from mqclient.answer import Answer
 from mqclient.errors import BrokerResponseError, NoAnswerError
 from mqclient.message_queue import MessageQueue
-from mqclient.topic_route import TopicRoute, topic_route_of
-from remoting.bodies import (
+from mqclient.route.topic_route import TopicRoute, topic_route_of
+from remoting.bodies.bodies import (
     ClusterInfo,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
@@ -20,8 +20,8 @@ from remoting.bodies import (
 )
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import request
 from remoting.errors import RemotingError
+from remoting.frame.command import request
 
 # Short: a NameServer answers from memory, and the next one may be well.
 ROUTE_TIMEOUT_S = 1.0

@@ -19,13 +19,13 @@ from typing import Any
 from mqclient.client_api import ClientApi
 from mqclient.errors import ClientClosedError, MQClientError, NoMasterError
 from mqclient.message_queue import MessageQueue
-from mqclient.route_table import RouteTable
-from mqclient.topic_route import TopicRoute
+from mqclient.route.route_table import RouteTable
+from mqclient.route.topic_route import TopicRoute
 from remoting.address import AddressError, parse_addresses
-from remoting.bodies import HeartbeatData
+from remoting.bodies.bodies import HeartbeatData
 from remoting.channel import Channel
 from remoting.client import Connect, RemotingClient
-from remoting.command import RemotingCommand
+from remoting.frame.command import RemotingCommand
 
 log = logging.getLogger(__name__)
 

@@ -16,22 +16,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-import mqclient.lite_pull_consumer
-import mqclient.producer
-import mqclient.push_consumer
+import mqclient.consumer.lite_pull_consumer
+import mqclient.consumer.push_consumer
+import mqclient.producer.producer
 from message.decoder import MessageExt
-from mqclient.consumer_config import ConsumerConfig
-from mqclient.direct_batch import DirectBatch
+from mqclient.consumer.consumer_config import ConsumerConfig
+from mqclient.consumer.direct_batch import DirectBatch
+from mqclient.consumer.group_member import OnAssignment
+from mqclient.consumer.lite_pull_consumer import OnTopicQueues
+from mqclient.consumer.process_queue import ConsumeBatch
 from mqclient.errors import SendError
-from mqclient.group_member import OnAssignment
-from mqclient.lite_pull_consumer import OnTopicQueues
 from mqclient.loop_thread import LoopThread
 from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
-from mqclient.process_queue import ConsumeBatch
-from mqclient.producer import ProducerConfig
-from mqclient.queue_selector import QueueSelector
-from mqclient.send_result import SendResult
+from mqclient.producer.producer import ProducerConfig
+from mqclient.producer.queue_selector import QueueSelector
+from mqclient.producer.send_result import SendResult
 
 __all__ = ["LitePullConsumer", "MessageListener", "Producer", "PushConsumer"]
 
@@ -96,7 +96,7 @@ class Producer(_Client):
         ValueError for an address or a group name that is none.
         """
         super().__init__()
-        self._producer = mqclient.producer.Producer(
+        self._producer = mqclient.producer.producer.Producer(
             namesrv, group, config=config, instance_name=instance_name
         )
 
@@ -186,7 +186,7 @@ class PushConsumer(_Client):
             raise ValueError(f"thread_count {thread_count}: at least one")
         self._listener = listener
         self._thread_count = thread_count
-        self._consumer = mqclient.push_consumer.PushConsumer(
+        self._consumer = mqclient.consumer.push_consumer.PushConsumer(
             namesrv,
             group,
             subscriptions,
@@ -277,7 +277,7 @@ class LitePullConsumer(_Client):
     ) -> None:
         """As the asyncio class, whose arguments these are."""
         super().__init__()
-        self._consumer = mqclient.lite_pull_consumer.LitePullConsumer(
+        self._consumer = mqclient.consumer.lite_pull_consumer.LitePullConsumer(
             namesrv,
             group,
             subscriptions,

@@ -13,8 +13,8 @@ from namesrv.namesrv_config import NamesrvConfig, shown_settings
 from namesrv.processor import NamesrvProcessor
 from namesrv.route_info_manager import RouteInfoManager
 from remoting.address import join
-from remoting.command import RemotingCommand
 from remoting.errors import RemotingBodyError
+from remoting.frame.command import RemotingCommand
 from remoting.security_switches import open_warning
 from remoting.server import Channel, RemotingServer
 

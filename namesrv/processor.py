@@ -9,10 +9,10 @@ from typing import Protocol
 from namesrv.kv_config_manager import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfigManager
 from namesrv.namesrv_config import NAMESRV_SETTINGS
 from namesrv.route_info_manager import Registration, RouteInfoManager
-from remoting import admin_bodies, admin_headers, headers
-from remoting.bodies import ClusterInfo, DataVersion, KVTable, QueueData, TopicList, TopicRouteData
+from remoting.bodies import admin_bodies
+from remoting.bodies.bodies import ClusterInfo, DataVersion, KVTable, QueueData, TopicList, TopicRouteData
+from remoting.bodies.topic_bodies import PERM_MAX, RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
 from remoting.codes import FAQ, V3_0_11, V4_9_4, RequestCode, ResponseCode
-from remoting.command import RemotingCommand, request, response
 from remoting.configuration import (
     ConfigError,
     format_properties,
@@ -21,8 +21,9 @@ from remoting.configuration import (
     without_effect,
 )
 from remoting.errors import RemotingError
+from remoting.frame.command import RemotingCommand, request, response
+from remoting.headers import admin_headers, headers
 from remoting.operator_requests import note_operator_request
-from remoting.topic_bodies import PERM_MAX, RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from dataclasses import replace as replace_fields
 
 from msgspec.structs import replace
 
-from remoting.bodies import BrokerData, DataVersion, QueueData
+from remoting.bodies.bodies import BrokerData, DataVersion, QueueData
 
 log = logging.getLogger(__name__)
 

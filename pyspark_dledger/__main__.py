@@ -11,12 +11,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pyspark_dledger.history_check import HistoryError
-from pyspark_dledger.html_report import html_report
-from pyspark_dledger.replica import ReplicaError
 from pyspark_dledger.spark_session import SparkMissingError, SparkRaisedError, spark_session
-from pyspark_dledger.text_report import finding_lines, verdict
-from pyspark_dledger.validation import validate
+from verify.history_check import HistoryError
+from verify.replica import ReplicaError
+from verify.report.html_report import html_report
+from verify.report.text_report import finding_lines, verdict
+from verify.validation import validate
 
 EXIT_FINDINGS = 10
 

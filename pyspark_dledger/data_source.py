@@ -30,9 +30,9 @@ from pyspark.sql.types import StructType
 from pyspark_dledger.entry_columns import Selection
 from pyspark_dledger.entry_rows import unit_batches
 from pyspark_dledger.index_bounds import units_between
-from pyspark_dledger.replica import open_replicas
 from pyspark_dledger.schema import BODY, COLUMN_NAMES, check_names, ddl
-from pyspark_dledger.work import UNIT_SIZE_MAX, DataRange, plan
+from verify.replica import open_replicas
+from verify.work import UNIT_SIZE_MAX, DataRange, plan
 
 FORMAT_NAME: Final = "dledger"
 _OPTIONS: Final = frozenset(

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from dledger.entry import EntryKind
 from message.record_arrays import gather
-from pyspark_dledger.entry_scan import Run
-from pyspark_dledger.findings import Kind
 from pyspark_dledger.message_columns import MessageColumns, read
 from pyspark_dledger.schema import BODY, OF_MESSAGE, SQL_TYPES
+from verify.findings import Kind
+from verify.log.entry_scan import Run
 
 ARROW_TYPES: Final = {
     "string": pa.string(),

@@ -22,12 +22,12 @@ from dledger.entry import (
     chain_after,
     parse_header,
 )
-from pyspark_dledger.data_file import DataFile, Layout
 from pyspark_dledger.entry_columns import Place, Selection, run_batches
-from pyspark_dledger.entry_scan import Rest, Run, is_javas, scan
-from pyspark_dledger.findings import Kind
-from pyspark_dledger.replica import Replica
-from pyspark_dledger.work import DataRange
+from verify.findings import Kind
+from verify.log.data_file import DataFile, Layout
+from verify.log.entry_scan import Rest, Run, is_javas, scan
+from verify.replica import Replica
+from verify.work import DataRange
 
 # How far behind a range the entry in front of it is looked for: nearly always it is near.
 _LOOK_BACK: Final = (256 * 1024, 4 * 1024 * 1024, ENTRY_SIZE_MAX)

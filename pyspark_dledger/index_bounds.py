@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dledger.entry import ENTRY_HEADER_SIZE, ENTRY_MAGIC, parse_header
-from pyspark_dledger.data_file import Layout
-from pyspark_dledger.replica import Replica
-from pyspark_dledger.work import DataRange
+from verify.log.data_file import Layout
+from verify.replica import Replica
+from verify.work import DataRange
 
 
 def units_between(

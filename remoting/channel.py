@@ -14,9 +14,9 @@ from typing import Protocol, cast
 
 from remoting.address import join
 from remoting.codes import ResponseCode
-from remoting.command import RemotingCommand, response
-from remoting.connection import FRAME_SIZE_MAX, BadHeader, RemotingConnection
 from remoting.errors import RemotingProtocolError
+from remoting.frame.command import RemotingCommand, response
+from remoting.frame.connection import FRAME_SIZE_MAX, BadHeader, RemotingConnection
 
 log = logging.getLogger(__name__)
 

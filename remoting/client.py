@@ -17,8 +17,6 @@ from typing import Any
 
 from remoting.address import AddressError, parse_address
 from remoting.channel import PENDING_WRITE_LIMIT, Channel, ChannelProtocol
-from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
-from remoting.connection import FRAME_SIZE_MAX, BadHeader
 from remoting.errors import (
     RemotingAnswerError,
     RemotingClosedError,
@@ -28,6 +26,8 @@ from remoting.errors import (
     RemotingTimeoutError,
     RemotingTooMuchRequestError,
 )
+from remoting.frame.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from remoting.frame.connection import FRAME_SIZE_MAX, BadHeader
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from remoting.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from remoting.command import RemotingCommand
+    from remoting.frame.command import RemotingCommand
 
 
 class RemotingError(Exception):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
+from remoting.frame.command import RemotingCommand
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import logging
 from itertools import count
 
 from remoting.channel import Channel, ChannelProtocol, CommandHandler
-from remoting.command import RemotingCommand
-from remoting.connection import FRAME_SIZE_MAX, BadHeader
+from remoting.frame.command import RemotingCommand
+from remoting.frame.connection import FRAME_SIZE_MAX, BadHeader
 from remoting.listening import listen
 from remoting.unread_budget import CONNECTION_UNREAD_SIZE_MAX, UNREAD_SIZE_MAX, UnreadBudget
 

@@ -16,11 +16,11 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-from simulator.hours import HoursRun, SummaryFileError, is_calm_seed
-from simulator.mutants import MUTANTS
-from simulator.quiet import QuietGroup
-from simulator.run import Outcome, Result, run_seed
-from simulator.workers import WorkerDiedError, results_of
+from simulator.harness.hours import HoursRun, SummaryFileError, is_calm_seed
+from simulator.harness.quiet import QuietGroup
+from simulator.harness.run import Outcome, Result, run_seed
+from simulator.harness.workers import WorkerDiedError, results_of
+from simulator.mutants.mutants import MUTANTS
 
 _SAVE_INTERVAL_S = 5
 # A life makes little that only the collector finds, and each of its rounds walks all that is alive.

@@ -34,11 +34,11 @@ from message.sys_flag import (
     TRANSACTION_COMMIT_TYPE,
     TRANSACTION_PREPARED_TYPE,
 )
-from store.consume_queue_store import ConsumeQueueStore
 from store.dispatch_request import BatchDispatchRequest, DispatchRequest, QueueKey
 from store.inner_batch import properties_at
 from store.layout.consume_queue_unit import CQ_UNIT
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
+from store.queues.consume_queue_store import ConsumeQueueStore
 from store.replicated_log import OnAppended, ReplicatedLog
 from store.store_config import StoreConfig
 from store.system_message import (

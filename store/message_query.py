@@ -8,8 +8,8 @@ from message.dispatch_columns import scan_records
 from message.errors import MessageDecodeError
 from message.key_columns import keys_of
 from store.errors import StoreDamagedError
-from store.index_service import IndexService
-from store.key_index_query import KeyIndexQuery
+from store.index.index_file_query import IndexFileQuery
+from store.index.index_service import IndexService
 
 # Of one step: records are read one by one, from wherever they lie.
 RECORDS_PER_STEP: Final = 64
@@ -47,7 +47,7 @@ class MessageQuery:
         self._count_max = count_max
         self._begin_ms = begin_ms
         self._end_ms = end_ms
-        self._walk: KeyIndexQuery | None = None
+        self._walk: IndexFileQuery | None = None
         self._found: list[bytes] = []  # newest first
         self._size = 0
 

@@ -9,18 +9,18 @@ from dledger.errors import FaultyEntryError
 from message.dispatch_columns import scan_records
 from message.errors import MessageDecodeError
 from message.record_layout import RECORD_SIZE_MIN
-from store.consume_queue_store import ConsumeQueueStore
 from store.dledger_commit_log import store_timestamp_of
 from store.errors import MessageDamagedError, UnitDamagedError
 from store.filter.message_filter import MessageFilter
 from store.get_message import BoundaryType, GetMessageResult, GetMessageStatus
 from store.inner_batch import inner_count
+from store.java.old_commit_log import OldCommitLog
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE, FILLER_SIZE
-from store.old_commit_log import OldCommitLog
+from store.queues.consume_queue_store import ConsumeQueueStore
+from store.queues.unit_queue import Unit, UnitQueue
 from store.replicated_log import Ledger
 from store.reput import Reput
 from store.store_config import StoreConfig
-from store.unit_queue import Unit, UnitQueue
 
 # Of a record: its size, queue id and queue offset. A damaged unit may lead to the record of another message.
 _NAMES = struct.Struct(">i8xi4xq")

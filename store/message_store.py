@@ -19,23 +19,26 @@ from dledger.figures import Figures
 from dledger.log.java_files import checkpoint_job
 from dledger.log.jobs import DiskJob
 from message.decoder import decode_message
-from store.abort_file import mark_running, mark_stopped
-from store.checkpoint_file import Checkpoint, load_checkpoint
-from store.consume_queue_store import ConsumeQueueStore
-from store.derived_files import DerivedFiles
+from store.derived.checkpoint_file import Checkpoint, load_checkpoint
+from store.derived.derived_files import DerivedFiles
+from store.derived.state_files_scrub import StateFilesScrub
+from store.derived.store_flusher import StoreFlusher
 from store.dispatch_request import DispatchRequest
 from store.dledger_commit_log import DLedgerCommitLog
 from store.errors import MessageDamagedError, StateRecordError, StoreDamagedError, UnitDamagedError
-from store.fresh_reads import FreshReads
-from store.index_service import IndexService
-from store.java_import import JavaImport, is_sound_record
-from store.key_index import no_pause
-from store.key_index_flush import Pause
+from store.index.index_file_flush import Pause
+from store.index.index_file_list import no_pause
+from store.index.index_service import IndexService
+from store.java.abort_file import mark_running, mark_stopped
+from store.java.java_import import JavaImport, is_sound_record
+from store.java.old_commit_log import OldCommitLog
+from store.java.plain_import import ImportedState
 from store.message_reader import MessageReader
-from store.old_commit_log import OldCommitLog
-from store.plain_import import ImportedState
 from store.put_gather import PutGather
 from store.put_message import PutRefusal, PutStatus
+from store.queues.consume_queue_store import ConsumeQueueStore
+from store.queues.unit_queue import UnitQueue
+from store.read_index_waits import ReadIndexWaits
 from store.replicated_log import ReplicatedLog
 from store.reput import Reput
 from store.retention import HourOf, Retention, utc_hour
@@ -45,13 +48,10 @@ from store.state.state_machine import StateMachine
 from store.state.state_proposals import OnProposed, StateProposals
 from store.state.table import StateChange
 from store.state.tables.topic_config_table import DeleteTopic
-from store.state_files_scrub import StateFilesScrub
 from store.store_config import StoreConfig
-from store.store_flusher import StoreFlusher
 from store.store_reads import StoreReads
 from store.store_runtime import StoreRuntime
 from store.system_message import SystemMessage
-from store.unit_queue import UnitQueue
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class MessageStore(StoreReads):
             self._runtime.submit,
             self._units_mended,
         )
-        self._fresh_reads = FreshReads(replica, self._applied_if_whole)
+        self._read_index_waits = ReadIndexWaits(replica, self._applied_if_whole)
         self._services = make_leader_services(
             LeaderStore(
                 self._queues,
@@ -212,7 +212,7 @@ class MessageStore(StoreReads):
         self._clear_queues()
         while self._reput.is_behind and self._reput.step():
             pass
-        self._fresh_reads.stop()
+        self._read_index_waits.stop()
         self._index.catch_up(self._now_ms)
         self._last_checkpoint = self._capture()
 
@@ -272,7 +272,7 @@ class MessageStore(StoreReads):
         self._now_ms = now_ms
         if self._reput.waits_for is not None:
             self._runtime.reput_wanted()
-        self._fresh_reads.tick(now_ms)
+        self._read_index_waits.tick(now_ms)
         self.gather.tick(now_ms)
         self._state.settle(self._reput.applied_index)
         if self.serving:
@@ -318,7 +318,7 @@ class MessageStore(StoreReads):
                     self._state.settle(applied_index)
                     with suppress(MessageDamagedError, UnitDamagedError):
                         service.applied(applied_index, now_ms)
-            self._fresh_reads.advance()
+            self._read_index_waits.advance()
             if self._reput.is_behind:
                 self._runtime.reput_wanted()
         return count

@@ -15,10 +15,10 @@ from dledger.log.recent_batches import RecentBatch
 from message.decoder import decode_message
 from message.dispatch_columns import scan_records
 from message.errors import MessageDecodeError
-from store.consume_queue_store import ConsumeQueueStore
 from store.dispatch_request import DispatchRequest, dispatch_requests
 from store.dledger_commit_log import DLedgerCommitLog
 from store.errors import StoreDamagedError
+from store.queues.consume_queue_store import ConsumeQueueStore
 from store.replicated_log import Ledger
 from store.store_config import StoreConfig
 

@@ -19,13 +19,13 @@ from dledger.errors import FaultyEntryError
 from dledger.log.errors import LedgerError
 from message.names import is_system_topic
 from message.record_layout import RECORD_SIZE_MIN
-from store.consume_queue_store import ConsumeQueueStore
 from store.dledger_commit_log import store_timestamp_of
 from store.errors import MessageDamagedError, StoreDamagedError, UnitDamagedError
-from store.old_commit_log import OldCommitLog
+from store.java.old_commit_log import OldCommitLog
+from store.queues.consume_queue_store import ConsumeQueueStore
+from store.queues.unit_queue import UnitQueue
 from store.replicated_log import ReplicatedLog
 from store.store_config import StoreConfig
-from store.unit_queue import UnitQueue
 
 log = logging.getLogger(__name__)
 

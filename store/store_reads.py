@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 
 from dledger.entry import Index
-from store.consume_queue_store import ConsumeQueueStore
-from store.derived_files import DerivedFiles
+from store.derived.derived_files import DerivedFiles
 from store.dledger_commit_log import DLedgerCommitLog
 from store.errors import UnitDamagedError
 from store.filter.message_filter import MessageFilter
-from store.fresh_reads import FreshReads, OnFresh
 from store.get_message import BoundaryType, GetMessageResult
-from store.index_service import IndexService
+from store.index.index_service import IndexService
 from store.message_query import MessageQuery
 from store.message_reader import MessageReader
+from store.queues.consume_queue_store import ConsumeQueueStore
+from store.read_index_waits import OnReadIndex, ReadIndexWaits
 from store.reput import Reput
 from store.state.state_machine import StateMachine
 from store.state.state_proposals import StateProposals
@@ -31,7 +31,7 @@ class StoreReads:
     _reput: Reput
     _reader: MessageReader
     _index: IndexService
-    _fresh_reads: FreshReads
+    _read_index_waits: ReadIndexWaits
     _state: StateMachine
     _proposals: StateProposals
     _derived: DerivedFiles
@@ -131,11 +131,11 @@ class StoreReads:
     def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
         return self._reader.is_in_memory(topic.encode(), queue_id, offset)
 
-    def read_fresh(self, on_done: OnFresh, now_ms: int) -> None:
+    def at_read_index(self, on_done: OnReadIndex, now_ms: int) -> None:
         """Calls `on_done` once, maybe within: with None as soon as what is read here misses nothing that anybody
         acknowledged before this call; else with the reason why that cannot be had.
         """
-        self._fresh_reads.ask(on_done, now_ms)
+        self._read_index_waits.ask(on_done, now_ms)
 
     # -- replicated tables -------------------------------------------------------------------------------------
 

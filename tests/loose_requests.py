@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from remoting.command import encode_frame, request
 from remoting.errors import RemotingBodyError
 from remoting.fastjson import loads_fastjson
+from remoting.frame.command import encode_frame, request
 
 ENUMS = {
     "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.summary import FAULT_FLOORS
+from simulator.harness.summary import FAULT_FLOORS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "reliability.md").read_text()

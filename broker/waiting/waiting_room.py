@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from broker.client_channel import ClientChannel
+from broker.clients.client_channel import ClientChannel
 from store.dispatch_request import DispatchRequest
 from store.filter.message_filter import MessageFilter
 

@@ -9,9 +9,9 @@ import time
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fault_runs.our_group import OurGroup
 from nemeses.around_store import log_file
 from nemeses.nemesis import NemesisError
-from our_group import OurGroup
 
 from faults.nemesis import WHOLE_GROUP, NemesisSpec, TargetKind
 

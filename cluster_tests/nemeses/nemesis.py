@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from faults.nemesis import NemesisSpec
 
 if TYPE_CHECKING:
-    from client_links import ClientLinks
-    from links import Links
+    from proxies.client_links import ClientLinks
+    from proxies.links import Links
 
 
 class NemesisError(Exception):

@@ -6,42 +6,42 @@ from random import Random
 from typing import Any
 
 import pytest
-from client_links import ClientLinks
-from links import Links
-from nemeses.bridge import Bridge
-from nemeses.client_answers_cut import ClientAnswersCut
-from nemeses.client_link_cut import ClientLinkCut
-from nemeses.client_link_down import ClientLinkDown
-from nemeses.client_link_latency import ClientLinkLatency
-from nemeses.client_link_reset import ClientLinkReset
+from fault_runs.our_group import OurGroup
+from nemeses.clients.client_answers_cut import ClientAnswersCut
+from nemeses.clients.client_link_cut import ClientLinkCut
+from nemeses.clients.client_link_down import ClientLinkDown
+from nemeses.clients.client_link_latency import ClientLinkLatency
+from nemeses.clients.client_link_reset import ClientLinkReset
 from nemeses.clock_jump import ClockJump
-from nemeses.damaged_file import DamagedFile
-from nemeses.doubled_messages import DoubledMessages
-from nemeses.failed_syncs import FailedSyncs
-from nemeses.failed_writes import FailedWrites
-from nemeses.full_disk import FullDisk, FullDisks
-from nemeses.hung_syncs import HungSyncs
-from nemeses.isolated_member import IsolatedMember
+from nemeses.disks.damaged_file import DamagedFile
+from nemeses.disks.failed_syncs import FailedSyncs
+from nemeses.disks.failed_writes import FailedWrites
+from nemeses.disks.full_disk import FullDisk, FullDisks
+from nemeses.disks.hung_syncs import HungSyncs
+from nemeses.disks.lost_power import LostPower, LostPowerOfAll
+from nemeses.disks.slow_syncs import SlowSyncs
+from nemeses.disks.unreadable_pages import UnreadablePages
 from nemeses.kill import Kill
 from nemeses.kill_all import KillAll
-from nemeses.link_bandwidth import LinkBandwidth
-from nemeses.link_cut import LinkCut
-from nemeses.link_down import LinkDown
-from nemeses.link_latency import LinkLatency
-from nemeses.link_limit_data import LinkLimitData
-from nemeses.link_reset import LinkReset
-from nemeses.link_slicer import LinkSlicer
-from nemeses.link_slow_close import LinkSlowClose
-from nemeses.lost_messages import LostMessages
-from nemeses.lost_power import LostPower, LostPowerOfAll
+from nemeses.links.bridge import Bridge
+from nemeses.links.isolated_member import IsolatedMember
+from nemeses.links.link_bandwidth import LinkBandwidth
+from nemeses.links.link_cut import LinkCut
+from nemeses.links.link_down import LinkDown
+from nemeses.links.link_latency import LinkLatency
+from nemeses.links.link_limit_data import LinkLimitData
+from nemeses.links.link_reset import LinkReset
+from nemeses.links.link_slicer import LinkSlicer
+from nemeses.links.link_slow_close import LinkSlowClose
+from nemeses.links.one_way_ring import OneWayRing
+from nemeses.messages.doubled_messages import DoubledMessages
+from nemeses.messages.lost_messages import LostMessages
+from nemeses.messages.overtaken_messages import OvertakenMessages
 from nemeses.name_server_loss import NameServerLoss
 from nemeses.nemesis import Group, Nemesis, NemesisError
-from nemeses.one_way_ring import OneWayRing
-from nemeses.overtaken_messages import OvertakenMessages
 from nemeses.pause import Pause
-from nemeses.slow_syncs import SlowSyncs
-from nemeses.unreadable_pages import UnreadablePages
-from our_group import OurGroup
+from proxies.client_links import ClientLinks
+from proxies.links import Links
 
 # Each is made before the group is started, so that it can ask for links, disks or conf lines. What it cannot do
 # without, and what is not here, it says with NemesisError, or by what would skip a test.

@@ -3,17 +3,17 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from client_links import ClientLinks
-from fault_run import Load
+from fault_runs.fault_run import Load
+from fault_runs.our_group import OurGroup
 from local_cluster import port_block, wait_for
-from nemeses.client_answers_cut import ClientAnswersCut
-from nemeses.client_link_cut import ClientLinkCut
-from nemeses.client_link_down import ClientLinkDown
-from nemeses.client_link_latency import ClientLinkLatency
-from nemeses.client_link_nemesis import ClientLinkNemesis
-from nemeses.client_link_reset import ClientLinkReset
+from nemeses.clients.client_answers_cut import ClientAnswersCut
+from nemeses.clients.client_link_cut import ClientLinkCut
+from nemeses.clients.client_link_down import ClientLinkDown
+from nemeses.clients.client_link_latency import ClientLinkLatency
+from nemeses.clients.client_link_nemesis import ClientLinkNemesis
+from nemeses.clients.client_link_reset import ClientLinkReset
 from nemeses.nemesis import NemesisError
-from our_group import OurGroup
+from proxies.client_links import ClientLinks
 from workload.client_process import ClientProcess
 from workload.topic import make_topic
 

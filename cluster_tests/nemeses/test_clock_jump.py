@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from fault_runs.our_group import OurGroup
 from local_cluster import wait_for
 from nemeses.clock_jump import ClockJump
-from our_group import OurGroup
 from proved_load import PATIENCE_S, Load, prove
 
 import mqclient

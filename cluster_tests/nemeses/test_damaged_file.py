@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from fault_runs.our_group import OurGroup
 from local_cluster import wait_for
-from nemeses.damaged_file import DamagedFile
-from nemeses.file_kinds import KINDS
+from nemeses.disks.damaged_file import DamagedFile
+from nemeses.disks.file_kinds import KINDS
 from nemeses.nemesis import NemesisError
-from our_group import OurGroup
 from proved_load import PATIENCE_S, Load, prove
 
 from mq.cluster import ClusterError

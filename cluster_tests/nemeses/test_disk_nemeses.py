@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fault_runs.our_group import OurGroup
 from local_cluster import port_block, wait_for
 from nemeses.around_store import log_file
-from nemeses.disk_nemesis import DISK_NEMESES, DiskNemesis
-from nemeses.failed_syncs import FailedSyncs
-from nemeses.failed_writes import FailedWrites
-from nemeses.full_disk import FullDisk, FullDisks
-from nemeses.hung_syncs import HungSyncs
+from nemeses.disks.disk_nemesis import DISK_NEMESES, DiskNemesis
+from nemeses.disks.failed_syncs import FailedSyncs
+from nemeses.disks.failed_writes import FailedWrites
+from nemeses.disks.full_disk import FullDisk, FullDisks
+from nemeses.disks.hung_syncs import HungSyncs
+from nemeses.disks.slow_syncs import SlowSyncs
+from nemeses.disks.unreadable_pages import UnreadablePages
 from nemeses.nemesis import Nemesis
-from nemeses.slow_syncs import SlowSyncs
-from nemeses.unreadable_pages import UnreadablePages
-from our_group import OurGroup
 from proved_load import BODY, PATIENCE_S, Load, prove
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]

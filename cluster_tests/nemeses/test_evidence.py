@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from nemeses.disks.lost_power import LostPower, LostPowerOfAll
 from nemeses.kill_all import KillAll
-from nemeses.lost_power import LostPower, LostPowerOfAll
 from nemeses.nemesis import NemesisError
 from power_loss.durable_stores import PowerLoss
 

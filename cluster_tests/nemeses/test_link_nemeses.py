@@ -4,27 +4,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from links import SERVER_PORT, Links
 from local_cluster import LocalCluster, port_block, wait_for
-from nemeses.bridge import Bridge
-from nemeses.doubled_messages import DoubledMessages
-from nemeses.isolated_member import IsolatedMember
-from nemeses.link_bandwidth import LinkBandwidth
-from nemeses.link_cut import LinkCut
-from nemeses.link_down import LinkDown
-from nemeses.link_latency import LinkLatency
-from nemeses.link_limit_data import LinkLimitData
-from nemeses.link_nemesis import LinkNemesis
-from nemeses.link_reset import LinkReset
-from nemeses.link_slicer import LinkSlicer
-from nemeses.link_slow_close import LinkSlowClose
-from nemeses.lost_messages import LostMessages
-from nemeses.message_nemesis import MessageNemesis
+from nemeses.links.bridge import Bridge
+from nemeses.links.isolated_member import IsolatedMember
+from nemeses.links.link_bandwidth import LinkBandwidth
+from nemeses.links.link_cut import LinkCut
+from nemeses.links.link_down import LinkDown
+from nemeses.links.link_latency import LinkLatency
+from nemeses.links.link_limit_data import LinkLimitData
+from nemeses.links.link_nemesis import LinkNemesis
+from nemeses.links.link_reset import LinkReset
+from nemeses.links.link_slicer import LinkSlicer
+from nemeses.links.link_slow_close import LinkSlowClose
+from nemeses.links.one_way_ring import OneWayRing
+from nemeses.messages.doubled_messages import DoubledMessages
+from nemeses.messages.lost_messages import LostMessages
+from nemeses.messages.message_nemesis import MessageNemesis
+from nemeses.messages.overtaken_messages import OvertakenMessages
 from nemeses.nemesis import NemesisError
-from nemeses.one_way_ring import OneWayRing
-from nemeses.overtaken_messages import OvertakenMessages
 from proved_load import Load, prove
-from toxiproxy_server import running_server
+from proxies.links import SERVER_PORT, Links
+from proxies.toxiproxy_server import running_server
 
 from faults.nemesis import WHOLE_GROUP
 from mq.cluster import Cluster

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from fault_runs.our_group import OurGroup
 from local_cluster import wait_for
-from nemeses.failed_syncs import FailedSyncs
-from nemeses.lost_power import LostPower, LostPowerOfAll
+from nemeses.disks.failed_syncs import FailedSyncs
+from nemeses.disks.lost_power import LostPower, LostPowerOfAll
 from nemeses.nemesis import Nemesis
-from our_group import OurGroup
 from power_loss.durable_stores import mirror
 from proved_load import PATIENCE_S, Load, prove
 

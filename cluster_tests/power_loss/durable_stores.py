@@ -18,7 +18,7 @@ from pathlib import Path
 
 from local_cluster import LocalCluster
 from power_loss.images import JournalReplay, ReplaySummary
-from preload import preload
+from preloaded.preload import preload
 
 SOURCE = Path(__file__).with_name("shim.c")
 

@@ -12,7 +12,7 @@ import pytest
 from kill_rounds import TOPIC, Sender, assert_nothing_lost, restart_all, validated
 from local_cluster import LocalCluster
 from powered_cluster import PoweredCluster
-from preload import built
+from preloaded.preload import built
 
 import mqclient
 

@@ -10,7 +10,7 @@ from workload.noting import Notes
 
 from faults.history import Assigned, Commit, CommitBegun, Committed
 from mqclient import LitePullConsumer, MessageQueue, MQClientError, PushConsumer
-from mqclient.offset_store import OffsetStore
+from mqclient.consumer.offset_store import OffsetStore
 
 
 def at(group: str, consumer: str, queue: MessageQueue) -> dict[str, object]:

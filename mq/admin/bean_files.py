@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
-from remoting.bodies import RemotingBody, from_json_value, loads_fastjson
+from remoting.bodies.bodies import RemotingBody, from_json_value, loads_fastjson
 from remoting.errors import RemotingError
 
 BeanT = TypeVar("BeanT", bound=RemotingBody)

@@ -14,7 +14,7 @@ from mq.admin.command import Done, Report, Result, command
 from mq.admin.options import Bool, BrokerOption, ClusterOption, LeadersOption, Option
 from mq.admin.targets import done_at_each, leaders_of, members_of, seen_at_each
 from mqclient import Admin
-from mqclient.admin_calls import at_each
+from mqclient.admin.admin_calls import at_each
 from mqclient.admin_results import DamagedRange, RepairProgress
 
 EachMemberOption = Annotated[str, Option("-c", "--cluster", help="Every broker of this cluster.")]

@@ -12,7 +12,7 @@ from mq.admin.command import Done, Report, Result, command
 from mq.admin.options import Bool, BrokerOption, GroupOption, LeadersOption, Option, TopicOption
 from mq.admin.targets import done_at_each, leaders_of
 from mqclient import Admin, AdminError
-from remoting.bodies import SubscriptionGroupConfig
+from remoting.bodies.bodies import SubscriptionGroupConfig
 from remoting.codes import ResponseCode
 
 ConsumerGroupOption = Annotated[str, Option("-g", "--consumerGroup", "--group", help="Consumer group.")]

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from mq.admin.command import Done
 from mqclient import Admin, AdminError
-from mqclient.admin_calls import at_each
+from mqclient.admin.admin_calls import at_each
 
 T = TypeVar("T")
 

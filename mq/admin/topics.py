@@ -10,9 +10,9 @@ from mq.admin.command import Done, Result, command
 from mq.admin.options import Bool, BrokerOption, LeadersOption, Option, PermOption, TopicOption
 from mq.admin.targets import broker_name_of, done_at_each, leaders_of
 from mqclient import Admin
-from mqclient.admin_namesrv import ORDER_TOPIC_CONFIG
-from mqclient.allocate import AVG
-from remoting.topic_bodies import TopicConfig
+from mqclient.admin.namesrv_admin import ORDER_TOPIC_CONFIG
+from mqclient.consumer.allocate import AVG
+from remoting.bodies.topic_bodies import TopicConfig
 
 
 @command

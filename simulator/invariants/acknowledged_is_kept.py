@@ -4,8 +4,8 @@ nowhere.
 An outcome that nobody heard of says nothing: the message may be there or not.
 """
 
+from simulator.harness.oracle import CommittedMessage, Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.oracle import CommittedMessage, Oracle
 
 
 class AcknowledgedIsKept:

@@ -1,8 +1,8 @@
 """A log begins behind an entry that the group has committed, and says of it what it was; and its begin never falls."""
 
 from dledger.entry import Index
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView, is_forgotten
-from simulator.oracle import Oracle
 
 
 class BeginIsCommitted:

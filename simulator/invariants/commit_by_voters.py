@@ -1,8 +1,8 @@
 """What a leader commits is on the disks of a majority of the voters that its log names: a seat is held by a disk."""
 
 from dledger.entry import Index, Term
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.oracle import Oracle
 
 
 class CommitByVoters:

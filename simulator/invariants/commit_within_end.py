@@ -1,7 +1,7 @@
 """applied <= committed <= end of the log, and durable <= end."""
 
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.oracle import Oracle
 
 
 class CommitWithinEnd:

@@ -3,8 +3,8 @@ is the only voter.
 """
 
 from dledger.core.output import Role
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.oracle import Oracle
 
 # A member counts from its own steps, and this from those that were looked at.
 _SLACK_US = 100_000

@@ -3,8 +3,8 @@
 Times are the log's: hosts' clocks differ, so there is no other that all members know.
 """
 
+from simulator.harness.oracle import CommittedMessage, Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.oracle import CommittedMessage, Oracle
 
 
 class DelayedOnce:

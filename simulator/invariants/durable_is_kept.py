@@ -7,8 +7,8 @@ in which that lies, which zeros can make whole: then it is doubted as well.
 
 from dledger.entry import Index
 from dledger.log.faulty_ranges import FaultyRange
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.oracle import Oracle
 
 
 class DurableIsKept:

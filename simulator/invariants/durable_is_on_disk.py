@@ -1,7 +1,7 @@
 """What a member takes for durable is on its disk, also where a sync has failed and the kernel calls the pages clean."""
 
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.oracle import Oracle
 
 
 class DurableIsOnDisk:

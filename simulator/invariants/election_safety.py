@@ -2,8 +2,8 @@
 
 from dledger.core.output import Role
 from dledger.entry import Term
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.oracle import Oracle
 
 
 class ElectionSafety:

@@ -1,8 +1,8 @@
 """A leader that hands over appends nothing, and tells its target only when all that it has is committed."""
 
 from dledger.entry import Index, Term
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.oracle import Oracle
 
 
 class HandOverIsWhole:

@@ -9,7 +9,7 @@ from dledger.entry import GENESIS_CHAIN, Index, Term
 from dledger.log.faulty_ranges import FaultyRange
 
 if TYPE_CHECKING:
-    from simulator.oracle import Oracle
+    from simulator.harness.oracle import Oracle
 
 
 class MemberView(Protocol):

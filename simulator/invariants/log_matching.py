@@ -4,8 +4,8 @@ The chain value of an entry names all that is before it, so one comparison per e
 """
 
 from dledger.entry import Index, Term
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.oracle import Oracle
 
 
 class LogMatching:

@@ -3,8 +3,8 @@ committed or not. A follower may not have looked yet at what was just pushed to 
 """
 
 from dledger.core.output import Role
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.oracle import Oracle
 
 
 class MembersByLog:

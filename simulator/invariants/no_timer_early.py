@@ -5,9 +5,9 @@ delivered only after its delay, but for what well-kept clocks differ by.
 """
 
 from dledger.core.output import Role
+from simulator.harness.options import DELAY_LEVELS
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.options import DELAY_LEVELS
-from simulator.oracle import Oracle
 
 # Members count in whole ms.
 _ROUNDING_US = 1_000

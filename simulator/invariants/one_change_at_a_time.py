@@ -3,8 +3,8 @@
 Then any majority of the voters before and any of those after have a member in common: no two can decide alone.
 """
 
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.oracle import Oracle
 
 
 class OneChangeAtATime:

@@ -1,7 +1,7 @@
 """Messages of one queue have offsets 0, 1, 2, … in the order of the log, and ConsumeQueues have a unit for each."""
 
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.oracle import Oracle
 
 
 class QueueOffsetsDense:

@@ -1,7 +1,7 @@
 """A read that was told to be fresh holds all that was acknowledged before it was asked for, whoever answered it."""
 
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.oracle import Oracle
 
 
 class ReadIsFresh:
@@ -11,7 +11,7 @@ class ReadIsFresh:
         self._count = 0
 
     def check(self, member: MemberView, oracle: Oracle) -> str | None:
-        reads = oracle.fresh_reads
+        reads = oracle.read_index_reads
         while self._count < len(reads):
             read = reads[self._count]
             self._count += 1

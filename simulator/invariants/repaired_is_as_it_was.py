@@ -18,8 +18,8 @@ from dledger.entry import (
     verify_entries,
 )
 from dledger.log.faulty_ranges import FaultyRange, FaultyRanges
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView, is_forgotten
-from simulator.oracle import Oracle
 
 
 class RepairedIsAsItWas:

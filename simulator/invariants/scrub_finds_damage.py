@@ -3,8 +3,8 @@
 A cut may shorten a round: what was not reached then has the next one.
 """
 
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.oracle import Oracle
 
 
 class ScrubFindsDamage:

@@ -1,8 +1,8 @@
 """No two members commit different entries at one index (Raft, figure 3), and a commit is never taken back."""
 
 from dledger.entry import Index
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView, is_forgotten
-from simulator.oracle import Oracle
 
 
 class StateMachineSafety:

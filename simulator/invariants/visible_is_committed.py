@@ -1,8 +1,8 @@
 """Readers see committed messages only, each where the log has it, and all of those that reput has come to."""
 
 from dledger.entry import Index
+from simulator.harness.oracle import Oracle
 from simulator.invariants.invariant import MemberView
-from simulator.oracle import Oracle
 
 
 class VisibleIsCommitted:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dledger.entry import Index
-from store.consume_queue_store import ConsumeQueueStore
 from store.dledger_commit_log import DLedgerCommitLog
 from store.message_reader import MessageReader
+from store.queues.consume_queue_store import ConsumeQueueStore
+from store.queues.unit_queue import UnitQueue
 from store.state.state_machine import StateMachine
-from store.unit_queue import UnitQueue
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,15 @@ from typing import Final
 
 from dledger.entry import Index
 from message.errors import MessageDecodeError
-from store.delayed_message import SCHEDULE_TOPIC_BYTES, delivered, is_delay_of_other_levels
 from store.errors import StoreDamagedError, UnitDamagedError
 from store.message_reader import is_head_of
 from store.put_message import PutMessage
+from store.queues.unit_queue import Unit, UnitQueue
+from store.services.delayed_message import SCHEDULE_TOPIC_BYTES, delivered, is_delay_of_other_levels
 from store.services.leader_service import LeaderStore
 from store.state.state_record import pack_change, pack_changes
 from store.state.tables.delay_offset_table import Delivery, DeliveryRun
 from store.store_config import DELAY_LEVELS_MAX
-from store.unit_queue import Unit, UnitQueue
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from typing import Any
 import msgpack
 
 from dledger.entry import Index, Term
-from store.consume_queue_store import QueueRow
 from store.errors import StateRecordError
+from store.queues.consume_queue_store import QueueRow
 from store.state.deleted_topics import DeletedTopics
 from store.state.full_state import FullState, FullStateLog, split_full_state
 from store.state.state_record import FullStatePart, pack_full_state_part, unpack_record

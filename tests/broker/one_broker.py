@@ -8,10 +8,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from broker.broker_config import BrokerConfig
 from broker.broker_controller import BrokerController
-from broker.component_configs import dledger_config, open_plain_log, store_config
-from broker.config_file import read_broker_config
+from broker.config.broker_config import BrokerConfig
+from broker.config.component_configs import dledger_config, open_plain_log, store_config
+from broker.config.config_file import read_broker_config
 from disk.real_disk import RealDisk
 from dledger.core.messages import Message, PeerId
 from dledger.core.output import Role
@@ -20,12 +20,12 @@ from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
 from dledger.replica_status import replica_status
-from remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
-from remoting.command import RemotingCommand, SerializeType, request
+from remoting.bodies.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from remoting.configuration import parse_properties
-from remoting.connection import RemotingConnection
+from remoting.frame.command import RemotingCommand, SerializeType, request
+from remoting.frame.connection import RemotingConnection
+from store.java.plain_import import ImportedState, PlainImport
 from store.message_store import MessageStore
-from store.plain_import import ImportedState, PlainImport
 from store.put_message import PutBatch, PutMessage, PutRefusal
 
 START_MS = 1_800_000_000_000

@@ -8,8 +8,8 @@ from one_broker import RecordingChannel
 
 from broker.answers import Answers, Request, propose_all
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, request
-from remoting.headers import CommandHeader
+from remoting.frame.command import RemotingCommand, request
+from remoting.headers.headers import CommandHeader
 from store.state.state_proposals import ProposeStatus
 from store.state.table import StateChange
 from store.state.tables.topic_config_table import DeleteTopic

@@ -10,7 +10,7 @@ import pytest
 from one_broker import OneBroker
 from store_group import StoreGroup, StoreMember, message
 
-from broker.backlog_hand_over import (
+from broker.leadership.backlog_hand_over import (
     ASK_AGAIN_MS,
     REST_MS_MAX,
     UNSERVING_MS_MAX,

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from broker import config_file
-from broker.broker_config import BrokerConfig
-from broker.component_configs import dledger_config, store_config
-from broker.config_file import load_broker_config, read_broker_config
+from broker.config import config_file
+from broker.config.broker_config import BrokerConfig
+from broker.config.component_configs import dledger_config, store_config
+from broker.config.config_file import load_broker_config, read_broker_config
 from message.message_id import pack_host
 from remoting.address import Address
 from remoting.configuration import ConfigError, parse_properties

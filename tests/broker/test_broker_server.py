@@ -18,20 +18,20 @@ import pytest
 import uvloop
 from one_broker import pull_fields, send_fields
 
-from broker.broker_config import BrokerConfig
-from broker.config_file import read_broker_config
+from broker.config.broker_config import BrokerConfig
+from broker.config.config_file import read_broker_config
 from broker.server import Broker, run_broker
 from broker.store_lock import StoreLock, StoreLockedError
 from disk.disk import NoSpaceError
 from message.decoder import decode_messages
 from namesrv.namesrv import Namesrv
 from namesrv.namesrv_config import NamesrvConfig
-from remoting.bodies import TopicRouteData
+from remoting.bodies.bodies import TopicRouteData
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, request
 from remoting.configuration import parse_properties
-from store.store_flusher import StoreFlusher
+from remoting.frame.command import RemotingCommand, request
+from store.derived.store_flusher import StoreFlusher
 from tests.free_ports import free_ports
 
 

@@ -12,16 +12,16 @@ import uvloop
 from one_broker import OneBroker
 from test_broker_server import ask, config_of, routed, running
 
-from broker.broker_config import BrokerConfig
-from broker.config_file import read_broker_config
+from broker.config.broker_config import BrokerConfig
+from broker.config.config_file import read_broker_config
 from namesrv.namesrv import Namesrv
 from namesrv.namesrv_config import NamesrvConfig
-from remoting.bodies import DataVersion
+from remoting.bodies.bodies import DataVersion
+from remoting.bodies.topic_bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.configuration import parse_properties
-from remoting.headers import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader, to_ext_fields
-from remoting.topic_bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
+from remoting.headers.headers import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader, to_ext_fields
 from tests.free_ports import free_ports
 
 pytestmark = pytest.mark.slow

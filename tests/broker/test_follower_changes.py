@@ -11,17 +11,17 @@ from one_broker import OneBroker
 from test_broker_server import ask, routed
 
 from broker.answers import Answers, Request
-from broker.broker_config import BrokerConfig
-from broker.config_file import read_broker_config
-from broker.follower_changes import PASSED_ON, FollowerChanges, OnLeaderAnswer
+from broker.config.broker_config import BrokerConfig
+from broker.config.config_file import read_broker_config
+from broker.leadership.follower_changes import PASSED_ON, FollowerChanges, OnLeaderAnswer
 from broker.server import Broker
 from namesrv.namesrv import Namesrv
 from namesrv.namesrv_config import NamesrvConfig
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, request, response
 from remoting.configuration import parse_properties
-from remoting.headers import CommandHeader
+from remoting.frame.command import RemotingCommand, request, response
+from remoting.headers.headers import CommandHeader
 from tests.free_ports import free_ports
 
 

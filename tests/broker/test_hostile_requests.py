@@ -18,13 +18,13 @@ from hostile_requests import Sound, sound_requests
 from hostile_values import flipped, hostile_bodies, hostile_fields
 from one_broker import OneBroker, RecordingChannel, commit_fields, heart_beat, pull_fields, send_fields
 
-from broker.broker_settings import TOPIC_QUEUE_NUMS_MAX
+from broker.config.broker_settings import TOPIC_QUEUE_NUMS_MAX
 from message.decoder import decode_messages
 from message.names import group_fault, topic_fault
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.connection import RemotingConnection
 from remoting.errors import RemotingProtocolError
+from remoting.frame.command import RemotingCommand
+from remoting.frame.connection import RemotingConnection
 
 WIRE = Path(__file__).parent.parent / "golden" / "wire"
 CODES = sorted(sound_requests())

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from broker.http_endpoint import CONNECTIONS_MAX, HttpEndpoint, Status
+from broker.http.http_endpoint import CONNECTIONS_MAX, HttpEndpoint, Status
 
 pytestmark = pytest.mark.slow  # aiohttp takes its time to import
 

@@ -12,7 +12,7 @@ from test_broker_server import running
 from test_retries import messages_of, send_back
 from test_send_message import stored
 
-from broker.config_file import read_broker_config
+from broker.config.config_file import read_broker_config
 from message.decoder import MessageExt, decode_message
 from message.message_id import decode_offset_message_id
 from mqclient import Admin, ConsumeFromWhere, ConsumerConfig, Message, Producer, PushConsumer
@@ -20,13 +20,13 @@ from namesrv.namesrv import Namesrv
 from namesrv.namesrv_config import NamesrvConfig
 from pyspark_dledger.entry_columns import Selection
 from pyspark_dledger.entry_rows import unit_batches
-from pyspark_dledger.replica import open_replica
-from pyspark_dledger.runner import LocalRunner
-from pyspark_dledger.validation import validate
-from pyspark_dledger.work import plan
 from remoting.codes import RequestCode, ResponseCode
 from remoting.configuration import parse_properties
 from tests.free_ports import free_ports
+from verify.replica import open_replica
+from verify.runner import LocalRunner
+from verify.validation import validate
+from verify.work import plan
 
 V6 = "[2001:db8:0:0:0:0:0:1]:17911"
 CONF = "brokerIP1=2001:db8::1\n"

@@ -10,7 +10,7 @@ from loose_requests import loose_frames
 from one_broker import OneBroker, commit_fields, heart_beat, send_fields
 
 from remoting.codes import MQ_VERSION, RequestCode, ResponseCode
-from remoting.connection import RemotingConnection
+from remoting.frame.connection import RemotingConnection
 
 
 @pytest.mark.parametrize("code", sorted(sound_requests()))

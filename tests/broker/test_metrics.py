@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from broker.config_file import read_broker_config
-from broker.metrics import METRICS, PREFIX, metrics_text
+from broker.config.config_file import read_broker_config
+from broker.http.metrics import METRICS, PREFIX, metrics_text
 from broker.server import Broker
 from remoting.configuration import parse_properties
 from tests.free_ports import free_ports

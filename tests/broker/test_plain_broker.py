@@ -8,11 +8,11 @@ from test_send_message import create
 
 from message.batch import BatchMessage, encode_batch
 from message.decoder import decode_message
-from pyspark_dledger.replica import open_replica
 from remoting.codes import RequestCode, ResponseCode
 from store.put_message import PutMessage, PutRefusal, PutStatus
 from store.state.tables.consumer_offset_table import CommitOffset
 from store.system_message import NO_OP_TOPIC, STATE_TOPIC
+from verify.replica import open_replica
 
 SMALL = """
 mapedFileSizeCommitLog=65536
@@ -84,7 +84,7 @@ def test_how_large_its_index_files_are_is_known_to_readers_of_the_store(tmp_path
     broker = OneBroker(tmp_path, is_plain=True)
     send(broker)
     broker.close(clean=True)
-    mark = open_replica(tmp_path).key_index_mark
+    mark = open_replica(tmp_path).index_file_mark
     assert mark is not None
     assert (mark.shape.slot_count, mark.shape.index_count_max) == (97, 300)
 

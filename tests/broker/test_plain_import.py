@@ -10,7 +10,7 @@ import pytest
 from golden_store import GOLDEN, unpack_store
 from one_broker import GROUP_CONF, OneBroker, pull_fields, send_fields
 
-from broker.config_file import read_broker_config
+from broker.config.config_file import read_broker_config
 from broker.server import Broker
 from disk.real_disk import RealDisk
 from dledger.errors import DLedgerError

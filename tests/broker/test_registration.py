@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from one_broker import OneBroker, send_fields
 
-from remoting import headers
+from remoting.bodies.topic_bodies import RegisterBrokerBody, body_crc32
 from remoting.codes import RequestCode
-from remoting.topic_bodies import RegisterBrokerBody, body_crc32
+from remoting.headers import headers
 
 
 def test_only_a_serving_leader_is_the_master(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_only_a_leader_that_has_its_majority_confirms_its_registration(
     told: list[Callable[[str | None], None]] = []
     registration = broker.controller.registration
     with monkeypatch.context() as held:
-        held.setattr(broker.store, "read_fresh", lambda on_done, now_ms: told.append(on_done))
+        held.setattr(broker.store, "at_read_index", lambda on_done, now_ms: told.append(on_done))
         registration.confirm(lambda: confirmed.append("leads"), broker.now_ms)
         told[0]("no majority")
         assert confirmed == []

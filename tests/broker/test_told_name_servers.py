@@ -7,11 +7,11 @@ from pathlib import Path
 from one_broker import OneBroker
 from test_send_message import CREATE
 
-from broker.told_name_servers import WAIT_MS, ToldNameServers
-from remoting.admin_bodies import CreateTopicListRequestBody
+from broker.registration.told_name_servers import WAIT_MS, ToldNameServers
+from remoting.bodies.admin_bodies import CreateTopicListRequestBody
+from remoting.bodies.topic_bodies import TopicConfig
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.topic_bodies import TopicConfig
+from remoting.frame.command import RemotingCommand
 
 
 class Told(ToldNameServers):

@@ -11,7 +11,7 @@ from disk import real_disk
 from disk.disk import Disk, DiskError, NoSpaceError
 from disk.real_disk import RealDisk
 from disk.slots import PAYLOAD_SIZE_MAX, SLOT_SIZE, Slots, SlotsUnreadableError
-from simulator.disk import SimDisk
+from simulator.world.sim_disk import SimDisk
 
 
 class SyncCounter:

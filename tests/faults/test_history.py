@@ -12,8 +12,8 @@ from made_history import made_history, of_kind
 from faults.history import AnyRecord, Healed, HistoryWriter, LeaderSeen, Send, read_history, read_records
 from mq.history import send_as_dict
 from mqclient import MessageQueue, SendError, SendResult, SendStatus
-from pyspark_dledger.history_check import HistoryError
-from pyspark_dledger.history_check import read_history as acknowledged_of
+from verify.history_check import HistoryError
+from verify.history_check import read_history as acknowledged_of
 
 
 def written(path: Path, records: list[AnyRecord]) -> Path:

@@ -35,7 +35,7 @@ from faults.judge import Judgement, judge
 from faults.report import fault_report, verdict
 from faults.timeline import NS_PER_S, Timeline
 from faults.timeline_chart import Window
-from pyspark_dledger.text_report import Verdict
+from verify.report.text_report import Verdict
 
 VOID = {"meta", "br"}
 

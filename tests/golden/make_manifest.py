@@ -28,7 +28,7 @@ from wire_frames import (
 
 MANIFEST = Path(__file__).parent / "manifest.json"
 COVERED_BY = "covered: test_golden_wire.py"
-ANSWERED_BY = "covered: tests/broker/test_recorded_answers.py"
+ANSWERED_BY = "covered: tests/broker/recorded/test_recorded_answers.py"
 
 
 def values_coverage(frame: RecordedFrame) -> str:

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from make_manifest import MANIFEST, build_manifest, render
 from wire_frames import BODIES, HEADERS, TEXT_CODES, RecordedFrame, recorded_files, recorded_frames
 
-from remoting import headers
-from remoting.bodies import TopicRouteData
+from remoting.bodies.bodies import TopicRouteData
 from remoting.codes import RequestCode
-from remoting.command import RemotingCommand, encode_header
 from remoting.configuration import format_properties, parse_properties
-from remoting.connection import RemotingConnection
 from remoting.errors import RemotingHeaderError
 from remoting.fastjson import dumps_fastjson, loads_fastjson
+from remoting.frame.command import RemotingCommand, encode_header
+from remoting.frame.connection import RemotingConnection
+from remoting.headers import headers
 
 # What travels in ext fields beside the values of a header class.
 MARKS = {"ReqT", "MSG_REGION", "TRACE_ON", "_UNIQUE_KEY_QUERY"}

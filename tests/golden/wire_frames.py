@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from remoting import admin_bodies, admin_headers, bodies, headers, topic_bodies
+from remoting.bodies import admin_bodies, bodies, topic_bodies
 from remoting.codes import RequestCode
+from remoting.headers import admin_headers, headers
 
 WIRE_DIR = Path(__file__).parent / "wire"
 

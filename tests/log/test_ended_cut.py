@@ -9,7 +9,7 @@ from test_log_store import config, cut, fill, run, sync
 
 from disk.slots import SLOT_SIZE
 from dledger.log.log_store import LogStore
-from simulator.disk import CrashPointReached, SimDisk
+from simulator.world.sim_disk import CrashPointReached, SimDisk
 
 
 def open_log(disk: SimDisk) -> LogStore:

@@ -9,7 +9,7 @@ from dledger.core.output import HardState
 from dledger.entry import Term
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
-from simulator.disk import CrashPointReached, SimDisk
+from simulator.world.sim_disk import CrashPointReached, SimDisk
 
 FIRST_HARD_STATE = HardState(sequence=1, curr_term=Term(2), curr_vote_for="n2", doubted=False)
 HARD_STATE = HardState(sequence=2, curr_term=Term(3), curr_vote_for="n1", doubted=False)

@@ -20,7 +20,7 @@ from dledger.log.log_store import LogStore
 from dledger.repair_answers import answer_repair
 from dledger.rpc.requests import RepairRequest, RepairResponse
 from dledger.rpc.response_code import ResponseCode
-from simulator.disk import SimDisk
+from simulator.world.sim_disk import SimDisk
 
 
 def ask(peer: LogStore, first: int, last: int, size_max: int = 1 << 20) -> tuple[RepairResponse, bytes]:

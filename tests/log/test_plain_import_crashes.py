@@ -11,8 +11,8 @@ from test_plain_log import HOST, facts, filled, open_log, without_ours
 
 from dledger.entry import Index
 from dledger.log.quorum_state import QuorumState
+from store.java.plain_import import PENDING_NAME, PlainImport
 from store.layout.consume_queue_unit import CQ_UNIT
-from store.plain_import import PENDING_NAME, PlainImport
 from store.state.state_machine import StateMachine
 from store.store_config import StoreConfig
 

@@ -14,8 +14,8 @@ from dledger.entry import EntryKind, Index, Pos, Term
 from dledger.log.errors import LedgerConfigError, LedgerDamagedError
 from message.encoder import encode_record
 from message.record_layout import BLANK_HEADER, BLANK_MAGIC
-from store.plain_log import PlainLog
-from store.plain_log_config import PlainLogConfig
+from store.plain.plain_log import PlainLog
+from store.plain.plain_log_config import PlainLogConfig
 from store.system_message import no_op_message, state_message
 
 COMMIT_LOG = "store/commitlog"

@@ -20,8 +20,8 @@ from namesrv.kv_config_manager import KVConfigManager
 from namesrv.processor import NamesrvProcessor
 from namesrv.route_info_manager import RouteInfoManager
 from remoting.codes import RequestCode
-from remoting.command import RemotingCommand, request, response
-from remoting.connection import RemotingConnection
+from remoting.frame.command import RemotingCommand, request, response
+from remoting.frame.connection import RemotingConnection
 
 NAMESRV = "127.0.0.1:9876"
 BROKER = "127.0.0.1:17911"

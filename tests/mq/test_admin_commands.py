@@ -15,9 +15,9 @@ from mq.admin.__main__ import COMMANDS, NOT_HERE, main
 from mq.admin.command import Command
 from mq.admin.targets import seen_at_each
 from mqclient import Admin, AdminError
+from remoting.bodies.topic_bodies import TopicConfig
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.topic_bodies import TopicConfig
+from remoting.frame.command import RemotingCommand
 
 TOPIC = ("-t", "T")
 # Every command, and what is at least in what it shows of a cluster with three messages in T, which g has not read.

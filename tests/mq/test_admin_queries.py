@@ -14,7 +14,7 @@ from message.batch import BatchMessage, encode_batch
 from message.decoder import MessageExt
 from mqclient import Admin, AdminError, MessageQueue
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import response
+from remoting.frame.command import response
 
 
 @pytest.fixture

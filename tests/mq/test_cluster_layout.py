@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.broker_config import FlushDiskType
-from broker.config_file import read_broker_config
+from broker.config.broker_config import FlushDiskType
+from broker.config.config_file import read_broker_config
 from mq.cluster_layout import (
     ClusterLayout,
     ClusterOptionError,

@@ -13,11 +13,11 @@ from hostile_values import NOT_JSON, hostile_bodies, hostile_fields
 from one_broker import heart_beat, send_fields
 
 from mqclient import Admin, AdminError, MessageQueue
-from mqclient.admin_calls import READS
-from remoting.bodies import SubscriptionGroupConfig
+from mqclient.admin.admin_calls import READS
+from remoting.bodies.bodies import SubscriptionGroupConfig
+from remoting.bodies.topic_bodies import TopicConfig
 from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
-from remoting.topic_bodies import TopicConfig
+from remoting.frame.command import RemotingCommand
 
 CLUSTER = "GoldenCluster"
 QUEUE = MessageQueue("T", "golden-a", 0)

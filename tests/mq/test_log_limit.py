@@ -11,7 +11,7 @@ import pytest
 
 from mq.log_limit import ConnectionLogLimit
 from remoting.codes import RequestCode
-from remoting.command import request
+from remoting.frame.command import request
 from tests.free_ports import free_ports
 
 log = logging.getLogger("test")

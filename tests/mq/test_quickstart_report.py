@@ -13,8 +13,8 @@ from mq.quickstart_reader import RECEIPT
 from mq.quickstart_report import QuickstartReport, Received, compare_receipts
 from mq.quickstart_sender import End, Ledger
 from mqclient import MessageQueue, SendError, SendResult, SendStatus
-from pyspark_dledger.findings import Finding, Kind, gather
-from pyspark_dledger.validation_report import TermRun, ValidationReport
+from verify.findings import Finding, Kind, gather
+from verify.validation_report import TermRun, ValidationReport
 
 ALL_RECEIVED = Received(4, 0, 0, 0)
 TWO_TERMS: Mapping[int, str] = {1: "n0", 2: "n1"}

@@ -18,7 +18,7 @@ from message.decoder import decode_message
 from message.encoder import encode_record
 from message.message_id import offset_message_id, pack_host
 from mqclient import ConsumeFromWhere, ConsumerConfig
-from remoting.bodies import (
+from remoting.bodies.bodies import (
     BrokerData,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
@@ -26,7 +26,7 @@ from remoting.bodies import (
     TopicRouteData,
 )
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, request, response
+from remoting.frame.command import RemotingCommand, request, response
 from remoting.server import Channel, RemotingServer
 
 # A consumer that looks again at once for what is not there yet.

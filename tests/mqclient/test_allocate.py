@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqclient.allocate import (
+from mqclient.consumer.allocate import (
     AVG,
     AVG_BY_CIRCLE,
     CONSISTENT_HASH,

@@ -19,7 +19,7 @@ from mqclient import (
 )
 from remoting.channel import Channel
 from remoting.codes import ResponseCode
-from remoting.command import RemotingCommand, response
+from remoting.frame.command import RemotingCommand, response
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:

@@ -1,7 +1,7 @@
 """The rule by which a producer leaves brokers alone, with times of the test's own."""
 
 from mqclient import MessageQueue
-from mqclient.broker_faults import AVOIDED_S_MAX, BrokerFaults
+from mqclient.producer.broker_faults import AVOIDED_S_MAX, BrokerFaults
 
 GOOD, BAD = MessageQueue("T", "good", 0), MessageQueue("T", "bad", 0)
 

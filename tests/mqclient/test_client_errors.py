@@ -12,7 +12,7 @@ from mqclient.client_api import ClientApi
 from mqclient.message_queue import MessageQueue
 from remoting.channel import Channel
 from remoting.client import RemotingClient
-from remoting.command import RemotingCommand, response
+from remoting.frame.command import RemotingCommand, response
 from remoting.server import RemotingServer
 
 QUEUE = MessageQueue("T", "G", 0)

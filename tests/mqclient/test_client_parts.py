@@ -8,10 +8,10 @@ import pytest
 from message.decoder import MessageExt
 from message.message_id import decode_uniq_key
 from mqclient.client_instance import parse_namesrv
-from mqclient.consumer_stats import TopicStats
+from mqclient.consumer.consumer_stats import TopicStats
+from mqclient.consumer.process_queue import ConsumeBatch, ProcessQueue
 from mqclient.message_queue import MessageQueue
-from mqclient.process_queue import ConsumeBatch, ProcessQueue
-from mqclient.uniq_key import UniqKeyGenerator
+from mqclient.producer.uniq_key import UniqKeyGenerator
 
 
 def test_unique_keys_differ_and_tell_where_and_when_they_were_made() -> None:

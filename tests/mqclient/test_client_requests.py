@@ -11,7 +11,7 @@ import pytest
 import uvloop
 from fake_group import FIRST, FakeGroup
 
-import mqclient.group_member
+import mqclient.consumer.group_member
 import mqclient.sync
 from message.batch import BatchMessage, encode_batch
 from message.decoder import MessageExt
@@ -27,16 +27,16 @@ from mqclient import (
     PushConsumer,
 )
 from mqclient.client_instance import ClientInstance
-from mqclient.offset_store import RemoteBrokerOffsetStore
-from remoting import bodies
-from remoting.admin_bodies import (
+from mqclient.consumer.offset_store import RemoteBrokerOffsetStore
+from remoting.bodies import bodies
+from remoting.bodies.admin_bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
     GetConsumerStatusBody,
     ResetOffsetBody,
 )
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from remoting.frame.command import RemotingCommand
 
 ONE, TWO = MessageQueue("T", "G", 0), MessageQueue("T", "G", 1)
 RESET = {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true"}
@@ -373,7 +373,7 @@ def test_of_an_inner_batch_that_a_tool_hands_over_each_message_is_consumed() -> 
 def test_a_message_that_nobody_takes_in_time_is_said_to_be_not_consumed_and_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mqclient.group_member, "HAND_OVER_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(mqclient.consumer.group_member, "HAND_OVER_TIMEOUT_S", 0.01)
 
     async def story() -> None:
         async with FakeGroup() as group:

@@ -21,7 +21,7 @@ from mqclient import (
     by_config,
 )
 from remoting.channel import Channel
-from remoting.command import RemotingCommand
+from remoting.frame.command import RemotingCommand
 
 FIRST = replace(FIRST, redeliver_after_s=0.001)
 

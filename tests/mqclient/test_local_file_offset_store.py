@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mqclient.consumer.local_file_offset_store import LocalFileOffsetStore
 from mqclient.errors import LocalOffsetsError
-from mqclient.local_file_offset_store import LocalFileOffsetStore
 from mqclient.message_queue import MessageQueue
 
 # Written by LocalFileOffsetStore of these versions, for three queues.

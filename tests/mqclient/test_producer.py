@@ -24,7 +24,7 @@ from mqclient import (
     by_sharding_key,
 )
 from mqclient.received_messages import received_messages
-from remoting.command import response
+from remoting.frame.command import response
 
 QUICK = ProducerConfig(send_timeout_s=20, retry_pause_s=0.001, retry_pause_max_s=0.002, stalled_after_s=0.01)
 
@@ -450,7 +450,7 @@ def test_a_delay_level_goes_along_as_the_property_that_brokers_know() -> None:
 
 
 def test_a_large_batch_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqclient.producer.WRITE_SIZE_MAX", 100)
+    monkeypatch.setattr("mqclient.producer.producer.WRITE_SIZE_MAX", 100)
 
     async def story() -> None:
         async with FakeGroup() as group, Producer(group.address, "g", config=QUICK) as producer:
@@ -467,7 +467,7 @@ def test_a_large_batch_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_parts_of_a_batch_that_never_left_are_told_what_kept_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqclient.producer.WRITE_SIZE_MAX", 10)
+    monkeypatch.setattr("mqclient.producer.producer.WRITE_SIZE_MAX", 10)
 
     async def story() -> None:
         async with FakeGroup() as group, Producer(group.address, "g", config=QUICK) as producer:
@@ -476,7 +476,7 @@ def test_parts_of_a_batch_that_never_left_are_told_what_kept_them(monkeypatch: p
             # The time is up as soon as the first part has been refused.
             clock = SimpleNamespace(time=lambda: 1000.0 if broker.sends else 0.0)
             module = SimpleNamespace(**vars(asyncio) | {"get_running_loop": lambda: clock})
-            monkeypatch.setattr("mqclient.producer.asyncio", module)
+            monkeypatch.setattr("mqclient.producer.producer.asyncio", module)
             outcomes = await producer.send_batch([Message("T", bytes(10)) for _ in range(3)])
             assert len(broker.sends) == 1
             for outcome in outcomes:

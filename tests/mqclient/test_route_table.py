@@ -7,9 +7,9 @@ import uvloop
 
 from mqclient.errors import NoAnswerError, RouteNotFoundError
 from mqclient.message_queue import MessageQueue
-from mqclient.route_table import RouteTable
-from mqclient.topic_route import TopicRoute, topic_route_of
-from remoting.bodies import BrokerData, QueueData, TopicRouteData
+from mqclient.route.route_table import RouteTable
+from mqclient.route.topic_route import TopicRoute, topic_route_of
+from remoting.bodies.bodies import BrokerData, QueueData, TopicRouteData
 from remoting.errors import RemotingConnectError
 
 

@@ -18,12 +18,12 @@ from hostile_values import flipped, hostile_bodies, hostile_fields
 from namesrv.kv_config_manager import KVConfigManager
 from namesrv.processor import NamesrvProcessor
 from namesrv.route_info_manager import RouteInfoManager
-from remoting.bodies import DataVersion
+from remoting.bodies.bodies import DataVersion
+from remoting.bodies.topic_bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
 from remoting.codes import MQ_VERSION, RequestCode, ResponseCode
-from remoting.command import RemotingCommand, request
-from remoting.connection import RemotingConnection
 from remoting.errors import RemotingProtocolError
-from remoting.topic_bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
+from remoting.frame.command import RemotingCommand, request
+from remoting.frame.connection import RemotingConnection
 
 WIRE = Path(__file__).parent.parent / "golden" / "wire"
 BROKER = {"brokerName": "b", "brokerAddr": "127.0.0.1:10911", "clusterName": "c", "brokerId": "0"}

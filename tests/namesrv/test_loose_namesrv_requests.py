@@ -7,7 +7,7 @@ from loose_requests import loose_frames
 from test_hostile_namesrv_requests import SOUND, Hostile
 
 from remoting.codes import MQ_VERSION, ResponseCode
-from remoting.connection import RemotingConnection
+from remoting.frame.connection import RemotingConnection
 
 
 @pytest.mark.parametrize(("code", "fields", "body"), SOUND, ids=[row[0].name for row in SOUND])

@@ -18,8 +18,8 @@ from namesrv.kv_config_manager import KVConfigManager
 from namesrv.processor import NamesrvProcessor
 from namesrv.route_info_manager import RouteInfoManager
 from remoting.codes import RequestCode
-from remoting.connection import RemotingConnection
 from remoting.fastjson import loads_fastjson
+from remoting.frame.connection import RemotingConnection
 
 WIRE = Path(__file__).parent.parent / "golden" / "wire"
 

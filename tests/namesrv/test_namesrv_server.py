@@ -10,13 +10,18 @@ import uvloop
 
 from namesrv.namesrv import Namesrv
 from namesrv.namesrv_config import NamesrvConfig, load_namesrv_config
-from remoting.bodies import ClusterInfo, DataVersion
+from remoting.bodies.bodies import ClusterInfo, DataVersion
+from remoting.bodies.topic_bodies import (
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    body_crc32,
+)
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import request
 from remoting.configuration import ConfigError
-from remoting.headers import RegisterBrokerRequestHeader, to_ext_fields
-from remoting.topic_bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, body_crc32
+from remoting.frame.command import request
+from remoting.headers.headers import RegisterBrokerRequestHeader, to_ext_fields
 
 Scenario = Callable[[RemotingClient, str], Awaitable[None]]
 

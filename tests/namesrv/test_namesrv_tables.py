@@ -7,10 +7,10 @@ import pytest
 from namesrv.kv_config_manager import KVConfigManager
 from namesrv.processor import NamesrvProcessor
 from namesrv.route_info_manager import Registration, RouteInfoManager
-from remoting.bodies import DataVersion, QueueData, TopicList
+from remoting.bodies.bodies import DataVersion, QueueData, TopicList
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, request
-from remoting.connection import RemotingConnection
+from remoting.frame.command import RemotingCommand, request
+from remoting.frame.connection import RemotingConnection
 
 
 class Channel:

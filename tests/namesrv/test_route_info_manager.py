@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from namesrv.route_info_manager import BROKER_CHANNEL_EXPIRED_MS, Registration, RouteInfoManager
-from remoting.bodies import DataVersion, QueueData
+from remoting.bodies.bodies import DataVersion, QueueData
 
 NOW = 1_000_000
 

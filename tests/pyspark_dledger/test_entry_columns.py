@@ -13,10 +13,10 @@ from message.sys_flag import COMPRESSED_FLAG
 from pyspark_dledger import entry_rows
 from pyspark_dledger.entry_columns import Place, Selection, run_batches
 from pyspark_dledger.entry_rows import unit_batches
-from pyspark_dledger.entry_scan import Run
-from pyspark_dledger.replica import open_replica
 from pyspark_dledger.schema import BODY, COLUMN_NAMES, COLUMNS, SchemaError, check_names
-from pyspark_dledger.work import plan
+from verify.log.entry_scan import Run
+from verify.replica import open_replica
+from verify.work import plan
 
 PLACE = Place("n0", "", "data/0")
 WITH_BODY = (*COLUMN_NAMES, BODY.name)

@@ -13,10 +13,10 @@ from spark_work import by_parity, fails_at_three, squares, sum_of
 
 from pyspark_dledger import spark_session
 from pyspark_dledger.__main__ import main
-from pyspark_dledger.runner import LocalRunner, Runner
 from pyspark_dledger.spark_runner import SparkRunner, SparkWorkError
 from pyspark_dledger.spark_session import SparkMissingError, find_java
-from pyspark_dledger.validation import validate
+from verify.runner import LocalRunner, Runner
+from verify.validation import validate
 
 ROOT = Path(__file__).parent.parent.parent
 ABOUT_SPARK = {
@@ -101,11 +101,12 @@ def test_java_is_found_where_it_is_and_its_absence_says_what_to_install(
 
 def test_what_is_not_about_spark_imports_without_it() -> None:
     modules = [
-        f"pyspark_dledger.{path.stem}"
-        for path in sorted((ROOT / "pyspark_dledger").glob("*.py"))
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for room in ("pyspark_dledger", "verify")
+        for path in sorted((ROOT / room).rglob("*.py"))
         if path.stem not in ABOUT_SPARK and not path.stem.startswith("__")
     ]
-    assert "pyspark_dledger.runner" in modules
+    assert "verify.runner" in modules
     program = (
         "import sys\n"
         "for name in ('pyspark', 'pyarrow', 'pandas', 'numpy', 'py4j', 'asyncio'): sys.modules[name] = None\n"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from remoting.channel import Channel
-from remoting.command import RemotingCommand, encode_response
-from remoting.connection import BadHeader, RemotingConnection
+from remoting.frame.command import RemotingCommand, encode_response
+from remoting.frame.connection import BadHeader, RemotingConnection
 
 
 class Watched:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from remoting import admin_bodies, bodies, topic_bodies
-from remoting.bodies import RemotingBody, to_json_value
-from remoting.command import decode_header
+from remoting.bodies import admin_bodies, bodies, topic_bodies
+from remoting.bodies.bodies import RemotingBody, to_json_value
 from remoting.errors import RemotingError
 from remoting.fastjson import loads_fastjson
+from remoting.frame.command import decode_header
 
 VECTORS = Path(__file__).parent / "fastjson" / "vectors.jsonl"
 ROWS = [json.loads(line) for line in VECTORS.read_text().splitlines()]

@@ -8,7 +8,7 @@ import pytest
 
 from remoting import listening
 from remoting.channel import Channel
-from remoting.command import RemotingCommand
+from remoting.frame.command import RemotingCommand
 from remoting.server import RemotingServer
 from tests.free_ports import free_ports
 

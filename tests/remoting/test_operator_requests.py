@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from remoting.codes import RequestCode
-from remoting.command import request
+from remoting.frame.command import request
 from remoting.operator_requests import note_operator_request
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remoting.bodies import (
+from remoting.bodies.bodies import (
     BrokerData,
     ClusterInfo,
     ConsumerData,
@@ -26,10 +26,7 @@ from remoting.bodies import (
     TopicList,
     TopicRouteData,
 )
-from remoting.codes import V4_9_5, V5_5_0
-from remoting.errors import RemotingBodyError
-from remoting.fastjson import VALUES_MAX, dumps_fastjson
-from remoting.topic_bodies import (
+from remoting.bodies.topic_bodies import (
     INFLATED_SIZE_MAX,
     DataVersion,
     RegisterBrokerBody,
@@ -37,6 +34,9 @@ from remoting.topic_bodies import (
     TopicConfigSerializeWrapper,
     body_crc32,
 )
+from remoting.codes import V4_9_5, V5_5_0
+from remoting.errors import RemotingBodyError
+from remoting.fastjson import VALUES_MAX, dumps_fastjson
 
 VECTORS = Path(__file__).parent.parent / "golden" / "vectors" / "json_bodies.jsonl"
 

@@ -12,7 +12,6 @@ from remoting_fakes import MemoryNetwork, RecordingHandler, echo
 
 from remoting.channel import Channel
 from remoting.client import RemotingClient
-from remoting.command import RemotingCommand, encode_frame, encode_response, request
 from remoting.errors import (
     RemotingAnswerError,
     RemotingClosedError,
@@ -21,6 +20,7 @@ from remoting.errors import (
     RemotingTimeoutError,
     RemotingTooMuchRequestError,
 )
+from remoting.frame.command import RemotingCommand, encode_frame, encode_response, request
 from remoting.server import RemotingServer
 
 ADDRESS = "10.0.0.1:10911"

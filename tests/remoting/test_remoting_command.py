@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remoting.codes import MQ_VERSION, LanguageCode, RequestCode, ResponseCode
-from remoting.command import (
+from remoting.errors import RemotingEncodeError
+from remoting.frame.command import (
     HEADER_LENGTH_MAX,
     RemotingCommand,
     SerializeType,
@@ -22,8 +23,7 @@ from remoting.command import (
     request,
     response,
 )
-from remoting.connection import RemotingConnection
-from remoting.errors import RemotingEncodeError
+from remoting.frame.connection import RemotingConnection
 
 VECTORS = Path(__file__).parent.parent / "golden" / "vectors" / "remoting_command.jsonl"
 

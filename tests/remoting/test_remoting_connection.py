@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.command import RemotingCommand, encode_frame, request
-from remoting.connection import BadHeader, RemotingConnection
 from remoting.errors import RemotingProtocolError
+from remoting.frame.command import RemotingCommand, encode_frame, request
+from remoting.frame.connection import BadHeader, RemotingConnection
 
 GOOD = request(310, {"a": "group", "b": "topic"}, b"body", opaque=5)
 

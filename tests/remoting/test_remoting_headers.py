@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from remoting import headers
 from remoting.codes import RequestCode
 from remoting.errors import RemotingHeaderError
+from remoting.headers import headers
 
 V2 = {
     "a": "group",

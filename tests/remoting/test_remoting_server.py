@@ -12,8 +12,8 @@ from remoting_fakes import MemoryTransport, RecordingHandler, echo
 
 from remoting.channel import Channel, ChannelProtocol
 from remoting.codes import ResponseCode
-from remoting.command import RemotingCommand, encode_frame, encode_response, request
-from remoting.connection import RemotingConnection
+from remoting.frame.command import RemotingCommand, encode_frame, encode_response, request
+from remoting.frame.connection import RemotingConnection
 from remoting.server import RemotingServer
 
 Run = Callable[[Coroutine[object, object, None]], None]

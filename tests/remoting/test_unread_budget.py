@@ -8,7 +8,7 @@ import uvloop
 from remoting_fakes import RecordingHandler
 
 from remoting.channel import Channel
-from remoting.command import RemotingCommand, encode_response, request
+from remoting.frame.command import RemotingCommand, encode_response, request
 from remoting.server import RemotingServer
 from remoting.unread_budget import UnreadBudget
 

@@ -14,8 +14,8 @@ from dledger.core.messages import PeerId
 from dledger.core.output import AppendStatus, Role
 from dledger.entry import Pos
 from dledger.log.synced_mark import MARK_FILE_NAME
-from simulator.disk import SimDisk
-from simulator.disk_nodes import Survival
+from simulator.world.disk_nodes import Survival
+from simulator.world.sim_disk import SimDisk
 
 
 class AllIsLost(Random):

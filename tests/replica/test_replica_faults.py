@@ -21,7 +21,7 @@ from dledger.log.errors import (
     LedgerDamagedError,
     PositionMismatchError,
 )
-from simulator.disk import SimDisk
+from simulator.world.sim_disk import SimDisk
 
 
 class SimGroup(VirtualGroup):

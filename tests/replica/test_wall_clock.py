@@ -20,10 +20,10 @@ READINGS = {
 # All others get the time as an argument, or wait by the event loop, whose time is monotonic.
 READERS = {
     "dledger/server.py": "make_clock(), which reads it once",
-    "mqclient/admin_brokers.py": "to show an age",
-    "mqclient/lite_pull_consumer.py": "statistics, and the version of a subscription",
-    "mqclient/producer.py": "the time of birth that a message tells",
-    "mqclient/push_consumer.py": "statistics, and the version of a subscription",
+    "mqclient/admin/broker_admin.py": "to show an age",
+    "mqclient/consumer/lite_pull_consumer.py": "statistics, and the version of a subscription",
+    "mqclient/producer/producer.py": "the time of birth that a message tells",
+    "mqclient/consumer/push_consumer.py": "statistics, and the version of a subscription",
 }
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import fields
 
-from simulator.calm import BEGIN_ACCIDENTS_MAX, calm
-from simulator.options import Options, draw_options
+from simulator.faults.calm import BEGIN_ACCIDENTS_MAX, calm
+from simulator.harness.options import Options, draw_options
 
 SEEDS = range(1, 301)
 APART_MS_MIN = 10_000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SCRIPT = "from simulator.run import run_seed; r = run_seed(7, with_digest=True); print(r.digest, r.outcome)"
+SCRIPT = "from simulator.harness.run import run_seed; r = run_seed(7, with_digest=True); print(r.digest, r.outcome)"
 
 
 @pytest.mark.slow

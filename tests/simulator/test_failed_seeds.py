@@ -4,7 +4,7 @@ change anywhere in the code under test changes what a seed does.
 
 import pytest
 
-from simulator.run import Outcome, run_seed
+from simulator.harness.run import Outcome, run_seed
 
 FAILED_ONCE = {
     # A member without a quorum state was formed while it stored the term of its last entry, and ended by an assertion.
@@ -83,8 +83,8 @@ FAILED_ONCE = {
     # Of three one had lost its disk, came to hold more than the others, and lost its leader, which was doubted since:
     # what an operator then has to do was done by nobody.
     "emptied_by_hand": 802307,
-    # A key index was built anew, and of its files and its mark a power loss brought back the mark and one of four.
-    "key_index_partly_back": 832358,
+    # IndexFiles were built anew, and of them and their mark a power loss brought back the mark and one of four.
+    "index_file_partly_back": 832358,
     # Who had been the only voter, and was none any more, lost all that said so behind its mark, and led by itself.
     "only_voter_of_before": 840162,
     # The log came to begin with damage while that was being repaired, or while the entry before it was remembered.
@@ -141,7 +141,7 @@ WITH_LONG = {
     "crash_point_behind_an_acknowledgement",
     "empty_log_not_doubted",
     "entry_before_the_begin_unknown",
-    "key_index_partly_back",
+    "index_file_partly_back",
     "learner_gone_before_its_leader_came",
     "probe_put_off_by_what_was_refused",
     "sync_of_many_files_on_a_slow_disk",
@@ -161,8 +161,8 @@ FAILED_ONCE_CALM = {
     "files_repaired_by_small_pushes_again": 1005888,
     # Stale entries lay in front of known damage, which the leader had deleted: who had it was not believed.
     "stale_where_the_leader_has_deleted": 1008640,
-    # Files of the key index went with the log's begin before that was durable, and a power loss brought it back.
-    "key_index_behind_a_begin_that_fell": 1018080,
+    # IndexFiles went with the log's begin before that was durable, and a power loss brought it back.
+    "index_file_behind_a_begin_that_fell": 1018080,
     # One had come last, and nine thousand entries in small pushes took longer than the members had to be level.
     "sent_by_small_pushes": 1097664,
 }

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from dledger.config import FlushMode
-from simulator.cluster import Cluster
-from simulator.disk import CrashPointReached
-from simulator.member import SimMember
-from simulator.options import draw_options
+from simulator.harness.options import draw_options
+from simulator.harness.sim_cluster import Cluster
+from simulator.world.sim_disk import CrashPointReached
+from simulator.world.sim_member import SimMember
 
 
 class Watched(Cluster):

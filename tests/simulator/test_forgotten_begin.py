@@ -1,9 +1,9 @@
 """A member that a fault had forget what lay in front of its log is asked for it again once a start has found it."""
 
 from dledger.entry import GENESIS_CHAIN
-from simulator.cluster import Cluster
+from simulator.harness.options import draw_options
+from simulator.harness.sim_cluster import Cluster
 from simulator.invariants.invariant import has_found_begin
-from simulator.options import draw_options
 from tests.simulator.member_view import View
 
 

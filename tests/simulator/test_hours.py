@@ -5,10 +5,10 @@ import json
 import pytest
 
 from simulator.__main__ import main
-from simulator.calm import CALM_EVERY
-from simulator.cluster import Counts
-from simulator.hours import HoursRun, SummaryFileError, is_calm_seed
-from simulator.run import Outcome, Result
+from simulator.faults.calm import CALM_EVERY
+from simulator.harness.hours import HoursRun, SummaryFileError, is_calm_seed
+from simulator.harness.run import Outcome, Result
+from simulator.harness.sim_cluster import Counts
 
 SETTING = {"members": None, "mutant": None, "calm": False}
 

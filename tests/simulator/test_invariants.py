@@ -8,6 +8,7 @@ from dledger.core.membership import Seat
 from dledger.core.output import Role
 from dledger.entry import Index, Pos, Term
 from dledger.log.faulty_ranges import FaultyRange
+from simulator.harness.oracle import Acknowledged, CommittedMessage, Oracle, ReadIndexRead
 from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
 from simulator.invariants.begin_is_committed import BeginIsCommitted
 from simulator.invariants.commit_within_end import CommitWithinEnd
@@ -27,7 +28,6 @@ from simulator.invariants.read_is_fresh import ReadIsFresh
 from simulator.invariants.scrub_finds_damage import ScrubFindsDamage
 from simulator.invariants.state_machine_safety import StateMachineSafety
 from simulator.invariants.visible_is_committed import VisibleIsCommitted
-from simulator.oracle import Acknowledged, CommittedMessage, FreshRead, Oracle
 from tests.simulator.member_view import FAULTY, THREE, View
 
 KEY = (b"T", 0)
@@ -391,7 +391,7 @@ def test_scrub_finds_damage_waits_for_a_whole_round_without_a_cut_in_it():
 def test_read_is_fresh_fires_on_an_answer_that_misses_an_acknowledged_entry_or_the_end_of_its_queue():
     def read(applied_index: int, max_offset: int) -> str | None:
         oracle = _oracle()
-        oracle.fresh_reads.append(FreshRead("n1", 2, KEY, 3, True, applied_index, max_offset))
+        oracle.read_index_reads.append(ReadIndexRead("n1", 2, KEY, 3, True, applied_index, max_offset))
         return ReadIsFresh().check(View(), oracle)
 
     assert read(2, 3) is None

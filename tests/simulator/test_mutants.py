@@ -7,8 +7,8 @@ and the seed that catches a mutant must be sound without it.
 import pytest
 
 from simulator.__main__ import run_with_mutant
-from simulator.mutants import MUTANTS
-from simulator.run import Outcome
+from simulator.harness.run import Outcome
+from simulator.mutants.mutants import MUTANTS
 
 SEEDS_MAX = 200
 # A promise of liveness that is broken is found as that.
@@ -26,7 +26,7 @@ CAUGHT_BY = {
     "cut_delivery_not_counted": 194,
     "delivery_counted_by_its_record": 55,
     "any_full_state_taken": 128,
-    "key_index_not_rolled_back": 190,
+    "index_file_not_rolled_back": 190,
     "transfer_to_lagging": 6,
     "appends_taken_during_transfer": 6,
     "acks_after_failed_sync": 12,

@@ -1,6 +1,6 @@
 """A group at rest keeps its leader although its members tick seldom, and costs little."""
 
-from simulator.quiet import QuietGroup
+from simulator.harness.quiet import QuietGroup
 
 
 def test_a_quiet_group_elects_once():

@@ -8,8 +8,8 @@ import pytest
 from dledger.entry import GENESIS_CHAIN, Index, Pos, Term, parse_header, seal_entries
 from dledger.errors import FaultyEntryError
 from dledger.log.faulty_ranges import FaultyRange
+from simulator.harness.oracle import Oracle
 from simulator.invariants.repaired_is_as_it_was import RepairedIsAsItWas
-from simulator.oracle import Oracle
 from tests.simulator.member_view import FAULTY, View
 
 

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from disk.disk import DiskError
-from simulator.disk import SimDisk
-from simulator.disk_nodes import DeferredRun
+from simulator.world.disk_nodes import DeferredRun
+from simulator.world.sim_disk import SimDisk
 
 SYNC_US = 1_000
 

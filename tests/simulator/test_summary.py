@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from simulator.__main__ import main
-from simulator.cluster import Counts
-from simulator.options import FAULT_KINDS
-from simulator.run import Outcome, Result
-from simulator.summary import FAULT_FLOORS, FAULT_FLOORS_COUNT_MIN, FLOORS, FLOORS_COUNT_MIN, Summary
+from simulator.harness.options import FAULT_KINDS
+from simulator.harness.run import Outcome, Result
+from simulator.harness.sim_cluster import Counts
+from simulator.harness.summary import FAULT_FLOORS, FAULT_FLOORS_COUNT_MIN, FLOORS, FLOORS_COUNT_MIN, Summary
 
 
 def _result(outcome: Outcome = Outcome.PASSED, **counts: int) -> Result:

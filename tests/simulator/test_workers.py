@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cluster import Counts
-from simulator.run import Outcome, Result
-from simulator.workers import WorkerDiedError, results_of
+from simulator.harness.run import Outcome, Result
+from simulator.harness.sim_cluster import Counts
+from simulator.harness.workers import WorkerDiedError, results_of
 
 JOBS = 3
 DEADLINE_S = 60

@@ -31,7 +31,7 @@ CQ_FILE_UNITS = 50
 INDEX_FILE_SHAPE = IndexFileShape(97, 300)
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 _STORE_JOBS = {
-    *("flush-consume-queue", "checkpoint", "export", "flush-key-index", "delete-key-index"),
+    *("flush-consume-queue", "checkpoint", "export", "flush-index-file", "delete-index-file"),
     "mend-consume-queue",
 }
 START_MS = 1_700_000_000_000

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from simulator.disk import SimDisk
-from store.abort_file import mark_running, mark_stopped
+from simulator.world.sim_disk import SimDisk
+from store.java.abort_file import mark_running, mark_stopped
 from store.store_config import StoreConfig
 
 CONFIG = StoreConfig(store_path_root_dir="s", ledger_directory="s/dledger-n0", store_host=bytes(8))

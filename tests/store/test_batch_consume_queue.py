@@ -13,15 +13,15 @@ from message.decoder import MessageExt, decode_message
 from message.dispatch_columns import scan_records
 from message.inner_batch import unwrapped
 from message.tags import build_subscription
-from store.consume_queue_ends import consume_queue_ends
-from store.delayed_message import delayed
 from store.dispatch_request import dispatch_requests, unit_bytes
 from store.errors import UnitDamagedError
 from store.filter.message_filter import filter_of
 from store.get_message import BoundaryType, GetMessageStatus
 from store.inner_batch import inner_batch
+from store.java.consume_queue_ends import consume_queue_ends
 from store.layout.batch_unit import BATCH_UNIT
 from store.put_message import PutMessage, PutStatus
+from store.services.delayed_message import delayed
 
 K256 = 256 * 1024
 FILE_UNITS = 4

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from disk.disk import DiskError
 from disk.mapped_file import DescriptorCache
 from disk.real_disk import RealDisk
-from store.consume_queue_ends import consume_queue_ends
-from store.consume_queue_store import ConsumeQueueStore
 from store.dispatch_request import DispatchRequest
+from store.java.consume_queue_ends import consume_queue_ends
 from store.layout.consume_queue_unit import CQ_UNIT, FILLER
+from store.queues.consume_queue_store import ConsumeQueueStore
 from store.store_config import StoreConfig
 
 FILE_UNITS = 10

@@ -11,10 +11,10 @@ from dledger.entry import EntryKind, Index, parse_header
 from message.decoder import MessageExt, decode_message, raw_properties
 from message.names import SCHEDULE_TOPIC
 from message.properties import decode_properties, encode_properties
-from store.delayed_message import delayed
 from store.errors import StoreConfigError
 from store.layout.config_json import parse_config
 from store.put_message import PutMessage
+from store.services.delayed_message import delayed
 from store.services.schedule_message_service import DELIVERY_COUNT_MAX, REFUSED_PAUSE_MS
 from store.store_config import DELAY_LEVELS, parse_delay_levels
 

@@ -19,8 +19,8 @@ from dledger.log.config import LogConfig
 from dledger.log.log_store import LogStore
 from message.encoder import encode_record
 from store.errors import StoreDamagedError
-from store.exports import APPLIED_INDEX
-from store.java_import import JavaImport
+from store.java.exports import APPLIED_INDEX
+from store.java.java_import import JavaImport
 from store.layout.config_json import parse_config, render_config
 from store.layout.consume_queue_unit import CQ_UNIT
 from store.put_message import PutStatus

@@ -9,10 +9,10 @@ from mixed_store import BEGIN_POS, FILE_SIZE, PLAIN_STORE, make_mixed_stores, un
 from store_group import StoreGroup, StoreMember, message, scrub
 
 from message.decoder import decode_message
-from pyspark_dledger.runner import LocalRunner
-from pyspark_dledger.validation import validate
 from store.errors import StoreDamagedError
 from store.get_message import GetMessageStatus
+from verify.runner import LocalRunner
+from verify.validation import validate
 
 # Three hours after the recording, so that every delayed message is due.
 LATER_MS = 1_795_168_820_363 + 3 * 3_600_000

@@ -10,10 +10,10 @@ from disk.mapped_file import DescriptorCache
 from dledger.entry import ENTRY_HEADER_SIZE, Index
 from dledger.log.jobs import MoveBeginJob
 from message.encoder import encode_record
-from store.consume_queue import ConsumeQueue
 from store.get_message import GetMessageStatus
-from store.old_commit_log import OldCommitLog
+from store.java.old_commit_log import OldCommitLog
 from store.put_message import PutStatus
+from store.queues.consume_queue import ConsumeQueue
 from store.retention import FORCE_RATIO, MANUAL_CHECKS, LogRetention, has_expired, utc_hour
 from store.state.table_configs import TopicConfig
 from store.state.tables.consumer_offset_table import CommitOffset

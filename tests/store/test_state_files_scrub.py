@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from store_group import StoreGroup, StoreMember, message, scrub
 
-from store.checkpoint_file import is_whole_checkpoint
+from store.derived.checkpoint_file import is_whole_checkpoint
 from store.state.table_configs import TopicConfig
 from store.state.tables.consumer_offset_table import CommitOffset
 from store.state.tables.topic_config_table import PutTopicConfig

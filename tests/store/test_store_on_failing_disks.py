@@ -8,7 +8,7 @@ from store_group import Put, StoreGroup, StoreMember, message
 
 from dledger.entry import EntryKind, walk
 from message.decoder import decode_message
-from simulator.disk import SimDisk
+from simulator.world.sim_disk import SimDisk
 from store.put_message import PutStatus
 
 

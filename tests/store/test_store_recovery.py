@@ -12,7 +12,7 @@ from store_group import CQ_FILE_UNITS, StoreGroup, StoreMember, consume_queue_un
 from dledger.core.output import Role
 from dledger.entry import EntryKind, walk
 from message.decoder import decode_message
-from store.checkpoint_file import unpack_checkpoint
+from store.derived.checkpoint_file import unpack_checkpoint
 from store.layout.checkpoint import parse_checkpoint
 from store.layout.config_json import parse_config
 from store.state.table_configs import SubscriptionGroupConfig, TopicConfig

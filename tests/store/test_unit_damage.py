@@ -11,12 +11,12 @@ from store_group import CQ_FILE_UNITS, START_MS, StoreGroup, StoreMember, messag
 from dledger.entry import Index
 from message.decoder import decode_message
 from message.tags import build_subscription
-from store.delayed_message import delayed
 from store.dispatch_request import DispatchRequest
 from store.errors import StoreDamagedError, UnitDamagedError
 from store.filter.message_filter import filter_of
 from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE
-from store.unit_scrub_jobs import DispatchAgainJob
+from store.queues.unit_scrub_jobs import DispatchAgainJob
+from store.services.delayed_message import delayed
 
 K256 = 256 * 1024
 COUNT = 120
@@ -344,4 +344,4 @@ def test_the_log_begins_behind_damage_while_the_scrub_reads_it(
     result = scrub(member)
     assert len(begins) == 1
     assert path.read_bytes() == sound, "it goes on where the log begins"
-    assert (result.faults, result.mended) == (2, 1), "the entry and the units, and nothing of the key index"
+    assert (result.faults, result.mended) == (2, 1), "the entry and the units, and nothing of the IndexFiles"

@@ -1,0 +1,178 @@
+"""What the group has promised so far, put together from what its members said was committed.
+
+The first member that commits an entry says what it is; everybody else, later on, must agree. Nothing here is taken from
+the code under test but the bytes of its log.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dledger.entry import ENTRY_HEADER_SIZE, EntryKind, Index, Term, parse_header
+from message.const import DELAY_TIME_LEVEL
+from message.decoder import decode_message
+from message.names import SCHEDULE_TOPIC
+from message.tags import tags_code
+from simulator.harness.options import DELAY_LEVELS
+from simulator.invariants.invariant import MemberView
+
+QueueKey = tuple[bytes, int]  # topic, queue id
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedMessage:
+    """A message as any reader must find it."""
+
+    index: Index
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    phy_offset: int
+    size: int
+    tags_code: int  # of a message that waits: when it is due, ms
+    uid: int  # that the client gave it
+    store_timestamp: int = 0  # ms
+    is_delivery: bool = False  # of a delayed message
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """Messages that a client was told are stored."""
+
+    last_index: Index
+    uids: Sequence[int]
+    places: Sequence[tuple[QueueKey, int, int]]  # queue, queue offset, phy_offset
+
+
+@dataclass(slots=True)
+class ReadIndexRead:
+    """What a client knew when it asked a member for the end of a queue, and what it was told."""
+
+    member_id: str
+    acknowledged_index: int  # of the log, to any client
+    key: QueueKey
+    acknowledged_end: int  # queue offset behind the last message of the queue that was
+    is_told: bool = False
+    applied_index: int = -1
+    max_offset: int = 0
+
+
+class Oracle:
+    """Invariant: entries 0 .. end_index are committed, and were said to be so by some member."""
+
+    def __init__(self) -> None:
+        self.chains: list[int] = []  # of committed entries, by index
+        self.terms: list[Term] = []
+        self.messages: list[CommittedMessage] = []  # in the order of the log
+        self.queues: dict[QueueKey, list[CommittedMessage]] = {}
+        self.first_message_at: list[
+            int
+        ] = []  # by index: number in `messages` of the first at or behind the entry
+        self.index_of_uid: dict[int, Index] = {}  # of the message as its client put it
+        self.messages_of_uid: dict[int, list[CommittedMessage]] = {}  # as put, and as delivered
+        # In the schedule topic, delivered since or not; by uid.
+        self.waiting: dict[int, CommittedMessage] = {}
+        self.delivered_count = 0
+        self.acknowledged: list[Acknowledged] = []
+        self.read_index_reads: list[ReadIndexRead] = []  # that were answered, in this order
+        self.refused_uids: list[int] = []
+        self.put_us: dict[int, int] = {}  # when a client first handed in a message, by uid
+        # Highest index that was committed by then, by the term of the member that said so.
+        self.committed_in_term: dict[Term, Index] = {}
+
+    @property
+    def end_index(self) -> Index:
+        return Index(len(self.chains) - 1)
+
+    def learn(self, member: MemberView) -> str | None:
+        """Takes in what `member` has committed. Returns what contradicts what was known before."""
+        committed_index = member.committed_index
+        known = self.committed_in_term.get(member.curr_term, -1)
+        if committed_index > known:
+            self.committed_in_term[member.curr_term] = committed_index
+        for entry in member.entries(Index(len(self.chains)), committed_index):
+            fault = self._add(entry)
+            if fault is not None:
+                return fault
+        return None
+
+    def _add(self, entry: bytes) -> str | None:
+        header = parse_header(entry)
+        if header.index != len(self.chains):
+            return f"entry {len(self.chains)} says that it is {header.index}"
+        self.chains.append(header.chain_crc)
+        self.terms.append(header.term)
+        self.first_message_at.append(len(self.messages))
+        if header.kind != EntryKind.MESSAGE:
+            return None
+        record = decode_message(entry, ENTRY_HEADER_SIZE)
+        level = int(record.properties.get(DELAY_TIME_LEVEL, "0"))
+        is_waiting = record.topic == SCHEDULE_TOPIC
+        code = tags_code(record.tags) if record.tags else 0
+        message = CommittedMessage(
+            header.index,
+            record.topic.encode(),
+            record.queue_id,
+            record.queue_offset,
+            header.pos + ENTRY_HEADER_SIZE,
+            record.store_size,
+            record.store_timestamp + DELAY_LEVELS[level] if is_waiting else code,
+            uid_of(record.body),
+            record.store_timestamp,
+            is_delivery=bool(level) and not is_waiting,
+        )
+        if record.phy_offset != message.phy_offset:
+            return f"entry {header.index} at pos {header.pos} says phy_offset {record.phy_offset}"
+        self.messages.append(message)
+        self.queues.setdefault((message.topic, message.queue_id), []).append(message)
+        self.messages_of_uid.setdefault(message.uid, []).append(message)
+        if message.is_delivery:
+            self.delivered_count += 1
+            return None
+        if is_waiting:
+            self.waiting[message.uid] = message
+        if message.uid in self.index_of_uid:
+            return f"message {message.uid} is in entries {self.index_of_uid[message.uid]} and {header.index}"
+        self.index_of_uid[message.uid] = header.index
+        return None
+
+    def messages_between(self, first_index: int, last_index: int) -> Sequence[CommittedMessage]:
+        """Messages in committed entries from one to the other."""
+        if first_index > last_index:
+            return ()
+        behind = last_index + 1
+        end = self.first_message_at[behind] if behind < len(self.first_message_at) else len(self.messages)
+        return self.messages[self.first_message_at[first_index] : end]
+
+    def deleted_count(self, key: QueueKey, begin_index: Index) -> int:
+        """How many of a queue's messages lie before an entry."""
+        return bisect_left(self.queues.get(key, []), begin_index, key=lambda message: message.index)
+
+    def committed_before(self, term: Term) -> Index:
+        """Highest index that a member of a term below `term` has committed."""
+        return max(
+            (index for earlier, index in self.committed_in_term.items() if earlier < term), default=Index(-1)
+        )
+
+
+_UID_DIGITS = 12
+_UIDS_PER_KEY = 3
+
+
+def body_with(uid: int, size: int) -> bytes:
+    """A message body that says which message it is."""
+    return (b"%0*d" % (_UID_DIGITS, uid)).ljust(size, b".")
+
+
+def uid_of(body: bytes) -> int:
+    return int(body[:_UID_DIGITS])
+
+
+def key_of(uid: int) -> str:
+    """The key that a message is put with; neighbours share one."""
+    return f"key{uid // _UIDS_PER_KEY}"
+
+
+def uids_with_key_of(uid: int) -> range:
+    first_uid = uid - uid % _UIDS_PER_KEY
+    return range(first_uid, first_uid + _UIDS_PER_KEY)

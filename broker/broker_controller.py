@@ -35,6 +35,7 @@ from broker.processors.clients.consumer_manage_processor import ConsumerManagePr
 from broker.processors.pull.pull_message_processor import PullMessageProcessor
 from broker.processors.pull.pull_turns import CallSoon
 from broker.processors.pull.query_message_processor import QueryMessageProcessor
+from broker.processors.send.reply_message_processor import ReplyMessageProcessor
 from broker.processors.send.send_message_back_processor import SendMessageBackProcessor
 from broker.processors.send.send_message_processor import SendMessageProcessor
 from broker.registration.registration import Registration
@@ -43,6 +44,7 @@ from broker.registry import Lane, Processors, batch_request_types, request_types
 from broker.topics.subscription_group_manager import SubscriptionGroupManager
 from broker.topics.topic_config_manager import TopicConfigManager
 from broker.waiting.read_index_look_ups import ReadIndexLookUps
+from broker.waiting.waiting_replies import WaitingReplies
 from broker.waiting.waiting_room import WaitingRoom
 from dledger.core.output import RoleChange
 from store.dispatch_request import DispatchRequest
@@ -80,11 +82,24 @@ class BrokerController:
             self.client_requests, is_enabled=config.notify_consumer_ids_changed_enable
         )
         self.consumers = ConsumerManager(self._notifier, config.channel_expired_timeout_ms)
-        self.producers = ProducerManager(config.channel_expired_timeout_ms)
+        self.waiting_replies = WaitingReplies(config.max_waiting_reply_bytes)
+        self.producers = ProducerManager(
+            config.channel_expired_timeout_ms, self.waiting_replies.requester_came
+        )
         self.registration = Registration(config, store, self.topics, self.name_servers)
         self.locks = RebalanceLockManager()
         self.sends = SendMessageProcessor(config, store, self.topics, self.groups, self.locks, clock, rng)
         self._send_backs = SendMessageBackProcessor(config, store, self.topics, self.groups, clock, rng)
+        self._replies = ReplyMessageProcessor(
+            config,
+            store,
+            self.topics,
+            self.producers,
+            self.client_requests,
+            self.waiting_replies,
+            clock,
+            rng,
+        )
         self.stats = BrokerStats(lambda: store.queues)
         self.waiting_room = WaitingRoom(store.max_offset)
         self.pulls = PullMessageProcessor(
@@ -145,6 +160,7 @@ class BrokerController:
             clients=clients,
             consumers=consumer_manage,
             send_backs=self._send_backs,
+            replies=self._replies,
             queries=self._queries,
             admin=admin,
             client_admin=client_admin,
@@ -178,6 +194,7 @@ class BrokerController:
         """Every 50 ms or so. Channels of clients that have been silent too long: to be closed."""
         self.name_servers.tick()
         self.waiting_room.tick(now_ms)
+        self.waiting_replies.tick(now_ms)
         self.client_requests.tick(now_ms)
         self._consume_stats.tick()
         self._queries.tick(now_ms)
@@ -197,11 +214,13 @@ class BrokerController:
         """When the next tick is to come, at the latest; None: nothing waits for one."""
         if self._consume_stats.has_work or self._queries.has_work or self._leadership.has_work:
             return now_ms
-        return self.waiting_room.due_ms
+        times = (self.waiting_room.due_ms, self.waiting_replies.due_ms)
+        return min((time for time in times if time is not None), default=None)
 
     def stop(self) -> None:
         """Answers all requests that wait, so that clients look elsewhere."""
         self.waiting_room.wake_all(self._clock())
+        self.waiting_replies.end_all(self._clock())
 
     def _arrived(self, requests: Sequence[DispatchRequest]) -> None:
         if not self.waiting_room.is_empty:
@@ -209,6 +228,7 @@ class BrokerController:
 
     def _role_changed(self, change: RoleChange) -> None:
         self.waiting_room.wake_all(self._clock())
+        self.waiting_replies.end_all(self._clock())
 
     def _serving_changed(self, is_serving: bool) -> None:
         if is_serving:
@@ -217,9 +237,10 @@ class BrokerController:
     def _channel_closed(self, channel: ClientChannel) -> None:
         self.pulls.closed(channel)
         self.waiting_room.channel_closed(channel.id)
-        self.client_requests.channel_closed(channel.id)
         self.consumers.channel_closed(channel.id)
         self.producers.channel_closed(channel.id)
+        # Last: what it was asked may be asked of another channel of that client.
+        self.client_requests.channel_closed(channel.id)
 
     def configure(self, config: BrokerConfig) -> None:
         """Settings that were changed while the broker runs; see broker/config/runtime_config.py."""
@@ -228,6 +249,7 @@ class BrokerController:
         self.registration.configure(config)
         self.pulls.config = config
         self._send_backs.config = config
+        self._replies.config = config
         self._offset_admin.config = config
         self._info.config = config
         self._read_index_look_ups.is_enabled = config.read_index_enable

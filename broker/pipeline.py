@@ -22,8 +22,8 @@ from store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
-# Of what does not come in batches. Bodies are read and answered in one go, which must not take so long that a leader's
-# followers elect another one: 4,096 groups of a heartbeat, 10,000 queues to lock.
+# Of what does not come in batches and is no message. Bodies are read and answered in one go, which must not take so
+# long that a leader's followers elect another one: 4,096 groups of a heartbeat, 10,000 queues to lock.
 BODY_SIZE_MAX = 1024 * 1024
 
 # A code that does not come in batches has no handler for these.
@@ -111,7 +111,7 @@ class RequestPipeline:
             if request_type is None:
                 remark = f" request type {command.code} not supported"
                 answers.add(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-            elif len(command.body) > BODY_SIZE_MAX:
+            elif len(command.body) > BODY_SIZE_MAX and not request_type.has_raw_body:
                 remark = f"body of {len(command.body)} bytes: {BODY_SIZE_MAX} are allowed"
                 answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
             else:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from broker.processors.clients.consumer_manage_processor import ConsumerManageProcessor
     from broker.processors.pull.pull_message_processor import PullMessageProcessor
     from broker.processors.pull.query_message_processor import QueryMessageProcessor
+    from broker.processors.send.reply_message_processor import ReplyMessageProcessor
     from broker.processors.send.send_message_back_processor import SendMessageBackProcessor
     from broker.processors.send.send_message_processor import SendMessageProcessor
 
@@ -102,6 +103,7 @@ class RequestType:
     needs: tuple[Need, ...]
     lane: Lane
     is_noted: bool  # an operator's change, of which the log tells before the request is looked at
+    has_raw_body: bool  # a message, which takes no time to read: the handler bounds its size
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class Processors:
     clients: ClientManageProcessor
     consumers: ConsumerManageProcessor
     send_backs: SendMessageBackProcessor
+    replies: ReplyMessageProcessor
     queries: QueryMessageProcessor
     admin: AdminBrokerProcessor
     client_admin: ClientAdminProcessor
@@ -164,6 +167,11 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
         row(Code.UNLOCK_BATCH_MQ, NO_HEADER, p.consumers.unlock_batch, topic(SUB), group(SUB)),
         row(Code.CONSUMER_SEND_MSG_BACK, headers.ConsumerSendMsgBackRequestHeader,
             p.send_backs.send_back, group(SUB)),
+        # Replies to requests
+        row(Code.SEND_REPLY_MESSAGE, headers.SendMessageRequestHeader,
+            p.replies.send_reply, topic(PUB), has_raw_body=True),
+        row(Code.SEND_REPLY_MESSAGE_V2, headers.SendMessageRequestHeaderV2,
+            p.replies.send_reply, topic(PUB), has_raw_body=True),
         # Single messages
         row(Code.QUERY_MESSAGE, headers.QueryMessageRequestHeader, p.queries.query_message, topic(SUB, GET)),
         row(Code.VIEW_MESSAGE_BY_ID, headers.ViewMessageRequestHeader, p.queries.view_message, topic(GET)),
@@ -263,6 +271,7 @@ def row(
     *needs: Need,
     lane: Lane = Lane.HERE,
     is_noted: bool = False,
+    has_raw_body: bool = False,
 ) -> RequestType:
     """The type checker sees that the handler takes this header."""
-    return RequestType(code, header, handler, needs, lane, is_noted or lane is Lane.LEADER)
+    return RequestType(code, header, handler, needs, lane, is_noted or lane is Lane.LEADER, has_raw_body)

@@ -102,6 +102,11 @@ def dlq_topic(group: str) -> str:
     return DLQ_GROUP_TOPIC_PREFIX + group
 
 
+def reply_topic(cluster: str) -> str:
+    """Where replies to the requests of a cluster's topics are sent."""
+    return f"{cluster}_{REPLY_TOPIC_POSTFIX}"
+
+
 def pop_retry_topic(group: str, topic: str, *, v2: bool = False) -> str:
     """Where pop consumers of `group` get failed messages of `topic` again. V2 came with 5.2 and is off by
     default."""

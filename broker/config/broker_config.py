@@ -149,6 +149,7 @@ class BrokerConfig:
     trace_topic_enable: bool = False
     msg_trace_topic_name: str = names.TRACE_TOPIC
     start_accept_send_request_timestamp: int = 0  # ms since 1970; before it, sends are refused
+    store_reply_message_enable: bool = True
     slave_read_enable: bool = False
     # Ends of queues and offsets of groups are looked up seldom, and one round trip is less than what a stale one costs.
     read_index_enable: bool = True
@@ -159,6 +160,7 @@ class BrokerConfig:
     allow_open: bool = False
     open_switches: tuple[str, ...] = ()  # security switches of the conf that have no effect
     max_unread_bytes: int = UNREAD_SIZE_MAX  # of answers that clients have not taken, over all connections
+    max_waiting_reply_bytes: int = 64 * 1024 * 1024  # of replies whose requesters are not connected
     dledger: DLedgerGroupConfig | None  # None: a plain CommitLog, with no other members
     store: MessageStoreConfig
 

@@ -143,6 +143,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     "startAcceptSendRequestTimeStamp": whole_number(
         "start_accept_send_request_timestamp", 0, (1 << 63) - 1, "ms since 1970"
     ),
+    "storeReplyMessageEnable": boolean("store_reply_message_enable"),
     "slaveReadEnable": boolean("slave_read_enable"),
     "registerBrokerTimeoutMills": whole_number("register_broker_timeout_ms", 1, _INT_MAX, "ms"),
     "registerNameServerPeriod": whole_number("register_name_server_period_ms", 10_000, 60_000, "ms"),
@@ -153,6 +154,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     "pyDLedgerAllowOpen": boolean("allow_open"),
     "pyDLedgerReadIndexEnable": boolean("read_index_enable"),
     "pyDLedgerMaxUnreadBytes": whole_number("max_unread_bytes", 1 << 20, 1 << 40, "bytes"),
+    "pyDLedgerMaxWaitingReplyBytes": whole_number("max_waiting_reply_bytes", 0, 1 << 40, "bytes"),
     "pyDLedgerHttpPort": whole_number("http_port", 1, 65535),
     "pyDLedgerHttpAddress": host("http_address"),
     # Roles come from the election; a conf of a slave must not start as something else.

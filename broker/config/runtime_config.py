@@ -32,6 +32,7 @@ CHANGEABLE = frozenset(
         "pyDLedgerReadIndexEnable",
         "shortPollingTimeMills",
         "slaveReadEnable",
+        "storeReplyMessageEnable",
         "useServerSideResetOffset",
     }
 )

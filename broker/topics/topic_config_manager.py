@@ -61,6 +61,7 @@ def system_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
         names.BENCHMARK_TOPIC: (1024, PERM_READ | PERM_WRITE),
         names.OFFSET_MOVED_EVENT: (1, PERM_READ | PERM_WRITE),
         names.SCHEDULE_TOPIC: (18, PERM_READ | PERM_WRITE),
+        names.reply_topic(config.broker_cluster_name): (1, PERM_READ | PERM_WRITE),
     }
     if config.auto_create_topic_enable:
         template_perm = PERM_INHERIT | PERM_READ | PERM_WRITE

@@ -144,6 +144,25 @@ class SendMessageResponseHeader(CommandHeader, kw_only=True):
     recall_handle: str | None = None
 
 
+class ReplyMessageRequestHeader(TopicRequestHeader, kw_only=True):
+    """A reply as the broker pushes it to its requester."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
+    properties: str | None = None
+    reconsume_times: Int32 | None = None
+    unit_mode: bool = False
+    born_host: str
+    store_host: str
+    store_timestamp: Int64
+
+
 class ConsumerSendMsgBackRequestHeader(RpcRequestHeader, kw_only=True):
     offset: Int64
     group: str

@@ -88,6 +88,10 @@ def sound_requests(message_id: str = "00" * 16) -> dict[int, Sound]:
         RequestCode.SEND_MESSAGE: Sound(LONG_SEND, b"m"),
         RequestCode.SEND_MESSAGE_V2: Sound(send_fields("T", l="16", n="golden-a"), b"m"),
         RequestCode.SEND_BATCH_MESSAGE: Sound(send_fields("T", m="true"), BATCH),
+        RequestCode.SEND_REPLY_MESSAGE: Sound(LONG_SEND, b"m", code=ResponseCode.SYSTEM_ERROR),
+        RequestCode.SEND_REPLY_MESSAGE_V2: Sound(
+            send_fields("T", l="16", n="golden-a"), b"m", code=ResponseCode.SYSTEM_ERROR
+        ),
         RequestCode.PULL_MESSAGE: Sound(pull_fields("T")),
         RequestCode.LITE_PULL_MESSAGE: Sound(
             pull_fields("T", 1, sysFlag="7", commitOffset="1"), code=ResponseCode.PULL_NOT_FOUND

@@ -106,6 +106,9 @@ HEADERS: dict[tuple[int, str], type[headers.CommandHeader]] = {
     (RequestCode.SEND_MESSAGE_V2, "response"): headers.SendMessageResponseHeader,
     (RequestCode.SEND_BATCH_MESSAGE, "request"): headers.SendMessageRequestHeaderV2,
     (RequestCode.SEND_BATCH_MESSAGE, "response"): headers.SendMessageResponseHeader,
+    (RequestCode.SEND_REPLY_MESSAGE_V2, "request"): headers.SendMessageRequestHeaderV2,
+    (RequestCode.SEND_REPLY_MESSAGE_V2, "response"): headers.SendMessageResponseHeader,
+    (RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, "request"): headers.ReplyMessageRequestHeader,
     (RequestCode.CONSUMER_SEND_MSG_BACK, "request"): headers.ConsumerSendMsgBackRequestHeader,
     (RequestCode.END_TRANSACTION, "request"): headers.EndTransactionRequestHeader,
     (RequestCode.CHECK_TRANSACTION_STATE, "request"): headers.CheckTransactionStateRequestHeader,
@@ -220,7 +223,6 @@ NOT_YET: dict[str, frozenset[int]] = {
     "a later issue: static topics": frozenset({308, 513}),
     "nobody: tables that a slave copies": frozenset({43}),
     "a later issue: timer messages": frozenset({60, 61, 370}),
-    "a later issue: request and reply": frozenset({325, 326}),
     "a later issue: pop consumption": frozenset(
         {200050, 200051, 200052, 200053, 200054, 200055, 200151, 400, 401, 402}
     ),

@@ -24,11 +24,17 @@ from broker.processors.send.send_batch import (
     inner_batch_of,
 )
 from broker.processors.send.send_response import SendResponseEncoder
+from broker.processors.send.send_target import (
+    check_topic_name,
+    queue_of,
+    sending_forbidden,
+    topic_missing,
+)
 from broker.processors.send.unique_id import UniqueIdGenerator
 from broker.topics.subscription_group_manager import SubscriptionGroupManager
 from broker.topics.topic_config_manager import TopicConfigManager, TopicEntry
 from message.message_id import pack_host
-from message.names import NOT_ALLOWED_SEND_TOPICS, RETRY_GROUP_TOPIC_PREFIX, dlq_topic, topic_fault
+from message.names import RETRY_GROUP_TOPIC_PREFIX, dlq_topic
 from message.properties import PROPERTIES_LENGTH_MAX, decode_properties, delete_property, find_property
 from message.sys_flag import BORNHOST_V6_FLAG, INNER_BATCH_FLAG
 from message.tags import tags_code, tags_code_of_bytes
@@ -155,7 +161,7 @@ class SendMessageProcessor:
                 queue_text = fields["e"]
                 queue_id = int(queue_text)
                 if not 0 <= queue_id < entry.queue_limit:
-                    queue_id = self._queue_id(channel, entry, queue_id)
+                    queue_id = queue_of(entry, queue_id, channel.remote_address, self._random)
                     queue_text = str(queue_id)
                 text = fields.get("i", "")
                 at = text.find("UNIQ_KEY\x01")
@@ -324,11 +330,7 @@ class SendMessageProcessor:
         """Finds where a message for a topic goes that is not in the table of those that take every send, and its header
         then. Returns None where the send is held.
         """
-        fault = topic_fault(topic)
-        if fault is not None:
-            raise SendRefused(ResponseCode.INVALID_PARAMETER, fault)
-        if topic in NOT_ALLOWED_SEND_TOPICS:
-            raise SendRefused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        check_topic_name(topic)
         is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         if is_retry:
             if _is_batch(command.code, fields):
@@ -338,8 +340,7 @@ class SendMessageProcessor:
         entry = self._topics.entry(topic)
         if entry is not None:
             if self._topics.is_forbidden(entry.config):
-                remark = f"the broker[{self._broker_ip1}] sending message is forbidden"
-                raise SendRefused(ResponseCode.NO_PERMISSION, remark)
+                raise sending_forbidden(self._broker_ip1)
             return entry, fields
         config: TopicConfig | None
         if is_retry:
@@ -347,9 +348,7 @@ class SendMessageProcessor:
         else:
             config = self._topics.config_from_template(topic, fields["c"], int(fields["d"]))
         if config is None:
-            raise SendRefused(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}"
-            )
+            raise topic_missing(topic)
         self._check_before_creation(channel, command, fields, config)
 
         def on_created(is_created: bool) -> None:
@@ -372,8 +371,7 @@ class SendMessageProcessor:
         """A send that will be refused once its topic exists must not leave the topic behind."""
         entry = TopicEntry(config, config.topic_name.encode(), config.write_queue_nums)
         queue_id = int(fields["e"])
-        if not 0 <= queue_id < entry.queue_limit:
-            self._queue_id(channel, entry, queue_id)
+        queue_id = queue_of(entry, queue_id, channel.remote_address, self._random)
         if int(fields["f"]) & INNER_BATCH_FLAG:
             raise SendRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -407,14 +405,6 @@ class SendMessageProcessor:
             return fields
         properties = delete_property(fields.get("i", "").encode(), b"DELAY").decode()
         return {**fields, "b": dlq_topic(group), "e": "0", "i": f"DELAY\x01-1\x02{properties}"}
-
-    def _queue_id(self, channel: ClientChannel, entry: TopicEntry, queue_id: int) -> int:
-        if queue_id < 0 and entry.config.write_queue_nums > 0:
-            return self._random.randrange(entry.config.write_queue_nums)
-        raise SendRefused(
-            ResponseCode.INVALID_PARAMETER,
-            f"request queueId[{queue_id}] is illegal, {entry.describe()} Producer: {channel.remote_address}",
-        )
 
     def _check_properties(self, text: str, fields: dict[str, str], code: int) -> tuple[str, int]:
         """Refuses what the broker does not do yet; the text without a pop handle, and the delay level."""

@@ -63,7 +63,6 @@ NOT_SERVED: dict[int, str] = {
         (RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS, RequestCode.RECALL_MESSAGE),
         "timer messages",
     ),
-    RequestCode.SEND_REPLY_MESSAGE_V2: "request and reply",
     **dict.fromkeys(
         (
             RequestCode.QUERY_ASSIGNMENT,
@@ -88,7 +87,11 @@ REASONS: dict[str, Callable[[Compared], bool]] = {
         pair.has(b"TIMER_") or pair.has(b"GoldenTimer") or pair.has(b"wheel_timer")
     ),
     "filters by expression": lambda pair: any(map(pair.has, (b"SQL92", b"g_sql_", b"GoldenSql"))),
-    "request and reply": lambda pair: pair.has(b"REPLY_TOPIC"),
+    "a reply that waited until its requester came": lambda pair: (
+        pair.code == RequestCode.SEND_REPLY_MESSAGE_V2
+        and (pair.theirs.code, pair.ours.code) == (ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS)
+        and (pair.theirs.remark or "").endswith("not found.")
+    ),
     "topics and groups of pop consumers": lambda pair: (
         pair.has(b"GoldenPop") or pair.has(b"g_pop_") or pair.has(b"_REVIVE_")
     ),

@@ -320,7 +320,7 @@ def main() -> None:
             rounds = [group.round(data) for _ in range(options.rounds)]
             if profile:
                 profile.disable()
-            stored_size = group.leader.store.confirm_offset
+            stored_size = group.leader.store.reads.confirm_offset
             assert stored_size > options.rounds * len(data) * 3 // 4, "what was sent is stored"
         leader, followers, ticks = zip(*rounds, strict=True)
         columns = (leader, [ns / 2 for ns in followers], list(map(add, leader, followers)))

@@ -101,7 +101,7 @@ class BrokerController:
             rng,
         )
         self.stats = BrokerStats(lambda: store.queues)
-        self.waiting_room = WaitingRoom(store.max_offset)
+        self.waiting_room = WaitingRoom(store.reads.max_offset)
         self.pulls = PullMessageProcessor(
             config,
             store,

@@ -37,7 +37,9 @@ class ReadIndexWaits:
         self._waiting: list[tuple[Index, int, int, OnReadIndex]] = []
 
     def ask(self, on_done: OnReadIndex, now_ms: int) -> None:
-        """May call `on_done` before it returns."""
+        """Calls `on_done` once, maybe before it returns: with None as soon as what is read here misses nothing that
+        anybody acknowledged before this call; else with the reason why that cannot be had.
+        """
         if self._count >= WAITING_MAX:
             on_done(
                 f"{self._count} look-ups wait for the group's commit, {WAITING_MAX} are allowed: ask again later"

@@ -1,10 +1,6 @@
-"""What may be asked of a store without changing anything: messages, tables, how far it is."""
-
-from collections.abc import Sequence
+"""What may be asked of a store and changes nothing: messages, offsets, how far it is."""
 
 from dledger.entry import Index
-from store.derived.derived_files import DerivedFiles
-from store.dledger_commit_log import DLedgerCommitLog
 from store.errors import UnitDamagedError
 from store.filter.message_filter import MessageFilter
 from store.get_message import BoundaryType, GetMessageResult
@@ -12,29 +8,34 @@ from store.index.index_service import IndexService
 from store.message_query import MessageQuery
 from store.message_reader import MessageReader
 from store.queues.consume_queue_store import ConsumeQueueStore
-from store.read_index_waits import OnReadIndex, ReadIndexWaits
+from store.queues.unit_mender import UnitMender
 from store.reput import Reput
 from store.state.state_machine import StateMachine
 from store.state.state_proposals import StateProposals
-from store.state.state_tables import StateTables
-from store.state.tables.consumer_offset_table import ConsumerOffsetTable
-from store.state.tables.delay_offset_table import DelayOffsetTable
-from store.state.tables.subscription_group_table import SubscriptionGroupTable
-from store.state.tables.topic_config_table import TopicConfigTable
 
 
 class StoreReads:
-    """The part of MessageStore that looks. What it looks at is made when the store starts."""
+    """Invariant: nothing is seen here that is not applied, but for query_offset(). A reader that meets a damaged unit
+    has it mended soon, and raises.
+    """
 
-    _queues: ConsumeQueueStore
-    _commit_log: DLedgerCommitLog
-    _reput: Reput
-    _reader: MessageReader
-    _index: IndexService
-    _read_index_waits: ReadIndexWaits
-    _state: StateMachine
-    _proposals: StateProposals
-    _derived: DerivedFiles
+    def __init__(
+        self,
+        queues: ConsumeQueueStore,
+        reader: MessageReader,
+        index: IndexService,
+        reput: Reput,
+        state: StateMachine,
+        proposals: StateProposals,
+        mender: UnitMender,
+    ) -> None:
+        self._queues = queues
+        self._reader = reader
+        self._index = index
+        self._reput = reput
+        self._state = state
+        self._proposals = proposals
+        self._mender = mender
 
     # -- messages ----------------------------------------------------------------------------------------------
 
@@ -126,46 +127,12 @@ class StoreReads:
 
     def _note_damage(self, topic: str, queue_id: int, error: UnitDamagedError) -> None:
         """Has what a reader has found damaged mended soon; readers ask again."""
-        self._derived.mender.want(topic.encode(), queue_id, error.queue_offset)
+        self._mender.want(topic.encode(), queue_id, error.queue_offset)
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
         return self._reader.is_in_memory(topic.encode(), queue_id, offset)
 
-    def at_read_index(self, on_done: OnReadIndex, now_ms: int) -> None:
-        """Calls `on_done` once, maybe within: with None as soon as what is read here misses nothing that anybody
-        acknowledged before this call; else with the reason why that cannot be had.
-        """
-        self._read_index_waits.ask(on_done, now_ms)
-
-    # -- replicated tables -------------------------------------------------------------------------------------
-
-    @property
-    def tables(self) -> StateTables:
-        """As applied."""
-        self._state.settle(self._reput.applied_index)
-        return self._state.tables
-
-    @property
-    def features(self) -> Sequence[str]:
-        """What members of an earlier release may not know: tables, by name."""
-        return tuple(StateTables().named)
-
-    @property
-    def topic_config_table(self) -> TopicConfigTable:
-        return self._state.tables.topic_config_table
-
-    @property
-    def subscription_group_table(self) -> SubscriptionGroupTable:
-        return self._state.tables.subscription_group_table
-
-    @property
-    def consumer_offset_table(self) -> ConsumerOffsetTable:
-        """As applied. What a client has just committed one-way is seen by query_offset() alone."""
-        return self._state.tables.consumer_offset_table
-
-    @property
-    def delay_offset_table(self) -> DelayOffsetTable:
-        return self.tables.delay_offset_table
+    # -- offsets and how far it is -----------------------------------------------------------------------------
 
     @property
     def full_state_index(self) -> Index:
@@ -183,17 +150,17 @@ class StoreReads:
         that a client reads its own one-way commit.
         """
         pending = self._proposals.pending_offset(group, topic, queue_id)
-        return pending if pending is not None else self.consumer_offset_table.query(group, topic, queue_id)
-
-    # -- status ------------------------------------------------------------------------------------------------
-
-    @property
-    def serving(self) -> bool:
-        return self._commit_log.serving_term is not None
+        if pending is not None:
+            return pending
+        return self._state.tables.consumer_offset_table.query(group, topic, queue_id)
 
     @property
     def applied_index(self) -> Index:
         return self._reput.applied_index
+
+    @property
+    def committed_index(self) -> Index:
+        return self._reput.committed_index
 
     @property
     def confirm_offset(self) -> int:
@@ -204,13 +171,3 @@ class StoreReads:
     def reput_behind(self) -> int:
         """Entries that are committed and not yet dispatched."""
         return self._reput.committed_index - self._reput.applied_index
-
-    @property
-    def index(self) -> IndexService:
-        """For what it says of itself."""
-        return self._index
-
-    @property
-    def queues(self) -> ConsumeQueueStore:
-        """For listings; not to be changed."""
-        return self._queues

@@ -44,7 +44,7 @@ class BacklogHandOver:
             self._unserving = None
             return
         store = self._store
-        behind = store.reput_behind
+        behind = store.reads.reput_behind
         if self._unserving is None:
             self._unserving = _Unserving(now_ms, behind)
         if self._serves_soon(behind, now_ms - self._unserving.since_ms):
@@ -66,8 +66,8 @@ class BacklogHandOver:
         return (
             store.role is Role.LEADER
             and not store.serving
-            and store.reput_behind > 0
-            and store.is_state_whole
+            and store.reads.reput_behind > 0
+            and store.reads.is_state_whole
             and store.replica.member.transfer_target is None
         )
 

@@ -75,7 +75,7 @@ class Registration:
 
     def is_due(self, now_ms: int) -> bool:
         """Whether something changed or the period is over; says so once."""
-        version = self._store.topic_config_table.data_version
+        version = self._store.tables.topic_config_table.data_version
         present = _Registered(
             self.broker_id, self._store.term, version.counter + self._configured_count, version.timestamp
         )
@@ -98,7 +98,7 @@ class Registration:
             if refusal is None and self._store.serving and self._store.term == term:
                 on_confirmed()
 
-        self._store.at_read_index(on_done, now_ms)
+        self._store.read_index_waits.ask(on_done, now_ms)
 
     def register_request(self, *, is_confirmed: bool = False) -> RemotingCommand:
         config = self._config
@@ -129,7 +129,7 @@ class Registration:
 
     def _body(self) -> RegisterBrokerBody:
         config = self._config
-        version = self._store.topic_config_table.data_version
+        version = self._store.tables.topic_config_table.data_version
         permission = config.broker_permission
         table = {
             name: TopicConfig(

@@ -30,7 +30,7 @@ class SubscriptionGroupManager:
         """A group's settings. One that is unknown and may be made gets the defaults at once, while its
         creation goes through the log; None when it is unknown and must not be made.
         """
-        config = self._store.subscription_group_table.get(group)
+        config = self._store.tables.subscription_group_table.get(group)
         if config is not None:
             return config
         if not self._is_auto_created and not is_system_group(group):

@@ -101,7 +101,7 @@ class TopicConfigManager:
     @property
     def entries(self) -> Mapping[str, TopicEntry]:
         """Topics that were looked up since the tables last changed; see entry()."""
-        version = self._store.topic_config_table.data_version
+        version = self._store.tables.topic_config_table.data_version
         if version is not self._entries_version:
             self._entries = {}
             self._entries_version = version
@@ -127,13 +127,13 @@ class TopicConfigManager:
         return config.order and not self._config.broker_permission & PERM_WRITE
 
     def select(self, topic: str) -> TopicConfig | None:
-        if self._store.is_deleting(topic):
+        if self._store.reads.is_deleting(topic):
             return None  # what came behind the deletion would be the next topic's of that name
-        return self._store.topic_config_table.get(topic) or self.system_topics.get(topic)
+        return self._store.tables.topic_config_table.get(topic) or self.system_topics.get(topic)
 
     def all_topics(self) -> dict[str, TopicConfig]:
         """System topics and all others, by name."""
-        return {**self.system_topics, **self._store.topic_config_table.configs}
+        return {**self.system_topics, **self._store.tables.topic_config_table.configs}
 
     def config_from_template(self, topic: str, template: str, queue_nums: int) -> TopicConfig | None:
         """What an unknown topic would become by its sender's template; None when it must not be made."""

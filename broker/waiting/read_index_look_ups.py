@@ -35,4 +35,4 @@ class ReadIndexLookUps:
             else:
                 request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, f"nothing was looked up: {refusal}")
 
-        self._store.at_read_index(on_done, now_ms)
+        self._store.read_index_waits.ask(on_done, now_ms)

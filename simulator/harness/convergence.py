@@ -160,7 +160,7 @@ class Convergence:
                 for process in processes:
                     if phy_offset < process.replica.log.ledger_begin_pos:
                         continue  # retention took it
-                    if process.store.look_message_by_offset(phy_offset) is None:
+                    if process.store.reads.look_message_by_offset(phy_offset) is None:
                         self._fail(process, f"has no message {uid} at {phy_offset}, which is acknowledged")
 
     def _compare_log(self, first: Process, other: Process) -> None:
@@ -187,7 +187,7 @@ class Convergence:
             self._fail(process, f"has queues {known}, the log {wanted}")
         for key, messages in self._oracle.queues.items():
             offset = self._oracle.deleted_count(key, process.replica.log.ledger_begin_index)
-            min_offset = process.store.min_offset(key[0].decode(), key[1])
+            min_offset = process.store.reads.min_offset(key[0].decode(), key[1])
             if min_offset > offset:
                 self._fail(process, f"has lost messages {offset} to {min_offset} of {key}")
             while offset < len(messages):
@@ -212,7 +212,7 @@ def _is_at(process: Process, end_index: Index) -> bool:
         log.ledger_end_index
         == log.durable_index
         == process.replica.member.committed_index
-        == process.store.applied_index
+        == process.store.reads.applied_index
         == end_index
         and process.store.index.behind == 0
     )

@@ -78,7 +78,7 @@ class LifeView:
 
     @property
     def applied_index(self) -> Index:
-        return self.store.applied_index
+        return self.store.reads.applied_index
 
     @property
     def durable_index(self) -> Index:
@@ -251,7 +251,7 @@ class LifeView:
             log.membership_index,
             member.durable_index,
             member.membership_index,
-            self.store.applied_index,
+            self.store.reads.applied_index,
             member.transfer_target,
             self._process.told_at,
             self.replica.scrubber.rounds,

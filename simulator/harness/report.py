@@ -38,6 +38,6 @@ def _describe_member(member: SimMember) -> str:
     return (
         f"{member.member_id} {raft.role.name:<9} term={raft.curr_term} vote_for={raft.curr_vote_for} "
         f"leader={raft.leader_id} ledger={log.ledger_begin_index}..{log.ledger_end_term}/{log.ledger_end_index} "
-        f"durable={log.durable_index} committed={raft.committed_index} applied={process.store.applied_index} "
+        f"durable={log.durable_index} committed={raft.committed_index} applied={process.store.reads.applied_index} "
         f"life={member.life} {' '.join(notes)}"
     )

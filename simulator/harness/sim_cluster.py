@@ -400,9 +400,9 @@ class Cluster:
             self.hand_overs.begins(raft.curr_term, raft.transfer_target)
             self.trace.add(self.loop.now_us, "{} hands over to {}", member.member_id, raft.transfer_target)
         looked.transfer_target = raft.transfer_target
-        if process.store.awaited_index not in (None, looked.delivery_index):
+        if process.store.services.awaited_index not in (None, looked.delivery_index):
             self.delivery_accidents.delivers(member)
-        looked.delivery_index = process.store.awaited_index
+        looked.delivery_index = process.store.services.awaited_index
         has_cut = log.log_generation != looked.log_generation
         if has_cut:
             looked.log_generation = log.log_generation
@@ -423,7 +423,7 @@ class Cluster:
                 self.counts.files_deleted += moved_files
         self.counts.scrub_rounds += process.replica.scrubber.rounds - looked.scrub_rounds
         looked.scrub_rounds = process.replica.scrubber.rounds
-        complete_index = process.store.full_state_index
+        complete_index = process.store.reads.full_state_index
         if complete_index >= 0:
             self._full_states.add(complete_index)
         member.voters = tuple(raft.membership.voters) if process.replica.formation.group is not None else None

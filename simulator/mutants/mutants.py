@@ -148,7 +148,7 @@ def reput_past_commit() -> Iterator[None]:
     """Dispatching looks at the end of the log instead of the commit."""
 
     def committed(self: MessageStore, committed_index: Index) -> None:
-        self._reput.committed_index = self._replica.log.ledger_end_index
+        self._reput.committed_index = self.replica.log.ledger_end_index
         self._runtime.reput_wanted()
 
     with patched(MessageStore, "committed", committed):

@@ -60,7 +60,9 @@ class ReadIndexReads:
             member.member_id, self._acknowledged_index, key, self._acknowledged_ends.get(key, 0)
         )
         is_leader = process.replica.member.role is Role.LEADER
-        process.store.at_read_index(partial(self._told, member, process, read, is_leader), member.now_ms())
+        process.store.read_index_waits.ask(
+            partial(self._told, member, process, read, is_leader), member.now_ms()
+        )
 
     def _learn(self) -> None:
         acknowledged = self._oracle.acknowledged
@@ -84,6 +86,6 @@ class ReadIndexReads:
         self.answered += 1
         self.answered_by_followers += not is_leader
         topic, queue_id = read.key
-        read.applied_index = process.store.applied_index
-        read.max_offset = process.store.max_offset(topic.decode(), queue_id)
+        read.applied_index = process.store.reads.applied_index
+        read.max_offset = process.store.reads.max_offset(topic.decode(), queue_id)
         self._oracle.read_index_reads.append(read)

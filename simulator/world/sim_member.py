@@ -167,7 +167,7 @@ class SimMember:
             directory, _, name = damage.path.rpartition("/")
             content = as_it_was(self.disk.read_file(damage.path), self.disk, damage.path, showing)
             start = damage.offset - damage.offset % CQ_UNIT_SIZE
-            is_there = CQ_UNIT.unpack_from(content, start)[0] >= process.store.min_phy_offset
+            is_there = CQ_UNIT.unpack_from(content, start)[0] >= process.store.reads.min_phy_offset
             if is_there and int(name) + damage.offset >= first_bytes.get(directory, 0):
                 return True
         return False

@@ -243,7 +243,7 @@ class Workload:
             return
         topic, queue_id = random.choice(TOPICS), random.randrange(self._options.queue_count)
         store = process.store
-        offset = random.randint(0, max(store.max_offset(topic.decode(), queue_id), 0))
+        offset = random.randint(0, max(store.reads.max_offset(topic.decode(), queue_id), 0))
         # A message that is damaged there is refused, and given to nobody as it is; so is a queue's damaged unit.
         with suppress(MessageDamagedError, UnitDamagedError):
             self.outcomes.read += read_and_compare(process, self._oracle, (topic, queue_id), offset)
@@ -281,7 +281,7 @@ def read_and_compare(process: Process, oracle: Oracle, key: tuple[bytes, int], o
     Raises ViolationError.
     """
     topic, queue_id = key
-    result = process.store.get_message(topic.decode(), queue_id, offset, _READ_COUNT, 1 << 16)
+    result = process.store.reads.get_message(topic.decode(), queue_id, offset, _READ_COUNT, 1 << 16)
     member_id = process.host.member_id
     deleted_count = oracle.deleted_count(key, process.replica.log.ledger_begin_index)
     if result.status is GetMessageStatus.OFFSET_FOUND_NULL or (
@@ -320,8 +320,8 @@ def query_and_compare(process: Process, oracle: Oracle, topic: bytes, uid: int) 
     as this member shows them. Raises ViolationError.
     """
     store = process.store
-    begin_index, applied_index = process.replica.log.ledger_begin_index, store.applied_index
-    query = store.query_message(topic.decode(), key_of(uid), _QUERY_COUNT, 0, _LATE_MS)
+    begin_index, applied_index = process.replica.log.ledger_begin_index, store.reads.applied_index
+    query = store.reads.query_message(topic.decode(), key_of(uid), _QUERY_COUNT, 0, _LATE_MS)
     while not query.is_done:
         query.look()
     found = {decode_message(record).phy_offset for record in query.records}

@@ -51,10 +51,9 @@ class StoreFlusher:
         capture: Capture,
         index_msg_timestamp: Callable[[], int],
         submit: Callable[[DiskJob], None],
-        checkpoint_index: Index,
     ) -> None:
         """`capture` gives the state as it is now, None if it is not fit for a checkpoint. `index_msg_timestamp`: up to
-        which store time, ms, IndexFiles are on disk. `checkpoint_index`: applied index of the newest checkpoint there.
+        which store time, ms, IndexFiles are on disk.
         """
         self._config = config
         self._disk = disk
@@ -72,7 +71,7 @@ class StoreFlusher:
         self.export_from_index = Index(-1)
         self._started_ms: int | None = None  # when the first tick came; all intervals count from there
         self._checkpoint_ms = self._flush_ms = self._export_ms = 0
-        self.checkpoint_index = checkpoint_index
+        self.checkpoint_index = Index(-1)  # applied index of the newest checkpoint on disk
         self.capture_number = 0  # of the newest state captured for a checkpoint
         self.written_number = 0  # of the newest one that is on disk
         self._wanted_number = 0

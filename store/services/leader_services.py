@@ -1,8 +1,56 @@
 """All leader services there are. A new one is a file beside this one, and a line here."""
 
+from collections.abc import Sequence
+from contextlib import suppress
+
+from dledger.entry import Index
+from store.errors import MessageDamagedError, UnitDamagedError
+from store.queues.unit_queue import UnitQueue
 from store.services.leader_service import LeaderService, LeaderStore
 from store.services.schedule_message_service import ScheduleMessageService
 
 
 def make_leader_services(store: LeaderStore) -> list[LeaderService]:
     return [ScheduleMessageService(store)]
+
+
+class LeaderServices:
+    """All of them as one. What a service finds damaged costs the others nothing: it goes on when that is repaired."""
+
+    def __init__(self, services: Sequence[LeaderService]) -> None:
+        self.all = services
+
+    @property
+    def awaited_index(self) -> Index | None:
+        """Of the last entry that one of them has on its way: delayed messages that go to their topics."""
+        awaited = [service.awaited_index for service in self.all]
+        return max((index for index in awaited if index is not None), default=None)
+
+    @property
+    def due_ms(self) -> int | None:
+        due = [service.due_ms for service in self.all]
+        return min((due_ms for due_ms in due if due_ms is not None), default=None)
+
+    def serving_changed(self) -> None:
+        for service in self.all:
+            service.serving_changed()
+
+    def tick(self, now_ms: int) -> None:
+        for service in self.all:
+            with suppress(MessageDamagedError, UnitDamagedError):
+                service.tick(now_ms)
+
+    def applied(self, applied_index: Index, now_ms: int) -> None:
+        for service in self.all:
+            if service.awaited_index is not None and service.awaited_index <= applied_index:
+                with suppress(MessageDamagedError, UnitDamagedError):
+                    service.applied(applied_index, now_ms)
+
+    def first_waiting_pos(self) -> int | None:
+        """Of all that one of them still needs. Raises UnitDamagedError, DiskError."""
+        positions = [service.first_waiting_pos() for service in self.all]
+        return min((pos for pos in positions if pos is not None), default=None)
+
+    def units_mended(self, queue: UnitQueue) -> None:
+        for service in self.all:
+            service.units_mended(queue)

@@ -74,9 +74,9 @@ class Witness:
     def _settings(self) -> tuple[object, ...]:
         store = self._broker.store
         return (
-            store.topic_config_table.get("Witness"),
-            store.subscription_group_table.get("witness"),
-            store.query_offset("witness", "Witness", 0),
+            store.tables.topic_config_table.get("Witness"),
+            store.tables.subscription_group_table.get("witness"),
+            store.reads.query_offset("witness", "Witness", 0),
         )
 
     def check(self) -> None:
@@ -115,9 +115,9 @@ class Hostile:
 
     def stored(self) -> object:
         store = self.broker.store
-        groups, offsets = store.subscription_group_table, store.consumer_offset_table
+        groups, offsets = store.tables.subscription_group_table, store.tables.consumer_offset_table
         return (
-            dict(store.topic_config_table.configs),
+            dict(store.tables.topic_config_table.configs),
             dict(groups.configs),
             {group: dict(topics) for group, topics in groups.forbidden.items()},
             {key: dict(queues) for key, queues in offsets.offsets.items()},
@@ -151,18 +151,18 @@ class Hostile:
 
     def check_tables(self) -> None:
         store = self.broker.store
-        for topic, config in store.topic_config_table.configs.items():
+        for topic, config in store.tables.topic_config_table.configs.items():
             assert config.topic_name == topic
             assert topic_fault(topic) is None
             assert 0 <= config.read_queue_nums <= TOPIC_QUEUE_NUMS_MAX
             assert 0 <= config.write_queue_nums <= TOPIC_QUEUE_NUMS_MAX
             assert 0 <= config.perm < 16
             assert config.topic_filter_type in ("SINGLE_TAG", "MULTI_TAG")
-        for group, group_config in store.subscription_group_table.configs.items():
+        for group, group_config in store.tables.subscription_group_table.configs.items():
             assert group_config.group_name == group
             assert group_fault(group) is None
             assert 0 <= group_config.retry_queue_nums <= TOPIC_QUEUE_NUMS_MAX
-        for key, offsets in store.consumer_offset_table.offsets.items():
+        for key, offsets in store.tables.consumer_offset_table.offsets.items():
             topic, _, group = key.rpartition("@")
             assert topic_fault(topic) is None
             assert group_fault(group) is None
@@ -171,7 +171,7 @@ class Hostile:
 
     def _check_queue(self, topic: str, queue_id: int, next_offset: int, max_offset: int) -> None:
         while next_offset < max_offset:
-            found = self.broker.store.get_message(topic, queue_id, next_offset, 32, 1 << 20)
+            found = self.broker.store.reads.get_message(topic, queue_id, next_offset, 32, 1 << 20)
             for message in decode_messages(b"".join(found.buffers)):
                 assert (message.topic, message.queue_id, message.queue_offset) == (
                     topic,

@@ -39,16 +39,16 @@ def test_old_files_go_and_what_is_left_keeps_its_offsets(tmp_path: Path) -> None
         send(broker)
         broker.tick(20)
     broker.run_for(30_000)
-    begin = broker.store.min_offset("T", 0)
+    begin = broker.store.reads.min_offset("T", 0)
     assert begin > 300
     files = sorted(int(path.name) for path in (tmp_path / "commitlog").iterdir())
-    assert files[0] == broker.store.min_phy_offset > 0
+    assert files[0] == broker.store.reads.min_phy_offset > 0
     for is_clean in (False, True, False):
         broker.close(clean=is_clean)
         broker = OneBroker(tmp_path, SMALL.replace("fileReservedTime=0", "fileReservedTime=9"), is_plain=True)
-        assert (broker.store.min_offset("T", 0), broker.store.max_offset("T", 0)) == (begin, 600)
-        assert (broker.store.min_offset("Idle", 0), broker.store.max_offset("Idle", 0)) == (1, 1)
-        assert broker.store.query_offset("g", "T", 0) == 5
+        assert (broker.store.reads.min_offset("T", 0), broker.store.reads.max_offset("T", 0)) == (begin, 600)
+        assert (broker.store.reads.min_offset("Idle", 0), broker.store.reads.max_offset("Idle", 0)) == (1, 1)
+        assert broker.store.reads.query_offset("g", "T", 0) == 5
         answer = broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T", offset=begin))
         assert decode_message(answer.body).queue_offset == begin
     assert send(broker, "Idle") == 1
@@ -56,10 +56,10 @@ def test_old_files_go_and_what_is_left_keeps_its_offsets(tmp_path: Path) -> None
     for path in (tmp_path / "pydledger" / "pydledger").glob("applied-state-*"):
         path.unlink()
     broker = OneBroker(tmp_path, SMALL.replace("fileReservedTime=0", "fileReservedTime=9"), is_plain=True)
-    assert (broker.store.min_offset("T", 0), broker.store.max_offset("Idle", 0)) == (begin, 2), (
+    assert (broker.store.reads.min_offset("T", 0), broker.store.reads.max_offset("Idle", 0)) == (begin, 2), (
         "by the log alone"
     )
-    assert broker.store.query_offset("g", "T", 0) == 5
+    assert broker.store.reads.query_offset("g", "T", 0) == 5
     broker.close()
 
 
@@ -73,7 +73,7 @@ def test_no_client_writes_a_record_that_is_taken_for_one_of_ours(tmp_path: Path)
         assert isinstance(refused, PutRefusal)
         assert refused.status is PutStatus.MESSAGE_ILLEGAL
     send(broker)
-    assert broker.store.applied_index == broker.replica.log.ledger_end_index
+    assert broker.store.reads.applied_index == broker.replica.log.ledger_end_index
     broker.close()
     broker = OneBroker(tmp_path, is_plain=True)
     assert broker.store.term == 2

@@ -48,12 +48,12 @@ def check(broker: OneBroker, name: str) -> None:
     for line in expected(name):
         match line["type"]:
             case "msg":
-                record = store.look_message_by_offset(line["commitLogOffset"])
+                record = store.reads.look_message_by_offset(line["commitLogOffset"])
                 assert record is not None
                 assert len(record) == line["storeSize"]
             case "queue":
-                assert store.min_offset(line["topic"], line["queueId"]) == line["minOffset"]
-                assert store.max_offset(line["topic"], line["queueId"]) >= line["maxOffset"]
+                assert store.reads.min_offset(line["topic"], line["queueId"]) == line["minOffset"]
+                assert store.reads.max_offset(line["topic"], line["queueId"]) >= line["maxOffset"]
             case "consumequeue":
                 queue = store.queues.find(line["topic"].encode(), line["queueId"])
                 assert queue is not None
@@ -62,14 +62,16 @@ def check(broker: OneBroker, name: str) -> None:
             case "offset_by_time":
                 boundary = BoundaryType(line["boundary"])
                 place = line["topic"], line["queueId"], line["timestamp"], boundary
-                assert store.offset_by_time(*place) == line["offset"], line
+                assert store.reads.offset_by_time(*place) == line["offset"], line
             case "query_key":
                 assert found_by_key(broker, line) == line["commitLogOffsets"], line
 
 
 def found_by_key(broker: OneBroker, line: dict[str, Any]) -> list[int]:
     """Physical offsets, as the index says that RocketMQ has filled, or we behind it."""
-    query = broker.store.query_message(line["topic"], line["key"], line["maxNum"], line["begin"], line["end"])
+    query = broker.store.reads.query_message(
+        line["topic"], line["key"], line["maxNum"], line["begin"], line["end"]
+    )
     broker.run_until(lambda: not query.is_waiting)
     while not query.is_done:
         query.look()
@@ -85,7 +87,7 @@ def test_all_that_rocketmq_stored_is_served_at_the_same_offsets(tmp_path: Path, 
     broker = start(root)
     for _ in range(2):
         check(broker, name)
-        tables = broker.store
+        tables = broker.store.tables
         assert tables.topic_config_table.configs == before.topic_config_table.configs
         assert tables.subscription_group_table.configs == before.subscription_group_table.configs
         assert tables.consumer_offset_table.offsets == before.consumer_offset_table.offsets
@@ -96,7 +98,7 @@ def test_all_that_rocketmq_stored_is_served_at_the_same_offsets(tmp_path: Path, 
         kept = max(0, min(end - int(file), len(content)))
         if kept:
             assert (root / "commitlog" / file).read_bytes()[:kept] == content[:kept]
-    found = broker.store.max_offset("StoreA", 0)
+    found = broker.store.reads.max_offset("StoreA", 0)
     answer = broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("StoreA"), b"x")
     assert answer.code == ResponseCode.SUCCESS
     assert answer.ext_fields["queueOffset"] == str(found)
@@ -106,12 +108,12 @@ def test_all_that_rocketmq_stored_is_served_at_the_same_offsets(tmp_path: Path, 
 def test_delayed_messages_that_rocketmq_left_are_delivered_when_their_time_comes(tmp_path: Path) -> None:
     root = unpack_store("single-4.9.5-clean", tmp_path)
     broker = start(root)
-    before = broker.store.max_offset("StoreDelay", 0)
+    before = broker.store.reads.max_offset("StoreDelay", 0)
     broker.now_ms += 3 * 3_600_000
     broker.run_for(1000)
-    assert broker.store.max_offset("StoreDelay", 0) == before + 1
+    assert broker.store.reads.max_offset("StoreDelay", 0) == before + 1
     broker.run_for(1000)
-    assert broker.store.max_offset("StoreDelay", 0) == before + 1
+    assert broker.store.reads.max_offset("StoreDelay", 0) == before + 1
     broker.close()
 
 
@@ -146,7 +148,7 @@ def test_our_own_exports_are_not_read_back(tmp_path: Path) -> None:
     committed(broker, 5)
     broker.close()
     broker = OneBroker(tmp_path, is_plain=True)
-    assert broker.store.query_offset("g", "T", 0) == 5
+    assert broker.store.reads.query_offset("g", "T", 0) == 5
     broker.close()
 
 
@@ -154,14 +156,14 @@ def test_what_rocketmq_did_with_a_store_of_ours_counts(tmp_path: Path) -> None:
     served(tmp_path)
     rewritten_by_java(tmp_path, "consumerOffset.json", "0:4", "0:6")
     broker = OneBroker(tmp_path, is_plain=True)
-    assert broker.store.query_offset("g", "T", 0) == 6
-    assert broker.store.max_offset("T", 0) == 6
+    assert broker.store.reads.query_offset("g", "T", 0) == 6
+    assert broker.store.reads.max_offset("T", 0) == 6
     answer = broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T", offset=3))
     assert answer.code == ResponseCode.SUCCESS
     committed(broker, 7)
     broker.close()
     broker = OneBroker(tmp_path, is_plain=True)
-    assert broker.store.query_offset("g", "T", 0) == 7, "it is taken over once"
+    assert broker.store.reads.query_offset("g", "T", 0) == 7, "it is taken over once"
     broker.close()
 
 
@@ -171,7 +173,7 @@ def test_a_queue_whose_messages_have_expired_goes_on_where_it_ended(tmp_path: Pa
     for path in (tmp_path / "commitlog").iterdir():
         path.unlink()
     broker = OneBroker(tmp_path, is_plain=True)
-    assert (broker.store.min_offset("T", 0), broker.store.max_offset("T", 0)) == (6, 6)
+    assert (broker.store.reads.min_offset("T", 0), broker.store.reads.max_offset("T", 0)) == (6, 6)
     answer = broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x")
     assert answer.ext_fields["queueOffset"] == "6"
     broker.close()

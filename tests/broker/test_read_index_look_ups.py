@@ -23,7 +23,9 @@ class Held:
 
     def __init__(self, broker: OneBroker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reads: list[OnReadIndex] = []
-        monkeypatch.setattr(broker.store, "at_read_index", lambda on_done, now_ms: self.reads.append(on_done))
+        monkeypatch.setattr(
+            broker.store.read_index_waits, "ask", lambda on_done, now_ms: self.reads.append(on_done)
+        )
 
 
 def _filled(broker: OneBroker) -> None:

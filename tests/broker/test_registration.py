@@ -90,7 +90,7 @@ def test_only_a_leader_that_has_its_majority_confirms_its_registration(
     told: list[Callable[[str | None], None]] = []
     registration = broker.controller.registration
     with monkeypatch.context() as held:
-        held.setattr(broker.store, "at_read_index", lambda on_done, now_ms: told.append(on_done))
+        held.setattr(broker.store.read_index_waits, "ask", lambda on_done, now_ms: told.append(on_done))
         registration.confirm(lambda: confirmed.append("leads"), broker.now_ms)
         told[0]("no majority")
         assert confirmed == []

@@ -41,7 +41,7 @@ def test_a_message_is_found_by_each_of_its_ids_with_what_became_of_it(
     run("queryMsgById", "-t", "T", "-i", message["offset_msg_id"], "-s", "true", "--json")
     [sent] = json.loads(capsys.readouterr().out)
     assert sent["sent"] == message["offset_msg_id"]
-    assert cluster.broker.store.max_offset("T", 0) + cluster.broker.store.max_offset("T", 1) == 4
+    assert cluster.broker.store.reads.max_offset("T", 0) + cluster.broker.store.reads.max_offset("T", 1) == 4
 
 
 @pytest.mark.parametrize("forgotten", [False, True])

@@ -98,7 +98,7 @@ def test_a_plain_store_of_rocketmq_is_taken_over_and_then_ours(tmp_path: Path) -
     assert status == 0
     assert "taken over in place" in output
     broker = OneBroker(root, JAVA_SIZES, is_plain=True)
-    entries = broker.store.applied_index
+    entries = broker.store.reads.applied_index
     broker.close(clean=True)
     status, output = inspect(root, "--json")
     found = json.loads(output)
@@ -164,7 +164,7 @@ def test_a_member_in_the_last_term_of_all_starts_says_so_and_leads_again_once_it
         return found
 
     broker = OneBroker(tmp_path)
-    entries = broker.store.applied_index
+    entries = broker.store.reads.applied_index
     broker.close(clean=True)
     assert term_on_disk(LAST_TERM) == LAST_TERM
     broker = OneBroker(tmp_path, elect=False)
@@ -185,7 +185,7 @@ def test_a_member_in_the_last_term_of_all_starts_says_so_and_leads_again_once_it
     assert set_term(tmp_path, 2) == (0, f"{tmp_path}: term set from {LAST_TERM} to 2")
     assert set_term(tmp_path, 2)[0] == 1, "a vote of that very term would be forgotten"
     broker = OneBroker(tmp_path)
-    assert (broker.replica.member.curr_term, broker.store.applied_index > entries) == (3, True)
+    assert (broker.replica.member.curr_term, broker.store.reads.applied_index > entries) == (3, True)
     broker.close(clean=True)
 
 

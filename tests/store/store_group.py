@@ -286,7 +286,7 @@ class StoreGroup:
 
         def settled() -> bool:
             ends = {member.replica.log.ledger_end_index for member in self.members.values()}
-            applied = {member.store.applied_index for member in self.members.values()}
+            applied = {member.store.reads.applied_index for member in self.members.values()}
             return ends == applied and len(ends) == 1
 
         self.run_until(settled)

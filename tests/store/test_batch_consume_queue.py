@@ -48,7 +48,7 @@ def group(tmp_path: Path) -> StoreGroup:
 
 
 def get(member: StoreMember, offset: int, count_max: int = 32) -> list[MessageExt]:
-    result = member.store.get_message("B", 0, offset, count_max, K256)
+    result = member.store.reads.get_message("B", 0, offset, count_max, K256)
     assert result.status is GetMessageStatus.FOUND
     messages = [decode_message(record) for record in result.buffers]
     assert result.next_begin_offset == messages[-1].queue_offset + int(messages[-1].properties["INNER_NUM"])
@@ -59,9 +59,9 @@ def get(member: StoreMember, offset: int, count_max: int = 32) -> list[MessageEx
 def read_all(member: StoreMember, queue_id: int = 0) -> list[tuple[int, bytes]]:
     """Queue offset and body of each message, as a consumer reads them."""
     found: list[tuple[int, bytes]] = []
-    offset = member.store.min_offset("B", queue_id)
-    while offset < member.store.max_offset("B", queue_id):
-        result = member.store.get_message("B", queue_id, offset, 8, K256)
+    offset = member.store.reads.min_offset("B", queue_id)
+    while offset < member.store.reads.max_offset("B", queue_id):
+        result = member.store.reads.get_message("B", queue_id, offset, 8, K256)
         assert result.status is GetMessageStatus.FOUND
         messages = unwrapped([decode_message(record) for record in result.buffers], offset)
         found += [(message.queue_offset, message.body) for message in messages]
@@ -97,8 +97,8 @@ def test_a_batch_takes_an_offset_for_each_message_and_says_so_in_its_properties(
     assert [record.queue_offset for record in (first, second, third)] == [0, 3, 5]
     assert (first.sys_flag & 0xC0, first.properties["INNER_NUM"]) == (0xC0, "3")
     assert [int(record.properties["INNER_BASE"]) for record in (first, second, third)] == [0, 3, 5]
-    assert leader.store.max_offset("B", 0) == 6
-    assert leader.store.max_offset("B", 1) == 4
+    assert leader.store.reads.max_offset("B", 0) == 6
+    assert leader.store.reads.max_offset("B", 1) == 4
 
 
 def test_a_pull_within_a_batch_finds_that_batch(group: StoreGroup) -> None:
@@ -106,7 +106,7 @@ def test_a_pull_within_a_batch_finds_that_batch(group: StoreGroup) -> None:
     fill(leader, 3, 2, 4)
     for offset, first in ((0, 0), (2, 0), (3, 3), (4, 3), (5, 5), (8, 5)):
         assert get(leader, offset)[0].queue_offset == first
-    assert leader.store.get_message("B", 0, 9, 32, K256).status is GetMessageStatus.OFFSET_OVERFLOW_ONE
+    assert leader.store.reads.get_message("B", 0, 9, 32, K256).status is GetMessageStatus.OFFSET_OVERFLOW_ONE
 
 
 def test_the_count_of_a_pull_is_one_of_messages_and_the_first_batch_always_fits(group: StoreGroup) -> None:
@@ -118,7 +118,7 @@ def test_the_count_of_a_pull_is_one_of_messages_and_the_first_batch_always_fits(
 def test_tags_in_a_batch_are_left_to_its_consumer(group: StoreGroup) -> None:
     leader = group.lead()
     fill(leader, 2)
-    result = leader.store.get_message("B", 0, 0, 32, K256, filter_of(build_subscription("B", "A")))
+    result = leader.store.reads.get_message("B", 0, 0, 32, K256, filter_of(build_subscription("B", "A")))
     assert result.status is GetMessageStatus.FOUND
 
 
@@ -130,10 +130,10 @@ def test_times_find_batches(group: StoreGroup) -> None:
         fill(leader, 3, first=3 * number)
         times.append(get(leader, 3 * number)[0].store_timestamp)
     store = leader.store
-    assert [store.offset_by_time("B", 0, time) for time in times] == [0, 3, 6, 9, 12, 15]
-    assert store.offset_by_time("B", 0, times[2], BoundaryType.UPPER) == 8
-    assert store.offset_by_time("B", 0, times[-1] + 1) == 18
-    assert store.store_timestamp("B", 0, 7) == times[2]
+    assert [store.reads.offset_by_time("B", 0, time) for time in times] == [0, 3, 6, 9, 12, 15]
+    assert store.reads.offset_by_time("B", 0, times[2], BoundaryType.UPPER) == 8
+    assert store.reads.offset_by_time("B", 0, times[-1] + 1) == 18
+    assert store.reads.store_timestamp("B", 0, 7) == times[2]
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -167,7 +167,7 @@ def test_what_came_behind_a_checkpoint_is_zeroed_and_dispatched_again(tmp_path: 
     group.start()
     leader = group.lead()
     fill(leader, 3, 2)
-    leader.store._flusher.want_checkpoint()
+    leader.store._derived.flusher.want_checkpoint()
     group.run_for(3000)
     end = fill(leader, 4, 1, 5, first=5)
     group.run_for(3000)
@@ -175,7 +175,7 @@ def test_what_came_behind_a_checkpoint_is_zeroed_and_dispatched_again(tmp_path: 
     leader.crash()
     group.start()
     member = group.members["n0"]
-    assert member.store.max_offset("B", 0) == 5
+    assert member.store.reads.max_offset("B", 0) == 5
     assert [unit[4:6] for unit in units(group.root())] == [(0, 3), (3, 2)]
     leader = group.lead()
     group.settle()
@@ -242,16 +242,16 @@ def test_retention_takes_batches_whose_records_are_gone_and_their_files(tmp_path
         end += 3
     group.run_for(60_000)
     store = leader.store
-    low = store.min_offset("B", 0)
+    low = store.reads.min_offset("B", 0)
     assert 0 < low < end
     assert low % 3 == 0
     assert sorted((group.root() / "batchconsumequeue/B/0").iterdir())[0].name != "0" * 20
     assert len(read_all(leader)) == end - low
-    assert store.get_message("B", 0, low - 1, 32, K256).status is GetMessageStatus.OFFSET_TOO_SMALL
+    assert store.reads.get_message("B", 0, low - 1, 32, K256).status is GetMessageStatus.OFFSET_TOO_SMALL
     leader.stop()
     group.start()
     leader = group.lead()
-    assert leader.store.min_offset("B", 0) == low
+    assert leader.store.reads.min_offset("B", 0) == low
     assert len(read_all(leader)) == end - low
 
 
@@ -271,7 +271,7 @@ def test_a_batch_is_refused_also_while_single_messages_for_its_queue_wait_to_be_
     leader.put(message("B", body=b"0"))
     assert leader.put(batch(1, 2)).refusal is PutStatus.MESSAGE_ILLEGAL
     group.settle()
-    result = leader.store.get_message("B", 0, 0, 32, K256)
+    result = leader.store.reads.get_message("B", 0, 0, 32, K256)
     assert [decode_message(record).body for record in result.buffers] == [b"0"]
 
 
@@ -283,7 +283,7 @@ def test_a_queue_of_batches_takes_single_messages_as_batches_of_one(group: Store
     group.run_for(2000)
     end = fill(leader, 2, first=end + 2)
     assert read_all(leader) == numbered(end)
-    stored = [leader.store.store_timestamp("B", 0, offset) for offset in (5, 6)]
+    stored = [leader.store.reads.store_timestamp("B", 0, offset) for offset in (5, 6)]
     leader.stop()
     assert [unit[3:6] for unit in units(group.root())][2:4] == [(stored[0], 5, 1), (stored[1], 6, 1)]
     group.start()
@@ -338,7 +338,7 @@ def test_a_single_message_behind_batches_is_a_batch_of_one_to_members_whose_queu
     assert read_all(new) == numbered(7)
     assert new.put(batch(7, 2)).queue_offsets == [7]
     group.settle()
-    times = [new.store.store_timestamp("B", 0, offset) for offset in (5, 6, 7)]
+    times = [new.store.reads.store_timestamp("B", 0, offset) for offset in (5, 6, 7)]
     for member in list(group.members.values()):
         member.stop()
     for peer_id in group.peers.keys() - {old.id}:

@@ -25,8 +25,8 @@ def delayed_message(level: int, body: bytes = b"hello", topic: str = "T", tags: 
 
 def messages_of(member: StoreMember, topic: str, queue_id: int = 0) -> list[MessageExt]:
     found: list[MessageExt] = []
-    while len(found) < member.store.max_offset(topic, queue_id):
-        result = member.store.get_message(topic, queue_id, len(found), 32, 1 << 20)
+    while len(found) < member.store.reads.max_offset(topic, queue_id):
+        result = member.store.reads.get_message(topic, queue_id, len(found), 32, 1 << 20)
         found += map(decode_message, result.buffers)
     return found
 
@@ -46,14 +46,14 @@ def test_a_delayed_message_appears_in_its_topic_when_its_level_has_passed_and_no
     group.settle()
     (waiting,) = messages_of(leader, SCHEDULE_TOPIC, 1)
     group.run_for(stored_ms + DELAY_LEVELS[2] - 1 - group.now_ms)
-    assert leader.store.max_offset("T", 0) == 0
+    assert leader.store.reads.max_offset("T", 0) == 0
     group.run_for(20)
     (arrived,) = messages_of(leader, "T")
     assert arrived.store_timestamp >= waiting.store_timestamp + DELAY_LEVELS[2]
     assert (arrived.body, arrived.tags, arrived.keys) == (b"late", "A", "k")
     assert arrived.properties == waiting.properties
     assert (arrived.properties["REAL_TOPIC"], arrived.properties["REAL_QID"]) == ("T", "0")
-    assert leader.store.delay_offset_table.offsets == {2: 1}
+    assert leader.store.tables.delay_offset_table.offsets == {2: 1}
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_a_backlog_goes_out_in_batches_and_each_message_once(tmp_path: Path) -> 
     group.run_for(60_000)
     group.start()
     leader = group.lead()
-    group.run_until(lambda: leader.store.max_offset("T", 0) == count)
+    group.run_until(lambda: leader.store.reads.max_offset("T", 0) == count)
     group.settle()
     assert bodies_of(leader) == [b"%d" % number for number in range(count)]
     records = [
@@ -123,7 +123,7 @@ def test_what_is_left_of_a_delivery_counts_and_the_next_leader_delivers_the_rest
     end_before = leader.replica.log.ledger_end_index
     group.run_until(lambda: leader.replica.log.ledger_end_index > end_before)
     assert leader.replica.log.ledger_end_index == end_before + 4
-    assert leader.store.applied_index == end_before
+    assert leader.store.reads.applied_index == end_before
     end_pos = leader.replica.log.end_pos_at(Index(end_before + kept))
     leader.crash()
     zero_from(group, end_pos)
@@ -131,11 +131,11 @@ def test_what_is_left_of_a_delivery_counts_and_the_next_leader_delivers_the_rest
     leader = group.lead()
     group.run_for(3_000)
     assert bodies_of(leader) == [b"0", b"1", b"2"]
-    assert leader.store.delay_offset_table.offsets == {1: 3}
+    assert leader.store.tables.delay_offset_table.offsets == {1: 3}
 
 
 def tables_of(member: StoreMember) -> list[object]:
-    captured = member.store._capture()
+    captured = member.store._derived._checkpoints.capture()
     assert captured is not None
     return captured.tables
 
@@ -148,7 +148,7 @@ def test_after_a_leader_is_killed_the_next_one_goes_on_and_all_members_agree(tmp
     for number in range(40):
         leader.put(delayed_message(1, b"%d" % number))
         group.run_for(20)
-    group.run_until(lambda: leader.store.max_offset("T", 0) > 10)
+    group.run_until(lambda: leader.store.reads.max_offset("T", 0) > 10)
     leader.crash()
     successor = group.lead()
     successor.put(message(body=b"at once"))
@@ -168,13 +168,13 @@ def test_a_member_that_starts_from_a_checkpoint_within_a_delivery_counts_on_from
     leader = group.lead()
     for number in range(3):
         leader.put(delayed_message(1, b"%d" % number))
-    group.run_until(lambda: leader.store.max_offset("T", 0) == 3)
+    group.run_until(lambda: leader.store.reads.max_offset("T", 0) == 3)
     group.settle()
     group.run_for(3_000)
     leader.crash()
     group.start()
     restored = group.members["n0"]
-    assert restored.store.applied_index > 0
+    assert restored.store.reads.applied_index > 0
     group.lead()
     group.run_for(3_000)
     assert bodies_of(restored) == [b"0", b"1", b"2"]
@@ -219,7 +219,7 @@ def test_a_new_leadership_does_not_wait_for_a_refusal_of_the_one_before(
     with monkeypatch.context() as transferring:
         transferring.setattr(leader.replica, "append", refuse)
         group.run_until(lambda: bool(refusals))
-    for service in leader.store._services:
+    for service in leader.store.services.all:
         service.serving_changed()
     leader.store.tick(group.now_ms)
     group.run_for(20)
@@ -254,15 +254,15 @@ def test_what_names_no_topic_to_go_to_is_skipped_and_stops_nothing(
     leader.put(delayed_message(1, b"before"), lost, also_lost, delayed_message(1, b"behind"))
     group.run_for(2_000)
     assert bodies_of(leader) == [b"before", b"behind"]
-    assert leader.store.delay_offset_table.offsets == {1: 4}
+    assert leader.store.tables.delay_offset_table.offsets == {1: 4}
     assert caplog.text.count("cannot be delivered level=1") == 2
     leader.put(lost)
     group.run_for(2_000)
-    assert leader.store.delay_offset_table.offsets == {1: 5}
+    assert leader.store.tables.delay_offset_table.offsets == {1: 5}
 
 
 def record_properties(member: StoreMember, topic: str) -> list[bytes]:
-    result = member.store.get_message(topic, 0, 0, 32, 1 << 20)
+    result = member.store.reads.get_message(topic, 0, 0, 32, 1 << 20)
     return [raw_properties(record) for record in result.buffers]
 
 

@@ -74,9 +74,9 @@ def config_of(directory: Path) -> StateTables:
 def tables_of(member: StoreMember) -> tuple[Any, ...]:
     store = member.store
     return (
-        store.topic_config_table.configs,
-        store.subscription_group_table.configs,
-        store.consumer_offset_table.offsets,
+        store.tables.topic_config_table.configs,
+        store.tables.subscription_group_table.configs,
+        store.tables.consumer_offset_table.offsets,
     )
 
 
@@ -124,7 +124,7 @@ def test_three_members_form_a_group_on_their_stores_and_serve_what_java_stored(t
     assert files[0] == files[1] == files[2]
     leader = restart(group)
     check_queues(leader)
-    assert leader.store.max_offset("StoreA", 1) == len(units_by_queue()["StoreA", 1]) + 1
+    assert leader.store.reads.max_offset("StoreA", 1) == len(units_by_queue()["StoreA", 1]) + 1
 
 
 def test_delayed_messages_that_wait_are_delivered_and_those_delivered_are_not_again(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_delayed_messages_that_wait_are_delivered_and_those_delivered_are_not_ag
             for queue in leader.store.queues
         )
 
-    group.run_until(lambda: leader.store.delay_offset_table.offsets == queues)
+    group.run_until(lambda: leader.store.tables.delay_offset_table.offsets == queues)
     group.run_for(1000)
     assert delivered() == waiting
 
@@ -169,7 +169,7 @@ def test_offsets_that_were_committed_since_stay_when_another_member_leads(tmp_pa
     leader = group.lead()
     assert leader.id != first
     assert tables_of(leader) == before
-    assert leader.store.query_offset("sg_cons", "StoreB", 0) == 318
+    assert leader.store.reads.query_offset("sg_cons", "StoreB", 0) == 318
 
 
 @pytest.mark.parametrize("wiped", NODES)
@@ -212,7 +212,7 @@ def test_a_leader_that_ends_before_its_tables_are_in_the_log_is_followed_by_one_
     group.start()
 
     def importing() -> StoreMember | None:
-        return next((member for member in group.members.values() if member.store._is_importing), None)
+        return next((member for member in group.members.values() if member.store._leading.is_importing), None)
 
     group.run_until(lambda: importing() is not None)
     first = importing()
@@ -248,7 +248,9 @@ def test_queues_whose_messages_have_all_expired_keep_their_next_offset(tmp_path:
     group.lead()
     leader = restart(group)
     for member in group.members.values():
-        assert member.store.min_offset("Expired", 3) == member.store.max_offset("Expired", 3) == 623
+        assert (
+            member.store.reads.min_offset("Expired", 3) == member.store.reads.max_offset("Expired", 3) == 623
+        )
     assert leader.put(message("Expired", 3)).queue_offsets == [623]
 
 
@@ -325,11 +327,11 @@ def test_java_may_go_on_after_us_and_we_after_java(tmp_path: Path, has_deleted: 
     if not has_deleted:
         check_queues(leader)
     for member in group.members.values():
-        assert member.store.max_offset("StoreB", 1) == len(units_by_queue()["StoreB", 1]) + 20
-        assert member.store.query_offset("sg_cons", "StoreB", 0) == 317
+        assert member.store.reads.max_offset("StoreB", 1) == len(units_by_queue()["StoreB", 1]) + 20
+        assert member.store.reads.query_offset("sg_cons", "StoreB", 0) == 317
         assert not member.replica.member.doubted
     leader = restart(group)
-    assert leader.store.query_offset("sg_cons", "StoreB", 0) == 317
+    assert leader.store.reads.query_offset("sg_cons", "StoreB", 0) == 317
 
 
 def java_stores_nothing(directory: Path, node: str, offsets: dict[int, int]) -> None:
@@ -355,13 +357,15 @@ def test_offsets_committed_under_java_count_where_it_stored_nothing(tmp_path: Pa
     group.members["n0"].stop()
     group.start()
     leader = group.lead()
-    assert leader.store.query_offset("sg_cons", "StoreB", 0) == known[0] + 1, "also before it is committed"
+    assert leader.store.reads.query_offset("sg_cons", "StoreB", 0) == known[0] + 1, (
+        "also before it is committed"
+    )
     leader.store.propose(CommitOffset("sg_cons", "StoreB", 1, known[1] + 5), None, group.now_ms)
     group.run_for(100)
     group.settle()
     leader = restart(group)
     for member in group.members.values():
-        offsets = member.store.consumer_offset_table.offsets["StoreB@sg_cons"]
+        offsets = member.store.tables.consumer_offset_table.offsets["StoreB@sg_cons"]
         assert offsets == {0: known[0] + 1, 1: known[1] + 5}
 
 
@@ -410,8 +414,8 @@ def test_a_member_that_java_did_not_run_on_does_not_bring_its_tables_of_before(t
         shutil.rmtree(own)
         shutil.copytree(tmp_path / "own" / node, own)
     group.start("n0", "n2")
-    group.run_until(lambda: any(member.store._is_importing for member in group.members.values()))
-    assert group.members["n0"].store._is_importing
+    group.run_until(lambda: any(member.store._leading.is_importing for member in group.members.values()))
+    assert group.members["n0"].store._leading.is_importing
     group.members["n0"].crash()
     group.start("n1")
     with pytest.raises(StoreDamagedError, match="Copy config/ of a member"):
@@ -420,7 +424,7 @@ def test_a_member_that_java_did_not_run_on_does_not_bring_its_tables_of_before(t
     for member in list(group.members.values()):
         member.crash()
     group.start("n1", "n2")
-    assert group.lead().store.query_offset("sg_cons", "StoreB", 0) == 317
+    assert group.lead().store.reads.query_offset("sg_cons", "StoreB", 0) == 317
 
 
 def test_a_member_that_java_has_left_without_a_full_state_does_not_serve_with_empty_tables(
@@ -438,7 +442,7 @@ def test_a_member_that_java_has_left_without_a_full_state_does_not_serve_with_em
     leader.stop()
     group.start()
     leader = group.lead()
-    assert leader.replica.log.pos_at(leader.store.applied_index) == DATA_FILE_SIZE, "the no-op alone"
+    assert leader.replica.log.pos_at(leader.store.reads.applied_index) == DATA_FILE_SIZE, "the no-op alone"
     leader.crash()
     # Java runs, stores nothing and deletes what has expired; what we knew besides is lost.
     ledger = group.root() / "dledger-n0"

@@ -43,7 +43,7 @@ def test_only_records_whose_unit_is_wanted_are_read_and_only_wanted_records_are_
     group: StoreGroup,
 ) -> None:
     wanted = BodyFilter("A", b"2")
-    result = group.lead().store.get_message("T", 0, 0, 32, 1 << 20, wanted)
+    result = group.lead().store.reads.get_message("T", 0, 0, 32, 1 << 20, wanted)
     assert [decode_message(record).queue_offset for record in result.buffers] == [2]
     assert wanted.read == [b"1", b"2", b"3"]
     assert (result.status, result.count, result.next_begin_offset) == (GetMessageStatus.FOUND, 1, 4)
@@ -51,7 +51,7 @@ def test_only_records_whose_unit_is_wanted_are_read_and_only_wanted_records_are_
 
 
 def test_pull_goes_on_behind_records_of_which_none_is_wanted(group: StoreGroup) -> None:
-    result = group.lead().store.get_message("T", 0, 0, 2, 1 << 20, BodyFilter("A", b"4"))
+    result = group.lead().store.reads.get_message("T", 0, 0, 2, 1 << 20, BodyFilter("A", b"4"))
     assert (result.status, result.count, result.size) == (GetMessageStatus.NO_MATCHED_MESSAGE, 0, 0)
     assert result.next_begin_offset == 3, "two records were read"
 

@@ -32,10 +32,10 @@ def test_what_is_put_is_got_after_commit_and_not_before(group: StoreGroup) -> No
     put = leader.put(message(body=b"one", tags="A"), message(body=b"two", tags="B"))
     leader.reput()
     assert put.statuses == []
-    assert leader.store.max_offset("T", 0) == 0
+    assert leader.store.reads.max_offset("T", 0) == 0
     group.settle()
     assert put.statuses == [PutStatus.PUT_OK]
-    result = leader.store.get_message("T", 0, 0, 32, K256)
+    result = leader.store.reads.get_message("T", 0, 0, 32, K256)
     assert result.status is GetMessageStatus.FOUND
     assert (result.next_begin_offset, result.min_offset, result.max_offset) == (2, 0, 2)
     messages = [decode_message(buffer) for buffer in result.buffers]
@@ -102,7 +102,7 @@ def test_what_was_gathered_for_a_topic_is_appended_when_the_topic_changes(group:
     statuses: list[ProposeStatus] = []
     config = TopicConfig("T", attributes={"queue.type": "BatchCQ"})
     leader.store.propose(PutTopicConfig(config), statuses.append, group.now_ms)
-    group.run_until(lambda: leader.store.committed_index == leader.replica.log.ledger_end_index)
+    group.run_until(lambda: leader.store.reads.committed_index == leader.replica.log.ledger_end_index)
     end_index = leader.replica.log.ledger_end_index
     leader.store.gather.add(1, [message()], [0], (), lambda *end: None, group.now_ms)
     assert leader.replica.log.ledger_end_index == end_index
@@ -123,7 +123,7 @@ def test_records_say_their_physical_offset_host_and_a_store_time_that_never_fall
     assert second.result.store_timestamp == first.result.store_timestamp
     for put in (first, second):
         (phy_offset,) = put.phy_offsets
-        record = leader.store.look_message_by_offset(phy_offset)
+        record = leader.store.reads.look_message_by_offset(phy_offset)
         assert record is not None
         found = decode_message(record)
         assert (found.phy_offset, found.store_host) == (phy_offset, "127.0.0.1:10911")
@@ -135,7 +135,7 @@ def test_a_batch_larger_than_the_rest_of_a_data_file_goes_on_in_the_next(group: 
     put = leader.put(*[message(body=bytes(9000)) for _ in range(10)])
     group.settle()
     assert put.phy_offsets[-1] > DATA_FILE_SIZE
-    result = leader.store.get_message("T", 0, 0, 32, K256)
+    result = leader.store.reads.get_message("T", 0, 0, 32, K256)
     assert [decode_message(buffer).queue_offset for buffer in result.buffers] == list(range(10))
 
 
@@ -144,7 +144,7 @@ def test_a_prepared_message_takes_no_place_in_its_queue(group: StoreGroup) -> No
     put = leader.put(message(), message(sys_flag=TRANSACTION_PREPARED_TYPE), message())
     group.settle()
     assert put.queue_offsets == [0, 0, 1]
-    assert leader.store.max_offset("T", 0) == 2
+    assert leader.store.reads.max_offset("T", 0) == 2
 
 
 def test_arrivals_are_told_once_per_step_with_queue_and_tags(group: StoreGroup) -> None:
@@ -168,7 +168,7 @@ def test_arrivals_are_told_once_per_step_with_queue_and_tags(group: StoreGroup) 
 
 class TestGetMessageDecisions:
     def get(self, group: StoreGroup, offset: int, topic: str = "T") -> tuple[GetMessageStatus, int]:
-        result = group.lead().store.get_message(topic, 0, offset, 32, K256)
+        result = group.lead().store.reads.get_message(topic, 0, offset, 32, K256)
         return result.status, result.next_begin_offset
 
     @pytest.fixture
@@ -196,7 +196,7 @@ class TestGetMessageDecisions:
         assert self.get(filled, 0, "Unknown") == (GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0)
 
     def test_all_filtered(self, filled: StoreGroup) -> None:
-        result = filled.lead().store.get_message(
+        result = filled.lead().store.reads.get_message(
             "T", 0, 0, 32, K256, TagFilter(build_subscription("T", "none"))
         )
         assert (result.status, result.next_begin_offset) == (GetMessageStatus.NO_MATCHED_MESSAGE, 3)
@@ -205,7 +205,7 @@ class TestGetMessageDecisions:
         leader = group.lead()
         leader.put(*[message(tags="AB"[number % 2]) for number in range(10)])
         group.settle()
-        result = leader.store.get_message("T", 0, 0, 2, K256, TagFilter(build_subscription("T", "B")))
+        result = leader.store.reads.get_message("T", 0, 0, 2, K256, TagFilter(build_subscription("T", "B")))
         assert [decode_message(buffer).queue_offset for buffer in result.buffers] == [1, 3]
         assert result.next_begin_offset == 4
 
@@ -213,8 +213,8 @@ class TestGetMessageDecisions:
         leader = group.lead()
         leader.put(*[message(body=bytes(1000)) for _ in range(5)])
         group.settle()
-        assert leader.store.get_message("T", 0, 0, 32, 10).count == 1
-        assert leader.store.get_message("T", 0, 0, 32, 2500).count == 2
+        assert leader.store.reads.get_message("T", 0, 0, 32, 10).count == 1
+        assert leader.store.reads.get_message("T", 0, 0, 32, 2500).count == 2
 
     def test_a_file_of_the_queue_that_is_missing_is_skipped(self, group: StoreGroup) -> None:
         leader = group.lead()
@@ -231,8 +231,8 @@ def test_no_message_is_found_where_none_begins(group: StoreGroup) -> None:
     leader = group.lead()
     put = leader.put(message(body=bytes(300)), message())
     (first, second) = put.phy_offsets
-    assert leader.store.look_message_by_offset(first) is None, "not committed yet"
+    assert leader.store.reads.look_message_by_offset(first) is None, "not committed yet"
     group.settle()
-    assert leader.store.look_message_by_offset(first) is not None
+    assert leader.store.reads.look_message_by_offset(first) is not None
     for offset in (0, 1, 47, first + 1, first + 40, second - 48, second + 48, 1 << 40, -1):
-        assert leader.store.look_message_by_offset(offset) is None
+        assert leader.store.reads.look_message_by_offset(offset) is None

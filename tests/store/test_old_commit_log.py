@@ -64,26 +64,26 @@ def check_reads(member: StoreMember) -> None:
     """Across the end of the old log, by offset, by id and by time."""
     store, units = member.store, units_of_both()[QUEUE]
     offset = len(units_before()[QUEUE]) - 2
-    found = store.get_message(*QUEUE, offset, 4, 1 << 20)
+    found = store.reads.get_message(*QUEUE, offset, 4, 1 << 20)
     assert (found.status, found.next_begin_offset) == (GetMessageStatus.FOUND, offset + 4)
     records = [decode_message(buffer) for buffer in found.buffers]
     assert [record.queue_offset for record in records] == list(range(offset, offset + 4))
     assert [record.phy_offset for record in records] == [unit[0] for unit in units[offset : offset + 4]]
     for phy_offset, _, _ in units[offset : offset + 4]:
-        record = store.look_message_by_offset(phy_offset)
+        record = store.reads.look_message_by_offset(phy_offset)
         assert record is not None
         assert decode_message(record).phy_offset == phy_offset
-        assert store.look_message_by_offset(phy_offset + 1) is None
-    assert store.min_phy_offset == 0
-    first = decode_message(store.get_message(*QUEUE, 0, 1, 1 << 20).buffers[0])
-    assert store.offset_by_time(*QUEUE, first.store_timestamp) == 0
-    assert store.offset_by_time(*QUEUE, records[2].store_timestamp) <= offset + 2
-    assert store.earliest_store_timestamp() == store.store_timestamp("StoreA", 0, 0)
+        assert store.reads.look_message_by_offset(phy_offset + 1) is None
+    assert store.reads.min_phy_offset == 0
+    first = decode_message(store.reads.get_message(*QUEUE, 0, 1, 1 << 20).buffers[0])
+    assert store.reads.offset_by_time(*QUEUE, first.store_timestamp) == 0
+    assert store.reads.offset_by_time(*QUEUE, records[2].store_timestamp) <= offset + 2
+    assert store.reads.earliest_store_timestamp() == store.reads.store_timestamp("StoreA", 0, 0)
 
 
 def check_keys(group: StoreGroup, member: StoreMember) -> None:
     for line in expected(PLAIN_STORE)["query_key"]:
-        query = member.store.query_message(line["topic"], line["key"], 1000, 0, 1 << 62)
+        query = member.store.reads.query_message(line["topic"], line["key"], 1000, 0, 1 << 62)
         group.run_until(lambda query=query: not query.is_waiting)  # type: ignore[misc]
         while not query.is_done:
             query.look()
@@ -113,7 +113,7 @@ def test_three_members_serve_what_lies_before_the_log_and_in_it(directory: Path)
     for member in group.members.values():
         check_queues(member)
         check_reads(member)
-        assert member.store.max_offset(*QUEUE) == count + 1
+        assert member.store.reads.max_offset(*QUEUE) == count + 1
 
 
 def test_a_member_that_lost_its_disk_is_filled_and_begins_later_until_it_gets_the_old_log_again(
@@ -125,10 +125,10 @@ def test_a_member_that_lost_its_disk_is_filled_and_begins_later_until_it_gets_th
     wiped = group.members["n2"]
     assert wiped.replica.log.ledger_begin_pos == BEGIN_POS
     before = len(units_before()[QUEUE])
-    assert wiped.store.min_offset(*QUEUE) == before
-    assert wiped.store.max_offset(*QUEUE) == len(units_of_both()[QUEUE])
-    assert wiped.store.get_message(*QUEUE, 0, 1, 1 << 20).status is GetMessageStatus.OFFSET_TOO_SMALL
-    assert wiped.store.look_message_by_offset(0) is None
+    assert wiped.store.reads.min_offset(*QUEUE) == before
+    assert wiped.store.reads.max_offset(*QUEUE) == len(units_of_both()[QUEUE])
+    assert wiped.store.reads.get_message(*QUEUE, 0, 1, 1 << 20).status is GetMessageStatus.OFFSET_TOO_SMALL
+    assert wiped.store.reads.look_message_by_offset(0) is None
     files = [
         [path.read_bytes() for path in sorted(directory.glob(f"{node}/dledger-*/data/*"))] for node in NODES
     ]
@@ -148,19 +148,19 @@ def test_files_before_the_log_go_first_and_each_at_its_time(directory: Path) -> 
     group = group_on(directory, 1)
     leader = lead(group)
     before = len(units_before()[QUEUE])
-    group.run_until(lambda: leader.store.full_state_index >= 0)
+    group.run_until(lambda: leader.store.reads.full_state_index >= 0)
     leader.store.retention.log.delete_expired()
     group.run_for(30_000)
-    assert leader.store.min_phy_offset == 0, "none of it has expired"
+    assert leader.store.reads.min_phy_offset == 0, "none of it has expired"
     stop(group)
     group = group_on(directory, 1, reserved_hours=1)
     leader = lead(group)
     leader.store.retention.log.delete_expired()
     group.run_for(30_000)
-    assert leader.store.min_phy_offset > BEGIN_POS
+    assert leader.store.reads.min_phy_offset > BEGIN_POS
     assert list((directory / "n0/commitlog").iterdir()) == []
-    assert leader.store.min_offset(*QUEUE) >= before
-    assert leader.store.get_message(*QUEUE, 0, 1, 1 << 20).status is GetMessageStatus.OFFSET_TOO_SMALL
+    assert leader.store.reads.min_offset(*QUEUE) >= before
+    assert leader.store.reads.get_message(*QUEUE, 0, 1, 1 << 20).status is GetMessageStatus.OFFSET_TOO_SMALL
 
 
 def test_damage_before_the_log_is_told_and_nothing_is_lost_by_it(directory: Path) -> None:
@@ -176,7 +176,7 @@ def test_damage_before_the_log_is_told_and_nothing_is_lost_by_it(directory: Path
     assert damaged.read_bytes() == content
     shutil.move(directory / "n0/commitlog", directory / "aside")
     leader = lead(group_on(directory, 1))
-    assert leader.store.min_offset(*QUEUE) == len(units_before()[QUEUE])
+    assert leader.store.reads.min_offset(*QUEUE) == len(units_before()[QUEUE])
 
 
 def test_a_plain_log_that_does_not_end_where_the_log_begins_is_left_alone(
@@ -185,7 +185,7 @@ def test_a_plain_log_that_does_not_end_where_the_log_begins_is_left_alone(
     (directory / "n0/commitlog/00000000000002097152").unlink()
     leader = lead(group_on(directory, 1))
     assert "messages in the former are not read" in caplog.text
-    assert leader.store.min_offset(*QUEUE) == len(units_before()[QUEUE])
+    assert leader.store.reads.min_offset(*QUEUE) == len(units_before()[QUEUE])
     assert len(list((directory / "n0/commitlog").iterdir())) == 2
 
 

@@ -27,11 +27,11 @@ class Read:
         self.told: list[str | None] = []
         self.max_offset = -1
         self._member = member
-        member.store.at_read_index(self._on_done, member.group.now_ms)
+        member.store.read_index_waits.ask(self._on_done, member.group.now_ms)
 
     def _on_done(self, refusal: str | None) -> None:
         self.told.append(refusal)
-        self.max_offset = self._member.store.max_offset("T", 0)
+        self.max_offset = self._member.store.reads.max_offset("T", 0)
 
 
 def put(member: StoreMember) -> None:
@@ -73,7 +73,7 @@ def test_a_member_that_does_not_get_on_says_so_and_how_far_it_is(group: StoreGro
     group.settle()
     follower = followers(group, leader)[0]
     follower.reput_held = True
-    applied_index = follower.store.applied_index
+    applied_index = follower.store.reads.applied_index
     put(leader)
     read = Read(follower)
     group.run_for(WAIT_MS_MAX + 50)
@@ -97,7 +97,7 @@ def test_a_leader_that_was_cut_off_does_not_answer_from_what_it_knows(group: Sto
     new = next(member for member in followers(group, old) if member.store.serving)
     put(new)
     assert old.store.serving, "it does not know yet"
-    assert old.store.max_offset("T", 0) == 1
+    assert old.store.reads.max_offset("T", 0) == 1
     stale, fresh = Read(old), Read(new)
     group.run_until(lambda: bool(stale.told and fresh.told))
     assert (fresh.told, fresh.max_offset) == ([None], 2)

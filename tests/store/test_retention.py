@@ -235,15 +235,15 @@ def test_expired_files_go_on_each_member_and_pulls_below_are_told_where_to_go_on
     for peer, member in group.members.items():
         assert begin_of(member) > 100
         assert data_files(group, peer)[0] == member.replica.log.ledger_begin_pos
-        low = member.store.min_offset("T", 0)
+        low = member.store.reads.min_offset("T", 0)
         assert low > 3 * CQ_FILE_UNITS
-        assert member.store.max_offset("T", 0) == 4 * CQ_FILE_UNITS + 10
-        below = member.store.get_message("T", 0, low - 1, 32, 1 << 20)
+        assert member.store.reads.max_offset("T", 0) == 4 * CQ_FILE_UNITS + 10
+        below = member.store.reads.get_message("T", 0, low - 1, 32, 1 << 20)
         assert (below.status, below.next_begin_offset) == (GetMessageStatus.OFFSET_TOO_SMALL, low)
         queue_files = sorted(group.root(peer).glob("consumequeue/T/0/*"))
         assert int(queue_files[0].name) // 20 <= low < int(queue_files[0].name) // 20 + CQ_FILE_UNITS + 1
         assert len(queue_files) <= 2
-    fresh = leader.store.get_message("Fresh", 0, leader.store.min_offset("Fresh", 0), 32, 1 << 20)
+    fresh = leader.store.reads.get_message("Fresh", 0, leader.store.reads.min_offset("Fresh", 0), 32, 1 << 20)
     assert fresh.status is GetMessageStatus.FOUND
 
 
@@ -256,7 +256,10 @@ def test_a_queue_of_which_nothing_is_left_goes_on_where_it_was(tmp_path: Path) -
     for _ in range(3):
         age(group, leader)
     for member in group.members.values():
-        assert (member.store.min_offset("Gone", 0), member.store.max_offset("Gone", 0)) == (30, 30)
+        assert (member.store.reads.min_offset("Gone", 0), member.store.reads.max_offset("Gone", 0)) == (
+            30,
+            30,
+        )
     for peer in list(group.members):
         group.members[peer].crash() if peer == leader.id else group.members[peer].stop()
     for path in group.root("n1").glob("dledger-n1/pydledger/applied-state-*"):
@@ -264,14 +267,14 @@ def test_a_queue_of_which_nothing_is_left_goes_on_where_it_was(tmp_path: Path) -
     group.start()
     leader = group.lead()
     group.settle()
-    assert {member.store.max_offset("Gone", 0) for member in group.members.values()} == {30}
+    assert {member.store.reads.max_offset("Gone", 0) for member in group.members.values()} == {30}
     put = leader.put(message("Gone"))
     assert put.queue_offsets == [30]
     group.settle()
     for member in group.members.values():
-        found = member.store.get_message("Gone", 0, 30, 32, 1 << 20)
+        found = member.store.reads.get_message("Gone", 0, 30, 32, 1 << 20)
         assert found.status is GetMessageStatus.FOUND
-        assert member.store.min_offset("Gone", 0) == 30
+        assert member.store.reads.min_offset("Gone", 0) == 30
 
 
 @pytest.mark.slow
@@ -299,15 +302,17 @@ def test_a_member_below_the_leaders_begin_gets_log_tables_and_offsets(tmp_path: 
     assert begin_of(member) == begin_of(leader)
     assert member.store._state.tables.pack() == leader.store._state.tables.pack()
     for topic, count in (("Gone", 20), ("T", 60)):
-        assert member.store.max_offset(topic, 0) == leader.store.max_offset(topic, 0) == count
-    low, high = leader.store.min_offset("Fresh", 0), leader.store.max_offset("Fresh", 0)
-    assert low <= member.store.min_offset("Fresh", 0) < high == member.store.max_offset("Fresh", 0)
+        assert member.store.reads.max_offset(topic, 0) == leader.store.reads.max_offset(topic, 0) == count
+    low, high = leader.store.reads.min_offset("Fresh", 0), leader.store.reads.max_offset("Fresh", 0)
+    assert (
+        low <= member.store.reads.min_offset("Fresh", 0) < high == member.store.reads.max_offset("Fresh", 0)
+    )
     group.run_for(2_000)
     member.stop()
     group.start(away)
     member = group.members[away]
     group.settle()
-    assert member.store.max_offset("Gone", 0) == 20
+    assert member.store.reads.max_offset("Gone", 0) == 20
     leader.crash()
     leader = group.lead()
     assert leader.put(message("Gone")).queue_offsets == [20]
@@ -322,12 +327,12 @@ def test_times_are_found_while_units_still_point_into_a_file_that_is_gone(tmp_pa
     leader = group.lead()
     assert leader.replica.delete_first_file(group.now_ms)
     store = leader.store
-    assert store.min_offset("T", 0) == 0, "the queue has not heard of it yet"
-    first = store.offset_by_time("T", 0, START_MS)
-    assert store.store_timestamp("T", 0, first - 1) == -1
-    assert store.store_timestamp("T", 0, first) == store.earliest_store_timestamp()
+    assert store.reads.min_offset("T", 0) == 0, "the queue has not heard of it yet"
+    first = store.reads.offset_by_time("T", 0, START_MS)
+    assert store.reads.store_timestamp("T", 0, first - 1) == -1
+    assert store.reads.store_timestamp("T", 0, first) == store.reads.earliest_store_timestamp()
     group.run_for(50)
-    assert store.min_offset("T", 0) == first
+    assert store.reads.min_offset("T", 0) == first
 
 
 def test_queues_begin_no_later_than_the_log_does_after_a_power_loss(tmp_path: Path) -> None:
@@ -342,15 +347,18 @@ def test_queues_begin_no_later_than_the_log_does_after_a_power_loss(tmp_path: Pa
     fill(group, leader, 100, "Others", size=10)
     group.run_for(5_000)
     assert begin_of(leader) > 0
-    kept = leader.store.get_message("T", 0, 0, 32, 1 << 20)
-    assert (kept.status, kept.next_begin_offset) == (GetMessageStatus.FOUND, leader.store.max_offset("T", 0))
-    assert 0 < kept.count < leader.store.max_offset("T", 0)
+    kept = leader.store.reads.get_message("T", 0, 0, 32, 1 << 20)
+    assert (kept.status, kept.next_begin_offset) == (
+        GetMessageStatus.FOUND,
+        leader.store.reads.max_offset("T", 0),
+    )
+    assert 0 < kept.count < leader.store.reads.max_offset("T", 0)
     leader.crash()
     group.start()
     leader = group.lead()
     assert begin_of(leader) == 0
-    assert leader.store.min_offset("T", 0) == 0
-    assert leader.store.get_message("T", 0, 0, 32, 1 << 20).status is GetMessageStatus.FOUND
+    assert leader.store.reads.min_offset("T", 0) == 0
+    assert leader.store.reads.get_message("T", 0, 0, 32, 1 << 20).status is GetMessageStatus.FOUND
 
 
 @pytest.mark.slow
@@ -361,7 +369,7 @@ def test_a_member_whose_damage_all_others_have_deleted_gets_tables_and_offsets(t
     leader = group.lead()
     leader.store.propose(CommitOffset("g", "T", 0, 7), None, group.now_ms)
     damaged = next(peer for peer in group.members if peer != leader.id)
-    group.members[damaged].store._retention.log.tick = lambda *arguments: None  # type: ignore[method-assign]
+    group.members[damaged].store.retention.log.tick = lambda *arguments: None  # type: ignore[method-assign]
     fill(group, leader, 20, "Gone")
     fill(group, leader, 60)
     age(group, leader)
@@ -382,9 +390,11 @@ def test_a_member_whose_damage_all_others_have_deleted_gets_tables_and_offsets(t
     assert not member.replica.log.has_faults
     assert member.store._state.tables.pack() == leader.store._state.tables.pack()
     for topic, count in (("Gone", 20), ("T", 60)):
-        assert member.store.max_offset(topic, 0) == leader.store.max_offset(topic, 0) == count
-    low, high = leader.store.min_offset("Fresh", 0), leader.store.max_offset("Fresh", 0)
-    assert low <= member.store.min_offset("Fresh", 0) < high == member.store.max_offset("Fresh", 0)
+        assert member.store.reads.max_offset(topic, 0) == leader.store.reads.max_offset(topic, 0) == count
+    low, high = leader.store.reads.min_offset("Fresh", 0), leader.store.reads.max_offset("Fresh", 0)
+    assert (
+        low <= member.store.reads.min_offset("Fresh", 0) < high == member.store.reads.max_offset("Fresh", 0)
+    )
     leader.crash()
     leader = group.lead()
     assert leader.put(message("Gone")).queue_offsets == [20]
@@ -441,13 +451,13 @@ def test_the_start_after_a_deletion_on_an_idle_member_finds_its_queues_whole(
         group.run_until(lambda: leader.replica.delete_first_file(group.now_ms))
         group.run_until(lambda: leader.replica.idle)
         group.run_for(3_000)
-    low = leader.store.min_offset("T", 0)
+    low = leader.store.reads.min_offset("T", 0)
     assert low > CQ_FILE_UNITS
     leader.crash()
     group.start()
     assert "damaged" not in caplog.text
     group.run_for(100)
-    assert group.members["n0"].store.min_offset("T", 0) == low
+    assert group.members["n0"].store.reads.min_offset("T", 0) == low
 
 
 def test_sends_are_refused_on_a_nearly_full_disk_with_cause_value_and_limit(tmp_path: Path) -> None:
@@ -485,18 +495,18 @@ def test_a_queue_that_is_let_go_loses_its_files_and_keeps_its_next_offset(
     leader.store.retention.queues.let_go(is_of_t)
     group.run_until(lambda: cq_files(group, "Other") and not cq_files(group, "T"))
     assert cq_files(group, "Other")
-    end = leader.store.max_offset("T", 0)
-    assert leader.store.min_offset("T", 0) == end > CQ_FILE_UNITS
+    end = leader.store.reads.max_offset("T", 0)
+    assert leader.store.reads.min_offset("T", 0) == end > CQ_FILE_UNITS
     leader.crash()
     group.start()
     leader = group.lead()
-    assert leader.store.min_offset("T", 0) == leader.store.max_offset("T", 0) == end
+    assert leader.store.reads.min_offset("T", 0) == leader.store.reads.max_offset("T", 0) == end
     assert leader.put(message()).queue_offsets == [end]
     group.run_for(5_000)
     assert cq_files(group, "T") == [f"{end // CQ_FILE_UNITS * CQ_FILE_UNITS * 20:020d}"]
     leader.stop()
     group.start()
-    found = group.lead().store.get_message("T", 0, end, 1, 1000)
+    found = group.lead().store.reads.get_message("T", 0, end, 1, 1000)
     assert found.status is GetMessageStatus.FOUND
     assert "damaged" not in caplog.text
 
@@ -508,14 +518,14 @@ def test_messages_that_come_while_a_queue_is_let_go_stay(tmp_path: Path) -> None
     fill(group, leader, 5, size=10)
     group.run_for(3_000)
     leader.store.retention.queues.let_go(is_of_t)
-    group.run_until(lambda: leader.store.min_offset("T", 0) == 5)
+    group.run_until(lambda: leader.store.reads.min_offset("T", 0) == 5)
     assert leader.put(message()).queue_offsets == [5]
     group.run_for(10_000)
     assert len(cq_files(group, "T")) == 1
-    assert leader.store.get_message("T", 0, 5, 1, 1000).status is GetMessageStatus.FOUND
+    assert leader.store.reads.get_message("T", 0, 5, 1, 1000).status is GetMessageStatus.FOUND
     leader.crash()
     group.start()
-    assert group.lead().store.get_message("T", 0, 5, 1, 1000).status is GetMessageStatus.FOUND
+    assert group.lead().store.reads.get_message("T", 0, 5, 1, 1000).status is GetMessageStatus.FOUND
 
 
 def test_a_queue_without_messages_is_let_go_when_asked_and_not_before(tmp_path: Path) -> None:
@@ -528,9 +538,9 @@ def test_a_queue_without_messages_is_let_go_when_asked_and_not_before(tmp_path: 
     group.run_until(lambda: leader.replica.delete_first_file(group.now_ms))
     group.run_until(lambda: leader.replica.idle)
     group.run_for(5_000)
-    assert leader.store.min_offset("Old", 0) == leader.store.max_offset("Old", 0) == 1
+    assert leader.store.reads.min_offset("Old", 0) == leader.store.reads.max_offset("Old", 0) == 1
     assert cq_files(group, "Old")
     leader.store.retention.queues.let_go(has_expired)
     group.run_until(lambda: not cq_files(group, "Old"))
     assert cq_files(group, "T")
-    assert leader.store.max_offset("Old", 0) == 1
+    assert leader.store.reads.max_offset("Old", 0) == 1

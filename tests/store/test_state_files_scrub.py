@@ -65,7 +65,7 @@ def test_a_flip_in_checkpoints_is_found_and_a_sound_one_written(
     assert all(is_whole_checkpoint(path.read_bytes()) for path in states(group))
     member.crash()
     group.start()
-    assert group.lead().store.max_offset("T", 0) == 90
+    assert group.lead().store.reads.max_offset("T", 0) == 90
 
 
 @pytest.mark.parametrize("name", ["checkpoint", *(f"config/{name}" for name in CONFIGS)])

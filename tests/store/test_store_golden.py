@@ -94,11 +94,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> MessageStore:
     )
     store = MessageStore(config, disk, NoRuntime())
     store.start(ReadOnlyReplica(ledger), 0)
-    assert store.applied_index == -1, "Java left no checkpoint of ours"
+    assert store.reads.applied_index == -1, "Java left no checkpoint of ours"
     store.committed(ledger.ledger_end_index)
     while store.reput_step(0):
         pass
-    assert store.applied_index == 2110
+    assert store.reads.applied_index == 2110
     return store
 
 
@@ -118,8 +118,8 @@ def test_bounds_of_queues_are_java_s(store: MessageStore, expected: list[dict[st
     for line in expected:
         if line["type"] == "queue":
             topic, queue_id = line["topic"], line["queueId"]
-            assert store.min_offset(topic, queue_id) == line["minOffset"]
-            assert store.max_offset(topic, queue_id) == line["maxOffset"]
+            assert store.reads.min_offset(topic, queue_id) == line["minOffset"]
+            assert store.reads.max_offset(topic, queue_id) == line["maxOffset"]
 
 
 def test_offsets_by_time_are_java_s(store: MessageStore, expected: list[dict[str, Any]]) -> None:
@@ -129,7 +129,7 @@ def test_offsets_by_time_are_java_s(store: MessageStore, expected: list[dict[str
         (line, offset)
         for line in lines
         if (
-            offset := store.offset_by_time(
+            offset := store.reads.offset_by_time(
                 line["topic"], line["queueId"], line["timestamp"], BoundaryType(line["boundary"])
             )
         )

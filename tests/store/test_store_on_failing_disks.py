@@ -22,7 +22,7 @@ def bodies_seen(member: StoreMember) -> dict[tuple[bytes, int], list[bytes]]:
     for queue in member.store.queues:
         topic, bodies = queue.topic.decode(), seen.setdefault((queue.topic, queue.queue_id), [])
         while len(bodies) < queue.max_offset:
-            result = member.store.get_message(topic, queue.queue_id, len(bodies), 32, 1 << 20)
+            result = member.store.reads.get_message(topic, queue.queue_id, len(bodies), 32, 1 << 20)
             bodies += [decode_message(buffer).body for buffer in result.buffers]
     return seen
 
@@ -30,7 +30,7 @@ def bodies_seen(member: StoreMember) -> dict[tuple[bytes, int], list[bytes]]:
 def bodies_in_log(member: StoreMember) -> dict[tuple[bytes, int], list[bytes]]:
     found: dict[tuple[bytes, int], list[bytes]] = {}
     log = member.replica.log
-    for batch in log.batches_from(log.ledger_begin_index, member.store.applied_index, 1 << 20):
+    for batch in log.batches_from(log.ledger_begin_index, member.store.reads.applied_index, 1 << 20):
         for header, body in walk(batch.buffer, batch.pos):
             if header.kind == EntryKind.MESSAGE:
                 record = decode_message(body)
@@ -76,7 +76,9 @@ def test_a_failed_sync_of_a_queue_is_made_good_by_writing_again() -> None:
     member.put(*[message(queue_id=number % 3, body=b"%d" % number) for number in range(120)])
     group.run_for(3000)  # the log is synced and marked: only derived files are left to fail
     disk.failing_syncs = 2
-    group.run_until(lambda: member.store._flusher.checkpoint_index == member.store.applied_index)
+    group.run_until(
+        lambda: member.store._derived.flusher.checkpoint_index == member.store.reads.applied_index
+    )
     assert disk.failing_syncs == 0
     assert member.failure is None
     expected = bodies_seen(member)
@@ -85,7 +87,7 @@ def test_a_failed_sync_of_a_queue_is_made_good_by_writing_again() -> None:
     disk.power_loss()
     group.start()
     member = group.members["n0"]
-    assert member.store.applied_index == member.replica.log.ledger_end_index
+    assert member.store.reads.applied_index == member.replica.log.ledger_end_index
     assert bodies_seen(member) == expected
 
 
@@ -106,7 +108,7 @@ def test_a_full_disk_refuses_and_a_put_after_it_goes_on_densely() -> None:
         group.run_for(20)
     assert refused is not None
     assert refused.refusal is PutStatus.UNKNOWN  # the write failed: a power loss now might still leave it
-    next_offset = member.store.max_offset("T", 0)
+    next_offset = member.store.reads.max_offset("T", 0)
     disk.is_full = False
     group.run_for(3000)
     member = group.lead()

@@ -28,7 +28,7 @@ def units_by_the_log(member: StoreMember) -> Units:
     """The units that the log calls for, found by reading it entry by entry."""
     queues: Units = {}
     log = member.replica.log
-    for batch in log.batches_from(log.ledger_begin_index, member.store.applied_index, 1 << 20):
+    for batch in log.batches_from(log.ledger_begin_index, member.store.reads.applied_index, 1 << 20):
         for header, body in walk(batch.buffer, batch.pos):
             if header.kind == EntryKind.MESSAGE:
                 found = decode_message(body)
@@ -94,8 +94,8 @@ def test_queues_and_tables_are_the_same_after_a_crash_at_any_moment(tmp_path: Pa
         member = group.lead()
         group.settle()
         assert units_seen(member) == units_by_the_log(member)
-        assert member.store.topic_config_table.get("T") == TopicConfig("T", 3, 3)
-        assert member.store.query_offset("g", "T", 0) == 7
+        assert member.store.tables.topic_config_table.get("T") == TopicConfig("T", 3, 3)
+        assert member.store.reads.query_offset("g", "T", 0) == 7
 
 
 def test_a_start_dispatches_only_what_came_behind_the_checkpoint(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_start_dispatches_only_what_came_behind_the_checkpoint(tmp_path: Path)
     group.start()
     member = group.members["n0"]
     log = member.replica.log
-    assert member.store.applied_index == log.ledger_end_index
+    assert member.store.reads.applied_index == log.ledger_end_index
     assert units_seen(member) == units_by_the_log(member)
 
 
@@ -118,7 +118,7 @@ def test_a_checkpoint_is_due_after_enough_entries_too(tmp_path: Path) -> None:
     group.run_for(1500)
     group.members["n0"].crash()
     group.start()
-    assert group.members["n0"].store.applied_index > 100
+    assert group.members["n0"].store.reads.applied_index > 100
 
 
 def lose_a_queue(root: Path) -> None:
@@ -204,8 +204,8 @@ def test_damaged_derived_files_are_rebuilt(
     group.settle()
     assert units_seen(member) == expected
     assert member.put(message("T", 0)).queue_offsets == [len(expected["T", 0])]
-    assert list(member.store.topic_config_table.configs) == ["T"]
-    assert member.store.query_offset("g", "T", 0) == 7
+    assert list(member.store.tables.topic_config_table.configs) == ["T"]
+    assert member.store.reads.query_offset("g", "T", 0) == 7
     group.settle()
     member.stop()
     on_disk = {key: [(a, b, int(c != 0)) for a, b, c in units] for key, units in read_units(group).items()}
@@ -255,10 +255,10 @@ def test_units_behind_the_checkpoint_are_gone_from_the_files_until_dispatched_ag
     member = group.lead()
     put_some(member, random, 30)
     group.run_for(1000)
-    older = member.store.applied_index
+    older = member.store.reads.applied_index
     member.put(*[message(random.choice("TU"), number % 3) for number in range(40)])
     group.run_for(1000)
-    newer = member.store.applied_index
+    newer = member.store.reads.applied_index
     member.crash()
     states = sorted((group.root() / "dledger-n0" / "pydledger").glob("applied-state-*"))
     assert len(states) == 2
@@ -269,7 +269,7 @@ def test_units_behind_the_checkpoint_are_gone_from_the_files_until_dispatched_ag
             path.write_bytes(data)
     group.start()
     member = group.members["n0"]
-    assert member.store.applied_index == older
+    assert member.store.reads.applied_index == older
     zeroed = read_units(group)
     assert {key: len(units) for key, units in zeroed.items()} == {
         key: len(units) for key, units in units_seen(member).items()
@@ -304,7 +304,7 @@ def test_a_damaged_checkpoint_is_named_and_the_other_one_counts(
     member = group.members["n0"]
     assert "checkpoint is unreadable, the state is taken from the other one or from the log" in caplog.text
     assert f"path={damaged}" in caplog.text
-    assert member.store.applied_index == (older if is_newest else newest)
+    assert member.store.reads.applied_index == (older if is_newest else newest)
     member = group.lead()
     group.settle()
     assert units_seen(member) == units_by_the_log(member)
@@ -346,7 +346,7 @@ def test_exports_are_java_shaped_with_the_generation_before_beside_them(tmp_path
     ]
     offsets = parse_config((config / "consumerOffset.json").read_text())
     assert offsets["offsetTable"] == {"T@g": {0: 8}}
-    assert offsets["pydledgerAppliedIndex"] == member.store.applied_index
+    assert offsets["pydledgerAppliedIndex"] == member.store.reads.applied_index
     assert parse_config((config / "consumerOffset.json.bak").read_text())["offsetTable"] == {"T@g": {0: 7}}
     topics = parse_config((config / "topics.json").read_text())
     assert topics["topicConfigTable"]["T"]["readQueueNums"] == 3

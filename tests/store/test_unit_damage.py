@@ -57,8 +57,8 @@ def flip(path: Path, offset: int, bit: int) -> None:
 def pulled(member: StoreMember, topic: str = "T", queue_id: int = 0) -> list[int]:
     """Queue offsets of all messages, as pulls get them."""
     found: list[int] = []
-    while len(found) < member.store.max_offset(topic, queue_id):
-        result = member.store.get_message(topic, queue_id, len(found), 32, K256)
+    while len(found) < member.store.reads.max_offset(topic, queue_id):
+        result = member.store.reads.get_message(topic, queue_id, len(found), 32, K256)
         assert result.buffers
         records = [decode_message(buffer) for buffer in result.buffers]
         assert {record.topic for record in records} == {topic}
@@ -71,7 +71,7 @@ def pull_until_mended(group: StoreGroup, member: StoreMember, offset: int) -> li
 
     def has_come() -> bool:
         try:
-            result = member.store.get_message("T", 0, offset, 32, K256)
+            result = member.store.reads.get_message("T", 0, offset, 32, K256)
         except UnitDamagedError:
             return False
         offsets[:] = [decode_message(buffer).queue_offset for buffer in result.buffers]
@@ -85,7 +85,7 @@ def pull_until_mended(group: StoreGroup, member: StoreMember, offset: int) -> li
 def pulled_until_mended(group: StoreGroup, member: StoreMember) -> list[int]:
     """As pulled(), by a consumer that asks again."""
     found: list[int] = []
-    while len(found) < member.store.max_offset("T", 0):
+    while len(found) < member.store.reads.max_offset("T", 0):
         found += pull_until_mended(group, member, len(found))
     return found
 
@@ -181,7 +181,7 @@ def test_a_reader_that_meets_a_block_of_zeros_has_all_of_it_mended(group: StoreG
     sound = path.read_bytes()
     write(path, 0, bytes(600))
     with pytest.raises(UnitDamagedError, match="unit 3 says 0 bytes at 0"):
-        member.store.get_message("T", 0, 3, 32, K256)
+        member.store.reads.get_message("T", 0, 3, 32, K256)
     # Other queues are read meanwhile.
     assert pulled(member, "U", 1) == list(range(COUNT))
     assert pull_until_mended(group, member, 3) == list(range(3, 35))
@@ -211,7 +211,7 @@ def test_damage_hides_no_message_from_a_filter(group: StoreGroup, damage: Callab
     def has_come() -> bool:
         nonlocal offset
         with suppress(UnitDamagedError):
-            result = member.store.get_message("T", 0, offset, 32, K256, wanted)
+            result = member.store.reads.get_message("T", 0, offset, 32, K256, wanted)
             found.extend(decode_message(buffer).queue_offset for buffer in result.buffers)
             offset = result.next_begin_offset
         return offset == COUNT
@@ -231,7 +231,7 @@ def test_a_queue_begins_behind_a_damaged_unit_whose_message_is_gone(group: Store
     member.store.queues.put([request])
     queue.begin_with(COUNT)
     with pytest.raises(UnitDamagedError):
-        member.store.get_message("T", 0, COUNT, 32, K256)
+        member.store.reads.get_message("T", 0, COUNT, 32, K256)
     group.run_until(lambda: queue.min_offset == COUNT + 1)
     assert member.failure is None
 
@@ -245,7 +245,7 @@ def test_a_unit_whose_record_the_log_does_not_have_ends_the_member_and_the_next_
     group.run_for(100)
     member.store.queues.put([request])
     with pytest.raises(UnitDamagedError):
-        member.store.get_message("T", 0, COUNT, 32, K256)
+        member.store.reads.get_message("T", 0, COUNT, 32, K256)
     with pytest.raises(StoreDamagedError, match=f"the log has no record of unit {COUNT}"):
         group.run_for(1_000)
     member.crash()
@@ -262,9 +262,9 @@ def test_a_look_up_by_time_that_meets_damage_is_right_when_it_comes_again(
     member = filled(group)
     write(units_path(group, 1), 10 * CQ_UNIT_SIZE, unit)
     with pytest.raises(UnitDamagedError, match="unit 60 says that its record begins at"):
-        member.store.offset_by_time("T", 0, group.now_ms)
+        member.store.reads.offset_by_time("T", 0, group.now_ms)
     group.run_for(1_000)
-    assert member.store.offset_by_time("T", 0, group.now_ms) == COUNT
+    assert member.store.reads.offset_by_time("T", 0, group.now_ms) == COUNT
 
 
 def delayed_messages(member: StoreMember) -> None:
@@ -300,10 +300,10 @@ def test_a_damaged_unit_of_a_delay_level_is_mended_before_anything_of_it_is_deli
     write(path, 0, CQ_UNIT.pack(phy_offset, size, deliver_ms - 50_001))
     write(path, 5 * CQ_UNIT_SIZE, bytes(8))
     group.run_for(deliver_ms - group.now_ms - 20_000)
-    assert member.store.max_offset("T", 0) == 0, "it is not due"
+    assert member.store.reads.max_offset("T", 0) == 0, "it is not due"
     assert path.read_bytes()[:CQ_UNIT_SIZE] == CQ_UNIT.pack(phy_offset, size, deliver_ms)
-    group.run_until(lambda: member.store.max_offset("T", 0) == COUNT, limit_ms=120_000)
-    result = member.store.get_message("T", 0, 0, 32, K256)
+    group.run_until(lambda: member.store.reads.max_offset("T", 0) == COUNT, limit_ms=120_000)
+    result = member.store.reads.get_message("T", 0, 0, 32, K256)
     assert [decode_message(buffer).body for buffer in result.buffers] == [b"%d" % n for n in range(32)]
 
 

@@ -62,7 +62,7 @@ def make_group(directory: Path, *, stop: bool = True) -> StoreGroup:
             leader.put(*batch)
             number += 7
             group.run_for(20)
-            offset = leader.store.max_offset("Orders", 0) // 2
+            offset = leader.store.reads.max_offset("Orders", 0) // 2
             _change(group, leader, CommitOffset(GROUP, "Orders", 0, offset))
         _change(group, leader, PutTopicConfig(TopicConfig("Passing")))
         _change(group, leader, DeleteTopic("Passing"))

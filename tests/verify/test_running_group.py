@@ -35,7 +35,7 @@ def test_no_moment_of_a_group_s_life_has_a_finding(
                 for _ in range(random.randrange(1, 6))
             ]
             leader.put(*batch, delayed_message(random.randrange(1, 3), b"later"))
-            offset = random.randrange(leader.store.max_offset("A", 0) + 1)
+            offset = random.randrange(leader.store.reads.max_offset("A", 0) + 1)
             leader.store.propose(CommitOffset(GROUP, "A", 0, offset), None, group.now_ms)
             topic = TopicConfig(f"T{step % 7}", attributes={"note": "x" * random.randrange(3000)})
             leader.store.propose(PutTopicConfig(topic), None, group.now_ms)

@@ -79,7 +79,7 @@ class AdminBrokerProcessor:
 
     def clean_unused_topic(self, request: Request[CommandHeader], now_ms: int) -> None:
         """As _delete_expired_commit_log. The messages stay in the log, and found by their keys."""
-        if not self._store.is_state_whole:
+        if not self._store.reads.is_state_whole:
             remark = "this member does not know all topics yet, its log does not reach back: ask again later"
             request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
             return
@@ -90,31 +90,31 @@ class AdminBrokerProcessor:
         # Queues are looked at later, when the log may have begun anew: what is not known then is not unused.
         topic = queue.topic_name
         is_known = self._topics.select(topic) is not None or names.is_system_topic(topic)
-        return not is_known and self._store.is_state_whole
+        return not is_known and self._store.reads.is_state_whole
 
     def get_max_offset(self, request: Request[headers.GetMaxOffsetRequestHeader], now_ms: int) -> None:
         header = request.header
-        offset = self._store.max_offset(header.topic, header.queue_id)
+        offset = self._store.reads.max_offset(header.topic, header.queue_id)
         request.answer(ext_fields={"offset": str(offset)})
 
     def get_min_offset(self, request: Request[headers.GetMinOffsetRequestHeader], now_ms: int) -> None:
         header = request.header
-        offset = self._store.min_offset(header.topic, header.queue_id)
+        offset = self._store.reads.min_offset(header.topic, header.queue_id)
         request.answer(ext_fields={"offset": str(offset)})
 
     def search_offset(self, request: Request[headers.SearchOffsetRequestHeader], now_ms: int) -> None:
         header = request.header
         is_upper = (header.boundary_type or "").upper() == BoundaryType.UPPER.name
         boundary = BoundaryType.UPPER if is_upper else BoundaryType.LOWER
-        offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
+        offset = self._store.reads.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
         request.answer(ext_fields={"offset": str(offset)})
 
     def get_earliest_store_time(
         self, request: Request[headers.GetEarliestMsgStoretimeRequestHeader], now_ms: int
     ) -> None:
         header = request.header
-        offset = self._store.min_offset(header.topic, header.queue_id)
-        timestamp = self._store.store_timestamp(header.topic, header.queue_id, offset)
+        offset = self._store.reads.min_offset(header.topic, header.queue_id)
+        timestamp = self._store.reads.store_timestamp(header.topic, header.queue_id, offset)
         request.answer(ext_fields={"timestamp": str(timestamp)})
 
     def query_consume_queue(
@@ -225,7 +225,7 @@ class AdminBrokerProcessor:
         body = dumps_fastjson(
             {
                 "dataVersion": _data_version(
-                    self._store.topic_config_table.data_version, self._state_version
+                    self._store.tables.topic_config_table.data_version, self._state_version
                 ),
                 "mappingDataVersion": _data_version(DataVersion(), 0),
                 "topicConfigTable": {name: config.to_json() for name, config in topics.items()},
@@ -253,11 +253,11 @@ class AdminBrokerProcessor:
             return
         body = admin_bodies.TopicStatsTable(topic_put_tps=self._stats.topic_put_tps(topic))
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
-            max_offset = self._store.max_offset(topic, queue_id)
-            last_ms = self._store.store_timestamp(topic, queue_id, max_offset - 1) if max_offset else 0
+            max_offset = self._store.reads.max_offset(topic, queue_id)
+            last_ms = self._store.reads.store_timestamp(topic, queue_id, max_offset - 1) if max_offset else 0
             queue = bodies.MessageQueue(topic=topic, broker_name=self._broker_name, queue_id=queue_id)
             body.offset_table[queue] = admin_bodies.TopicOffset(
-                min_offset=self._store.min_offset(topic, queue_id),
+                min_offset=self._store.reads.min_offset(topic, queue_id),
                 max_offset=max_offset,
                 last_update_timestamp=max(last_ms, 0),
             )
@@ -305,7 +305,7 @@ class AdminBrokerProcessor:
         self, request: Request[admin_headers.UpdateGroupForbiddenRequestHeader], now_ms: int
     ) -> None:
         header = request.header
-        group, topic, table = header.group, header.topic, self._store.subscription_group_table
+        group, topic, table = header.group, header.topic, self._store.tables.subscription_group_table
         bits = table.forbidden_bits(group, topic)
         changed = bits
         if header.readable is not None:
@@ -336,7 +336,7 @@ class AdminBrokerProcessor:
             request.answer(body=dumps_fastjson(config.to_json()))
 
     def get_all_groups(self, request: Request[CommandHeader], now_ms: int) -> None:
-        table = self._store.subscription_group_table
+        table = self._store.tables.subscription_group_table
         body = dumps_fastjson(
             {
                 "dataVersion": _data_version(table.data_version, self._state_version),
@@ -347,7 +347,7 @@ class AdminBrokerProcessor:
         request.answer(ext_fields={"totalGroupNum": str(len(table.configs))}, body=body)
 
     def get_all_delay_offsets(self, request: Request[CommandHeader], now_ms: int) -> None:
-        table = self._store.delay_offset_table
+        table = self._store.tables.delay_offset_table
         body = admin_bodies.DelayOffsetSerializeWrapper(
             data_version=bodies.DataVersion(
                 counter=table.data_version.counter,

@@ -120,10 +120,10 @@ class BrokerInfoProcessor:
             "brokerActive": "true" if store.serving else "false",
             "brokerVersion": str(MQ_VERSION),
             "brokerVersionDesc": BROKER_VERSION,
-            "commitLogMaxOffset": str(store.confirm_offset),
-            "commitLogMinOffset": str(store.min_phy_offset),
-            "dispatchBehindBytes": str(store.reput_behind),
-            "earliestMessageTimeStamp": str(store.earliest_store_timestamp()),
+            "commitLogMaxOffset": str(store.reads.confirm_offset),
+            "commitLogMinOffset": str(store.reads.min_phy_offset),
+            "dispatchBehindBytes": str(store.reads.reput_behind),
+            "earliestMessageTimeStamp": str(store.reads.earliest_store_timestamp()),
             "getFoundTps": _rates(found),
             "getMissTps": _rates(missed),
             "getTotalTps": _rates(found, missed),
@@ -188,7 +188,7 @@ class BrokerInfoProcessor:
             "haConnectionInfo": [],
             "inSyncSlaveNums": 0,
             "master": self._store.serving,
-            "masterCommitLogMaxOffset": self._store.confirm_offset,
+            "masterCommitLogMaxOffset": self._store.reads.confirm_offset,
         }
         request.answer(body=dumps_fastjson(body))
 

@@ -135,7 +135,7 @@ class ClientAdminProcessor:
             except MessageDecodeError as error:
                 request.answer(ResponseCode.INVALID_PARAMETER, str(error))
                 return
-            body = self._store.look_message_by_offset(phy_offset)
+            body = self._store.reads.look_message_by_offset(phy_offset)
             if body is None:
                 remark = f"can not find message by the id, {header.msg_id}"
                 request.answer(ResponseCode.SYSTEM_ERROR, remark)

@@ -75,7 +75,7 @@ class ConsumeStatsProcessor:
         elif header.topic_list:
             topics = [topic for topic in header.topic_list.split(";") if topic]
         else:
-            topics = self._store.consumer_offset_table.topics_of(group)
+            topics = self._store.tables.consumer_offset_table.topics_of(group)
         subscriptions = self._consumers.subscriptions(group)
         body = admin_bodies.ConsumeStats()
         for topic in topics:
@@ -126,8 +126,8 @@ class ConsumeStatsProcessor:
         """One topic of one group after the other, each with the number of its queues. Between two steps any of them may
         be deleted.
         """
-        body, group_table = walk.body, self._store.subscription_group_table
-        topics_by_group = self._store.consumer_offset_table.topics_by_group()
+        body, group_table = walk.body, self._store.tables.subscription_group_table
+        topics_by_group = self._store.tables.consumer_offset_table.topics_by_group()
         for group in list(group_table.configs):
             found: list[bytes] = []
             for topic in topics_by_group.get(group, ()):
@@ -156,14 +156,14 @@ class ConsumeStatsProcessor:
         header = request.header
         topic = header.topic
         online = [group for group, info in self._consumers.groups.items() if topic in info.subscriptions]
-        groups = dict.fromkeys([*online, *self._store.consumer_offset_table.groups_of(topic)])
+        groups = dict.fromkeys([*online, *self._store.tables.consumer_offset_table.groups_of(topic)])
         request.answer(body=admin_bodies.GroupList(group_list=list(groups)))
 
     def query_topics_by_consumer(
         self, request: Request[admin_headers.QueryTopicsByConsumerRequestHeader], now_ms: int
     ) -> None:
         header = request.header
-        topics = self._store.consumer_offset_table.topics_of(header.group)
+        topics = self._store.tables.consumer_offset_table.topics_of(header.group)
         body = bodies.TopicList(topic_list=topics, broker_addr=self._broker_addr)
         request.answer(body=body)
 
@@ -178,16 +178,18 @@ class ConsumeStatsProcessor:
             return
         spans = []
         for queue_id in range(config.write_queue_nums):
-            first, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-            begun_ms = store.store_timestamp(topic, queue_id, first)
-            offset = min(store.query_offset(header.group, topic, queue_id), end)
-            consumed_ms = store.store_timestamp(topic, queue_id, offset - 1) if offset > first else begun_ms
-            waits_since_ms = store.store_timestamp(topic, queue_id, max(offset, first))
+            first, end = store.reads.min_offset(topic, queue_id), store.reads.max_offset(topic, queue_id)
+            begun_ms = store.reads.store_timestamp(topic, queue_id, first)
+            offset = min(store.reads.query_offset(header.group, topic, queue_id), end)
+            consumed_ms = (
+                store.reads.store_timestamp(topic, queue_id, offset - 1) if offset > first else begun_ms
+            )
+            waits_since_ms = store.reads.store_timestamp(topic, queue_id, max(offset, first))
             spans.append(
                 admin_bodies.QueueTimeSpan(
                     message_queue=self._queue(topic, queue_id),
                     min_time_stamp=begun_ms,
-                    max_time_stamp=store.store_timestamp(topic, queue_id, end - 1),
+                    max_time_stamp=store.reads.store_timestamp(topic, queue_id, end - 1),
                     consume_time_stamp=consumed_ms,
                     delay_time=max(now_ms - waits_since_ms, 0) if waits_since_ms >= 0 else 0,
                 )
@@ -199,10 +201,10 @@ class ConsumeStatsProcessor:
         config, store = self._topics.select(topic), self._store
         progress = {}
         for queue_id in range(config.read_queue_nums if config is not None else 0):
-            end = store.max_offset(topic, queue_id)
-            begin = store.begin_offset(topic, queue_id) or 0
-            offset = min(max(store.query_offset(group, topic, queue_id), begin), end)
-            last_ms = store.store_timestamp(topic, queue_id, offset - 1) if offset else 0
+            end = store.reads.max_offset(topic, queue_id)
+            begin = store.reads.begin_offset(topic, queue_id) or 0
+            offset = min(max(store.reads.query_offset(group, topic, queue_id), begin), end)
+            last_ms = store.reads.store_timestamp(topic, queue_id, offset - 1) if offset else 0
             pulled = self._stats.pull_offset(group, topic, queue_id)
             progress[self._queue(topic, queue_id)] = admin_bodies.OffsetWrapper(
                 broker_offset=end,

@@ -57,7 +57,7 @@ class OffsetAdminProcessor:
         if config is None:
             request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
             return
-        if self._store.subscription_group_table.get(group) is None:
+        if self._store.tables.subscription_group_table.get(group) is None:
             remark = f"Group {group} does not exist"
             request.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             return
@@ -91,15 +91,18 @@ class OffsetAdminProcessor:
     def _offset_fault(self, topic: str, queue_id: int, queue_nums: int, offset: int | None) -> str | None:
         if queue_id >= queue_nums:
             return f"queue {queue_id} of topic {topic}: it has {queue_nums} to read from"
-        low, high = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+        low, high = (
+            self._store.reads.min_offset(topic, queue_id),
+            self._store.reads.max_offset(topic, queue_id),
+        )
         if offset is not None and offset >= 0 and not low <= offset <= high:
             return f"Target offset {offset} not in consume queue range [{low}-{high}]"
         return None
 
     def _offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         if timestamp < 0:
-            return self._store.max_offset(topic, queue_id)
-        return self._store.offset_by_time(topic, queue_id, timestamp)
+            return self._store.reads.max_offset(topic, queue_id)
+        return self._store.reads.offset_by_time(topic, queue_id, timestamp)
 
     def _tell_clients(
         self,
@@ -119,7 +122,7 @@ class OffsetAdminProcessor:
         if not header.is_force:
             # Only back: a consumer that is behind the time stays where it is.
             for queue_id, offset in offsets.items():
-                committed = self._store.query_offset(header.group, header.topic, queue_id)
+                committed = self._store.reads.query_offset(header.group, header.topic, queue_id)
                 if 0 <= committed < offset:
                     offsets[queue_id] = committed
         body = self._reset_body(header.topic, offsets)
@@ -149,7 +152,7 @@ class OffsetAdminProcessor:
             answer_applied(request)(ProposeStatus.NOT_LEADER)
             return
         header = request.header
-        table = self._store.consumer_offset_table
+        table = self._store.tables.consumer_offset_table
         topics = [header.topic] if header.topic else table.topics_of(header.src_group)
         if self._groups.find(header.dest_group, now_ms) is None:
             remark = f"Group {header.dest_group} not exist!"

@@ -59,7 +59,7 @@ class ConsumerManageProcessor:
 
     def query_offset(self, request: Request[headers.QueryConsumerOffsetRequestHeader], now_ms: int) -> None:
         header = request.header
-        offset = self._store.query_offset(header.consumer_group, header.topic, header.queue_id)
+        offset = self._store.reads.query_offset(header.consumer_group, header.topic, header.queue_id)
         if offset == NO_OFFSET and not self._store.serving:
             # It may be behind. Told that there is none, a consumer begins at the queue's end; now it asks again.
             remark = "no offset is known here, and this member does not serve as leader now"
@@ -77,10 +77,10 @@ class ConsumerManageProcessor:
     def _begin_offset(self, header: headers.QueryConsumerOffsetRequestHeader) -> int:
         """A group without offset begins with the topic's first message where that still counts as new."""
         store, topic, queue_id = self._store, header.topic, header.queue_id
-        begin = store.begin_offset(topic, queue_id)
+        begin = store.reads.begin_offset(topic, queue_id)
         if header.set_zero_if_not_found is False or begin is None:
             return NO_OFFSET
-        return begin if store.is_in_memory(topic, queue_id, begin) else NO_OFFSET
+        return begin if store.reads.is_in_memory(topic, queue_id, begin) else NO_OFFSET
 
     def update_offset(self, request: Request[headers.UpdateConsumerOffsetRequestHeader], now_ms: int) -> None:
         header = request.header
@@ -110,7 +110,7 @@ class ConsumerManageProcessor:
             # Kept, it would read as if the group had committed none.
             remark = f"offset {offset} of topic {topic}: it cannot be negative; nothing was committed"
             request.answer(ResponseCode.INVALID_PARAMETER, remark)
-        elif self._store.consumer_offset_table.reset_offset(group, topic, queue_id) is not None:
+        elif self._store.tables.consumer_offset_table.reset_offset(group, topic, queue_id) is not None:
             # From a consumer that has not heard of it yet.
             request.answer(remark="Offset has been previously reset")
         else:

@@ -86,7 +86,7 @@ class PullMessageProcessor:
         self._consumers = consumers
         self._stats = stats
         self._waiting_room = waiting_room
-        self._offsets = store.consumer_offset_table
+        self._offsets = store.tables.consumer_offset_table
         # Told to a consumer, and their end on its way into the log.
         self._ending_resets: set[tuple[str, str, int]] = set()  # group, topic, queue id
         self._count_max = config.store.max_transfer_count_on_message_in_memory
@@ -136,7 +136,7 @@ class PullMessageProcessor:
         if is_first and header.sys_flag & COMMIT_OFFSET_FLAG and header.commit_offset >= 0:
             self._commit_offset(header, now_ms)
         try:
-            result = self._store.get_message(
+            result = self._store.reads.get_message(
                 header.topic,
                 header.queue_id,
                 header.queue_offset,
@@ -207,7 +207,7 @@ class PullMessageProcessor:
         offset = self._offsets.reset_offset(*key)
         if offset is None or key in self._ending_resets:
             return None
-        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        low, high = store.reads.min_offset(topic, queue_id), store.reads.max_offset(topic, queue_id)
         if not store.serving:
             if store.leader_id is None:
                 return None
@@ -222,7 +222,7 @@ class PullMessageProcessor:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         if (group, topic, queue_id) in self._ending_resets:
             return  # sent before its consumer could know of the reset
-        if self._store.query_offset(group, topic, queue_id) != header.commit_offset:
+        if self._store.reads.query_offset(group, topic, queue_id) != header.commit_offset:
             self._store.propose(CommitOffset(group, topic, queue_id, header.commit_offset), None, now_ms)
 
     def _check(
@@ -300,7 +300,7 @@ class PullMessageProcessor:
                 4,
             )
         if (
-            self._store.subscription_group_table.forbidden_bits(header.consumer_group, header.topic)
+            self._store.tables.subscription_group_table.forbidden_bits(header.consumer_group, header.topic)
             & PERM_READ
         ):
             raise _Refused(

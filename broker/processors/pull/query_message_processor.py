@@ -71,7 +71,7 @@ class QueryMessageProcessor:
 
     def view_message(self, request: Request[headers.ViewMessageRequestHeader], now_ms: int) -> None:
         header = request.header
-        record = self._store.look_message_by_offset(header.offset)
+        record = self._store.reads.look_message_by_offset(header.offset)
         if record is None:
             remark = f"can not find message by the offset, {header.offset}"
             request.answer(ResponseCode.SYSTEM_ERROR, remark)
@@ -89,7 +89,7 @@ class QueryMessageProcessor:
         count_max = header.max_num
         if headers.is_true(request.command.ext_fields, UNIQUE_KEY_QUERY_FIELD):
             count_max = UNIQUE_KEY_COUNT_MAX
-        query = self._store.query_message(
+        query = self._store.reads.query_message(
             header.topic,
             header.key,
             max(min(count_max, COUNT_MAX), 0),

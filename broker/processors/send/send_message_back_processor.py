@@ -135,7 +135,7 @@ class SendMessageBackProcessor:
 
     def _message_at(self, phy_offset: int, message_id: str | None) -> MessageExt | None:
         """The message that a consumer can have been given from there; of an inner batch the one with this id."""
-        record = self._store.look_message_by_offset(phy_offset)
+        record = self._store.reads.look_message_by_offset(phy_offset)
         if record is None:
             return None
         try:

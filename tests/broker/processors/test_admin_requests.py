@@ -67,7 +67,7 @@ def test_offsets_by_time(broker: OneBroker) -> None:
 
 def test_the_earliest_store_time(broker: OneBroker) -> None:
     send(broker)
-    stored_ms = broker.store.store_timestamp("T", 0, 0)
+    stored_ms = broker.store.reads.store_timestamp("T", 0, 0)
     answer = broker.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, QUEUE)
     assert answer.ext_fields == {"timestamp": str(stored_ms)}
     answer = broker.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, {**QUEUE, "queueId": "1"})
@@ -104,7 +104,7 @@ def test_a_topic_is_made_changed_shown_and_deleted(broker: OneBroker) -> None:
         "writeQueueNums": 2,
     }
     assert broker.ask(create, {**CREATE, "attributes": "-message.type"}).code == ResponseCode.SUCCESS
-    made = broker.store.topic_config_table.get("Made")
+    made = broker.store.tables.topic_config_table.get("Made")
     assert made is not None
     assert made.attributes == {}
     assert broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Made"}).code == ResponseCode.SUCCESS
@@ -158,7 +158,7 @@ def test_statistics_of_a_topics_queues(broker: OneBroker) -> None:
     queue = (("brokerName", "golden-a"), ("queueId", 0), ("topic", "T"))
     assert len(stats["offsetTable"]) == 4
     assert stats["offsetTable"][queue]["maxOffset"] == 1
-    assert stats["offsetTable"][queue]["lastUpdateTimestamp"] == broker.store.store_timestamp("T", 0, 0)
+    assert stats["offsetTable"][queue]["lastUpdateTimestamp"] == broker.store.reads.store_timestamp("T", 0, 0)
 
 
 def test_a_group_is_made_shown_listed_and_deleted(broker: OneBroker) -> None:
@@ -172,7 +172,7 @@ def test_a_group_is_made_shown_listed_and_deleted(broker: OneBroker) -> None:
     assert listed.ext_fields == {"totalGroupNum": "1"}
     delete = {"groupName": "g", "cleanOffset": "true"}
     assert broker.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, delete).code == ResponseCode.SUCCESS
-    assert broker.store.subscription_group_table.get("g") is None
+    assert broker.store.tables.subscription_group_table.get("g") is None
 
 
 def test_a_group_with_a_bad_name_is_refused(broker: OneBroker) -> None:
@@ -197,10 +197,10 @@ def test_topics_are_made_in_a_list_all_or_none(broker: OneBroker) -> None:
     answer = broker.ask(make, {}, CreateTopicListRequestBody(topic_config_list=[one, bad]).encode())
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert "topic a*b: " in (answer.remark or "")
-    assert broker.store.topic_config_table.get("L1") is None
+    assert broker.store.tables.topic_config_table.get("L1") is None
     answer = broker.ask(make, {}, CreateTopicListRequestBody(topic_config_list=[one, two]).encode())
     assert answer.code == ResponseCode.SUCCESS
-    made = [broker.store.topic_config_table.get(name) for name in ("L1", "L2")]
+    made = [broker.store.tables.topic_config_table.get(name) for name in ("L1", "L2")]
     assert [(topic.read_queue_nums, topic.perm) for topic in made if topic] == [(2, 6), (16, 4)]
     assert broker.ask(make, {}, b"{}").code == ResponseCode.SUCCESS
 
@@ -217,9 +217,9 @@ def test_attributes_of_topics_in_a_list_are_signed_and_known_as_those_of_one_top
         answer = make(refused)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "topic L2: " in (answer.remark or "")
-    assert broker.store.topic_config_table.configs == {}
+    assert broker.store.tables.topic_config_table.configs == {}
     assert make({"+message.type": "FIFO"}).code == ResponseCode.SUCCESS
-    made = broker.store.topic_config_table.get("L2")
+    made = broker.store.tables.topic_config_table.get("L2")
     assert made is not None
     assert made.attributes == {"message.type": "FIFO"}
 
@@ -231,7 +231,7 @@ def test_groups_are_made_in_a_list_all_or_none(broker: OneBroker) -> None:
     assert answer.code == ResponseCode.INVALID_PARAMETER
     answer = broker.ask(make, {}, SubscriptionGroupList(group_config_list=[one]).encode())
     assert answer.code == ResponseCode.SUCCESS
-    assert list(broker.store.subscription_group_table.configs) == ["g1"]
+    assert list(broker.store.tables.subscription_group_table.configs) == ["g1"]
 
 
 def test_system_topics_of_the_broker_are_listed(broker: OneBroker) -> None:
@@ -299,7 +299,7 @@ def put_without_topic(broker: OneBroker, topic: str) -> None:
     """As a topic may have been deleted by a version that left its queues."""
     message = PutMessage(topic.encode(), 0, b"m", b"", 0, broker.now_ms, pack_host("127.0.0.1:1"))
     broker.put(message)
-    broker.run_until(lambda: broker.store.max_offset(topic, 0) == 1)
+    broker.run_until(lambda: broker.store.reads.max_offset(topic, 0) == 1)
 
 
 def test_the_queue_files_of_topics_that_are_not_there_go_by_hand_and_those_of_others_stay(
@@ -318,7 +318,7 @@ def test_the_queue_files_of_topics_that_are_not_there_go_by_hand_and_those_of_ot
     broker.run_until(lambda: files() == {"Kept"}, 2_000)
     broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, CREATE | {"topic": "Gone"})
     assert broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("Gone"), b"m").ext_fields["queueOffset"] == "1"
-    assert (broker.store.min_offset("Gone", 0), broker.store.max_offset("Gone", 0)) == (1, 2)
+    assert (broker.store.reads.min_offset("Gone", 0), broker.store.reads.max_offset("Gone", 0)) == (1, 2)
 
 
 @pytest.mark.parametrize("is_asked_before", [False, True])
@@ -330,11 +330,11 @@ def test_a_member_that_does_not_know_all_topics_yet_lets_no_queue_go_as_unused(
     clean = broker.new_request(RequestCode.CLEAN_UNUSED_TOPIC, {})
     if is_asked_before:
         broker.receive([clean])
-    broker.store.java_term_began(broker.store.applied_index)
+    broker.store.java_term_began(broker.store.reads.applied_index)
     if not is_asked_before:
         broker.receive([clean])
     broker.run_for(2_000)
-    assert (broker.store.min_offset("T", 0), broker.store.max_offset("T", 0)) == (0, 1)
+    assert (broker.store.reads.min_offset("T", 0), broker.store.reads.max_offset("T", 0)) == (0, 1)
     answer = broker.channel.response_to(clean.opaque)
     assert answer is not None
     expected = ResponseCode.SUCCESS if is_asked_before else ResponseCode.SERVICE_NOT_AVAILABLE

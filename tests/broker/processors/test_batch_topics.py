@@ -66,7 +66,7 @@ def test_a_batch_is_one_record_and_its_sender_is_told_so(broker: OneBroker, seri
         assert record.properties["INNER_NUM"] == "3"
         assert int(record.properties["INNER_BASE"]) == first
         assert record.properties["CLUSTER"] == "GoldenCluster"
-    assert broker.store.max_offset("B", 1) == 6
+    assert broker.store.reads.max_offset("B", 1) == 6
 
 
 def test_batches_and_messages_of_one_read_are_stored_each_as_its_topic_says(broker: OneBroker) -> None:
@@ -81,7 +81,7 @@ def test_batches_and_messages_of_one_read_are_stored_each_as_its_topic_says(brok
     broker.settle()
     answers = [broker.channel.response_to(command.opaque) for command in commands]
     assert [answer and answer.ext_fields["queueOffset"] for answer in answers] == ["0", "0", "1", "3"]
-    assert (broker.store.max_offset("B", 1), broker.store.max_offset("T", 0)) == (6, 4)
+    assert (broker.store.reads.max_offset("B", 1), broker.store.reads.max_offset("T", 0)) == (6, 4)
 
 
 @pytest.mark.parametrize("subscription", ["*", "A", "C"])
@@ -143,7 +143,7 @@ def test_what_is_no_batch_for_such_a_topic_is_refused(
     answer = broker.ask(code, send_fields("B", 1, **fields), body)
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert words in (answer.remark or "")
-    assert broker.store.max_offset("B", 1) == 0
+    assert broker.store.reads.max_offset("B", 1) == 0
 
 
 @pytest.mark.parametrize("fields", [{"f": "128"}, {"i": "INNER_NUM\x011\x02"}])
@@ -151,7 +151,7 @@ def test_nobody_but_the_broker_makes_inner_batches(broker: OneBroker, fields: di
     create(broker, "T")
     for code, body in ((SEND, b"x"), (BATCH, BODY)):
         assert broker.ask(code, send_fields("T", **fields), body).code == ResponseCode.MESSAGE_ILLEGAL
-    assert broker.store.max_offset("T", 0) == 0
+    assert broker.store.reads.max_offset("T", 0) == 0
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_topic_of_batches_takes_none_where_its_queue_holds_single_messages(bro
     create(broker, "T", attributes="+queue.type=BatchCQ")
     single = PutMessage(b"T", 1, b"x", b"", 0, START_MS, pack_host("127.0.0.1:1"))
     broker.put(single)
-    broker.run_until(lambda: broker.store.max_offset("T", 1) == 1)
+    broker.run_until(lambda: broker.store.reads.max_offset("T", 1) == 1)
     answer = broker.ask(BATCH, send_fields("T", 1, m="true"), BODY)
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert "holds messages of queue.type=SimpleCQ, and this is a batch" in (answer.remark or "")
@@ -225,8 +225,8 @@ def test_a_message_of_a_batch_is_given_back_alone(broker: OneBroker) -> None:
         ResponseCode.SYSTEM_ERROR
     )
     assert broker.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields).code == ResponseCode.SUCCESS
-    broker.run_until(lambda: broker.store.max_offset("%RETRY%g", 0) == 1)
-    again = decode_message(broker.store.get_message("%RETRY%g", 0, 0, 32, 1 << 20).buffers[0])
+    broker.run_until(lambda: broker.store.reads.max_offset("%RETRY%g", 0) == 1)
+    again = decode_message(broker.store.reads.get_message("%RETRY%g", 0, 0, 32, 1 << 20).buffers[0])
     assert (again.body, again.sys_flag, again.reconsume_times) == (b"m1", 0, 1)
     assert (again.properties["UNIQ_KEY"], again.properties["RETRY_TOPIC"]) == ("K1", "B")
 

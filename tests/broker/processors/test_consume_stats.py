@@ -48,7 +48,7 @@ def test_lag_is_told_queue_by_queue(broker: OneBroker) -> None:
         broker_offset=3,
         consumer_offset=2,
         pull_offset=2,
-        last_timestamp=broker.store.store_timestamp("T", 0, 1),
+        last_timestamp=broker.store.reads.store_timestamp("T", 0, 1),
     )
 
 
@@ -156,7 +156,7 @@ def test_when_the_store_cannot_be_read_any_more_a_walk_over_all_groups_ends_with
     def unreadable(topic: str, queue_id: int, offset: int) -> int:
         raise StoreDamagedError("a unit that points nowhere")
 
-    monkeypatch.setattr(broker.store, "store_timestamp", unreadable)
+    monkeypatch.setattr(broker.store.reads, "store_timestamp", unreadable)
     broker.tick()
     assert [answer.code for answer in channel.received] == 2 * [ResponseCode.SYSTEM_ERROR]
     assert channel.received[0].remark == "the store cannot be read: a unit that points nowhere"
@@ -209,7 +209,7 @@ def test_lag_in_time_is_the_age_of_the_first_message_that_waits(broker: OneBroke
     ask = RequestCode.QUERY_CONSUME_TIME_SPAN
     spans = QueryConsumeTimeSpanBody.decode(broker.ask(ask, {"group": "g", "topic": "T"}).body)
     span = spans.consume_time_span_set[0]
-    first_ms, second_ms = (broker.store.store_timestamp("T", 0, offset) for offset in (0, 1))
+    first_ms, second_ms = (broker.store.reads.store_timestamp("T", 0, offset) for offset in (0, 1))
     assert (span.min_time_stamp, span.max_time_stamp) == (first_ms, second_ms)
     assert span.consume_time_stamp == first_ms
     assert span.delay_time == broker.now_ms - second_ms

@@ -34,8 +34,8 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic(broker: OneBroker) -> N
     answer = broker.ask(RequestCode.HEART_BEAT, {}, heart_beat("c1"))
     assert answer.ext_fields == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
     broker.tick()
-    assert broker.store.subscription_group_table.get("g") is not None
-    retry = broker.store.topic_config_table.get("%RETRY%g")
+    assert broker.store.tables.subscription_group_table.get("g") is not None
+    retry = broker.store.tables.topic_config_table.get("%RETRY%g")
     assert retry is not None
     assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
 
@@ -153,7 +153,7 @@ def test_a_committed_offset_is_read_back_smaller_ones_too(broker: OneBroker) -> 
     assert query(broker) == (ResponseCode.SUCCESS, "7")
     assert broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(3)).code == ResponseCode.SUCCESS
     assert query(broker) == (ResponseCode.SUCCESS, "3")
-    assert broker.store.consumer_offset_table.query("g", "T", 0) == 3
+    assert broker.store.tables.consumer_offset_table.query("g", "T", 0) == 3
 
 
 def test_a_client_reads_its_own_oneway_commit_in_the_same_read(broker: OneBroker) -> None:
@@ -198,7 +198,7 @@ def test_a_member_that_does_not_serve_tells_nobody_that_there_is_no_offset(
 def test_commits_that_the_table_refuses(broker: OneBroker, more: dict[str, str], code: int) -> None:
     broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x")
     assert broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(1, **more)).code == code
-    assert broker.store.consumer_offset_table.offsets == {}
+    assert broker.store.tables.consumer_offset_table.offsets == {}
 
 
 def test_what_is_left_in_a_queue_that_a_topic_no_longer_has_is_committed_still(broker: OneBroker) -> None:
@@ -208,7 +208,7 @@ def test_what_is_left_in_a_queue_that_a_topic_no_longer_has_is_committed_still(b
     assert broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fewer).code == ResponseCode.SUCCESS
     commit = commit_fields(1, queueId="3")
     assert broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit).code == ResponseCode.SUCCESS
-    assert broker.store.query_offset("g", "T", 3) == 1
+    assert broker.store.reads.query_offset("g", "T", 3) == 1
 
 
 def test_a_group_without_offset_begins_at_zero_where_the_first_message_is_still_hot(

@@ -130,11 +130,11 @@ def test_delayed_messages_go_with_their_topic(broker: OneBroker, is_made_before:
     if is_made_before:
         create(broker, "T")
         broker.ask(SEND, send_fields("T", 0, "DELAY\x013\x02"), b"new")
-    broker.run_until(lambda: broker.store.max_offset("Other", 0) == 1, 2_000)
+    broker.run_until(lambda: broker.store.reads.max_offset("Other", 0) == 1, 2_000)
     if not is_made_before:
         create(broker, "T")
         broker.ask(SEND, send_fields("T", 0, "DELAY\x013\x02"), b"new")
-    broker.run_until(lambda: broker.store.max_offset("T", 0) == 1, 2_000)
+    broker.run_until(lambda: broker.store.reads.max_offset("T", 0) == 1, 2_000)
     broker.run_for(11_000)
     assert bodies(pull(broker, 0)) == [b"new"]
     assert bodies(pull(broker, 0, topic="Other")) == [b"old"]
@@ -167,7 +167,7 @@ def test_topics_of_a_groups_retries_begin_empty_as_others_do(broker: OneBroker, 
     create(broker, topic)
     message = PutMessage(topic.encode(), 0, b"old", b"", 0, broker.now_ms, bytes(8))
     broker.put(message)
-    broker.run_until(lambda: broker.store.max_offset(topic, 0) == 1)
+    broker.run_until(lambda: broker.store.reads.max_offset(topic, 0) == 1)
     delete(broker, topic)
     create(broker, topic)
     assert pull(broker, 0, topic=topic).code == ResponseCode.PULL_NOT_FOUND

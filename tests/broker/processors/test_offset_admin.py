@@ -46,9 +46,9 @@ def reset(broker: OneBroker, **more: str) -> dict[int, int]:
 
 
 def test_a_reset_by_time_moves_every_queue(sent: OneBroker) -> None:
-    third_ms = sent.store.store_timestamp("T", 0, 2)
+    third_ms = sent.store.reads.store_timestamp("T", 0, 2)
     assert reset(sent, timestamp=str(third_ms)) == {0: 2, 1: 0, 2: 0, 3: 0}
-    assert sent.store.query_offset("g", "T", 0) == 2
+    assert sent.store.reads.query_offset("g", "T", 0) == 2
 
 
 def test_a_negative_time_means_the_end_of_each_queue(sent: OneBroker) -> None:
@@ -58,7 +58,7 @@ def test_a_negative_time_means_the_end_of_each_queue(sent: OneBroker) -> None:
 
 def test_one_queue_is_reset_to_an_offset(sent: OneBroker) -> None:
     assert reset(sent, queueId="0", offset="3") == {0: 3}
-    assert sent.store.query_offset("g", "T", 0) == 3
+    assert sent.store.reads.query_offset("g", "T", 0) == 3
 
 
 def test_an_offset_counts_for_a_queue_that_is_named_alone(broker: OneBroker) -> None:
@@ -77,17 +77,17 @@ def test_a_consumer_at_work_is_told_at_its_next_pull_and_cannot_undo_the_reset(s
     assert (told.code, told.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
     assert told.ext_fields["nextBeginOffset"] == "0"
     sent.run_for(100)
-    assert sent.store.query_offset("g", "T", 0) == 0
+    assert sent.store.reads.query_offset("g", "T", 0) == 0
     assert pull(sent, 0).remark == "FOUND"
     assert commit(sent, 4).remark is None
-    assert sent.store.query_offset("g", "T", 0) == 4
+    assert sent.store.reads.query_offset("g", "T", 0) == 4
 
 
 def test_a_oneway_commit_that_waits_does_not_overtake_the_reset(sent: OneBroker) -> None:
     sent.receive([sent.new_request(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(4), oneway=True)])
     reset(sent, queueId="0", offset="1")
     sent.run_for(100)
-    assert sent.store.query_offset("g", "T", 0) == 1
+    assert sent.store.reads.query_offset("g", "T", 0) == 1
 
 
 def test_a_pull_behind_the_one_that_is_told_does_not_commit_over_the_reset(sent: OneBroker) -> None:
@@ -95,7 +95,7 @@ def test_a_pull_behind_the_one_that_is_told_does_not_commit_over_the_reset(sent:
     old = pull_fields("T", 0, 5, sysFlag="5", commitOffset="5")
     sent.receive([sent.new_request(RequestCode.PULL_MESSAGE, old) for _ in range(2)])
     sent.run_for(100)
-    assert sent.store.query_offset("g", "T", 0) == 1
+    assert sent.store.reads.query_offset("g", "T", 0) == 1
 
 
 def test_a_consumer_that_is_told_of_a_reset_while_another_is_on_its_way_is_told_of_both(
@@ -166,7 +166,7 @@ def test_a_follower_that_is_read_sends_the_consumer_to_the_leader_to_be_told(tmp
 def test_resets_that_are_refused(sent: OneBroker, more: dict[str, str], code: int, remark: str) -> None:
     answer = sent.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {**RESET, **more})
     assert (answer.code, answer.remark) == (code, remark)
-    assert sent.store.query_offset("g", "T", 0) == 5
+    assert sent.store.reads.query_offset("g", "T", 0) == 5
 
 
 @pytest.mark.parametrize("is_server_side", ["true", "false"])
@@ -197,7 +197,7 @@ def test_without_server_side_resets_the_clients_are_told(tmp_path: Path) -> None
     (told,) = [c for c in client.received if c.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET]
     table = ResetOffsetBody.decode(told.body).offset_table
     assert {queue.queue_id: offset for queue, offset in table.items()} == {0: 0, 1: 0, 2: 0, 3: 0}
-    assert broker.store.query_offset("g", "T", 0) == 5
+    assert broker.store.reads.query_offset("g", "T", 0) == 5
     commit(broker, 1)
     assert reset(broker, timestamp="-1", isForce="false")[0] == 1
     broker.close()
@@ -206,10 +206,10 @@ def test_without_server_side_resets_the_clients_are_told(tmp_path: Path) -> None
 def test_offsets_are_copied_to_another_group(sent: OneBroker) -> None:
     fields = {"srcGroup": "g", "destGroup": "h", "topic": "T", "offline": "false"}
     assert sent.ask(RequestCode.CLONE_GROUP_OFFSET, fields).code == ResponseCode.SUCCESS
-    assert sent.store.query_offset("h", "T", 0) == 5
+    assert sent.store.reads.query_offset("h", "T", 0) == 5
     fields = {"srcGroup": "h", "destGroup": "i"}
     assert sent.ask(RequestCode.CLONE_GROUP_OFFSET, fields).code == ResponseCode.SUCCESS
-    assert sent.store.query_offset("i", "T", 0) == 5
+    assert sent.store.reads.query_offset("i", "T", 0) == 5
     assert (
         sent.ask(RequestCode.CLONE_GROUP_OFFSET, {**fields, "srcGroup": "none"}).code == ResponseCode.SUCCESS
     )
@@ -221,12 +221,12 @@ def test_a_topic_that_the_source_s_clients_no_longer_subscribe_is_copied_only_on
     sent.ask(RequestCode.HEART_BEAT, {}, heart_beat("c1", topics=("U",)))
     fields = {"srcGroup": "g", "destGroup": "h", "topic": "T"}
     sent.ask(RequestCode.CLONE_GROUP_OFFSET, {**fields, "offline": "false"})
-    assert sent.store.query_offset("h", "T", 0) == -1
+    assert sent.store.reads.query_offset("h", "T", 0) == -1
     sent.ask(RequestCode.CLONE_GROUP_OFFSET, {**fields, "offline": "true"})
-    assert sent.store.query_offset("h", "T", 0) == 5
+    assert sent.store.reads.query_offset("h", "T", 0) == 5
 
 
 def test_deleting_a_group_takes_its_marks_along(sent: OneBroker) -> None:
     reset(sent, queueId="0")
     sent.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": "true"})
-    assert sent.store.consumer_offset_table.resets == {}
+    assert sent.store.tables.consumer_offset_table.resets == {}

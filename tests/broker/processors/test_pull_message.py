@@ -209,7 +209,7 @@ def test_the_offset_in_a_pull_is_committed(broker: OneBroker) -> None:
     broker.ask(PULL, pull_fields("T", sysFlag="5", commitOffset="2"))
     broker.tick()
     broker.tick()
-    assert broker.store.consumer_offset_table.query("g", "T", 0) == 2
+    assert broker.store.tables.consumer_offset_table.query("g", "T", 0) == 2
 
 
 def test_a_held_pull_is_answered_by_the_next_message(broker: OneBroker) -> None:

@@ -169,13 +169,13 @@ def test_a_defect_costs_the_pull_that_has_it_and_no_other(
     broker: OneBroker, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     pulls = [broker.new_request(PULL, pull_fields("T", 0, -77 if at == number else 0)) for at in range(60)]
-    get_message = broker.store.get_message
+    get_message = broker.store.reads.get_message
 
     def defective(topic: str, queue_id: int, offset: int, *more: Any) -> GetMessageResult:
         assert offset != -77, "a defect"
         return get_message(topic, queue_id, offset, *more)
 
-    monkeypatch.setattr(broker.store, "get_message", defective)
+    monkeypatch.setattr(broker.store.reads, "get_message", defective)
     with pytest.raises(AssertionError, match="a defect"):
         broker.receive(pulls)
     broker.settle()

@@ -88,7 +88,7 @@ def test_only_messages_stored_in_the_time_are_found(broker: OneBroker) -> None:
     stored_ms = []
     for number in range(3):
         send(broker, b"%d" % number, "k")
-        stored_ms.append(broker.store.store_timestamp("T", 0, number))
+        stored_ms.append(broker.store.reads.store_timestamp("T", 0, number))
         broker.run_for(1500)
     second_ms = str(stored_ms[1])
     assert bodies(query(broker, "k", beginTimestamp=second_ms)) == [b"1", b"2"]
@@ -174,7 +174,7 @@ def test_a_message_that_retention_took_is_not_found(
     broker: OneBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(broker, b"1", "k")
-    monkeypatch.setattr(type(broker.store), "look_message_by_offset", lambda self, offset: None)
+    monkeypatch.setattr(type(broker.store.reads), "look_message_by_offset", lambda self, offset: None)
     assert query(broker, "k").code == ResponseCode.QUERY_NOT_FOUND
 
 
@@ -182,7 +182,7 @@ def test_a_record_that_is_damaged_is_answered_with_an_error(
     broker: OneBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(broker, b"1", "k")
-    monkeypatch.setattr(type(broker.store), "look_message_by_offset", lambda self, offset: b"\0" * 100)
+    monkeypatch.setattr(type(broker.store.reads), "look_message_by_offset", lambda self, offset: b"\0" * 100)
     answer = query(broker, "k")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark is not None

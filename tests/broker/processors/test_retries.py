@@ -25,7 +25,7 @@ DELAYED = "TAGS\x01A\x02DELAY\x011\x02"
 
 
 def messages_of(broker: OneBroker, topic: str, queue_id: int = 0) -> list[MessageExt]:
-    result = broker.store.get_message(topic, queue_id, 0, 32, 1 << 20)
+    result = broker.store.reads.get_message(topic, queue_id, 0, 32, 1 << 20)
     return decode_messages(b"".join(result.buffers))
 
 
@@ -56,7 +56,7 @@ class TestDelayedSends:
         assert (waiting.topic, waiting.queue_id) == (SCHEDULE_TOPIC, 0)
         assert (waiting.properties["REAL_TOPIC"], waiting.properties["REAL_QID"]) == ("T", "2")
         broker.run_until(lambda: broker.now_ms >= waiting.store_timestamp + 990)
-        assert broker.store.max_offset("T", 2) == 0
+        assert broker.store.reads.max_offset("T", 2) == 0
         broker.run_for(200)
         (arrived,) = messages_of(broker, "T", 2)
         assert arrived.store_timestamp >= waiting.store_timestamp + 1000
@@ -68,7 +68,7 @@ class TestDelayedSends:
         broker.run_for(6_000)
         answer = broker.ask(RequestCode.GET_ALL_DELAY_OFFSET)
         assert (answer.code, answer.ext_fields) == (ResponseCode.SUCCESS, {})
-        version = broker.store.delay_offset_table.data_version
+        version = broker.store.tables.delay_offset_table.data_version
         state_version = 0 if broker.config.dledger is None else 1
         assert bytes(answer.body).decode() == (
             f'{{"dataVersion":{{"counter":{version.counter},"stateVersion":{state_version},'
@@ -94,9 +94,9 @@ class TestDelayedSends:
         waiting = decode_message(stored(broker, answer))
         assert (waiting.queue_id, waiting.properties["DELAY"]) == (1, "2")
         broker.run_for(2500)
-        assert broker.store.max_offset("T", 0) == 0
+        assert broker.store.reads.max_offset("T", 0) == 0
         broker.run_for(700)
-        assert broker.store.max_offset("T", 0) == 1
+        assert broker.store.reads.max_offset("T", 0) == 1
         broker.close()
 
     @pytest.mark.slow
@@ -106,7 +106,7 @@ class TestDelayedSends:
         broker.close()
         broker = OneBroker(tmp_path, "messageDelayLevel=1s 2s")
         broker.run_for(12_000)
-        assert broker.store.max_offset("T", 0) == 1
+        assert broker.store.reads.max_offset("T", 0) == 1
         broker.close()
 
     def test_a_level_takes_precedence_over_a_timer(self, broker: OneBroker) -> None:
@@ -141,10 +141,10 @@ class TestDelayedSends:
 class TestSendBack:
     def test_the_message_comes_again_through_the_retry_topic(self, broker: OneBroker) -> None:
         phy_offset = sent(broker)
-        original = decode_message(broker.store.look_message_by_offset(phy_offset) or b"")
+        original = decode_message(broker.store.reads.look_message_by_offset(phy_offset) or b"")
         assert send_back(broker, phy_offset, delayLevel="1").code == ResponseCode.SUCCESS
         broker.run_for(900)
-        assert broker.store.max_offset("%RETRY%g", 0) == 0
+        assert broker.store.reads.max_offset("%RETRY%g", 0) == 0
         broker.run_for(300)
         (again,) = messages_of(broker, "%RETRY%g")
         assert again.reconsume_times == 1
@@ -199,8 +199,8 @@ class TestSendBack:
     def test_the_consumer_s_limit_counts_more_than_the_group_s(self, broker: OneBroker) -> None:
         put_group(broker, retryMaxTimes=0)
         assert send_back(broker, sent(broker), maxReconsumeTimes="5").code == ResponseCode.SUCCESS
-        assert broker.store.max_offset("%DLQ%g", 0) == 0
-        assert broker.store.max_offset(SCHEDULE_TOPIC, 2) == 1
+        assert broker.store.reads.max_offset("%DLQ%g", 0) == 0
+        assert broker.store.reads.max_offset(SCHEDULE_TOPIC, 2) == 1
 
     def test_the_retry_topic_s_own_queues_count_where_the_group_was_given_more_since(
         self, broker: OneBroker
@@ -258,11 +258,11 @@ class TestSendBack:
             ResponseCode.SYSTEM_ERROR,
             f"look message by offset failed, {offset}",
         )
-        assert broker.store.topic_config_table.get("%RETRY%g") is None
+        assert broker.store.tables.topic_config_table.get("%RETRY%g") is None
 
     def test_the_broker_s_own_records_are_no_messages_to_give_back(self, broker: OneBroker) -> None:
         phy_offset = broker.replica.log.head_size
-        assert broker.store.look_message_by_offset(phy_offset) is not None  # the no-op
+        assert broker.store.reads.look_message_by_offset(phy_offset) is not None  # the no-op
         assert send_back(broker, phy_offset).remark == f"look message by offset failed, {phy_offset}"
 
     def test_a_member_that_does_not_serve_says_so_with_a_code_that_clients_try_again(
@@ -284,8 +284,8 @@ def test_whatever_a_delayed_send_says_of_itself_it_waits_for_its_own_topic_or_is
         answer = broker.ask(SEND, send_fields("T", 0, properties), b"x")
         accepted += answer.code == ResponseCode.SUCCESS
     broker.run_for(3_000)
-    assert broker.store.max_offset("T", 0) == accepted > 0
-    assert broker.store.delay_offset_table.offsets.keys() <= {1, 2}
+    assert broker.store.reads.max_offset("T", 0) == accepted > 0
+    assert broker.store.tables.delay_offset_table.offsets.keys() <= {1, 2}
     broker.close()
 
 
@@ -308,7 +308,7 @@ class TestSendsToRetryTopics:
             assert self.retry(broker, 4).code == ResponseCode.SUCCESS
         dead = messages_of(broker, "%DLQ%g")
         assert [(letter.body, letter.properties["DELAY"]) for letter in dead] == 2 * [(b"again", "-1")]
-        assert broker.store.max_offset(SCHEDULE_TOPIC, 3) == 0
+        assert broker.store.reads.max_offset(SCHEDULE_TOPIC, 3) == 0
 
     def test_without_a_limit_of_its_own_the_group_s_counts(self, broker: OneBroker) -> None:
         put_group(broker, retryMaxTimes=1)
@@ -330,7 +330,7 @@ class TestSendsToRetryTopics:
         fields = send_fields("%RETRY%g", 0, "", j=str(times), m="true", l="3")
         answer = broker.ask(RequestCode.SEND_BATCH_MESSAGE, fields, body)
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-        assert broker.store.topic_config_table.configs == {}
+        assert broker.store.tables.topic_config_table.configs == {}
 
     def test_an_unknown_group_is_refused_and_no_topic_made(self, tmp_path: Path) -> None:
         broker = OneBroker(tmp_path, "autoCreateSubscriptionGroup=false")

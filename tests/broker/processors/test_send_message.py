@@ -31,7 +31,7 @@ def create(broker: OneBroker, topic: str, **more: str) -> None:
 
 def stored(broker: OneBroker, answer: RemotingCommand) -> bytes:
     _, phy_offset = decode_offset_message_id(answer.ext_fields["msgId"])
-    record = broker.store.look_message_by_offset(phy_offset)
+    record = broker.store.reads.look_message_by_offset(phy_offset)
     assert record is not None
     return record
 
@@ -81,7 +81,7 @@ def test_sends_that_wait_for_a_topic_are_all_stored_in_order(broker: OneBroker) 
     broker.run_until(lambda: all(broker.channel.response_to(command.opaque) for command in commands))
     offsets = [broker.channel.response_to(command.opaque).ext_fields["queueOffset"] for command in commands]  # type: ignore[union-attr]
     assert offsets == ["0", "1", "2", "3", "4"]
-    result = broker.store.get_message("New", 0, 0, 32, 1 << 20, None)
+    result = broker.store.reads.get_message("New", 0, 0, 32, 1 << 20, None)
     assert [message.body for message in decode_messages(b"".join(result.buffers))] == [
         b"0",
         b"1",
@@ -325,7 +325,7 @@ def test_a_oneway_send_is_stored_and_never_answered(broker: OneBroker) -> None:
     )
     broker.settle()
     assert broker.channel.writes == []
-    assert broker.store.max_offset("T", 0) == 1
+    assert broker.store.reads.max_offset("T", 0) == 1
 
 
 def test_the_long_names_of_the_first_send_request_are_read(broker: OneBroker) -> None:
@@ -369,7 +369,7 @@ def test_a_batch_is_stored_message_by_message(broker: OneBroker, code: RequestCo
     ids = answer.ext_fields["msgId"].split(",")
     assert len(ids) == 3
     assert answer.ext_fields["queueOffset"] == "0"
-    records = [broker.store.look_message_by_offset(decode_offset_message_id(one)[1]) for one in ids]
+    records = [broker.store.reads.look_message_by_offset(decode_offset_message_id(one)[1]) for one in ids]
     messages = [decode_message(record) for record in records if record is not None]
     assert [(m.body, m.flag, m.queue_offset) for m in messages] == [
         (b"m0", 0, 0),
@@ -389,7 +389,7 @@ def test_before_its_time_a_broker_takes_no_sends(tmp_path: Path) -> None:
     )
     broker.run_for(60_000)
     assert broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x").code == ResponseCode.SUCCESS
-    assert broker.store.max_offset("T", 0) == 1
+    assert broker.store.reads.max_offset("T", 0) == 1
     broker.close()
 
 
@@ -398,7 +398,7 @@ def test_a_batch_that_cannot_be_read_is_refused_as_a_whole(broker: OneBroker) ->
     body = encode_batch([BatchMessage(0, b"one", b""), BatchMessage(0, b"two", b"")])[:-1]
     answer = broker.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields("T", m="true"), body)
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-    assert broker.store.max_offset("T", 0) == 0
+    assert broker.store.reads.max_offset("T", 0) == 0
 
 
 def test_a_batch_of_very_many_messages_is_refused_as_a_whole(broker: OneBroker) -> None:
@@ -409,7 +409,7 @@ def test_a_batch_of_very_many_messages_is_refused_as_a_whole(broker: OneBroker) 
         ResponseCode.MESSAGE_ILLEGAL,
         "batch of 32769 messages: 32768 are allowed",
     )
-    assert broker.store.max_offset("T", 0) == 0
+    assert broker.store.reads.max_offset("T", 0) == 0
 
 
 def test_a_member_that_does_not_serve_answers_14_and_never_2(tmp_path: Path) -> None:

@@ -147,5 +147,5 @@ def ours_of(broker: OneBroker, message: MessageExt) -> MessageExt:
 
 
 def messages_of(broker: OneBroker, topic: str, queue_id: int) -> list[MessageExt]:
-    result = broker.store.get_message(topic, queue_id, 0, 32, 1 << 20)
+    result = broker.store.reads.get_message(topic, queue_id, 0, 32, 1 << 20)
     return decode_messages(b"".join(result.buffers))

@@ -44,7 +44,7 @@ def put(group: StoreGroup, numbers: range) -> None:
 
 
 def found(group: StoreGroup, member: StoreMember, key: str, count_max: int = 64) -> list[bytes]:
-    query = member.store.query_message("T", key, count_max, 0, FOREVER_MS)
+    query = member.store.reads.query_message("T", key, count_max, 0, FOREVER_MS)
     group.run_until(lambda: not query.is_waiting)
     return drain(query)
 
@@ -193,7 +193,7 @@ def test_under_load_the_index_takes_a_few_entries_per_tick_and_more_when_it_is_o
     group.run_until(lambda: index.behind == 0)
     count = 2 * ENTRIES_PER_IDLE_TICK
     leader.put(*(keyed(number) for number in range(count)))
-    group.run_until(lambda: leader.store.reput_behind == 0 and index.behind > 0)
+    group.run_until(lambda: leader.store.reads.reput_behind == 0 and index.behind > 0)
     assert index.behind >= count - ENTRIES_PER_TICK
     group.run_until(lambda: index.behind == 0, limit_ms=200)
 
@@ -225,7 +225,7 @@ def test_files_before_the_begin_of_the_log_stay_until_that_is_durable(short_live
     leader._run = lambda job: waiting.append(job) if isinstance(job, MoveBeginJob) else run(job)
     group.run_until(lambda: waiting)
     group.run_for(1000)
-    assert leader.store.min_phy_offset > 48
+    assert leader.store.reads.min_phy_offset > 48
     assert oldest.exists()
     run(waiting.pop())
     group.run_until(lambda: not oldest.exists())
@@ -239,7 +239,7 @@ def test_files_before_the_begin_of_the_log_go(short_lived: StoreGroup) -> None:
     before = len(list(index.iterdir()))
     group.run_for(5000)
     put(group, range(400, 420))
-    group.run_until(lambda: leader.store.min_phy_offset > 48)
+    group.run_until(lambda: leader.store.reads.min_phy_offset > 48)
     group.run_until(lambda: len(list(index.iterdir())) < before)
     begin = int(next(record for record in [found(group, leader, "all")[0]]))
     assert found(group, leader, f"k{begin}") == [b"%d" % begin]
@@ -250,8 +250,8 @@ def test_times_are_held_to_the_millisecond(group: StoreGroup) -> None:
     put(group, range(3))
     leader = group.lead()
     assert found(group, leader, "all") == [b"0", b"1", b"2"]
-    stored_ms = leader.store.store_timestamp("T", 0, 0)
+    stored_ms = leader.store.reads.store_timestamp("T", 0, 0)
     assert stored_ms >= START_MS
-    assert drain(leader.store.query_message("T", "k0", 9, stored_ms, stored_ms)) == [b"0"]
-    assert drain(leader.store.query_message("T", "k0", 9, stored_ms + 1, FOREVER_MS)) == []
-    assert drain(leader.store.query_message("T", "k0", 9, 0, stored_ms - 1)) == []
+    assert drain(leader.store.reads.query_message("T", "k0", 9, stored_ms, stored_ms)) == [b"0"]
+    assert drain(leader.store.reads.query_message("T", "k0", 9, stored_ms + 1, FOREVER_MS)) == []
+    assert drain(leader.store.reads.query_message("T", "k0", 9, 0, stored_ms - 1)) == []

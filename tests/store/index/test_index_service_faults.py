@@ -107,7 +107,7 @@ def test_when_the_log_begins_anew_while_a_flush_runs_the_index_follows_it(group:
     assert leader.store.index.is_busy
     leader.store.committed(leader.replica.log.ledger_end_index)
     group.run_until(lambda: not leader.store.index.is_busy)
-    group.run_until(lambda: leader.store.reput_behind == 0 and leader.store.index.behind == 0)
+    group.run_until(lambda: leader.store.reads.reput_behind == 0 and leader.store.index.behind == 0)
     group.run_for(1000)
     assert found(group, leader, "k5") == [b"5"]
     assert found(group, leader, "all", 200) == [b"%d" % n for n in range(90)]
@@ -204,13 +204,13 @@ def test_a_query_begins_anew_when_the_index_does(group: StoreGroup) -> None:
     put(group, range(250))
     leader = group.lead()
     group.run_until(lambda: leader.store.index.behind == 0 and not leader.store.is_busy)
-    query = leader.store.query_message("T", "all", 200, 0, 2**62)
+    query = leader.store.reads.query_message("T", "all", 200, 0, 2**62)
     query.look()
     assert 0 < len(query.records) < 200
     leader.store.index.begin_anew()
     query.look()
     assert (query.is_done, query.is_waiting, query.records) == (False, True, [])
-    hasty = leader.store.query_message("T", "all", 200, 0, 2**62)
+    hasty = leader.store.reads.query_message("T", "all", 200, 0, 2**62)
     while not hasty.is_done:
         hasty.look()
     assert hasty.is_incomplete

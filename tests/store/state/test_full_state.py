@@ -182,7 +182,7 @@ def test_a_leader_writes_a_full_state_per_data_file_in_parts(tmp_path: Path) -> 
     assert newest.tables.pack() == leader.store._state.tables.pack()
     ((topic, queue_id, _, max_offset),) = rows
     assert (topic, queue_id) == (b"T", 0)
-    assert 0 < max_offset <= leader.store.max_offset("T", 0)
+    assert 0 < max_offset <= leader.store.reads.max_offset("T", 0)
     packed = [member.store._state.full_state_log.pack() for member in group.members.values()]
     assert packed[0] == packed[1] == packed[2]
 

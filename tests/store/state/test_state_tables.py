@@ -170,10 +170,10 @@ def group(tmp_path: Path) -> StoreGroup:
 def test_a_proposal_is_answered_once_it_is_applied_here(group: StoreGroup) -> None:
     store = group.lead().store
     proposed = Proposed(group, PutTopicConfig(TopicConfig("T")))
-    assert (proposed.answers, store.topic_config_table.get("T")) == ([], None)
+    assert (proposed.answers, store.tables.topic_config_table.get("T")) == ([], None)
     group.settle()
     assert proposed.answers == [ProposeStatus.APPLIED]
-    assert store.topic_config_table.get("T") == TopicConfig("T")
+    assert store.tables.topic_config_table.get("T") == TopicConfig("T")
 
 
 def test_what_is_proposed_while_a_record_is_under_way_becomes_one_record(group: StoreGroup) -> None:
@@ -183,7 +183,7 @@ def test_what_is_proposed_while_a_record_is_under_way_becomes_one_record(group: 
     group.settle()
     assert proposed.answers == [ProposeStatus.APPLIED] * 50
     assert leader.replica.log.ledger_end_index == before + 2
-    assert list(leader.store.topic_config_table.configs) == [f"T{number}" for number in range(50)]
+    assert list(leader.store.tables.topic_config_table.configs) == [f"T{number}" for number in range(50)]
 
 
 def test_records_stay_below_their_limit(group: StoreGroup) -> None:
@@ -213,11 +213,11 @@ def test_one_way_commits_of_a_queue_coalesce_and_the_last_one_wins(group: StoreG
     before = leader.replica.log.ledger_end_index
     for offset in range(100):
         leader.store.propose(CommitOffset("g", "T", 0, offset), None, group.now_ms)
-    assert leader.store.query_offset("g", "T", 0) == 99, "a client reads its own commit"
-    assert leader.store.consumer_offset_table.query("g", "T", 0) == -1
+    assert leader.store.reads.query_offset("g", "T", 0) == 99, "a client reads its own commit"
+    assert leader.store.tables.consumer_offset_table.query("g", "T", 0) == -1
     group.run_for(100)
-    assert leader.store.query_offset("g", "T", 0) == 99
-    assert leader.store.consumer_offset_table.query("g", "T", 0) == 99
+    assert leader.store.reads.query_offset("g", "T", 0) == 99
+    assert leader.store.tables.consumer_offset_table.query("g", "T", 0) == 99
     assert leader.replica.log.ledger_end_index == before + 1
 
 
@@ -228,7 +228,7 @@ def test_a_synchronous_commit_is_not_overtaken_by_an_earlier_one_way_one(group: 
     proposed = Proposed(group, CommitOffset("g", "T", 0, 3))
     group.run_for(100)
     assert proposed.answers == [ProposeStatus.APPLIED]
-    assert leader.store.query_offset("g", "T", 0) == 3
+    assert leader.store.reads.query_offset("g", "T", 0) == 3
 
 
 def test_who_does_not_serve_says_so(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_all_members_hold_equal_tables_and_a_new_leader_goes_on(tmp_path: Path) 
     group.settle()
     states = [member.store._state.tables.pack() for member in group.members.values()]
     assert states[0] == states[1] == states[2]
-    assert list(new_leader.store.topic_config_table.configs) == ["T", "U"]
+    assert list(new_leader.store.tables.topic_config_table.configs) == ["T", "U"]
 
 
 def test_proposals_end_with_the_leadership(tmp_path: Path) -> None:

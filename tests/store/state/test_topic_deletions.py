@@ -42,13 +42,17 @@ def remake(group: StoreGroup, member: StoreMember) -> None:
 
 
 def read(member: StoreMember, offset: int = 0) -> list[bytes]:
-    found = member.store.get_message("T", 0, offset, 32, 1 << 20)
+    found = member.store.reads.get_message("T", 0, offset, 32, 1 << 20)
     return [one.body for one in decode_messages(b"".join(found.buffers))]
 
 
 def check(member: StoreMember) -> None:
     store = member.store
-    assert (store.min_offset("T", 0), store.max_offset("T", 0), store.begin_offset("T", 0)) == (10, 13, 10)
+    assert (
+        store.reads.min_offset("T", 0),
+        store.reads.max_offset("T", 0),
+        store.reads.begin_offset("T", 0),
+    ) == (10, 13, 10)
     assert read(member) == read(member, 4) == [b"new0", b"new1", b"new2"]
 
 
@@ -146,6 +150,6 @@ def test_a_deletion_is_remembered_as_long_as_a_power_loss_may_bring_back_what_it
     for durable_begin_pos, remembered in ((pos, [("T", pos)]), (pos + 1, [])):
         begin = property(lambda log, value=durable_begin_pos: value)
         monkeypatch.setattr(type(member.replica.log), "durable_begin_pos", begin)
-        checkpoint = member.store._capture()
+        checkpoint = member.store._derived._checkpoints.capture()
         assert checkpoint is not None
         assert checkpoint.deleted_topics == remembered

@@ -27,9 +27,9 @@ SECTIONS: dict[str, str] = {
     "Who reads which queues": "AllocateStrategy AVG AVG_BY_CIRCLE CONSISTENT_HASH by_consistent_hash by_config "
     "by_machine_room by_machine_room_nearby",
     "Operating": "Admin TopicAdmin GroupAdmin BrokerAdmin MessageAdmin NamesrvAdmin",
-    "Errors": "MQClientError SendError MessageIllegalError RouteNotFoundError NoMasterError NoAnswerError "
-    "BrokerResponseError BadAnswerError CommitError QueueNotAssignedError OffsetIllegalError LocalOffsetsError "
-    "ClientClosedError AdminError",
+    "Errors": "MQClientError SendError RequestTimeoutError MessageIllegalError RouteNotFoundError NoMasterError "
+    "NoAnswerError BrokerResponseError BadAnswerError CommitError QueueNotAssignedError OffsetIllegalError "
+    "LocalOffsetsError ClientClosedError AdminError",
 }
 SYNC_SECTION = "Producer PushConsumer MessageListener LitePullConsumer"
 

@@ -38,12 +38,14 @@ from mqclient.errors import (
     NoMasterError,
     OffsetIllegalError,
     QueueNotAssignedError,
+    RequestTimeoutError,
     RouteNotFoundError,
     SendError,
 )
 from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
-from mqclient.producer.producer import Producer, ProducerConfig
+from mqclient.producer.producer import Producer
+from mqclient.producer.producer_config import ProducerConfig
 from mqclient.producer.queue_selector import QueueSelector, by_sharding_key
 from mqclient.producer.send_pipeline import SendPipeline
 from mqclient.producer.send_result import SendResult, SendStatus
@@ -84,6 +86,7 @@ __all__ = [
     "PushConsumer",
     "QueueNotAssignedError",
     "QueueSelector",
+    "RequestTimeoutError",
     "RouteNotFoundError",
     "SendError",
     "SendPipeline",

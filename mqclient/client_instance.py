@@ -41,6 +41,7 @@ class ClientInstance:
         *,
         heartbeat_body: Callable[[str], HeartbeatData],
         on_request: Callable[[Channel, RemotingCommand], None] | None = None,
+        on_close: Callable[[str], None] | None = None,
         on_route_change: Callable[[TopicRoute], None] | None = None,
         instance_name: str = "",
         heartbeat_interval_s: float = 30.0,
@@ -49,7 +50,7 @@ class ClientInstance:
     ) -> None:
         # Java's form; the time tells two instances of one process apart.
         self.client_id = f"{local_ip()}@{instance_name or f'{os.getpid()}#{time.perf_counter_ns()}'}"
-        self.remoting = RemotingClient(on_request=on_request, connect=connect)
+        self.remoting = RemotingClient(on_request=on_request, on_close=on_close, connect=connect)
         self.api = ClientApi(self.remoting)
         self.routes = RouteTable(
             parse_namesrv(namesrv),
@@ -116,8 +117,7 @@ class ClientInstance:
 
     async def heartbeat(self) -> None:
         """One heartbeat to every known broker. Brokers that do not answer are passed over: the next one is soon."""
-        body = self._heartbeat_body(self.client_id)
-        await asyncio.gather(*(self._heartbeat_to(address, body) for address in self.broker_addresses()))
+        await asyncio.gather(*map(self.heartbeat_to, self.broker_addresses()))
 
     async def unregister(self, *, producer_group: str = "", consumer_group: str = "") -> None:
         """Tells every known broker that we leave. One that does not answer in time finds out by the connection."""
@@ -132,11 +132,14 @@ class ClientInstance:
             async with asyncio.timeout(UNREGISTER_TIMEOUT_S):
                 await asyncio.gather(*map(tell, self.broker_addresses()))
 
-    async def _heartbeat_to(self, address: str, body: HeartbeatData) -> None:
+    async def heartbeat_to(self, address: str) -> bool:
+        """Returns False, with a line in the log, where the broker did not take it."""
         try:
-            await self.api.heartbeat(address, body)
+            await self.api.heartbeat(address, self._heartbeat_body(self.client_id))
         except MQClientError as error:
             log.info("heartbeat failed to=%s reason=%s", address, error)
+            return False
+        return True
 
     async def _heartbeats(self) -> None:
         while True:

@@ -125,6 +125,10 @@ class OffsetIllegalError(MQClientError):
     definite = True
 
 
+class RequestTimeoutError(MQClientError):
+    """No reply came in time to a request that was sent: it may be worked on or not, now or later."""
+
+
 class SendError(MQClientError):
     """A send that ended without an acknowledgement, after all its attempts.
 

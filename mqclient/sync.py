@@ -29,7 +29,7 @@ from mqclient.errors import SendError
 from mqclient.loop_thread import LoopThread
 from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
-from mqclient.producer.producer import ProducerConfig
+from mqclient.producer.producer_config import ProducerConfig
 from mqclient.producer.queue_selector import QueueSelector
 from mqclient.producer.send_result import SendResult
 
@@ -154,6 +154,23 @@ class Producer(_Client):
         """
         self._thread.call(self._producer.send_oneway(message, queue=queue, selector=selector))
 
+    def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout_s: float | None = None,
+    ) -> MessageExt:
+        """Sends a message and waits for the reply of its consumer.
+
+        Raises what `send` raises where the message is surely not stored, and RequestTimeoutError where no reply came in
+        time, though the request may have been worked on.
+        """
+        return self._thread.call(
+            self._producer.request(message, queue=queue, selector=selector, timeout_s=timeout_s)
+        )
+
     async def _start(self) -> None:
         await self._producer.start()
 
@@ -207,6 +224,13 @@ class PushConsumer(_Client):
     def queues(self) -> list[MessageQueue]:
         """The queues this member reads now. Raises ClientClosedError."""
         return self._thread.call_soon(lambda: self._consumer.queues)
+
+    def reply(self, request: MessageExt, body: bytes, *, timeout_s: float | None = None) -> None:
+        """Replies to a request (`Producer.request`), from the listener. Returns when the requester has taken the reply.
+
+        Raises as the asyncio class does.
+        """
+        self._thread.call(self._consumer.reply(request, body, timeout_s=timeout_s))
 
     async def _start(self) -> None:
         await self._consumer.start()

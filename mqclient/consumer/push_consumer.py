@@ -19,6 +19,7 @@ from mqclient.consumer.direct_batch import DirectBatch
 from mqclient.consumer.group_consumer import GroupConsumer
 from mqclient.consumer.group_member import GroupMember, OnAssignment
 from mqclient.consumer.process_queue import ConsumeBatch
+from mqclient.consumer.replies import ReplySender
 from mqclient.errors import MQClientError
 from mqclient.message_queue import MessageQueue
 from remoting.client import Connect
@@ -68,6 +69,7 @@ class PushConsumer(GroupConsumer):
             connect=connect,
             on_assignment=on_assignment,
         )
+        self._replies = ReplySender(self._member.instance, group, now_ms)
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -126,6 +128,15 @@ class PushConsumer(GroupConsumer):
             )
             return
         batch.done()
+
+    async def reply(self, request: MessageExt, body: bytes, *, timeout_s: float | None = None) -> None:
+        """Replies to a request (`Producer.request`). Returns when the requester has taken the reply.
+
+        It is tried until the request's time to live is over, or for `timeout_s`. Raises MessageIllegalError for a
+        message that is no request, and SendError, after which the requester may have the reply all the same unless it
+        is `definite`.
+        """
+        await self._replies.send(request, body, timeout_s)
 
     async def commit(self) -> None:
         """Commits the offset of every queue that moved. Those that fail are tried again with the next commit."""

@@ -14,6 +14,8 @@ from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
 from mqclient.producer.queue_selector import QueueSelector, by_sharding_key
 from mqclient.producer.send_result import SendResult
+from remoting.codes import ResponseCode
+from remoting.frame.command import RemotingCommand
 
 RESERVED = frozenset(
     {
@@ -180,3 +182,10 @@ def _encoded_size(text: str) -> int:
     except UnicodeEncodeError as error:
         # Halves of a pair, which come of files' names that are no UTF-8.
         raise MessageIllegalError(f"a key, tag or property cannot be UTF-8: {error.reason}") from None
+
+
+def is_illegal_queue(answer: RemotingCommand) -> bool:
+    """Whether a broker says that the topic has no such queue: the route is older than the topic."""
+    return answer.code == ResponseCode.INVALID_PARAMETER and (answer.remark or "").startswith(
+        "request queueId["
+    )

@@ -17,9 +17,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
+from message.decoder import MessageExt
 from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC, group_fault
 from mqclient.client_instance import ClientInstance, local_ip
 from mqclient.errors import (
@@ -34,36 +34,24 @@ from mqclient.errors import (
 from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
 from mqclient.producer.broker_faults import BrokerFaults
-from mqclient.producer.pending_send import PendingSend
-from mqclient.producer.queue_selector import QueueSelector
+from mqclient.producer.pending_send import PendingSend, is_illegal_queue
+from mqclient.producer.producer_config import ProducerConfig
+from mqclient.producer.queue_selector import QueueSelector, always
+from mqclient.producer.requester import Requester
 from mqclient.producer.send_result import SendResult, SendStatus
 from mqclient.producer.stored_sends import StoredSends
 from mqclient.producer.uniq_key import UniqKeyGenerator
 from mqclient.route.topic_route import TopicRoute
 from remoting.bodies.bodies import HeartbeatData, ProducerData
+from remoting.channel import Channel
 from remoting.client import Connect
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError
-from remoting.frame.command import RemotingCommand, request
+from remoting.frame.command import RemotingCommand, request, response
 
 STORED_CODES = frozenset(SendStatus)
 WRITE_SIZE_MAX = 4 * 1024 * 1024  # bytes of bodies that one `send_batch` has under way at a time
 TROUBLE_CODES = NOT_NOW_CODES | UNKNOWN_CODES
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerConfig:
-    """`retry_times`: further tries after an attempt that ended unknown (Java's default). With 0, an unknown end is
-    reported as such and nothing is ever stored twice."""
-
-    send_timeout_s: float = 3.0
-    retry_times: int = 2
-    compress_over: int = 4096  # bytes of a body
-    body_size_max: int = 4 * 1024 * 1024  # bytes; the broker's default limit
-    default_topic_queue_nums: int = 4  # queues of a topic that a send creates
-    retry_pause_s: float = 0.02  # first pause while a group elects; doubles
-    retry_pause_max_s: float = 0.1
-    stalled_after_s: float = 0.3  # no answer for so long: ask whether somebody else leads now
 
 
 class Producer:
@@ -90,8 +78,14 @@ class Producer:
         self._now_ms = now_ms
         dice = dice or random.Random()
         self._instance = ClientInstance(
-            namesrv, heartbeat_body=self._heartbeat_body, instance_name=instance_name, connect=connect
+            namesrv,
+            heartbeat_body=self._heartbeat_body,
+            on_request=self._on_request,
+            on_close=lambda address: self._requester.connection_closed(address),
+            instance_name=instance_name,
+            connect=connect,
         )
+        self._requester = Requester(self._instance, now_ms, dice)
         self._keys = UniqKeyGenerator(socket.inet_aton(local_ip()), os.getpid(), dice.getrandbits(31))
         self._faults = BrokerFaults()
         self._stored_sends = StoredSends(self._instance.api)
@@ -102,7 +96,8 @@ class Producer:
         self._instance.start()
 
     async def close(self) -> None:
-        """Takes leave of the brokers. Sends that are under way end with an error."""
+        """Takes leave of the brokers. Sends and requests that are under way end with an error."""
+        self._requester.close()
         await self._instance.unregister(producer_group=self.group)
         await self._instance.close()
 
@@ -172,6 +167,33 @@ class Producer:
             await asyncio.gather(*(self._send_all(topic, some, deadline) for topic, some in by_topic.items()))
         return [send.outcome for send in sends if send.outcome is not None]
 
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout_s: float | None = None,
+    ) -> MessageExt:
+        """Sends a message and waits for the reply of its consumer. Any number of requests may wait at once.
+
+        Raises what `send` raises where the message is surely not stored, and RequestTimeoutError where no reply came in
+        time, though the request may have been worked on.
+        """
+        timeout_s = timeout_s or self._config.send_timeout_s
+        send = partial(self.send, queue=queue, selector=selector, timeout_s=timeout_s)
+        return await self._requester.request(message, send, timeout_s)
+
+    def _on_request(self, channel: Channel, command: RemotingCommand) -> None:
+        """What brokers ask of producers."""
+        if command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            answer = self._requester.pushed(command)
+        else:
+            remark = f" request type {command.code} not supported"
+            answer = response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        if not command.is_oneway:
+            channel.write(answer.encode())
+
     def _pending(
         self, messages: Sequence[Message], queue: MessageQueue | None, selector: QueueSelector | None
     ) -> list[PendingSend]:
@@ -182,7 +204,7 @@ class Producer:
         if queue is not None:
             if selector is not None:
                 raise ValueError("a queue and a selector contradict each other")
-            selector = partial(_fixed, queue)
+            selector = partial(always, queue)
         return [
             PendingSend(
                 message,
@@ -476,14 +498,3 @@ class Producer:
             heartbeat_fingerprint=0,
             without_sub=False,
         )
-
-
-def is_illegal_queue(answer: RemotingCommand) -> bool:
-    """Whether a broker says that the topic has no such queue: the route is older than the topic."""
-    return answer.code == ResponseCode.INVALID_PARAMETER and (answer.remark or "").startswith(
-        "request queueId["
-    )
-
-
-def _fixed(queue: MessageQueue, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-    return queue

@@ -19,3 +19,8 @@ def by_sharding_key(queues: Sequence[MessageQueue], message: Message) -> Message
     """
     # Java's remainder has the dividend's sign, which is then dropped.
     return queues[abs(java_hash(message.sharding_key)) % len(queues)]
+
+
+def always(queue: MessageQueue, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+    """The one queue, whether or not it is among those that can be written to."""
+    return queue

@@ -17,6 +17,7 @@ from contextlib import suppress
 from message.decoder import decode_message
 from message.encoder import encode_record
 from message.message_id import offset_message_id, pack_host
+from message.properties import decode_properties
 from mqclient import ConsumeFromWhere, ConsumerConfig
 from remoting.bodies.bodies import (
     BrokerData,
@@ -27,6 +28,7 @@ from remoting.bodies.bodies import (
 )
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import RemotingCommand, request, response
+from remoting.headers.headers import ReplyMessageRequestHeader, decode_send_message, to_ext_fields
 from remoting.server import Channel, RemotingServer
 
 # A consumer that looks again at once for what is not there yet.
@@ -37,6 +39,11 @@ FIRST = ConsumerConfig(
     poll_name_server_interval_s=0.02,
 )
 HOST = pack_host("127.0.0.1:10911")
+# Of a reply's header, what the push of it says as well.
+PASSED_ON = (
+    "producer_group", "topic", "default_topic", "default_topic_queue_nums", "queue_id", "sys_flag", "born_timestamp",
+    "flag", "properties",
+)  # fmt: skip
 
 
 class FakeNamesrv:
@@ -77,6 +84,9 @@ class FakeBroker:
         self.heartbeats: list[HeartbeatData] = []
         self.unregistered: list[dict[str, str]] = []
         self.channels: dict[str, Channel] = {}
+        self.producers: dict[str, Channel] = {}
+        self.replies: list[RemotingCommand] = []
+        self.reply_steps: list[int] = []  # codes that replies are refused with
         self.held: list[tuple[Channel, RemotingCommand]] = []
         self.late: list[tuple[Channel, RemotingCommand]] = []
         self.sent_back: list[dict[str, str]] = []
@@ -103,6 +113,9 @@ class FakeBroker:
         for client_id, one in list(self.channels.items()):
             if one is channel:
                 del self.channels[client_id]
+        for client_id, one in list(self.producers.items()):
+            if one is channel:
+                del self.producers[client_id]
         self.group.changed()
 
     def commands_received(self, channel: Channel, commands: list[RemotingCommand]) -> None:
@@ -110,6 +123,7 @@ class FakeBroker:
             return
         handlers = {
             RequestCode.SEND_MESSAGE_V2: self.send_message,
+            RequestCode.SEND_REPLY_MESSAGE_V2: self.send_reply,
             RequestCode.PULL_MESSAGE: self.pull_message,
             RequestCode.LITE_PULL_MESSAGE: self.pull_message,
             RequestCode.HEART_BEAT: self.heart_beat,
@@ -162,6 +176,36 @@ class FakeBroker:
             return None
         return answer
 
+    def send_reply(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """Pushes it to its requester at once."""
+        self.replies.append(command)
+        if self.group.leader is not self:
+            return response(command, ResponseCode.SERVICE_NOT_AVAILABLE, "not the leader")
+        if self.reply_steps:
+            return response(command, self.reply_steps.pop(0), "told to refuse")
+        self.push_reply(command)
+        return response(command)
+
+    def push_reply(self, command: RemotingCommand) -> int:
+        """Pushes a reply that came, to be answered; returns the opaque."""
+        header = decode_send_message(command.code, command.ext_fields)
+        properties = decode_properties((header.properties or "").encode())
+        push = ReplyMessageRequestHeader(
+            **{name: getattr(header, name) for name in PASSED_ON},
+            born_host="127.0.0.1:1",
+            store_host="127.0.0.1:2",
+            store_timestamp=1,
+        )
+        self._opaque += 1
+        request_ = request(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+            to_ext_fields(push),
+            bytes(command.body),
+            opaque=self._opaque,
+        )
+        self.producers[properties["REPLY_TO_CLIENT"]].write(request_.encode())
+        return self._opaque
+
     def release(self) -> None:
         for channel, answer in self.late:
             channel.write(answer.encode())
@@ -197,6 +241,8 @@ class FakeBroker:
     def heart_beat(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         data = HeartbeatData.decode(command.body)
         self.heartbeats.append(data)
+        if data.producer_data_set:
+            self.producers[data.client_id] = channel
         if data.consumer_data_set and data.client_id not in self.channels:
             self.channels[data.client_id] = channel
             self.notify()
@@ -361,6 +407,7 @@ class FakeGroup:
 
     def store(self, queue: tuple[str, int], command: RemotingCommand) -> tuple[int, int]:
         fields, records = command.ext_fields, self.queues[queue]
+        properties = fields["i"] + ("CLUSTER\x01C\x02" if "CORRELATION_ID\x01" in fields["i"] else "")
         record = encode_record(
             queue[0].encode(),
             queue[1],
@@ -375,7 +422,7 @@ class FakeGroup:
             0,
             0,
             bytes(command.body),
-            fields["i"].encode(),
+            properties.encode(),
         )
         records.append(record)
         phy_offset = self._phy_offset

@@ -35,6 +35,7 @@ from broker.processors.clients.consumer_manage_processor import ConsumerManagePr
 from broker.processors.pull.pull_message_processor import PullMessageProcessor
 from broker.processors.pull.pull_turns import CallSoon
 from broker.processors.pull.query_message_processor import QueryMessageProcessor
+from broker.processors.send.recall_message_processor import RecallMessageProcessor
 from broker.processors.send.reply_message_processor import ReplyMessageProcessor
 from broker.processors.send.send_message_back_processor import SendMessageBackProcessor
 from broker.processors.send.send_message_processor import SendMessageProcessor
@@ -100,6 +101,7 @@ class BrokerController:
             clock,
             rng,
         )
+        self._recalls = RecallMessageProcessor(config, store, self.topics, rng)
         self.stats = BrokerStats(lambda: store.queues)
         self.waiting_room = WaitingRoom(store.reads.max_offset)
         self.pulls = PullMessageProcessor(
@@ -161,6 +163,7 @@ class BrokerController:
             consumers=consumer_manage,
             send_backs=self._send_backs,
             replies=self._replies,
+            recalls=self._recalls,
             queries=self._queries,
             admin=admin,
             client_admin=client_admin,
@@ -250,6 +253,7 @@ class BrokerController:
         self.pulls.config = config
         self._send_backs.config = config
         self._replies.config = config
+        self._recalls.config = config
         self._offset_admin.config = config
         self._info.config = config
         self._read_index_look_ups.is_enabled = config.read_index_enable

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from broker.processors.clients.consumer_manage_processor import ConsumerManageProcessor
     from broker.processors.pull.pull_message_processor import PullMessageProcessor
     from broker.processors.pull.query_message_processor import QueryMessageProcessor
+    from broker.processors.send.recall_message_processor import RecallMessageProcessor
     from broker.processors.send.reply_message_processor import ReplyMessageProcessor
     from broker.processors.send.send_message_back_processor import SendMessageBackProcessor
     from broker.processors.send.send_message_processor import SendMessageProcessor
@@ -124,6 +125,7 @@ class Processors:
     consumers: ConsumerManageProcessor
     send_backs: SendMessageBackProcessor
     replies: ReplyMessageProcessor
+    recalls: RecallMessageProcessor
     queries: QueryMessageProcessor
     admin: AdminBrokerProcessor
     client_admin: ClientAdminProcessor
@@ -173,6 +175,7 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
         row(Code.SEND_REPLY_MESSAGE_V2, headers.SendMessageRequestHeaderV2,
             p.replies.send_reply, topic(PUB), has_raw_body=True),
         # Single messages
+        row(Code.RECALL_MESSAGE, headers.RecallMessageRequestHeader, p.recalls.recall, topic(PUB)),
         row(Code.QUERY_MESSAGE, headers.QueryMessageRequestHeader, p.queries.query_message, topic(SUB, GET)),
         row(Code.VIEW_MESSAGE_BY_ID, headers.ViewMessageRequestHeader, p.queries.view_message, topic(GET)),
         # Queues, topics, groups

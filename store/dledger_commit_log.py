@@ -40,6 +40,7 @@ from store.layout.consume_queue_unit import CQ_UNIT
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.queues.consume_queue_store import ConsumeQueueStore
 from store.replicated_log import OnAppended, ReplicatedLog
+from store.services.timer_message import TIMER_TOPIC_BYTES, recalled_key
 from store.store_config import StoreConfig
 from store.system_message import (
     SystemMessage,
@@ -177,6 +178,8 @@ class DLedgerCommitLog:
         self._queues = queues
         self._topic_queue_table: dict[QueueKey, int] = {}
         self._pending: deque[PendingDispatch] = deque()
+        # Recalls of timer messages that are not dispatched yet: their queue offsets, and what they recall.
+        self._recalls: deque[tuple[int, bytes]] = deque()
         self.serving_term: Term | None = None
         self.last_store_timestamp = 0  # ms; records never go back in time
         # Why messages are refused for want of space, before the disk is quite full.
@@ -191,12 +194,14 @@ class DLedgerCommitLog:
         """This member leads, and everything in the log up to its own no-op has been dispatched here."""
         self.rebuild_topic_queue_table()
         self._pending.clear()
+        self._recalls.clear()
         self.serving_term = term
 
     def stop_serving(self) -> None:
         """What is uncommitted may be cut now, so nothing kept of it counts. Reput reads the log from here on."""
         self.serving_term = None
         self._pending.clear()
+        self._recalls.clear()
 
     def rebuild_topic_queue_table(self) -> None:
         """Forgets offsets of an earlier leadership. Each queue's next one is read from its ConsumeQueue on first use,
@@ -312,6 +317,8 @@ class DLedgerCommitLog:
         for key, request in append.requests.items():
             self._topic_queue_table[key] = request.next_offset
             is_delayed = is_delayed or key[0] == _SCHEDULE_TOPIC
+            if key[0] == TIMER_TOPIC_BYTES:
+                self._note_recalls(messages, append.results)
         # The tags code of a delayed message is its delivery time, which scan_records() knows to find.
         if append.requests and not is_delayed:
             self._pending.append(
@@ -351,6 +358,22 @@ class DLedgerCommitLog:
         """Entries from `from_index` on are gone."""
         while self._pending and self._pending[-1].last_index >= from_index:
             self._pending.pop()
+
+    def _note_recalls(self, messages: Sequence[PutMessage], results: Sequence[tuple[int, int]]) -> None:
+        for message, (_, queue_offset) in zip(messages, results, strict=True):
+            if message.topic == TIMER_TOPIC_BYTES:
+                key = recalled_key(message.properties)
+                if key is not None:
+                    self._recalls.append((queue_offset, key))
+
+    def recalls_from(self, offset: int) -> set[bytes]:
+        """What the recalls call off that have this offset in the timer topic's queue, or a later one. Those before it
+        are forgotten: they are dispatched.
+        """
+        recalls = self._recalls
+        while recalls and recalls[0][0] < offset:
+            recalls.popleft()
+        return {key for _, key in recalls}
 
     def next_offset(self, key: QueueKey) -> int:
         offset = self._topic_queue_table.get(key)

@@ -38,7 +38,7 @@ from store.replicated_log import ReplicatedLog
 from store.reput import Reput
 from store.retention import HourOf, Retention, utc_hour
 from store.services.leader_service import LeaderStore
-from store.services.leader_services import LeaderServices, make_leader_services
+from store.services.leader_services import LeaderServices
 from store.state.state_machine import StateMachine
 from store.state.state_proposals import OnProposed, StateProposals
 from store.state.state_tables import StateTables
@@ -180,15 +180,16 @@ class MessageStore:
         )
         self.read_index_waits = ReadIndexWaits(replica, self._applied_if_whole)
         self.services = LeaderServices(
-            make_leader_services(
-                LeaderStore(
-                    self.queues,
-                    reader,
-                    self._commit_log,
-                    self._state,
-                    self._derived.mender.want,
-                    lambda: self._proposals.deletes_topics,
-                )
+            LeaderStore(
+                config,
+                self._disk,
+                self.queues,
+                reader,
+                self._commit_log,
+                self._state,
+                self._derived.mender.want,
+                lambda: self._proposals.deletes_topics,
+                replica.members_without,
             )
         )
         java_import = JavaImport(self._disk, config)
@@ -309,6 +310,8 @@ class MessageStore:
             self._runtime.reput_wanted()
         self.read_index_waits.tick(now_ms)
         self.gather.tick(now_ms)
+        if not self._derived.is_clearing:
+            self.services.catch_up(now_ms)
         self._leading.tick(now_ms)
         self._derived.tick(now_ms)
         disk_full = self.retention.log.disk_full

@@ -94,6 +94,11 @@ class StoreConfig:
     max_filter_message_size: int = 16_000  # bytes of units that one pull looks at
 
     delay_levels: Mapping[int, int] = field(default_factory=lambda: DELAY_LEVELS)
+    # Of RocketMQ's timer wheel, whose slots clients see in TIMER_OUT_MS and in recall handles.
+    timer_precision_ms: int = 1000
+    timer_roll_window_ms: int = 48 * _H
+    timer_congest_num_each_slot: int = 2**31 - 1
+    timer_stop_dequeue: bool = False
 
     def __post_init__(self) -> None:
         for key, size, unit_size in (

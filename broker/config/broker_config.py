@@ -106,6 +106,13 @@ class MessageStoreConfig:
     file_reserved_time_hours: int = 72
     delete_when: str = "04"  # hours of the day, by the clock of this machine
     disk_max_used_space_ratio: int = 75
+    timer_wheel_enable: bool = True
+    timer_precision_ms: int = 1000
+    timer_max_delay_sec: int = 259_200
+    timer_roll_window_slot: int = 172_800
+    timer_congest_num_each_slot: int = 2**31 - 1
+    timer_stop_dequeue: bool = False
+    append_topic_for_timer_delete_key: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -151,6 +158,8 @@ class BrokerConfig:
     start_accept_send_request_timestamp: int = 0  # ms since 1970; before it, sends are refused
     store_reply_message_enable: bool = True
     slave_read_enable: bool = False
+    # RocketMQ's is false: there each sender of a timer message is given a handle that it may not use.
+    recall_message_enable: bool = True
     # Ends of queues and offsets of groups are looked up seldom, and one round trip is less than what a stale one costs.
     read_index_enable: bool = True
     register_broker_timeout_ms: int = 24_000

@@ -33,6 +33,7 @@ _INT_MAX = 2**31 - 1
 # Of one topic. RocketMQ has no limit; but who asks for a topic's statistics or route makes brokers and clients walk all
 # its queues, and the seconds that a hundred thousand take would cost a leader its leadership.
 TOPIC_QUEUE_NUMS_MAX = 4096
+TIMER_MAX_DELAY_SEC_MAX = 31 * 24 * 3600  # RocketMQ has no limit, and a wheel of a week
 
 
 def _peers(text: str) -> dict[str, Address]:
@@ -116,6 +117,19 @@ def _permission_bits(text: str) -> object:
     return int(text) & 15 if re.fullmatch("-?[0-9]+", text) else UNSET
 
 
+def _precision(text: str) -> int:
+    if text not in ("100", "200", "500", "1000"):
+        raise ValueError(text)
+    return int(text)
+
+
+def _lower_precision(text: str) -> object:
+    """RocketMQ takes the next one below, and the least of them below that."""
+    if not re.fullmatch("[+-]?[0-9]{1,9}", text):
+        return UNSET
+    return max((number for number in (200, 500, 1000) if number <= int(text)), default=100)
+
+
 _NOTHING = "_"  # settings that are checked and then have no field
 
 BROKER_SETTINGS: Mapping[str, Setting] = {
@@ -145,6 +159,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     ),
     "storeReplyMessageEnable": boolean("store_reply_message_enable"),
     "slaveReadEnable": boolean("slave_read_enable"),
+    "recallMessageEnable": boolean("recall_message_enable"),
     "registerBrokerTimeoutMills": whole_number("register_broker_timeout_ms", 1, _INT_MAX, "ms"),
     "registerNameServerPeriod": whole_number("register_name_server_period_ms", 10_000, 60_000, "ms"),
     "channelExpiredTimeout": whole_number("channel_expired_timeout_ms", 1000, _INT_MAX, "ms"),
@@ -226,6 +241,15 @@ STORE_SETTINGS: Mapping[str, Setting] = {
     "fileReservedTime": whole_number("file_reserved_time_hours", 0, 1_000_000, "hours"),
     "deleteWhen": Setting("delete_when", _delete_when, "hours of the day such as 04 or 03;15", _hours_among),
     "diskMaxUsedSpaceRatio": whole_number("disk_max_used_space_ratio", 10, 95, "percent"),
+    "timerWheelEnable": boolean("timer_wheel_enable"),
+    "timerPrecisionMs": Setting(
+        "timer_precision_ms", _precision, "100, 200, 500 or 1000 ms", _lower_precision
+    ),
+    "timerMaxDelaySec": whole_number("timer_max_delay_sec", 1, TIMER_MAX_DELAY_SEC_MAX, "seconds"),
+    "timerRollWindowSlot": whole_number("timer_roll_window_slot", 60, TIMER_MAX_DELAY_SEC_MAX, "slots"),
+    "timerCongestNumEachSlot": whole_number("timer_congest_num_each_slot", 1, _INT_MAX, "messages"),
+    "timerStopDequeue": boolean("timer_stop_dequeue"),
+    "appendTopicForTimerDeleteKey": boolean("append_topic_for_timer_delete_key"),
     "messageDelayLevel": Setting("message_delay_level", _delay_levels, "delays such as 1s 5s 1m 2h"),
 }
 

@@ -113,6 +113,10 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         file_reserved_time_ms=store.file_reserved_time_hours * 3_600_000,
         delete_when=parse_hours(store.delete_when),
         disk_max_used_space_ratio=store.disk_max_used_space_ratio,
+        timer_precision_ms=store.timer_precision_ms,
+        timer_roll_window_ms=store.timer_roll_window_slot * store.timer_precision_ms,
+        timer_congest_num_each_slot=store.timer_congest_num_each_slot,
+        timer_stop_dequeue=store.timer_stop_dequeue,
     )
 
 

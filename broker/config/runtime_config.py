@@ -30,6 +30,7 @@ CHANGEABLE = frozenset(
         "longPollingEnable",
         "notifyConsumerIdsChangedEnable",
         "pyDLedgerReadIndexEnable",
+        "recallMessageEnable",
         "shortPollingTimeMills",
         "slaveReadEnable",
         "storeReplyMessageEnable",

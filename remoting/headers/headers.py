@@ -225,6 +225,16 @@ class PullMessageResponseHeader(CommandHeader, kw_only=True):
     forbidden_type: Int32 | None = None
 
 
+class RecallMessageRequestHeader(TopicRequestHeader, kw_only=True):
+    producer_group: str | None = None
+    topic: str
+    recall_handle: str
+
+
+class RecallMessageResponseHeader(CommandHeader, kw_only=True):
+    msg_id: str
+
+
 class ViewMessageRequestHeader(CommandHeader, kw_only=True):
     topic: str | None = None
     offset: Int64

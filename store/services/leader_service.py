@@ -1,26 +1,31 @@
-"""What only the leader does, as the store drives it: delayed messages today, and more kinds later.
+"""What only the leader does, as the store drives it: delayed messages, timer messages, and more kinds later.
 
 Every member makes all of its services, so that a new leader has them; only the one of a serving leader is ticked. A
 service appends through the commit log, and what it remembers beside the log is how far it has read, no more: where it
 stands is a replicated table, so that a new leader goes on exactly where the log ends.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from disk.disk import Disk
+from dledger.core.messages import PeerId
 from dledger.entry import Index
 from store.dledger_commit_log import DLedgerCommitLog
 from store.message_reader import MessageReader
 from store.queues.consume_queue_store import ConsumeQueueStore
 from store.queues.unit_queue import UnitQueue
 from store.state.state_machine import StateMachine
+from store.store_config import StoreConfig
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderStore:
     """What services work with."""
 
+    config: StoreConfig
+    disk: Disk
     queues: ConsumeQueueStore
     reader: MessageReader
     commit_log: DLedgerCommitLog
@@ -29,6 +34,8 @@ class LeaderStore:
     mend: Callable[[bytes, int, int], None]
     # Whether the deletion of a topic is on its way into the log: what is appended now must not come behind it.
     deletes_topics: Callable[[], bool]
+    # The other members that do not know a table, by its name: nothing of it may be appended yet.
+    members_without: Callable[[str], Sequence[PeerId]]
 
 
 class LeaderService(Protocol):
@@ -44,6 +51,10 @@ class LeaderService(Protocol):
 
     def serving_changed(self) -> None:
         """This member has begun to serve, or ceased to. What was under way shows when it is applied, or never was."""
+        ...
+
+    def catch_up(self, now_ms: int) -> None:
+        """On each member, before a tick: takes notice of some of what has been applied. Raises what tick() raises."""
         ...
 
     def tick(self, now_ms: int) -> None:

@@ -1,6 +1,5 @@
 """All leader services there are. A new one is a file beside this one, and a line here."""
 
-from collections.abc import Sequence
 from contextlib import suppress
 
 from dledger.entry import Index
@@ -8,17 +7,16 @@ from store.errors import MessageDamagedError, UnitDamagedError
 from store.queues.unit_queue import UnitQueue
 from store.services.leader_service import LeaderService, LeaderStore
 from store.services.schedule_message_service import ScheduleMessageService
-
-
-def make_leader_services(store: LeaderStore) -> list[LeaderService]:
-    return [ScheduleMessageService(store)]
+from store.services.timer_message_service import TimerMessageService
 
 
 class LeaderServices:
     """All of them as one. What a service finds damaged costs the others nothing: it goes on when that is repaired."""
 
-    def __init__(self, services: Sequence[LeaderService]) -> None:
-        self.all = services
+    def __init__(self, store: LeaderStore) -> None:
+        self.schedule_message_service = ScheduleMessageService(store)
+        self.timer_message_service = TimerMessageService(store)
+        self.all: tuple[LeaderService, ...] = tuple(vars(self).values())
 
     @property
     def awaited_index(self) -> Index | None:
@@ -34,6 +32,11 @@ class LeaderServices:
     def serving_changed(self) -> None:
         for service in self.all:
             service.serving_changed()
+
+    def catch_up(self, now_ms: int) -> None:
+        for service in self.all:
+            with suppress(MessageDamagedError, UnitDamagedError):
+                service.catch_up(now_ms)
 
     def tick(self, now_ms: int) -> None:
         for service in self.all:

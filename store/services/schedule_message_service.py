@@ -58,6 +58,9 @@ class ScheduleMessageService:
     def units_mended(self, queue: UnitQueue) -> None:
         self._heads.clear()
 
+    def catch_up(self, now_ms: int) -> None:
+        """Nothing: the queues say when their messages are due."""
+
     def first_waiting_pos(self) -> int | None:
         """Of the first message that is not delivered yet."""
         self._find_levels()

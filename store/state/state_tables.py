@@ -12,6 +12,7 @@ from store.state.table import ConfigFileTable, StateChange, Table
 from store.state.tables.consumer_offset_table import ConsumerOffsetTable
 from store.state.tables.delay_offset_table import DelayOffsetTable
 from store.state.tables.subscription_group_table import SubscriptionGroupTable
+from store.state.tables.timer_table import TimerTable
 from store.state.tables.topic_config_table import TopicConfigTable
 
 # The first tables, which have places in a full state. Those after them have names, and are not known to each release.
@@ -28,6 +29,7 @@ class StateTables:
         self.subscription_group_table = SubscriptionGroupTable()
         self.consumer_offset_table = ConsumerOffsetTable()
         self.delay_offset_table = DelayOffsetTable()
+        self.timer_table = TimerTable()
         # A new table's line comes here, as the last one.
         self.all: tuple[Table, ...] = tuple(vars(self).values())
 

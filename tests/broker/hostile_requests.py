@@ -127,6 +127,9 @@ def sound_requests(message_id: str = "00" * 16) -> dict[int, Sound]:
         RequestCode.GET_MIN_OFFSET: Sound(QUEUE),
         RequestCode.GET_EARLIEST_MSG_STORETIME: Sound(QUEUE),
         RequestCode.VIEW_MESSAGE_BY_ID: Sound({"offset": phy_offset}),
+        RequestCode.RECALL_MESSAGE: Sound(
+            {**TOPIC, "producerGroup": "p", "recallHandle": "djE="}, code=ResponseCode.ILLEGAL_OPERATION
+        ),
         RequestCode.HEART_BEAT: Sound(body=heart_beat("c1", fingerprint=7)),
         RequestCode.UNREGISTER_CLIENT: Sound({"clientID": "c1", "producerGroup": "p", "consumerGroup": "g"}),
         RequestCode.CONSUMER_SEND_MSG_BACK: Sound(

@@ -300,6 +300,11 @@ class StoreGroup:
             self._step()
         self.now_ms = end_ms
 
+    def skip(self, duration_ms: int) -> None:
+        """So much later, at once: as if nobody had had the time to do anything."""
+        self._events = [(due_ms + duration_ms, number, step) for due_ms, number, step in self._events]
+        self.now_ms += duration_ms
+
     def run_until(self, condition: Callable[[], bool], limit_ms: int = 20_000) -> None:
         end_ms = self.now_ms + limit_ms
         while not condition():

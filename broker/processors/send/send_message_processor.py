@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.clients.client_channel import ClientChannel
@@ -30,6 +31,7 @@ from broker.processors.send.send_target import (
     sending_forbidden,
     topic_missing,
 )
+from broker.processors.send.timer_admission import TimerAdmission
 from broker.processors.send.unique_id import UniqueIdGenerator
 from broker.topics.subscription_group_manager import SubscriptionGroupManager
 from broker.topics.topic_config_manager import TopicConfigManager, TopicEntry
@@ -71,8 +73,6 @@ _SHORT_NAMES = {
     "batch": "m",
 }
 
-# Not stored, and not passed on: these ask for what the broker does not do yet.
-_TIMER_PROPERTIES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _NOT_ALONE = (
     "topic[{topic}] has queue.type=BatchCQ: single messages are not supported yet, send batches (code 320)"
 )
@@ -85,9 +85,11 @@ _REFUSAL_CODES = {
 
 
 # What the answer to one stored send needs, apart from where it was stored: opaque, serialize type, whether it is
-# oneway, queue id, UNIQ_KEY, whether it is an inner batch, and how many records it became (more than one for any other
-# batch). One per message: no class.
-_Reply = tuple[int, int, bool, str, str, bool, int]
+# oneway, queue id, UNIQ_KEY, fields that few answers have, and how many records it became (more than one for a batch).
+# One per message: no class.
+_Reply = tuple[int, int, bool, str, str, dict[str, str] | None, int]
+# What a message becomes that is not for its topic's consumers yet.
+_Waiting = Callable[[PutMessage], PutMessage]
 
 
 class SendMessageProcessor:
@@ -127,6 +129,7 @@ class SendMessageProcessor:
         ).encode()
         self._message_id_prefix = pack_host(config.store_host).hex().upper()
         self._illegal = illegal(config.store.max_message_size)
+        self._timers = TimerAdmission(config, store, rng)
 
     def process(self, channel: ClientChannel, commands: list[RemotingCommand], now_ms: int) -> None:
         """Answers each of `commands`, which are all sends, now or when its outcome is known. Changes the list."""
@@ -181,7 +184,8 @@ class SendMessageProcessor:
                     code_of_tags = tags_code(value or decode_properties(text.encode()).get("TAGS", ""))
                 else:
                     code_of_tags = tags_code_of_bytes(find_property(text.encode(), b"TAGS") or b"")
-                delay_level = 0
+                waiting: _Waiting | None = None
+                more: dict[str, str] | None = None
                 if (
                     "DELAY" in text
                     or "TIMER_D" in text
@@ -189,7 +193,7 @@ class SendMessageProcessor:
                     or "POP_CK\x01" in text
                     or "INNER_NUM\x01" in text
                 ):
-                    text, delay_level = self._check_properties(text, fields, code)
+                    text, waiting = self._check_properties(text, fields, code, now_ms)
                 if (
                     code == RequestCode.SEND_BATCH_MESSAGE or fields.get("m", "false") != "false"
                 ) and _is_batch(code, fields):
@@ -197,6 +201,7 @@ class SendMessageProcessor:
                     if entry.is_batch:
                         properties = text.encode() + (tail if text[-1] == "\x02" else b"\x02" + tail)
                         batch = [inner_batch_of(batch, command, fields, properties, code_of_tags)]
+                        more = {"batchUniqId": transaction_id}
                     puts += batch
                     count = len(batch)
                 elif entry.is_batch:
@@ -223,8 +228,9 @@ class SendMessageProcessor:
                             int(fields.get("j", 0)),
                         )
                     )
-                    if delay_level:
-                        puts[-1] = delayed(puts[-1], delay_level, self._delay_level_max)
+                    if waiting is not None:
+                        puts[-1] = waiting(puts[-1])
+                        more = self._timers.recall_fields(puts[-1])
                 append_reply(
                     (
                         command.opaque,
@@ -232,7 +238,7 @@ class SendMessageProcessor:
                         command.flag & _ONEWAY != 0,
                         queue_text,
                         transaction_id,
-                        entry.is_batch,
+                        more,
                         count,
                     )
                 )
@@ -263,7 +269,7 @@ class SendMessageProcessor:
         prefix = self._message_id_prefix
         encode_json, encode_binary = self._responses.json, self._responses.binary
         frames: list[bytes] = []
-        for opaque, serialize_type, is_oneway, queue_id, transaction_id, is_inner_batch, count in replies:
+        for opaque, serialize_type, is_oneway, queue_id, transaction_id, more, count in replies:
             phy_offset, queue_offset = results[index]
             if not is_oneway:
                 message_id = f"{prefix}{phy_offset:016X}"
@@ -271,14 +277,14 @@ class SendMessageProcessor:
                     message_id = ",".join(
                         [f"{prefix}{phy_offset:016X}" for phy_offset, _ in results[index : index + count]]
                     )
-                if is_inner_batch:
+                if more is not None:
                     fields = {
                         **self._common_fields,
                         "msgId": message_id,
                         "queueId": queue_id,
                         "queueOffset": str(queue_offset),
                         "transactionId": transaction_id,
-                        "batchUniqId": transaction_id,
+                        **more,
                     }
                     frames.append(encode_response(opaque, serialize_type, ResponseCode.SUCCESS, fields))
                 else:
@@ -349,7 +355,7 @@ class SendMessageProcessor:
             config = self._topics.config_from_template(topic, fields["c"], int(fields["d"]))
         if config is None:
             raise topic_missing(topic)
-        self._check_before_creation(channel, command, fields, config)
+        self._check_before_creation(channel, command, fields, config, now_ms)
 
         def on_created(is_created: bool) -> None:
             if is_created:
@@ -366,7 +372,12 @@ class SendMessageProcessor:
         return None
 
     def _check_before_creation(
-        self, channel: ClientChannel, command: RemotingCommand, fields: dict[str, str], config: TopicConfig
+        self,
+        channel: ClientChannel,
+        command: RemotingCommand,
+        fields: dict[str, str],
+        config: TopicConfig,
+        now_ms: int,
     ) -> None:
         """A send that will be refused once its topic exists must not leave the topic behind."""
         entry = TopicEntry(config, config.topic_name.encode(), config.write_queue_nums)
@@ -380,14 +391,14 @@ class SendMessageProcessor:
         for number, bits in ((fields["g"], 64), (fields["h"], 32), (fields.get("j", 0), 32)):
             if not -(1 << bits - 1) <= int(number) < 1 << bits - 1:
                 raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, f"{number} is no number of {bits} bits")
-        text, delay_level = self._check_properties(fields.get("i", ""), fields, command.code)
+        text, waiting = self._check_properties(fields.get("i", ""), fields, command.code, now_ms)
         if _is_batch(command.code, fields):
             batch_of(command, fields, entry, 0, b"", 0, self._max_message_size)
             return
         properties = text.encode().removesuffix(b"\x02") + b"\x02" + self._properties_tail
         put = PutMessage(entry.topic_bytes, queue_id, b"", properties, 0, 0, b"", 0, 0)
-        if delay_level:
-            put = delayed(put, delay_level, self._delay_level_max)
+        if waiting is not None:
+            put = waiting(put)
         if not 0 < len(command.body) <= self._max_message_size or len(put.properties) > PROPERTIES_LENGTH_MAX:
             raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, self._illegal)
 
@@ -406,8 +417,12 @@ class SendMessageProcessor:
         properties = delete_property(fields.get("i", "").encode(), b"DELAY").decode()
         return {**fields, "b": dlq_topic(group), "e": "0", "i": f"DELAY\x01-1\x02{properties}"}
 
-    def _check_properties(self, text: str, fields: dict[str, str], code: int) -> tuple[str, int]:
-        """Refuses what the broker does not do yet; the text without a pop handle, and the delay level."""
+    def _check_properties(
+        self, text: str, fields: dict[str, str], code: int, now_ms: int
+    ) -> tuple[str, _Waiting | None]:
+        """Returns the text without a pop handle, and how the message waits, if it does. Raises SendRefused for what the
+        broker does not do yet.
+        """
         properties = decode_properties(text.encode())
         level = int(properties.get("DELAY", "0"))
         if level > 0 and _is_batch(code, fields):
@@ -421,13 +436,14 @@ class SendMessageProcessor:
             raise SendRefused(
                 ResponseCode.MESSAGE_ILLEGAL, "property INNER_NUM: the broker counts the messages of a batch"
             )
-        for name in _TIMER_PROPERTIES:
-            if level <= 0 and properties.get(name, "0") != "0":
-                raise SendRefused(
-                    ResponseCode.MESSAGE_ILLEGAL,
-                    f"property {name}: this broker delays by level (DELAY) and does not support timer messages yet",
-                )
-        return delete_property(text.encode(), b"POP_CK").decode(), max(level, 0)
+        waiting: _Waiting | None = None
+        if level > 0:
+            waiting = partial(delayed, level=level, level_max=self._delay_level_max)
+        elif (deliver_ms := self._timers.deliver_ms(properties, fields["b"], now_ms)) is not None:
+            if _is_batch(code, fields):
+                raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, "property TIMER_*: a batch cannot be delayed")
+            waiting = partial(self._timers.admit, deliver_ms=deliver_ms)
+        return delete_property(text.encode(), b"POP_CK").decode(), waiting
 
     def _born_host(self, channel: ClientChannel) -> tuple[bytes, int]:
         """The client's address packed, and the system flag that goes with it."""

@@ -177,7 +177,6 @@ def test_bits_that_say_how_a_record_is_laid_out_are_not_taken_from_a_client(brok
             "properties length limit 32KB",
         ),
         ({"i": "DELAY\x01soon\x02"}, b"x", ResponseCode.SYSTEM_ERROR, "bad header field"),
-        ({"i": "TIMER_DELAY_SEC\x0110\x02"}, b"x", ResponseCode.MESSAGE_ILLEGAL, "does not support timer"),
         (
             {"i": "DELAY\x013\x02k\x01" + "p" * 32640 + "\x02"},
             b"x",

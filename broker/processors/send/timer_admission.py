@@ -1,0 +1,121 @@
+"""Which messages wait in the timer topic, and which of those are refused: RocketMQ's rules and words, in its order.
+
+The time that is asked for is in TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS, of which the first counts.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.config.broker_config import BrokerConfig
+from broker.processors.send.send_batch import SendRefused, illegal
+from message import const
+from message.names import RETRY_GROUP_TOPIC_PREFIX, TIMER_TOPIC
+from message.properties import find_property
+from remoting.codes import ResponseCode
+from store.put_message import PutMessage
+from store.services.timer_message import TIMER_PROPERTIES_LENGTH_MAX, out_ms, slot_of, timed
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+_VERSION = "v1"
+_MS_PER_S = 1000
+
+
+class RecallHandle(NamedTuple):
+    """What the sender of a timer message is given to recall it by."""
+
+    topic: str
+    broker_name: str
+    timestamp: int  # ms, within the slot of the message; -1: no number
+    message_id: str  # its UNIQ_KEY
+
+    def encode(self) -> str:
+        words = (_VERSION, self.topic, self.broker_name, str(self.timestamp), self.message_id)
+        return urlsafe_b64encode(" ".join(words).encode()).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> RecallHandle:
+        """Raises ValueError for what is none."""
+        try:
+            version, *words = urlsafe_b64decode(text.encode()).decode().split(" ")
+        except (Base64Error, UnicodeError) as error:
+            raise ValueError(text) from error
+        if version != _VERSION or len(words) < 4:
+            raise ValueError(text)
+        topic, broker_name, timestamp, message_id = words[:4]
+        return cls(topic, broker_name, int(timestamp) if timestamp.isdigit() else -1, message_id)
+
+
+class TimerAdmission:
+    def __init__(self, config: BrokerConfig, store: MessageStore, rng: random.Random) -> None:
+        self._broker_name = config.broker_name
+        self._config = config.store
+        self._timers = store.services.timer_message_service
+        self._random = rng
+        self._max_delay_ms = config.store.timer_max_delay_sec * _MS_PER_S
+        self._not_legal = (
+            "timer message illegal, the delay time should not be bigger than the max delay "
+            f"{self._max_delay_ms}ms; or if set del msg, the delay time should be bigger than the current time"
+        )
+        self._is_illegal = illegal(config.store.max_message_size)
+
+    def deliver_ms(self, properties: Mapping[str, str], topic: str, now_ms: int) -> int | None:
+        """When a message is to be delivered; None if at once. Raises SendRefused."""
+        asked = [name for name in _ASKED if name in properties]
+        if not asked or const.TIMER_OUT_MS in properties or topic == TIMER_TOPIC:
+            return None
+        if not self._config.timer_wheel_enable:
+            raise SendRefused(
+                ResponseCode.SYSTEM_ERROR,
+                "accurate timer message is not enabled, timerWheelEnable is false",
+            )
+        value = properties[asked[0]]
+        if re.fullmatch("[+-]?[0-9]{1,18}", value, re.ASCII) is None:
+            raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, self._not_legal)
+        deliver_ms = int(value)
+        if asked[0] == const.TIMER_DELAY_SEC:
+            deliver_ms = now_ms + deliver_ms * _MS_PER_S
+        elif asked[0] == const.TIMER_DELAY_MS:
+            deliver_ms += now_ms
+        if deliver_ms <= now_ms:
+            if const.TIMER_DEL_UNIQKEY in properties:
+                raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, self._not_legal)
+            return None
+        if deliver_ms - now_ms > self._max_delay_ms:
+            raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, self._not_legal)
+        return deliver_ms
+
+    def admit(self, message: PutMessage, deliver_ms: int) -> PutMessage:
+        """The message as it waits. Raises SendRefused."""
+        slot_ms = slot_of(deliver_ms, self._config.timer_precision_ms)
+        limit = self._config.timer_congest_num_each_slot
+        count = self._timers.index.slots[slot_ms]
+        if count > limit and self._random.random() * limit > 2 * limit - count:
+            raise SendRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"timer message is under flow control, max num limit is {2 * limit} or the current value is greater "
+                f"than {limit} and less than {2 * limit}, trigger random flow control",
+            )
+        waiting = timed(message, slot_ms)
+        if len(waiting.properties) > TIMER_PROPERTIES_LENGTH_MAX:
+            raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, self._is_illegal)
+        return waiting
+
+    def recall_fields(self, waiting: PutMessage) -> dict[str, str] | None:
+        """What the answer to a message says besides, as it waits now; None if nothing."""
+        topic = (find_property(waiting.properties, b"REAL_TOPIC") or b"").decode()
+        slot_ms = out_ms(waiting.properties)
+        if slot_ms is None or topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            return None
+        key = (find_property(waiting.properties, b"UNIQ_KEY") or b"").decode()
+        return {"recallHandle": RecallHandle(topic, self._broker_name, slot_ms + 1, key).encode()}
+
+
+_ASKED = (const.TIMER_DELAY_SEC, const.TIMER_DELAY_MS, const.TIMER_DELIVER_MS)

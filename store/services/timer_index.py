@@ -1,0 +1,288 @@
+"""When each waiting timer message is due: made from the timer topic's queue by every member, so a new leader knows.
+
+The next minutes are in memory, in order. What is due later lies in a bucket for each hour: its newest units in memory,
+the others in a file. The files live as long as the process. At a start the index is made anew from the records that
+have not ended, which are truth; so nothing of it needs to be synced, checked at a start or repaired.
+"""
+
+import errno
+import logging
+import struct
+from collections import Counter
+from heapq import heappop, heappush
+from itertools import accumulate
+from typing import Final
+
+from zlib_ng.zlib_ng import crc32
+
+from disk.disk import Disk, DiskError
+from message.dispatch_columns import scan_records
+from message.errors import MessageDecodeError
+from message.properties import find_property
+from store.errors import StoreDamagedError
+from store.message_reader import MessageReader
+from store.queues.consume_queue_store import ConsumeQueueStore
+from store.queues.unit_queue import UnitQueue
+from store.services.timer_message import TIMER_TOPIC_BYTES, due_ms, is_rolled, out_ms, recalled_key, slot_of
+from store.state.tables.timer_table import TimerTable
+
+log = logging.getLogger(__name__)
+
+# Due time (ms), queue offset, number of the topic that it counts for (0: for none).
+_UNIT: Final = struct.Struct(">qqI")
+_HOUR_MS: Final = 3_600_000
+# An hour's units are brought to memory so long before it, some of them with each tick.
+_AHEAD_MS: Final = 600_000
+_UNITS_PER_STEP: Final = 1024
+# Of a bucket, in memory, before they go to its file.
+_UNITS_KEPT_MAX: Final = 256
+# Of one read of the queue.
+_READ_COUNT: Final = 32
+_READ_SIZE: Final = 1 << 20
+
+
+class Waiting(int):
+    """Due time, queue offset and topic in one number, which sorts by the first two. 60 bytes of memory."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, due_ms: int, offset: int, topic_number: int) -> "Waiting":
+        return cls(due_ms << 96 | offset << 32 | topic_number)
+
+    @property
+    def due_ms(self) -> int:
+        return self >> 96
+
+    @property
+    def offset(self) -> int:
+        return self >> 32 & 0xFFFF_FFFF_FFFF_FFFF
+
+    @property
+    def topic_number(self) -> int:
+        return self & 0xFFFF_FFFF
+
+
+class _Bucket:
+    """Units of one hour, the first of them in a file, the others in memory."""
+
+    __slots__ = ("_crc", "_crc_read", "_read_to", "file_size", "path", "units")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.units = bytearray()
+        self.file_size = 0
+        self._crc = self._crc_read = self._read_to = 0
+
+    def spill(self, disk: Disk) -> None:
+        """Adds those in memory to the file. Raises DiskError; then they stay."""
+        file = disk.open(self.path, create=True)
+        try:
+            file.pwrite(self.units, self.file_size)
+        finally:
+            file.close()
+        self._crc = crc32(self.units, self._crc)
+        self.file_size += len(self.units)
+        self.units.clear()
+
+    def read(self, disk: Disk) -> bytes:
+        """The next units, none at the end. Raises DiskError, also where the file is not as it was written."""
+        if self._read_to < self.file_size:
+            file = disk.open(self.path, read_only=True)
+            try:
+                units = file.pread(
+                    min(_UNITS_PER_STEP * _UNIT.size, self.file_size - self._read_to), self._read_to
+                )
+            finally:
+                file.close()
+            self._crc_read = crc32(units, self._crc_read)
+            self._read_to += len(units)
+            is_sound = self._crc_read == self._crc if self._read_to == self.file_size else units
+            if not is_sound or len(units) % _UNIT.size:
+                raise DiskError(errno.EIO, "a file of timers was changed", self.path)
+            return units
+        units = bytes(self.units)
+        self.units.clear()
+        return units
+
+
+class TimerIndex:
+    """Invariant: each record of the queue before `next_offset` that has not ended is in `_near`, in a bucket, or was
+    taken by the leader's service, which gives it back or sees it end. Some that have ended may be, too.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        queues: ConsumeQueueStore,
+        reader: MessageReader,
+        table: TimerTable,
+        slot_ms: int | None,
+    ) -> None:
+        """`slot_ms`: of the slots that are to be counted; None: of none."""
+        self._disk = disk
+        self._directory = directory
+        self._queues = queues
+        self._reader = reader
+        self._table = table
+        self._slot_ms = slot_ms
+        self._queue: UnitQueue | None = None
+        self._begin_anew(None)
+
+    def _begin_anew(self, queue: UnitQueue | None) -> None:
+        self._queue = queue
+        self.next_offset = 0
+        # Of a record that was rolled from here on, the record before it is in the index and is counted.
+        self._live_from = queue.max_offset if queue is not None else 0
+        self._near: list[Waiting] = []
+        self._near_hour = 0  # all that is due in it or before is in memory, or about to be
+        self._buckets: dict[int, _Bucket] = {}
+        self._arriving: list[_Bucket] = []  # the earliest first
+        self._topics: list[str] = [""]
+        self._topic_numbers: dict[str, int] = {}
+        self._counts: Counter[int] = Counter()
+        self.slots: Counter[int] = Counter()
+        for name in self._disk.list_directory(self._directory):
+            self._disk.unlink(f"{self._directory}/{name}")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all that has been dispatched is here, and what is due soon in memory."""
+        queue = self._queues.find(TIMER_TOPIC_BYTES, 0)
+        return not self._arriving and (
+            queue is None or (queue is self._queue and self._next(queue) >= queue.max_offset)
+        )
+
+    def _next(self, queue: UnitQueue) -> int:
+        return self._table.next_waiting(max(self.next_offset, queue.min_offset))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """By topic, how many messages wait."""
+        return {self._topics[number]: count for number, count in self._counts.items() if count > 0}
+
+    def catch_up(self, now_ms: int) -> None:
+        """Takes up some of what was dispatched meanwhile. Raises UnitDamagedError, MessageDamagedError, DiskError."""
+        queue = self._queues.find(TIMER_TOPIC_BYTES, 0)
+        if queue is not self._queue:
+            self._begin_anew(queue)  # of another log
+        if queue is None:
+            return
+        self._bring_near(now_ms)
+        read_to = self.next_offset + _UNITS_PER_STEP
+        while (offset := self._next(queue)) < min(queue.max_offset, read_to):
+            found = self._reader.get_message(TIMER_TOPIC_BYTES, 0, offset, _READ_COUNT, _READ_SIZE, None)
+            self._add(found.buffers)
+            self.next_offset = found.next_begin_offset
+
+    def _add(self, records: list[bytes]) -> None:
+        try:
+            columns = scan_records(b"".join(records), _offsets(records))
+        except MessageDecodeError as error:
+            raise StoreDamagedError(f"a timer message is unsound: {error}") from error
+        for offset, properties, store_timestamp in zip(
+            columns.queue_offsets, columns.properties, columns.store_timestamps, strict=True
+        ):
+            if self._table.is_ended(offset):
+                continue
+            topic_number = 0
+            when_ms = due_ms(properties, store_timestamp)
+            if recalled_key(properties) is not None:
+                when_ms = out_ms(properties) or 0  # before all that it may recall
+            elif offset < self._live_from or not is_rolled(properties):
+                topic = find_property(properties, b"REAL_TOPIC") or b""
+                topic_number = self._number_of(topic.decode("utf-8", "replace"))
+            waiting = Waiting.of(when_ms, offset, topic_number)
+            self._put(waiting)
+            self._count(waiting, 1)
+
+    def _number_of(self, topic: str) -> int:
+        number = self._topic_numbers.get(topic)
+        if number is None:
+            number = self._topic_numbers[topic] = len(self._topics)
+            self._topics.append(topic)
+        return number
+
+    def _count(self, waiting: Waiting, by: int) -> None:
+        if waiting.topic_number:
+            self._counts[waiting.topic_number] += by
+            if self._slot_ms is not None:
+                slot = slot_of(waiting.due_ms, self._slot_ms)
+                self.slots[slot] += by
+                if not self.slots[slot]:
+                    del self.slots[slot]
+
+    # -- what is due -------------------------------------------------------------------------------------------
+
+    @property
+    def first(self) -> Waiting | None:
+        """What is due first, of what is in memory. At a member that does not lead it may have ended."""
+        return self._near[0] if self._near else None
+
+    def take(self) -> Waiting:
+        """Takes `first`: then it is for the caller to give it back, or to say that it has ended."""
+        return heappop(self._near)
+
+    def give_back(self, waiting: Waiting) -> None:
+        heappush(self._near, waiting)
+
+    def ended(self, waiting: Waiting) -> None:
+        """Of what was taken."""
+        self._count(waiting, -1)
+
+    def forget_ended(self, now_ms: int) -> None:
+        """Drops what is due and has ended, at a member that does not lead."""
+        while self._near and self._near[0].due_ms <= now_ms and self._table.is_ended(self._near[0].offset):
+            self.ended(self.take())
+
+    # -- far and near ------------------------------------------------------------------------------------------
+
+    def _put(self, waiting: Waiting) -> None:
+        hour = waiting.due_ms // _HOUR_MS
+        if hour <= self._near_hour:
+            heappush(self._near, waiting)
+            return
+        bucket = self._buckets.get(hour)
+        if bucket is None:
+            bucket = self._buckets[hour] = _Bucket(f"{self._directory}/{hour}")
+        bucket.units += _UNIT.pack(waiting.due_ms, waiting.offset, waiting.topic_number)
+        if len(bucket.units) >= _UNITS_KEPT_MAX * _UNIT.size:
+            self._spill(bucket)
+
+    def _spill(self, bucket: _Bucket) -> None:
+        """A disk that is full makes it wait in memory."""
+        try:
+            if not bucket.file_size:
+                self._disk.make_directory(self._directory)
+            bucket.spill(self._disk)
+        except DiskError as error:
+            log.warning("timers wait in memory file=%s error=%s", bucket.path, error)
+
+    def _bring_near(self, now_ms: int) -> None:
+        """Some units of the hour that comes next. Raises DiskError."""
+        near_hour = (now_ms + _AHEAD_MS) // _HOUR_MS
+        if near_hour > self._near_hour:
+            for hour in sorted(hour for hour in self._buckets if hour <= near_hour):
+                self._arriving.append(self._buckets.pop(hour))
+            self._near_hour = near_hour
+        if not self._arriving:
+            return
+        bucket = self._arriving[0]
+        try:
+            units = bucket.read(self._disk)
+        except DiskError as error:
+            log.warning("timers are read again from the log file=%s error=%s", bucket.path, error)
+            self._begin_anew(self._queue)
+            return
+        for unit in _UNIT.iter_unpack(units):
+            heappush(self._near, Waiting.of(*unit))
+        if not units:
+            self._arriving.pop(0)
+            if bucket.file_size:
+                self._disk.unlink(bucket.path)
+
+
+def _offsets(records: list[bytes]) -> list[int]:
+    """Where each begins when they lie one behind the other."""
+    return list(accumulate(map(len, records[:-1]), initial=0))

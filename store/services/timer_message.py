@@ -1,0 +1,137 @@
+"""A timer message: how it waits in the timer topic, when it is due, and what it becomes then.
+
+It lies in rmq_sys_wheel_timer, queue 0, as RocketMQ writes it: with its own topic and queue as properties, and with
+TIMER_OUT_MS, the asked time rounded down to the slot of RocketMQ's wheel. Delivery goes by the asked time itself.
+"""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from message import const
+from message.names import TIMER_TOPIC
+from message.properties import PROPERTIES_LENGTH_MAX, delete_property, encode_properties, find_property
+from store.put_message import PutMessage
+from store.services.delayed_message import delivered
+
+TIMER_TOPIC_BYTES: Final = TIMER_TOPIC.encode()
+# RocketMQ's slots are so long at most: a message is due within that of its TIMER_OUT_MS.
+SLOT_MS_MAX: Final = 1000
+# What waiting and delivery add to the properties of a message: names and values of eight, at the longest.
+_ADDED_LENGTH: Final = 256
+TIMER_PROPERTIES_LENGTH_MAX: Final = PROPERTIES_LENGTH_MAX - _ADDED_LENGTH
+_MS_MAX: Final = (1 << 47) - 1
+
+
+def slot_of(deliver_ms: int, precision_ms: int) -> int:
+    """TIMER_OUT_MS of a message that is to be delivered then; the slot is read once it is over."""
+    return (deliver_ms - 1) // precision_ms * precision_ms
+
+
+def timed(message: PutMessage, out_ms: int) -> PutMessage:
+    """The message as it waits in the timer topic."""
+    waiting = {
+        const.TIMER_OUT_MS: str(out_ms),
+        const.REAL_TOPIC: message.topic.decode(),
+        const.REAL_QUEUE_ID: str(message.queue_id),
+    }
+    return replace(
+        message,
+        topic=TIMER_TOPIC_BYTES,
+        queue_id=0,
+        properties=_with(message.properties, waiting),
+    )
+
+
+def out_ms(properties: bytes) -> int | None:
+    """The slot that a record of the timer topic lies in."""
+    return _number(properties, const.TIMER_OUT_MS)
+
+
+def is_rolled(properties: bytes) -> bool:
+    return find_property(properties, const.TIMER_ROLL_TIMES.encode()) is not None
+
+
+def recalled_key(properties: bytes) -> bytes | None:
+    """Which message a record recalls: its UNIQ_KEY, after its topic and a plus where appendTopicForTimerDeleteKey is
+    on. None for a record that is no recall.
+    """
+    return find_property(properties, const.TIMER_DEL_UNIQKEY.encode())
+
+
+def recall_keys(properties: bytes) -> tuple[bytes, bytes]:
+    """What recalls may call a message by."""
+    key = find_property(properties, const.UNIQ_CLIENT_MESSAGE_ID_KEYIDX.encode()) or b""
+    topic = find_property(properties, const.REAL_TOPIC.encode()) or b""
+    return key, topic + b"+" + key
+
+
+def due_ms(properties: bytes, store_timestamp: int) -> int:
+    """When a record of the timer topic is to be delivered; 0 for one that does not say it.
+
+    A delay counts from when it was stored. A rolled record was stored anew, so it says the time itself. Whatever a
+    record says, it is due within its slot: its clients count on that, and its recall lies there.
+    """
+    slot_ms = out_ms(properties)
+    if slot_ms is None:
+        return 0
+    deliver_ms = _number(properties, const.TIMER_DELIVER_MS)
+    if deliver_ms is None or not is_rolled(properties):
+        delay_s = _number(properties, const.TIMER_DELAY_SEC)
+        delay_ms = _number(properties, const.TIMER_DELAY_MS)
+        if delay_s is not None:
+            deliver_ms = store_timestamp + delay_s * 1000
+        elif delay_ms is not None:
+            deliver_ms = store_timestamp + delay_ms
+    return min(max(deliver_ms or 0, slot_ms + 1), slot_ms + SLOT_MS_MAX)
+
+
+def fired(record: bytes, store_timestamp: int, precision_ms: int, now_ms: int) -> PutMessage | None:
+    """What a record of the timer topic becomes when its time has come; None for one that does not say where it belongs.
+    Raises MessageDecodeError.
+    """
+    message = delivered(record)
+    if message is None or message.topic == TIMER_TOPIC_BYTES:
+        return None
+    return _taken_out(message, store_timestamp, precision_ms, now_ms, {})
+
+
+def rolled(
+    record: bytes, store_timestamp: int, deliver_ms: int, precision_ms: int, now_ms: int
+) -> PutMessage | None:
+    """As fired(), of one that goes on waiting as a new record of the timer topic."""
+    message = delivered(record)
+    if message is None:
+        return None
+    times = (_number(message.properties, const.TIMER_ROLL_TIMES) or 0) + 1
+    more = {const.TIMER_ROLL_TIMES: str(times), const.TIMER_DELIVER_MS: str(deliver_ms)}
+    return _taken_out(
+        replace(message, topic=TIMER_TOPIC_BYTES, queue_id=0), store_timestamp, precision_ms, now_ms, more
+    )
+
+
+def _taken_out(
+    message: PutMessage, store_timestamp: int, precision_ms: int, now_ms: int, more: dict[str, str]
+) -> PutMessage:
+    added = {
+        const.TIMER_ENQUEUE_MS: str(store_timestamp // precision_ms * precision_ms),
+        const.TIMER_DEQUEUE_MS: str(now_ms),
+        **more,
+    }
+    return replace(message, properties=_with(message.properties, added))
+
+
+def _with(properties: bytes, added: dict[str, str]) -> bytes:
+    for name in added:
+        properties = delete_property(properties, name.encode())
+    if properties and not properties.endswith(b"\x02"):
+        properties += b"\x02"
+    return properties + encode_properties(added)
+
+
+def _number(properties: bytes, name: str) -> int | None:
+    """A property that Java reads as a long; None for anything that is no time."""
+    value = find_property(properties, name.encode())
+    if value is None or not value.isdigit() or len(value) > 15:
+        return None
+    return min(int(value), _MS_MAX)

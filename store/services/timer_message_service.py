@@ -1,0 +1,316 @@
+"""Delivers timer messages when they are due: RocketMQ's TimerMessageStore as a function of the log.
+
+Only a serving leader delivers. One batch is under way at a time, and which messages have ended is in the replicated
+table, which moves with the delivered entries themselves (ended_offsets_table.py). So a new leader goes on exactly where
+the log ends. When each is due every member knows (timer_index.py). A message is due by the time that was asked for, on
+this leader's clock: a clock that is behind makes it late. Messages of one time come in the order in which they were
+stored.
+
+A recall is a record of the queue, too. It lies in the slot of what it recalls, before that, and is met there. What the
+log has before a delivery counts: a recall that this leader has appended and not applied yet makes its message wait.
+
+What waits for long is rolled every two days, as RocketMQ does it: stored anew, so that nothing that still waits is old.
+"""
+
+import logging
+from collections import deque
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from dledger.entry import Index
+from message.decoder import raw_properties
+from message.errors import MessageDecodeError
+from message.names import TIMER_TOPIC
+from message.properties import find_property
+from store.dledger_commit_log import store_timestamp_of
+from store.errors import MessageDamagedError, StoreDamagedError, UnitDamagedError
+from store.message_reader import is_head_of
+from store.put_message import PutMessage
+from store.queues.unit_queue import UnitQueue
+from store.services.leader_service import LeaderStore
+from store.services.timer_index import TimerIndex, Waiting
+from store.services.timer_message import (
+    SLOT_MS_MAX,
+    TIMER_TOPIC_BYTES,
+    due_ms,
+    fired,
+    out_ms,
+    recall_keys,
+    recalled_key,
+    rolled,
+)
+from store.state.state_record import pack_change, pack_changes
+from store.state.tables.timer_table import EndTimers
+
+log = logging.getLogger(__name__)
+
+# Of one batch. A backlog after a downtime goes out as fast as batches are committed, beside all other sends.
+END_COUNT_MAX: Final = 256
+DELIVERY_SIZE_MAX: Final = 256 * 1024
+# Before what the log refused is offered again: it refuses when the leader is at its limits.
+REFUSED_PAUSE_MS: Final = 100
+
+
+class _Batch:
+    """What ends together."""
+
+    def __init__(self) -> None:
+        self.messages: list[PutMessage] = []
+        self.size = 0
+        self.delivered: list[int] = []  # queue offsets, one for each message
+        self.dropped: list[int] = []
+        self.taken: list[Waiting] = []
+
+    def add(self, offset: int, message: PutMessage | None) -> None:
+        """The record at `offset` becomes this message, or nothing."""
+        if message is None:
+            self.dropped.append(offset)
+            return
+        self.delivered.append(offset)
+        self.messages.append(message)
+        self.size += len(message.body) + len(message.properties)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.delivered) + len(self.dropped) >= END_COUNT_MAX or self.size >= DELIVERY_SIZE_MAX
+
+
+class _Recall(NamedTuple):
+    """Whose slot has come."""
+
+    end_ms: int  # of the slot
+    waiting: Waiting
+    key: bytes  # of what it recalls
+
+
+class _Found(NamedTuple):
+    phy_offset: int
+    record: bytes
+
+
+class TimerMessageService:
+    """Invariant: what was appended and is not applied yet is one batch, and no other is appended before it is."""
+
+    def __init__(self, store: LeaderStore) -> None:
+        self._store = store
+        config = self._config = store.config
+        self._precision_ms = config.timer_precision_ms
+        self._table = store.state.tables.timer_table
+        is_limited = config.timer_congest_num_each_slot < 2**31 - 1
+        self.index = TimerIndex(
+            store.disk,
+            f"{config.ledger_directory}/pydledger/timers",
+            store.queues,
+            store.reader,
+            self._table,
+            config.timer_precision_ms if is_limited else None,
+        )
+        self.awaited_index: Index | None = None
+        self._batch = _Batch()  # under way
+        # Recalls whose slot has come and is not over: by what they recall, and in the order of their slots.
+        self._recalled: dict[bytes, Waiting] = {}
+        self._recalls: deque[_Recall] = deque()
+        self._roll_offset = 0  # the next one to look at
+        self._roll_ms: int | None = None  # when that is old enough
+        self._refused_until_ms = 0
+
+    def serving_changed(self) -> None:
+        for waiting in (*self._batch.taken, *(recall.waiting for recall in self._recalls)):
+            self.index.give_back(waiting)
+        self._recalled.clear()
+        self._recalls.clear()
+        self._batch = _Batch()
+        self.awaited_index = self._roll_ms = None
+        self._roll_offset = self._refused_until_ms = 0
+
+    def units_mended(self, queue: UnitQueue) -> None:
+        """Nothing is kept of units."""
+
+    def catch_up(self, now_ms: int) -> None:
+        if not self._store.state.is_whole:
+            return
+        try:
+            self.index.catch_up(now_ms)
+        except UnitDamagedError as error:
+            self._store.mend(TIMER_TOPIC_BYTES, 0, error.queue_offset)
+            raise
+        self.index.forget_ended(now_ms)
+
+    @property
+    def due_ms(self) -> int | None:
+        if self.awaited_index is not None or self._config.timer_stop_dequeue:
+            return None
+        if not self.index.is_ready:
+            return 0
+        first = self.index.first
+        times = [
+            first.due_ms if first is not None else None,
+            self._recalls[0].end_ms if self._recalls else None,
+            self._roll_ms,
+        ]
+        due_ms = min((when for when in times if when is not None), default=None)
+        return None if due_ms is None else max(due_ms, self._refused_until_ms)
+
+    def first_waiting_pos(self) -> int | None:
+        queue = self._store.queues.find(TIMER_TOPIC_BYTES, 0)
+        if queue is None:
+            return None
+        offset = self._table.next_waiting(queue.min_offset)
+        unit = queue.unit(offset)
+        if unit is None:
+            return None
+        reader = self._store.reader
+        # A damaged one must not have retention take what waits. Of a record that is gone nobody can tell any more.
+        if not reader.is_gone(queue, offset, unit[0]) and not reader.leads_to_its_record(queue, offset, unit):
+            raise self._damaged(offset)
+        return unit[0]
+
+    def applied(self, applied_index: Index, now_ms: int) -> None:
+        if self.awaited_index is not None and applied_index >= self.awaited_index:
+            self.awaited_index = None
+            for waiting in self._batch.taken:
+                self.index.ended(waiting)
+            self._batch = _Batch()
+            self.catch_up(now_ms)
+            self.tick(now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        # A clock that is set back must not make a long pause of a short one.
+        is_refused = 0 < self._refused_until_ms - now_ms <= REFUSED_PAUSE_MS
+        queue = self._store.queues.find(TIMER_TOPIC_BYTES, 0)
+        if (
+            queue is None
+            or self.awaited_index is not None
+            or is_refused
+            or self._config.timer_stop_dequeue
+            or self._store.deletes_topics()
+            or not self.index.is_ready
+        ):
+            return
+        batch = _Batch()
+        self._take_due(queue, batch, now_ms)
+        self._end_recalls(batch, now_ms)
+        with suppress(UnitDamagedError, MessageDamagedError):
+            self._roll(queue, batch, now_ms)
+        if batch.delivered or batch.dropped or queue.min_offset > self._table.first_waiting:
+            self._append(batch, queue.min_offset, now_ms)
+
+    def _take_due(self, queue: UnitQueue, batch: _Batch, now_ms: int) -> None:
+        """Adds what is due, the earliest first."""
+        index, aside = self.index, []
+        recalls_under_way = self._store.commit_log.recalls_from(queue.max_offset)
+        while not batch.is_full and (first := index.first) is not None and first.due_ms <= now_ms:
+            waiting = index.take()
+            if self._table.is_ended(waiting.offset):
+                index.ended(waiting)
+                continue
+            try:
+                found = self._record_at(queue, waiting.offset)
+            except (UnitDamagedError, MessageDamagedError):
+                aside.append(waiting)  # until it is repaired; what is behind it goes on
+                continue
+            if found is not None:
+                properties = raw_properties(found.record)
+                key = recalled_key(properties)
+                if key is not None:
+                    self._recalled[key] = waiting
+                    self._recalls.append(_Recall((out_ms(properties) or 0) + SLOT_MS_MAX, waiting, key))
+                    continue
+                if not recalls_under_way.isdisjoint(recall_keys(properties)):
+                    aside.append(waiting)
+                    continue
+            batch.taken.append(waiting)
+            message = self._message_of(found, waiting.offset, now_ms) if found is not None else None
+            batch.add(waiting.offset, message)
+        for waiting in aside:
+            index.give_back(waiting)
+
+    def _message_of(self, found: _Found, offset: int, now_ms: int) -> PutMessage | None:
+        """What the record becomes; None if nothing. Raises StoreDamagedError."""
+        properties = raw_properties(found.record)
+        if not self._recalled.keys().isdisjoint(recall_keys(properties)):
+            log.info("timer message recalled offset=%d", offset)
+            return None
+        try:
+            message = fired(found.record, store_timestamp_of(found.record), self._precision_ms, now_ms)
+        except MessageDecodeError as error:
+            raise StoreDamagedError(f"the timer message at {found.phy_offset} is unsound: {error}") from error
+        if message is None or not self._store.commit_log.fits(message):
+            log.error("timer message cannot be delivered offset=%d", offset)
+            return None
+        return None if self._is_of_deleted_topic(properties, found.phy_offset, offset) else message
+
+    def _is_of_deleted_topic(self, properties: bytes, phy_offset: int, offset: int) -> bool:
+        topic = (find_property(properties, b"REAL_TOPIC") or b"").decode("utf-8", "surrogateescape")
+        if phy_offset >= self._store.state.deleted_topics.begin_of(topic):
+            return False
+        log.info("timer message goes with its topic topic=%s offset=%d", topic, offset)
+        return True
+
+    def _end_recalls(self, batch: _Batch, now_ms: int) -> None:
+        """Those whose slot is over, with all that was due in it."""
+        first = self.index.first
+        while self._recalls and not batch.is_full:
+            recall = self._recalls[0]
+            if now_ms <= recall.end_ms or (first is not None and first.due_ms <= recall.end_ms):
+                return
+            self._recalls.popleft()
+            if self._recalled.get(recall.key) is recall.waiting:
+                del self._recalled[recall.key]
+            batch.taken.append(recall.waiting)
+            batch.add(recall.waiting.offset, None)
+
+    def _roll(self, queue: UnitQueue, batch: _Batch, now_ms: int) -> None:
+        """Stores anew what has waited for long and is not due soon."""
+        if self._roll_ms is not None and now_ms < self._roll_ms:
+            return
+        self._roll_ms = None
+        window_ms = self._config.timer_roll_window_ms
+        while not batch.is_full:
+            offset = self._table.next_waiting(max(self._roll_offset, queue.min_offset))
+            found = self._record_at(queue, offset) if offset < queue.max_offset else None
+            self._roll_offset = offset
+            if found is None:
+                return
+            stored_ms = store_timestamp_of(found.record)
+            if now_ms < stored_ms + window_ms:
+                self._roll_ms = stored_ms + window_ms
+                return
+            self._roll_offset = offset + 1
+            properties = raw_properties(found.record)
+            when_ms = due_ms(properties, stored_ms)
+            if when_ms - now_ms <= window_ms // 3:
+                continue
+            message = rolled(found.record, stored_ms, when_ms, self._precision_ms, now_ms)
+            if message is None or self._is_of_deleted_topic(properties, found.phy_offset, offset):
+                batch.add(offset, None)
+            else:
+                batch.add(offset, message)
+
+    def _record_at(self, queue: UnitQueue, offset: int) -> _Found | None:
+        """None for one that is gone. Raises UnitDamagedError, MessageDamagedError, DiskError."""
+        reader = self._store.reader
+        unit = queue.unit(offset)
+        if unit is None or (unit[1] > 0 and reader.is_gone(queue, offset, unit[0])):
+            log.warning("timer message expired before it was due offset=%d", offset)
+            return None
+        record = reader.look_message_by_offset(unit[0])
+        if record is None or len(record) != unit[1] or not is_head_of(record, queue, offset):
+            raise self._damaged(offset)
+        return _Found(unit[0], record)
+
+    def _damaged(self, offset: int) -> UnitDamagedError:
+        self._store.mend(TIMER_TOPIC_BYTES, 0, offset)
+        return UnitDamagedError(f"the queue of {TIMER_TOPIC}: unit {offset} leads to no record of it", offset)
+
+    def _append(self, batch: _Batch, begin: int, now_ms: int) -> None:
+        def announce(first_index: Index) -> bytes:
+            ended = EndTimers(first_index, tuple(batch.delivered), tuple(batch.dropped), begin)
+            return pack_changes([pack_change(ended)])
+
+        self._batch = batch
+        if not self._store.members_without(self._table.name):
+            self.awaited_index = self._store.commit_log.deliver(announce, batch.messages, now_ms)
+        if self.awaited_index is None:
+            self.serving_changed()
+            self._refused_until_ms = now_ms + REFUSED_PAUSE_MS

@@ -1,0 +1,121 @@
+"""Which messages of a queue have ended: those that wait there for something, and do not any more.
+
+An end is one append: a record, and behind it, in the entries from `first_index` on, what the messages become. A replica
+may get a part of the batch and no more. So a message that becomes another one has ended when that is applied, and not
+before; one that becomes nothing ends with the record. Which entries those are is beyond doubt, as in
+delay_offset_table.py: the no-op of the next term ends the count, and what was cut still waits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from dledger.entry import Index
+from store.state.offset_ranges import OffsetRanges
+from store.state.table import StateChange, Table
+
+
+@dataclass(frozen=True, slots=True)
+class EndOffsets(StateChange):
+    """The entries from `first_index` on, right behind this record, are what the messages at the queue offsets
+    `delivered` become, one for each, in this order. Those at `dropped` become nothing. None below `begin` waits any
+    more.
+    """
+
+    first_index: Index
+    delivered: tuple[int, ...]
+    dropped: tuple[int, ...]
+    begin: int
+
+    def pack(self) -> list[Any]:
+        return [self.first_index, self.delivered, self.dropped, self.begin]
+
+    @classmethod
+    def unpack(cls, values: list[Any]) -> Self:
+        first_index, delivered, dropped, begin = values
+        return cls(first_index, tuple(delivered), tuple(dropped), begin)
+
+
+class EndedOffsetsTable(Table):
+    """Invariant: after settle(index) it is a function of the entries up to `index`, however often and where it was
+    settled before. It holds what has ended behind the first message that waits: below that all have.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first_waiting = 0  # offset of the first message that may wait
+        self._ended = OffsetRanges()  # behind it
+        self._under_way: EndOffsets | None = None
+        self._counted = 0  # messages of it that are applied
+
+    @property
+    def ended_count(self) -> int:
+        """Of messages behind the first that waits."""
+        return len(self._ended)
+
+    def is_ended(self, offset: int) -> bool:
+        return offset < self.first_waiting or offset in self._ended
+
+    def next_waiting(self, offset: int) -> int:
+        """The first offset from `offset` on that has not ended."""
+        return self._ended.first_missing(max(offset, self.first_waiting))
+
+    def rows(self) -> dict[int, int]:
+        """Ranges of what has ended."""
+        return {0: self.first_waiting, **dict(self._ended.ranges())}
+
+    def apply(self, changes: Sequence[StateChange], timestamp: int) -> None:
+        for change in changes:
+            if isinstance(change, EndOffsets):
+                self.begin(change)
+
+    def begin(self, change: EndOffsets) -> None:
+        """The record is applied; all entries before it are."""
+        self.settle(Index(change.first_index - 2))
+        self._under_way, self._counted = change, 0
+        for offset in change.dropped:
+            self._end(offset)
+        self._advance(change.begin)
+        self.settle(Index(change.first_index - 1))
+
+    def settle(self, applied_index: Index) -> None:
+        """Counts the messages of an end among the entries up to there, which are applied."""
+        change = self._under_way
+        if change is None:
+            return
+        count = len(change.delivered)
+        applied = min(max(applied_index + 1 - change.first_index, self._counted), count)
+        for offset in change.delivered[self._counted : applied]:
+            self._end(offset)
+        self._advance(self.first_waiting)
+        self._counted = applied
+        if applied == count:
+            self._under_way = None
+
+    def term_began(self, no_op_index: Index) -> None:
+        """Ends the count: what is behind the no-op was not announced by the leader before."""
+        self.settle(Index(no_op_index - 1))
+        self._under_way = None
+
+    def _end(self, offset: int) -> None:
+        if offset >= self.first_waiting:
+            self._ended.add(offset)
+
+    def _advance(self, begin: int) -> None:
+        self.first_waiting = self._ended.take_below(max(begin, self.first_waiting))
+
+    def pack(self) -> list[Any]:
+        change = self._under_way
+        return [
+            self.first_waiting,
+            list(self._ended.ranges()),
+            [*change.pack(), self._counted] if change is not None else [],
+        ]
+
+    def unpack(self, values: list[Any]) -> None:
+        self.first_waiting, ranges, under_way = values
+        self._ended = OffsetRanges([(begin, end) for begin, end in ranges])
+        self._under_way, self._counted = None, 0
+        if under_way:
+            *change, self._counted = under_way
+            self._under_way = EndOffsets.unpack(change)

@@ -69,14 +69,31 @@ class Answers:
 class Request(Generic[HeaderT]):
     """One request of a client, its header read, and where the answer goes."""
 
-    command: RemotingCommand  # as it came
+    command: RemotingCommand  # as it came: for the pipeline and its lanes, not for processors
     header: HeaderT
     channel: ClientChannel
     answers: Answers
 
     @property
+    def code(self) -> int:
+        return self.command.code
+
+    @property
+    def ext_fields(self) -> dict[str, str]:
+        """All that came, also what the header does not know: for a request that is passed on."""
+        return self.command.ext_fields
+
+    @property
     def body(self) -> bytes | memoryview:
         return self.command.body
+
+    @property
+    def client_language(self) -> str:
+        return self.command.language.name
+
+    @property
+    def client_version(self) -> int:
+        return self.command.version
 
     @property
     def is_oneway(self) -> bool:
@@ -156,7 +173,7 @@ def answer_error(request: AnyRequest, error: RemotingError | StoreError | DiskEr
         answer_bad_request(request.answers, request.channel, request.command, error)
     else:
         # Damage ends this member at its next tick (store/message_store.py); the client asks the next leader.
-        log.error("request failed code=%d error=%s", request.command.code, error)
+        log.error("request failed code=%d error=%s", request.code, error)
         request.answer(ResponseCode.SYSTEM_ERROR, f"the store cannot be read: {error}")
 
 

@@ -1,4 +1,4 @@
-"""The way of each request from a read to its processor: grouped by lane, checked, noted, its header read.
+"""The way of each request from a read to its processor: grouped by lane, checked, noted, header and JSON body read.
 
 What holds for all requests hooks in here: limits today; permissions, statistics and traces when they come.
 """
@@ -136,11 +136,14 @@ class RequestPipeline:
 
 def _handle_one(request_type: RequestType, request: AnyRequest, now_ms: int) -> None:
     try:
-        request_type.handler(request, now_ms)
+        if request_type.body is None:
+            request_type.handler(request, now_ms)
+        else:
+            request_type.handler(request, request_type.body.decode(request.body), now_ms)
     except (RemotingError, StoreError, DiskError) as error:
         answer_error(request, error)
     except Exception as error:
         # A defect of ours, and the other requests of this connection are no part of it.
-        code, address = request.command.code, request.channel.remote_address
+        code, address = request.code, request.channel.remote_address
         log.exception("request failed code=%d addr=%s", code, address)
         request.answer(ResponseCode.SYSTEM_ERROR, f"failed: {type(error).__name__}: {error}")

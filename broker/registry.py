@@ -1,8 +1,8 @@
 """Which requests the broker answers: one row per request code.
 
-A row says what the pipeline (broker/pipeline.py) does before a processor gets the request: which header is read, on
-which lane it runs, whether the log notes it. It also names the resources and actions for which the sender needs a
-permission; nothing checks that yet.
+A row says what the pipeline (broker/pipeline.py) does before a processor gets the request: which header and which JSON
+body is read, on which lane it runs, whether the log notes it. It also names the resources and actions for which the
+sender needs a permission; nothing checks that yet.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from broker.answers import Request
 from broker.clients.client_channel import ClientChannel
+from remoting.bodies import admin_bodies, bodies
+from remoting.bodies.bodies import BodyT, RemotingBody
 from remoting.codes import RequestCode as Code
 from remoting.frame.command import RemotingCommand
 from remoting.headers import admin_headers, headers
@@ -84,8 +86,9 @@ def cluster(*actions: Action) -> Need:
 NOTHING = Need(Resource.NONE, frozenset())
 NO_HEADER = CommandHeader
 
-# (request, now_ms). Raises RemotingError for a bad body.
+# (request, now_ms), and of a code whose body is JSON: (request, body, now_ms). Raises RemotingError, which is answered.
 Handler = Callable[[Request[HeaderT], int], None]
+BodyHandler = Callable[[Request[HeaderT], BodyT, int], None]
 # (channel, commands, now_ms): all requests of one read, and each answered once.
 BatchHandler = Callable[[ClientChannel, list[RemotingCommand], int], None]
 
@@ -100,7 +103,8 @@ class Lane(Enum):
 class RequestType:
     code: Code
     header: type[CommandHeader]
-    handler: Handler[Any]
+    body: type[RemotingBody] | None  # None: the handler reads none, or one that is no JSON
+    handler: Callable[..., None]  # a BodyHandler where there is a body, else a Handler
     needs: tuple[Need, ...]
     lane: Lane
     is_noted: bool  # an operator's change, of which the log tells before the request is looked at
@@ -155,9 +159,10 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
     # fmt: off
     return (
         # Clients come, stay and go
-        row(Code.HEART_BEAT, NO_HEADER, p.clients.heart_beat, topic(SUB), group(SUB)),
+        row_with_body(Code.HEART_BEAT, NO_HEADER, bodies.HeartbeatData, p.clients.heart_beat, topic(SUB), group(SUB)),
         row(Code.UNREGISTER_CLIENT, headers.UnregisterClientRequestHeader, p.clients.unregister_client, group(SUB)),
-        row(Code.CHECK_CLIENT_CONFIG, NO_HEADER, p.clients.check_client_config, NOTHING),
+        row_with_body(Code.CHECK_CLIENT_CONFIG, NO_HEADER, bodies.CheckClientRequestBody,
+            p.clients.check_client_config, NOTHING),
         # Consumers: members, offsets, locks
         row(Code.GET_CONSUMER_LIST_BY_GROUP, headers.GetConsumerListByGroupRequestHeader,
             p.consumers.get_consumer_list, group(SUB, GET)),
@@ -165,8 +170,10 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
             p.consumers.query_offset, topic(SUB, GET), group(SUB, GET), lane=Lane.READ_INDEX),
         row(Code.UPDATE_CONSUMER_OFFSET, headers.UpdateConsumerOffsetRequestHeader,
             p.consumers.update_offset, topic(SUB, UPDATE), group(SUB, UPDATE)),
-        row(Code.LOCK_BATCH_MQ, NO_HEADER, p.consumers.lock_batch, topic(SUB), group(SUB)),
-        row(Code.UNLOCK_BATCH_MQ, NO_HEADER, p.consumers.unlock_batch, topic(SUB), group(SUB)),
+        row_with_body(Code.LOCK_BATCH_MQ, NO_HEADER, bodies.LockBatchRequestBody,
+            p.consumers.lock_batch, topic(SUB), group(SUB)),
+        row_with_body(Code.UNLOCK_BATCH_MQ, NO_HEADER, bodies.LockBatchRequestBody,
+            p.consumers.unlock_batch, topic(SUB), group(SUB)),
         row(Code.CONSUMER_SEND_MSG_BACK, headers.ConsumerSendMsgBackRequestHeader,
             p.send_backs.send_back, group(SUB)),
         # Replies to requests
@@ -194,7 +201,8 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
         row(Code.CLEAN_UNUSED_TOPIC, NO_HEADER, p.admin.clean_unused_topic, cluster(UPDATE), is_noted=True),
         row(Code.UPDATE_AND_CREATE_TOPIC, headers.CreateTopicRequestHeader,
             p.admin.update_topic, topic(CREATE), lane=Lane.LEADER),
-        row(Code.UPDATE_AND_CREATE_TOPIC_LIST, NO_HEADER, p.admin.update_topic_list, topic(CREATE), lane=Lane.LEADER),
+        row_with_body(Code.UPDATE_AND_CREATE_TOPIC_LIST, NO_HEADER, admin_bodies.CreateTopicListRequestBody,
+            p.admin.update_topic_list, topic(CREATE), lane=Lane.LEADER),
         row(Code.DELETE_TOPIC_IN_BROKER, headers.DeleteTopicRequestHeader,
             p.admin.delete_topic, topic(DELETE), lane=Lane.LEADER),
         row(Code.GET_ALL_TOPIC_CONFIG, NO_HEADER, p.admin.get_all_topics, cluster(GET)),
@@ -204,9 +212,9 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
         row(Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NO_HEADER, p.admin.get_system_topics, cluster(GET)),
         row(Code.QUERY_CONSUME_QUEUE, admin_headers.QueryConsumeQueueRequestHeader,
             p.admin.query_consume_queue, topic(GET), group(GET)),
-        row(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NO_HEADER,
+        row_with_body(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NO_HEADER, bodies.SubscriptionGroupConfig,
             p.admin.update_group, cluster(UPDATE), lane=Lane.LEADER),
-        row(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NO_HEADER,
+        row_with_body(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NO_HEADER, admin_bodies.SubscriptionGroupList,
             p.admin.update_group_list, cluster(UPDATE), lane=Lane.LEADER),
         row(Code.DELETE_SUBSCRIPTIONGROUP, admin_headers.DeleteSubscriptionGroupRequestHeader,
             p.admin.delete_group, group(DELETE), lane=Lane.LEADER),
@@ -277,4 +285,18 @@ def row(
     has_raw_body: bool = False,
 ) -> RequestType:
     """The type checker sees that the handler takes this header."""
-    return RequestType(code, header, handler, needs, lane, is_noted or lane is Lane.LEADER, has_raw_body)
+    return RequestType(
+        code, header, None, handler, needs, lane, is_noted or lane is Lane.LEADER, has_raw_body
+    )
+
+
+def row_with_body(
+    code: Code,
+    header: type[HeaderT],
+    body: type[BodyT],
+    handler: BodyHandler[HeaderT, BodyT],
+    *needs: Need,
+    lane: Lane = Lane.HERE,
+) -> RequestType:
+    """Of a code whose body is JSON, which the handler gets as a value."""
+    return RequestType(code, header, body, handler, needs, lane, lane is Lane.LEADER, has_raw_body=False)

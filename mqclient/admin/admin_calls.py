@@ -6,7 +6,7 @@ changes something only of the leader. NameServers share nothing, so what changes
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -178,11 +178,10 @@ class AdminCalls:
         header: CommandHeader | None = None,
         body: bytes = b"",
         *,
-        more_fields: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> AdminAnswer:
-        """Any answer. Raises AdminError where none came. `more_fields`: such as the header's class does not have."""
-        fields = {**(to_ext_fields(header) if header is not None else {}), **(more_fields or {})}
+        """Any answer. Raises AdminError where none came."""
+        fields = to_ext_fields(header) if header is not None else {}
         only_reads = _only_reads(code, header)
         try:
             answer = await self._api.ask(address, code, fields, body, timeout_s=timeout_s)

@@ -103,17 +103,13 @@ class MessageAdmin:
             max_num=count_max,
             begin_timestamp=begin_ms,
             end_timestamp=end_ms,
-            # 5.x goes by this, 4.9 by the mark below.
+            # 5.x goes by this, 4.9 by the next one.
             index_type="U" if unique else None,
+            is_unique_key_query=unique,
         )
         found: list[MessageExt] = []
         for group in (await self._calls.route(topic)).broker_datas:
-            answer = await self._calls.ask(
-                reader_of(group),
-                RequestCode.QUERY_MESSAGE,
-                header,
-                more_fields={"_UNIQUE_KEY_QUERY": "true" if unique else "false"},
-            )
+            answer = await self._calls.ask(reader_of(group), RequestCode.QUERY_MESSAGE, header)
             if answer.code == ResponseCode.QUERY_NOT_FOUND:
                 continue
             found += answer.checked().messages()

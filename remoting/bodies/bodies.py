@@ -172,6 +172,20 @@ class HeartbeatData(RemotingBody):
     without_sub: bool | None = None
 
 
+class CheckClientRequestBody(RemotingBody):
+    """A subscription that a client is about to make; some clients send none."""
+
+    client_id: str = ""
+    group: str = ""
+    namespace: str | None = None
+    subscription_data: SubscriptionData | None = None
+
+    @classmethod
+    def decode(cls: type[BodyT], data: bytes | memoryview) -> BodyT:
+        """Raises RemotingBodyError."""
+        return from_json_value(cls, loads_fastjson(bytes(data)) if data else {})
+
+
 class GetConsumerListByGroupResponseBody(RemotingBody):
     consumer_id_list: list[str] = []
 

@@ -248,6 +248,7 @@ class QueryMessageRequestHeader(TopicRequestHeader, kw_only=True):
     end_timestamp: Int64
     index_type: str | None = None
     last_key: str | None = None
+    is_unique_key_query: bool | None = field(default=None, name="_UNIQUE_KEY_QUERY")  # of clients before 5.0
 
 
 class QueryMessageResponseHeader(CommandHeader, kw_only=True):

@@ -22,7 +22,7 @@ from remoting.frame.connection import RemotingConnection
 from remoting.headers import headers
 
 # What travels in ext fields beside the values of a header class.
-MARKS = {"ReqT", "MSG_REGION", "TRACE_ON", "_UNIQUE_KEY_QUERY"}
+MARKS = {"ReqT", "MSG_REGION", "TRACE_ON"}
 # Written by us always, left out by clients of a version that did not have it.
 DEFAULTS = {"committed": "true", "topicSeq": "0"}
 # Requests that the recorder sent without a required field, to see them refused.

@@ -168,9 +168,10 @@ class AdminBrokerProcessor:
             on_applied = answer_told(request, self._name_servers)
             self._topics.put(config, answer_applied(request, on_applied), now_ms)
 
-    def update_topic_list(self, request: Request[CommandHeader], now_ms: int) -> None:
+    def update_topic_list(
+        self, request: Request[CommandHeader], body: admin_bodies.CreateTopicListRequestBody, now_ms: int
+    ) -> None:
         """All of them, or none when one cannot be made."""
-        body = admin_bodies.CreateTopicListRequestBody.decode(request.body)
         changes: list[StateChange] = []
         for topic in body.topic_config_list:
             name = topic.topic_name
@@ -273,17 +274,19 @@ class AdminBrokerProcessor:
 
     # Groups
 
-    def update_group(self, request: Request[CommandHeader], now_ms: int) -> None:
-        body = bodies.SubscriptionGroupConfig.decode(request.body)
+    def update_group(
+        self, request: Request[CommandHeader], body: bodies.SubscriptionGroupConfig, now_ms: int
+    ) -> None:
         fault = _group_fault(body)
         if fault is not None:
             request.answer(ResponseCode.INVALID_PARAMETER, fault)
         else:
             self._groups.put(_group_config(body), answer_applied(request), now_ms)
 
-    def update_group_list(self, request: Request[CommandHeader], now_ms: int) -> None:
+    def update_group_list(
+        self, request: Request[CommandHeader], body: admin_bodies.SubscriptionGroupList, now_ms: int
+    ) -> None:
         """All of them, or none when one cannot be made."""
-        body = admin_bodies.SubscriptionGroupList.decode(request.body)
         for group in body.group_config_list:
             fault = _group_fault(group)
             if fault is not None:

@@ -120,7 +120,7 @@ class ClientAdminProcessor:
         self, request: Request[admin_headers.GetConsumerRunningInfoRequestHeader], now_ms: int
     ) -> None:
         header = request.header
-        self._pass_on(request, header.consumer_group, header.client_id, b"", now_ms)
+        self._pass_on(request, header.consumer_group, header.client_id, request.ext_fields, b"", now_ms)
 
     def consume_directly(
         self, request: Request[admin_headers.ConsumeMessageDirectlyResultRequestHeader], now_ms: int
@@ -128,30 +128,32 @@ class ClientAdminProcessor:
         """The client gets the message itself, for it could not read it by its id, and the broker's name, which the
         message does not say."""
         header = request.header
-        body: bytes | None = bytes(request.body)
+        body = bytes(request.body)
         if header.msg_id:
             try:
                 _, phy_offset = decode_offset_message_id(header.msg_id)
             except MessageDecodeError as error:
                 request.answer(ResponseCode.INVALID_PARAMETER, str(error))
                 return
-            body = self._store.reads.look_message_by_offset(phy_offset)
-            if body is None:
+            record = self._store.reads.look_message_by_offset(phy_offset)
+            if record is None:
                 remark = f"can not find message by the id, {header.msg_id}"
                 request.answer(ResponseCode.SYSTEM_ERROR, remark)
                 return
-        request.command.ext_fields["brokerName"] = self._config.broker_name
-        self._pass_on(request, header.consumer_group, header.client_id or "", body or b"", now_ms)
+            body = record
+        fields = {**request.ext_fields, "brokerName": self._config.broker_name}
+        self._pass_on(request, header.consumer_group, header.client_id or "", fields, body, now_ms)
 
     def _pass_on(
         self,
         request: AnyRequest,
         group: str,
         client_id: str,
+        ext_fields: dict[str, str],
         body: bytes,
         now_ms: int,
     ) -> None:
-        """The request as it came, to one client; its answer as it comes."""
+        """Asks one client the same, and answers as it does."""
         info = self._find_client(group, client_id)
         if info is None:
             remark = f"The Consumer <{group}> <{client_id}> not online"
@@ -167,9 +169,7 @@ class ClientAdminProcessor:
                 request.answer(answer.code, answer.remark, fields, bytes(answer.body))
 
         deadline_ms = now_ms + CALL_TIMEOUT_MS
-        self._client_requests.call(
-            info.channel, request.command.code, dict(request.command.ext_fields), body, deadline_ms, on_answer
-        )
+        self._client_requests.call(info.channel, request.code, ext_fields, body, deadline_ms, on_answer)
 
     def get_consumer_status(
         self, request: Request[admin_headers.GetConsumerStatusRequestHeader], now_ms: int

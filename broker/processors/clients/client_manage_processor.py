@@ -42,8 +42,7 @@ class ClientManageProcessor:
         self._topics = topics
         self._is_serving = is_serving
 
-    def heart_beat(self, request: Request[CommandHeader], now_ms: int) -> None:
-        data = bodies.HeartbeatData.decode(request.body)
+    def heart_beat(self, request: Request[CommandHeader], data: bodies.HeartbeatData, now_ms: int) -> None:
         group_count = len(data.consumer_data_set) + len(data.producer_data_set)
         if group_count > HEARTBEAT_GROUPS_MAX:
             request.answer(
@@ -51,9 +50,8 @@ class ClientManageProcessor:
                 f"heartbeat of {group_count} groups: {HEARTBEAT_GROUPS_MAX} are allowed",
             )
             return
-        command = request.command
         info = ClientChannelInfo(
-            request.channel, data.client_id, command.language.name, command.version, now_ms
+            request.channel, data.client_id, request.client_language, request.client_version, now_ms
         )
         fingerprint = data.heartbeat_fingerprint or 0
         # To a client that sends no fingerprint RocketMQ says that something changed, always.
@@ -107,12 +105,14 @@ class ClientManageProcessor:
             self._consumers.unregister_consumer(header.consumer_group, request.channel.id)
         request.answer()
 
-    def check_client_config(self, request: Request[CommandHeader], now_ms: int) -> None:
-        value = bodies.loads_fastjson(bytes(request.body)) if request.body else {}
-        subscription = value.get("subscriptionData") if isinstance(value, dict) else None
-        expression_type = subscription.get("expressionType") if isinstance(subscription, dict) else None
+    def check_client_config(
+        self, request: Request[CommandHeader], body: bodies.CheckClientRequestBody, now_ms: int
+    ) -> None:
+        subscription = body.subscription_data
         try:
-            check_expression_type(EXPRESSION_TYPE_TAG if expression_type is None else str(expression_type))
+            check_expression_type(
+                EXPRESSION_TYPE_TAG if subscription is None else subscription.expression_type
+            )
         except UnsupportedExpressionError as error:
             request.answer(ResponseCode.SYSTEM_ERROR, str(error))
         else:

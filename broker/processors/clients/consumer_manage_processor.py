@@ -118,19 +118,21 @@ class ConsumerManageProcessor:
             on_done = None if request.is_oneway else answer_applied(request)
             self._store.propose(change, on_done, now_ms)
 
-    def lock_batch(self, request: Request[CommandHeader], now_ms: int) -> None:
+    def lock_batch(
+        self, request: Request[CommandHeader], body: bodies.LockBatchRequestBody, now_ms: int
+    ) -> None:
         if not self._store.serving:
             # Two members that both grant locks would let two clients consume one queue.
             request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, "this member does not serve as leader now")
             return
-        body = bodies.LockBatchRequestBody.decode(request.body)
         queues = {(queue.topic, queue.broker_name, queue.queue_id): queue for queue in body.mq_set}
         locked = self._locks.lock_batch(body.consumer_group, queues, body.client_id, now_ms)
         response_body = bodies.LockBatchResponseBody(lock_ok_mq_set=[queues[key] for key in locked])
         request.answer(body=response_body)
 
-    def unlock_batch(self, request: Request[CommandHeader], now_ms: int) -> None:
-        body = bodies.LockBatchRequestBody.decode(request.body)
+    def unlock_batch(
+        self, request: Request[CommandHeader], body: bodies.LockBatchRequestBody, now_ms: int
+    ) -> None:
         queues = [(queue.topic, queue.broker_name, queue.queue_id) for queue in body.mq_set]
         self._locks.unlock_batch(body.consumer_group, queues, body.client_id)
         request.answer()

@@ -17,7 +17,6 @@ from store.message_query import MessageQuery
 if TYPE_CHECKING:
     from store.message_store import MessageStore
 
-UNIQUE_KEY_QUERY_FIELD: Final = "_UNIQUE_KEY_QUERY"
 NOT_FOUND_REMARK: Final = "can not find message, maybe time range not correct"
 # RocketMQ's defaultQueryMaxNum and maxMsgsNumBatch.
 UNIQUE_KEY_COUNT_MAX: Final = 32
@@ -87,7 +86,7 @@ class QueryMessageProcessor:
             request.answer(ResponseCode.SYSTEM_ERROR, remark)
             return
         count_max = header.max_num
-        if headers.is_true(request.command.ext_fields, UNIQUE_KEY_QUERY_FIELD):
+        if header.is_unique_key_query:
             count_max = UNIQUE_KEY_COUNT_MAX
         query = self._store.reads.query_message(
             header.topic,

@@ -14,6 +14,7 @@ import typer
 import uvloop
 
 from mq.console import error_text, fail, print_json, print_table, progress, user_errors
+from mq.deliver_time import DeliverTime, deliver_time
 from mq.history import HistoryFile
 from mq.line_source import FieldReader, LineSource, field_reader
 from mq.reachable import check_sendable
@@ -95,6 +96,13 @@ def produce(
     separator: Annotated[str, typer.Option(help="Between columns.", show_default="a tab")] = "\t",
     rate: Annotated[float, typer.Option(help="Messages a second; 0: as fast as it goes.")] = 0,
     group: Annotated[str, typer.Option(help="Producer group.")] = "mq_produce",
+    delay: Annotated[
+        str | None, typer.Option(metavar="D", help="Consumers get it after that: 90s, 15m, 2h, 1d or 500ms.")
+    ] = None,
+    deliver_at: Annotated[
+        str | None,
+        typer.Option(metavar="T", help="Or at that time: 2026-01-31T08:00, local unless it names an offset."),
+    ] = None,
     timeout_s: Annotated[float, typer.Option(help="For one message, all tries together.")] = 10.0,
     retry_times: Annotated[
         int, typer.Option(help="Tries after one that ended unknown; may store it twice.")
@@ -117,6 +125,7 @@ def produce(
         config = ProducerConfig(send_timeout_s=timeout_s, retry_times=retry_times)
         producer = Producer(namesrv, group, config=config)
         keys, tags = field_reader(keys_from, separator), field_reader(tags_from, separator)
+        when = deliver_time(delay, deliver_at)
         with LineSource(file) as source, HistoryFile(history, topic) as noted:
 
             def note(number: int, outcome: SendResult | SendError) -> None:
@@ -126,7 +135,17 @@ def produce(
             try:
                 trouble = uvloop.run(
                     _send_lines(
-                        producer, namesrv, topic, source, keys, tags, rate, summary, note, show=not as_json
+                        producer,
+                        namesrv,
+                        topic,
+                        source,
+                        keys,
+                        tags,
+                        when,
+                        rate,
+                        summary,
+                        note,
+                        show=not as_json,
                     )
                 )
             except KeyboardInterrupt:
@@ -169,6 +188,7 @@ async def _send_lines(
     source: LineSource,
     keys: FieldReader,
     tags: FieldReader,
+    when: DeliverTime,
     rate: float,
     summary: SendSummary,
     note: Callable[[int, SendResult | SendError], None],
@@ -193,7 +213,7 @@ async def _send_lines(
                         await check_sendable(namesrv, topic)
                     for line in lines:
                         number += 1
-                        await pipeline.put(_message(topic, number, line, keys, tags))
+                        await pipeline.put(_message(topic, number, line, keys, tags, when))
                         summary.bytes += len(line)
                         if rate:
                             await _keep_pace(summary.began, number, rate)
@@ -210,10 +230,14 @@ async def _send_lines(
     return trouble
 
 
-def _message(topic: str, number: int, line: bytes, keys: FieldReader, tags: FieldReader) -> Message:
+def _message(
+    topic: str, number: int, line: bytes, keys: FieldReader, tags: FieldReader, when: DeliverTime
+) -> Message:
     """Raises ValueError with the line's number."""
     key, tag = keys(number, line), tags(number, line)
-    message = Message(topic, line, tags=tag, keys=(key,) if key else ())
+    message = Message(
+        topic, line, tags=tag, keys=(key,) if key else (), delay=when.delay, deliver_at=when.deliver_at
+    )
     if key or tag:
         try:
             check_properties(message)

@@ -154,6 +154,14 @@ class Producer(_Client):
         """
         self._thread.call(self._producer.send_oneway(message, queue=queue, selector=selector))
 
+    def recall(self, topic: str, recall_handle: str, *, timeout_s: float | None = None) -> None:
+        """Calls off a message with a `delay` or `deliver_at` (`SendResult.recall_handle`). It changes nothing, and says
+        nothing of it, where the message was delivered before.
+
+        Raises BrokerResponseError, also for a handle whose time has come, and other MQClientError when the time is up.
+        """
+        self._thread.call(self._producer.recall(topic, recall_handle, timeout_s=timeout_s))
+
     def request(
         self,
         message: Message,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from datetime import timedelta
 from functools import lru_cache
 
 from message import const
@@ -106,7 +108,12 @@ class PendingSend:
     @property
     def is_delayed(self) -> bool:
         """It waits in another topic first, and the offset that its answer tells is one of that topic."""
-        return bool(self.message.delay_level) or not TIMERS.isdisjoint(self.message.properties)
+        message = self.message
+        return (
+            bool(message.delay_level or message.delay)
+            or message.deliver_at is not None
+            or not TIMERS.isdisjoint(message.properties)
+        )
 
     def ext_fields(self, group: str, queue: MessageQueue, default_topic_queue_nums: str) -> dict[str, str]:
         """Fields of SEND_MESSAGE_V2 (310), in the order in which Java's client has them."""
@@ -156,6 +163,8 @@ def _properties_text(message: Message, uniq_key: str) -> str:
                 f"delay_level {message.delay_level}: levels are 1, 2, 3 …, and 0 is none"
             )
         pairs.append((const.DELAY_TIME_LEVEL, str(message.delay_level)))
+    if message.delay or message.deliver_at is not None:
+        pairs.append(_timer_pair(message))
     if message.sharding_key:
         pairs.append((const.SHARDING_KEY, message.sharding_key))
     if message.properties:
@@ -172,6 +181,17 @@ def _properties_text(message: Message, uniq_key: str) -> str:
     if _encoded_size(text) > PROPERTIES_LENGTH_MAX:
         raise MessageIllegalError(f"keys, tags and properties have more than {PROPERTIES_LENGTH_MAX} bytes")
     return text
+
+
+def _timer_pair(message: Message) -> tuple[str, str]:
+    """The time rounded up to ms: it is never early."""
+    if (message.delay_level > 0) + bool(message.delay) + (message.deliver_at is not None) > 1:
+        raise MessageIllegalError("delay_level, delay and deliver_at contradict each other: give one of them")
+    if message.deliver_at is not None:
+        return const.TIMER_DELIVER_MS, str(math.ceil(message.deliver_at.timestamp() * 1000))
+    if message.delay < timedelta():
+        raise MessageIllegalError(f"delay {message.delay} is negative")
+    return const.TIMER_DELAY_MS, str(math.ceil(message.delay / timedelta(milliseconds=1)))
 
 
 def _encoded_size(text: str) -> int:

@@ -37,6 +37,7 @@ from mqclient.producer.broker_faults import BrokerFaults
 from mqclient.producer.pending_send import PendingSend, is_illegal_queue
 from mqclient.producer.producer_config import ProducerConfig
 from mqclient.producer.queue_selector import QueueSelector, always
+from mqclient.producer.recall import recall
 from mqclient.producer.requester import Requester
 from mqclient.producer.send_result import SendResult, SendStatus
 from mqclient.producer.stored_sends import StoredSends
@@ -193,6 +194,15 @@ class Producer:
             answer = response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         if not command.is_oneway:
             channel.write(answer.encode())
+
+    async def recall(self, topic: str, recall_handle: str, *, timeout_s: float | None = None) -> None:
+        """Calls off a message with a `delay` or `deliver_at` (`SendResult.recall_handle`). It changes nothing, and says
+        nothing of it, where the message was delivered before.
+
+        Raises BrokerResponseError, also for a handle whose time has come, and other MQClientError when the time is up.
+        """
+        self._instance.check_open()
+        await recall(self._instance, self.group, topic, recall_handle, timeout_s, self._config)
 
     def _pending(
         self, messages: Sequence[Message], queue: MessageQueue | None, selector: QueueSelector | None
@@ -461,6 +471,7 @@ class Producer:
                     int(fields["queueOffset"]),
                     send.attempts,
                     not send.definite,
+                    fields.get("recallHandle", ""),
                 )
                 if not send.is_delayed:
                     self._stored_sends.acknowledged(send.outcome.message_queue, send.outcome.queue_offset)

@@ -23,6 +23,7 @@ class SendStatus(IntEnum):
 class SendResult:
     """`msg_id` is the client's UNIQ_KEY, `offset_msg_id` the broker's id, which holds the physical offset.
 
+    `recall_handle` recalls a message with a `delay` or `deliver_at`; it is empty for others.
     `attempts` above 1 together with `maybe_duplicate`: an earlier attempt ended unknown and may be stored as well.
     """
 
@@ -33,6 +34,7 @@ class SendResult:
     queue_offset: int
     attempts: int
     maybe_duplicate: bool
+    recall_handle: str = ""
 
     @property
     def phy_offset(self) -> int:

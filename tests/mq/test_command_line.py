@@ -206,6 +206,7 @@ def test_admin_tells_of_cluster_topics_and_queues(cluster: Cluster) -> None:
     ("arguments", "reason"),
     [
         (("produce", "-n", "nowhere", "--topic", "T"), "NameServer address 'nowhere'"),
+        (("produce", "-n", "127.0.0.1:1", "--topic", "T", "--delay", "soon"), "write 500ms, 90s"),
         (
             ("produce", "-n", "127.0.0.1:1", "--topic", "T", "--file", "/no/such/file"),
             "/no/such/file: No such file",

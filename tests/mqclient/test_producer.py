@@ -2,6 +2,7 @@ import asyncio
 import gc
 import zlib
 from collections.abc import Coroutine, Sequence
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -648,3 +649,40 @@ def test_a_pipeline_of_many_illegal_batches_tells_of_the_first_and_logs_none() -
 
     run(story())
     assert logged == []
+
+
+@pytest.mark.parametrize(
+    ("message", "pair"),
+    [
+        (Message("T", b"x", delay=timedelta(milliseconds=1500)), "TIMER_DELAY_MS\x011500\x02"),
+        (Message("T", b"x", delay=timedelta(microseconds=1)), "TIMER_DELAY_MS\x011\x02"),
+        (
+            Message("T", b"x", deliver_at=datetime(2026, 1, 31, 8, 0, 0, 1, tzinfo=UTC)),
+            "TIMER_DELIVER_MS\x011769846400001\x02",
+        ),
+    ],
+)
+def test_a_time_is_sent_as_rocketmq_s_property_rounded_up_to_ms(message: Message, pair: str) -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            await producer.send(message)
+            assert pair in group.brokers[0].sends[-1].ext_fields["i"]
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("T", b"x", delay=timedelta(seconds=-1)),
+        Message("T", b"x", delay=timedelta(seconds=1), delay_level=1),
+        Message("T", b"x", delay=timedelta(seconds=1), deliver_at=datetime(2026, 1, 31, tzinfo=UTC)),
+    ],
+)
+def test_times_that_contradict_each_other_are_refused(message: Message) -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g") as producer:
+            with pytest.raises(MessageIllegalError):
+                await producer.send(message)
+
+    run(story())

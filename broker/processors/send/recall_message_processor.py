@@ -14,12 +14,13 @@ from broker.answers import AnyRequest, Request
 from broker.clients.client_channel import ClientChannel
 from broker.config.broker_config import BrokerConfig
 from broker.processors.send.send_batch import SendRefused
-from broker.processors.send.timer_admission import RecallHandle, TimerAdmission
+from broker.processors.send.timer_admission import TimerAdmission
 from broker.topics.topic_config_manager import TopicConfigManager
 from dledger.core.output import Role
 from message import const
 from message.message_id import pack_host
 from message.properties import encode_properties
+from message.recall_handle import RecallHandle
 from message.sys_flag import BORNHOST_V6_FLAG
 from message.tags import tags_code
 from remoting.codes import ResponseCode

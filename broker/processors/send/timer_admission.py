@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import random
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as Base64Error
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from broker.config.broker_config import BrokerConfig
 from broker.processors.send.send_batch import SendRefused, illegal
 from message import const
 from message.names import RETRY_GROUP_TOPIC_PREFIX, TIMER_TOPIC
 from message.properties import find_property
+from message.recall_handle import RecallHandle
 from remoting.codes import ResponseCode
 from store.put_message import PutMessage
 from store.services.timer_message import TIMER_PROPERTIES_LENGTH_MAX, out_ms, slot_of, timed
@@ -24,33 +23,7 @@ from store.services.timer_message import TIMER_PROPERTIES_LENGTH_MAX, out_ms, sl
 if TYPE_CHECKING:
     from store.message_store import MessageStore
 
-_VERSION = "v1"
 _MS_PER_S = 1000
-
-
-class RecallHandle(NamedTuple):
-    """What the sender of a timer message is given to recall it by."""
-
-    topic: str
-    broker_name: str
-    timestamp: int  # ms, within the slot of the message; -1: no number
-    message_id: str  # its UNIQ_KEY
-
-    def encode(self) -> str:
-        words = (_VERSION, self.topic, self.broker_name, str(self.timestamp), self.message_id)
-        return urlsafe_b64encode(" ".join(words).encode()).decode()
-
-    @classmethod
-    def decode(cls, text: str) -> RecallHandle:
-        """Raises ValueError for what is none."""
-        try:
-            version, *words = urlsafe_b64decode(text.encode()).decode().split(" ")
-        except (Base64Error, UnicodeError) as error:
-            raise ValueError(text) from error
-        if version != _VERSION or len(words) < 4:
-            raise ValueError(text)
-        topic, broker_name, timestamp, message_id = words[:4]
-        return cls(topic, broker_name, int(timestamp) if timestamp.isdigit() else -1, message_id)
 
 
 class TimerAdmission:

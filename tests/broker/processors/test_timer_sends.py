@@ -10,10 +10,10 @@ from one_broker import OneBroker, send_fields
 from test_retries import messages_of
 from test_send_message import create, stored
 
-from broker.processors.send.timer_admission import RecallHandle
 from message.batch import BatchMessage, encode_batch
 from message.decoder import decode_message
 from message.names import TIMER_TOPIC
+from message.recall_handle import RecallHandle
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import RemotingCommand
 

@@ -39,6 +39,8 @@ from broker.processors.send.recall_message_processor import RecallMessageProcess
 from broker.processors.send.reply_message_processor import ReplyMessageProcessor
 from broker.processors.send.send_message_back_processor import SendMessageBackProcessor
 from broker.processors.send.send_message_processor import SendMessageProcessor
+from broker.processors.transactions.check_requests import CheckRequests
+from broker.processors.transactions.transaction_processor import TransactionProcessor
 from broker.registration.registration import Registration
 from broker.registration.told_name_servers import ToldNameServers
 from broker.registry import Lane, Processors, batch_request_types, request_types
@@ -86,6 +88,9 @@ class BrokerController:
         self.waiting_replies = WaitingReplies(config.max_waiting_reply_bytes)
         self.producers = ProducerManager(
             config.channel_expired_timeout_ms, self.waiting_replies.requester_came
+        )
+        store.services.transaction_service.checks.producers = CheckRequests(
+            config.broker_name, self.producers, self.client_requests
         )
         self.registration = Registration(config, store, self.topics, self.name_servers)
         self.locks = RebalanceLockManager()
@@ -164,6 +169,7 @@ class BrokerController:
             send_backs=self._send_backs,
             replies=self._replies,
             recalls=self._recalls,
+            transactions=TransactionProcessor(store),
             queries=self._queries,
             admin=admin,
             client_admin=client_admin,
@@ -250,6 +256,7 @@ class BrokerController:
         self.topics.configure(config)
         self.groups.configure(config)
         self.registration.configure(config)
+        self.sends.prepared_sends.config = config
         self.pulls.config = config
         self._send_backs.config = config
         self._replies.config = config

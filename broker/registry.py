@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from broker.processors.send.reply_message_processor import ReplyMessageProcessor
     from broker.processors.send.send_message_back_processor import SendMessageBackProcessor
     from broker.processors.send.send_message_processor import SendMessageProcessor
+    from broker.processors.transactions.transaction_processor import TransactionProcessor
 
 
 class Resource(Enum):
@@ -130,6 +131,7 @@ class Processors:
     send_backs: SendMessageBackProcessor
     replies: ReplyMessageProcessor
     recalls: RecallMessageProcessor
+    transactions: TransactionProcessor
     queries: QueryMessageProcessor
     admin: AdminBrokerProcessor
     client_admin: ClientAdminProcessor
@@ -181,6 +183,11 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
             p.replies.send_reply, topic(PUB), has_raw_body=True),
         row(Code.SEND_REPLY_MESSAGE_V2, headers.SendMessageRequestHeaderV2,
             p.replies.send_reply, topic(PUB), has_raw_body=True),
+        # Transactions
+        row(Code.END_TRANSACTION, headers.EndTransactionRequestHeader,
+            p.transactions.end_transaction, topic(PUB)),
+        row(Code.RESUME_CHECK_HALF_MESSAGE, admin_headers.ResumeCheckHalfMessageRequestHeader,
+            p.transactions.resume_check, cluster(UPDATE), is_noted=True),
         # Single messages
         row(Code.RECALL_MESSAGE, headers.RecallMessageRequestHeader, p.recalls.recall, topic(PUB)),
         row(Code.QUERY_MESSAGE, headers.QueryMessageRequestHeader, p.queries.query_message, topic(SUB, GET)),

@@ -183,6 +183,7 @@ class MessageStore:
             LeaderStore(
                 config,
                 self._disk,
+                self._runtime,
                 self.queues,
                 reader,
                 self._commit_log,

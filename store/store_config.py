@@ -93,6 +93,11 @@ class StoreConfig:
     clean_resource_interval_ms: int = 10_000
     max_filter_message_size: int = 16_000  # bytes of units that one pull looks at
 
+    transaction_timeout_ms: int = 6_000  # from the birth of a prepared message to the first question about it
+    transaction_check_interval_ms: int = 30_000  # from then on
+    transaction_check_max: int = 15  # questions, before a transaction is given up
+    # Undecided transactions; above it messages are refused that would begin one.
+    pending_transactions_max: int = 100_000
     delay_levels: Mapping[int, int] = field(default_factory=lambda: DELAY_LEVELS)
     # Of RocketMQ's timer wheel, whose slots clients see in TIMER_OUT_MS and in recall handles.
     timer_precision_ms: int = 1000

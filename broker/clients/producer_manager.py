@@ -1,6 +1,5 @@
-"""Producer groups: which clients are in them, and where a client is reached that waits for replies.
-
-Transaction checks will ask here for one to turn to.
+"""Producer groups: which clients are in them, for checks of transactions, and where a client is reached that waits for
+replies.
 """
 
 from __future__ import annotations

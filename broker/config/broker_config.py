@@ -160,6 +160,12 @@ class BrokerConfig:
     slave_read_enable: bool = False
     # RocketMQ's is false: there each sender of a timer message is given a handle that it may not use.
     recall_message_enable: bool = True
+    reject_transaction_message: bool = False
+    transaction_timeout_ms: int = 6_000
+    transaction_check_interval_ms: int = 30_000
+    transaction_check_max: int = 15
+    # A leader keeps about 500 bytes of each while it is undecided.
+    max_pending_transactions: int = 100_000
     # Ends of queues and offsets of groups are looked up seldom, and one round trip is less than what a stale one costs.
     read_index_enable: bool = True
     register_broker_timeout_ms: int = 24_000

@@ -160,6 +160,10 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     "storeReplyMessageEnable": boolean("store_reply_message_enable"),
     "slaveReadEnable": boolean("slave_read_enable"),
     "recallMessageEnable": boolean("recall_message_enable"),
+    "rejectTransactionMessage": boolean("reject_transaction_message"),
+    "transactionTimeOut": whole_number("transaction_timeout_ms", 0, _INT_MAX, "ms"),
+    "transactionCheckInterval": whole_number("transaction_check_interval_ms", 1, _INT_MAX, "ms"),
+    "transactionCheckMax": whole_number("transaction_check_max", 1, _INT_MAX, "checks"),
     "registerBrokerTimeoutMills": whole_number("register_broker_timeout_ms", 1, _INT_MAX, "ms"),
     "registerNameServerPeriod": whole_number("register_name_server_period_ms", 10_000, 60_000, "ms"),
     "channelExpiredTimeout": whole_number("channel_expired_timeout_ms", 1000, _INT_MAX, "ms"),
@@ -168,6 +172,9 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     ),
     "pyDLedgerAllowOpen": boolean("allow_open"),
     "pyDLedgerReadIndexEnable": boolean("read_index_enable"),
+    "pyDLedgerMaxPendingTransactions": whole_number(
+        "max_pending_transactions", 1, 10_000_000, "transactions"
+    ),
     "pyDLedgerMaxUnreadBytes": whole_number("max_unread_bytes", 1 << 20, 1 << 40, "bytes"),
     "pyDLedgerMaxWaitingReplyBytes": whole_number("max_waiting_reply_bytes", 0, 1 << 40, "bytes"),
     "pyDLedgerHttpPort": whole_number("http_port", 1, 65535),

@@ -117,6 +117,10 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         timer_roll_window_ms=store.timer_roll_window_slot * store.timer_precision_ms,
         timer_congest_num_each_slot=store.timer_congest_num_each_slot,
         timer_stop_dequeue=store.timer_stop_dequeue,
+        transaction_timeout_ms=config.transaction_timeout_ms,
+        transaction_check_interval_ms=config.transaction_check_interval_ms,
+        transaction_check_max=config.transaction_check_max,
+        pending_transactions_max=config.max_pending_transactions,
     )
 
 

@@ -31,6 +31,7 @@ CHANGEABLE = frozenset(
         "notifyConsumerIdsChangedEnable",
         "pyDLedgerReadIndexEnable",
         "recallMessageEnable",
+        "rejectTransactionMessage",
         "shortPollingTimeMills",
         "slaveReadEnable",
         "storeReplyMessageEnable",

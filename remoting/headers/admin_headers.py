@@ -14,6 +14,13 @@ class ScrubRequestHeader(RpcRequestHeader, kw_only=True):
     begin: bool = False
 
 
+class ResumeCheckHalfMessageRequestHeader(TopicRequestHeader, kw_only=True):
+    """`msg_id`: the offset id of a message in that topic, TRANS_CHECK_MAX_TIME_TOPIC."""
+
+    topic: str | None = None
+    msg_id: str | None = None
+
+
 class GetConsumeStatsRequestHeader(TopicRequestHeader, kw_only=True):
     """Without a topic: all of the group's."""
 

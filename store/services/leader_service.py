@@ -1,4 +1,4 @@
-"""What only the leader does, as the store drives it: delayed messages, timer messages, and more kinds later.
+"""What only the leader does, as the store drives it: delayed messages, timer messages, transactions.
 
 Every member makes all of its services, so that a new leader has them; only the one of a serving leader is ticked. A
 service appends through the commit log, and what it remembers beside the log is how far it has read, no more: where it
@@ -18,6 +18,7 @@ from store.queues.consume_queue_store import ConsumeQueueStore
 from store.queues.unit_queue import UnitQueue
 from store.state.state_machine import StateMachine
 from store.store_config import StoreConfig
+from store.store_runtime import LoopRuntime
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class LeaderStore:
 
     config: StoreConfig
     disk: Disk
+    runtime: LoopRuntime
     queues: ConsumeQueueStore
     reader: MessageReader
     commit_log: DLedgerCommitLog

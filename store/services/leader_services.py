@@ -8,6 +8,7 @@ from store.queues.unit_queue import UnitQueue
 from store.services.leader_service import LeaderService, LeaderStore
 from store.services.schedule_message_service import ScheduleMessageService
 from store.services.timer_message_service import TimerMessageService
+from store.services.transaction_service import TransactionService
 
 
 class LeaderServices:
@@ -16,11 +17,12 @@ class LeaderServices:
     def __init__(self, store: LeaderStore) -> None:
         self.schedule_message_service = ScheduleMessageService(store)
         self.timer_message_service = TimerMessageService(store)
+        self.transaction_service = TransactionService(store)
         self.all: tuple[LeaderService, ...] = tuple(vars(self).values())
 
     @property
     def awaited_index(self) -> Index | None:
-        """Of the last entry that one of them has on its way: delayed messages that go to their topics."""
+        """Of the last entry that one of them has on its way: messages that go to their topics."""
         awaited = [service.awaited_index for service in self.all]
         return max((index for index in awaited if index is not None), default=None)
 

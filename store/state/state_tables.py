@@ -14,6 +14,7 @@ from store.state.tables.delay_offset_table import DelayOffsetTable
 from store.state.tables.subscription_group_table import SubscriptionGroupTable
 from store.state.tables.timer_table import TimerTable
 from store.state.tables.topic_config_table import TopicConfigTable
+from store.state.tables.transaction_table import TransactionTable
 
 # The first tables, which have places in a full state. Those after them have names, and are not known to each release.
 _FIRST_COUNT: Final = 4
@@ -30,6 +31,7 @@ class StateTables:
         self.consumer_offset_table = ConsumerOffsetTable()
         self.delay_offset_table = DelayOffsetTable()
         self.timer_table = TimerTable()
+        self.transaction_table = TransactionTable()
         # A new table's line comes here, as the last one.
         self.all: tuple[Table, ...] = tuple(vars(self).values())
 

@@ -143,6 +143,22 @@ def sound_requests(message_id: str = "00" * 16) -> dict[int, Sound]:
                 "maxReconsumeTimes": "16",
             },
         ),
+        RequestCode.END_TRANSACTION: Sound(
+            {
+                **TOPIC,
+                "producerGroup": "p",
+                "tranStateTableOffset": "0",
+                "commitLogOffset": phy_offset,
+                "commitOrRollback": "8",
+                "fromTransactionCheck": "false",
+                "msgId": "id",
+                "transactionId": "id",
+            },
+            code=ResponseCode.SYSTEM_ERROR,
+        ),
+        RequestCode.RESUME_CHECK_HALF_MESSAGE: Sound(
+            {"topic": "TRANS_CHECK_MAX_TIME_TOPIC", "msgId": message_id}, code=ResponseCode.SYSTEM_ERROR
+        ),
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: Sound({"consumerGroup": "g"}),
         RequestCode.LOCK_BATCH_MQ: Sound(body=as_json(LOCKS)),
         RequestCode.UNLOCK_BATCH_MQ: Sound(body=as_json(LOCKS)),

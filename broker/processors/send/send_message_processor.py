@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from broker.clients.client_channel import ClientChannel
 from broker.clients.rebalance_lock_manager import RebalanceLockManager
 from broker.config.broker_config import BrokerConfig
+from broker.processors.send.prepared_sends import PreparedSends
 from broker.processors.send.send_batch import (
     CLIENT_SYS_FLAGS,
     NOT_FOR_BATCHES,
@@ -114,6 +115,7 @@ class SendMessageProcessor:
         self._locks = locks
         self._clock = clock
         self._random = rng
+        self.prepared_sends = PreparedSends(config, store, topics)
         self._unique_ids = UniqueIdGenerator(config.store_ip, rng)
         self._broker_ip1 = config.broker_ip1
         self._max_message_size = config.store.max_message_size
@@ -428,16 +430,20 @@ class SendMessageProcessor:
         if level > 0 and _is_batch(code, fields):
             raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, "property DELAY: a batch cannot be delayed")
         is_retried = level > 0 and int(fields.get("j") or 0) > 0
-        if properties.get("TRAN_MSG", "").lower() == "true" and not is_retried:
+        is_prepared = properties.get("TRAN_MSG", "").lower() == "true" and not is_retried
+        if is_prepared and _is_batch(code, fields):
             raise SendRefused(
-                ResponseCode.NO_PERMISSION, "sending transaction messages is not supported by this broker yet"
+                ResponseCode.MESSAGE_ILLEGAL, "property TRAN_MSG: a batch cannot be a transaction"
             )
         if "INNER_NUM" in properties:
             raise SendRefused(
                 ResponseCode.MESSAGE_ILLEGAL, "property INNER_NUM: the broker counts the messages of a batch"
             )
         waiting: _Waiting | None = None
-        if level > 0:
+        if is_prepared:
+            self.prepared_sends.check(now_ms)
+            waiting = self.prepared_sends.prepared
+        elif level > 0:
             waiting = partial(delayed, level=level, level_max=self._delay_level_max)
         elif (deliver_ms := self._timers.deliver_ms(properties, fields["b"], now_ms)) is not None:
             if _is_batch(code, fields):

@@ -183,7 +183,12 @@ def test_bits_that_say_how_a_record_is_laid_out_are_not_taken_from_a_client(brok
             ResponseCode.MESSAGE_ILLEGAL,
             "the message's properties has 327",
         ),
-        ({"i": "TRAN_MSG\x01true\x02"}, b"x", ResponseCode.NO_PERMISSION, "transaction messages"),
+        (
+            {"i": "TRAN_MSG\x01true\x02", "m": "true"},
+            b"x",
+            ResponseCode.MESSAGE_ILLEGAL,
+            "a batch cannot be a transaction",
+        ),
         ({"e": "one"}, b"x", ResponseCode.SYSTEM_ERROR, "bad header field"),
     ],
 )

@@ -1,0 +1,102 @@
+"""Ends of transactions: END_TRANSACTION (37), and RESUME_CHECK_HALF_MESSAGE (323) for what was given up.
+
+The checks are RocketMQ's, in its order, and so are the requests that get no answer. Beyond those it must be a half that
+the offset leads to, and a transaction that has ended stays as it ended (store/services/transaction_service.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.answers import AnyRequest, Request
+from broker.clients.client_channel import ClientChannel
+from message import const
+from message.errors import MessageDecodeError
+from message.message_id import decode_offset_message_id
+from message.sys_flag import TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE
+from remoting.codes import ResponseCode
+from remoting.headers import admin_headers, headers
+from store.put_message import PutBatch, PutRefusal
+from store.services.half_message import HalfMessage, immunity_ms, prepared_again
+from store.services.transaction_service import EndStatus, OnEnded
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+_NOT_FOUND: Final = "Find prepared transaction message failed"
+_UNANSWERED: Final = "outcome unknown: this member stopped leading; a check will ask how the transaction ends"
+_ENDS: Final = {
+    EndStatus.ENDED: (ResponseCode.SUCCESS, None),
+    EndStatus.NOT_SERVING: (ResponseCode.SLAVE_NOT_AVAILABLE, None),
+    EndStatus.BUSY: (ResponseCode.SYSTEM_BUSY, "too many ends of transactions wait for the log: end it again later"),
+    EndStatus.ILLEGAL: (
+        ResponseCode.MESSAGE_ILLEGAL,
+        "the message is larger than this broker stores: the transaction stays undecided",
+    ),
+    EndStatus.UNKNOWN: (ResponseCode.SYSTEM_ERROR, _UNANSWERED),
+}  # fmt: skip
+
+
+class TransactionProcessor:
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def end_transaction(self, request: Request[headers.EndTransactionRequestHeader], now_ms: int) -> None:
+        header = request.header
+        if not self._store.serving:
+            request.answer(ResponseCode.SLAVE_NOT_AVAILABLE)
+            return
+        if header.commit_or_rollback not in (TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE):
+            return  # the producer does not know: RocketMQ answers nothing, and its clients ask for nothing
+        half = self._store.services.transaction_service.half_at(header.commit_log_offset)
+        if half is None:
+            request.answer(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
+        elif not header.from_transaction_check and self._is_left_to_the_check(half, now_ms):
+            request.answer(ResponseCode.ILLEGAL_OPERATION)
+        elif half.group != header.producer_group:
+            request.answer(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        elif half.queue_offset != header.tran_state_table_offset:
+            request.answer(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        elif header.commit_or_rollback == TRANSACTION_COMMIT_TYPE:
+            self._store.services.transaction_service.commit(half, _answer(request))
+        else:
+            self._store.services.transaction_service.roll_back(half, _answer(request))
+
+    def _is_left_to_the_check(self, half: HalfMessage, now_ms: int) -> bool:
+        """Whether the time is over that the message's own immunity gives its producer."""
+        if const.CHECK_IMMUNITY_TIME_IN_SECONDS not in half.message.properties:
+            return False
+        timeout_ms = self._store.config.transaction_timeout_ms
+        return now_ms - half.message.born_timestamp > max(immunity_ms(half, timeout_ms), timeout_ms)
+
+    def resume_check(
+        self, request: Request[admin_headers.ResumeCheckHalfMessageRequestHeader], now_ms: int
+    ) -> None:
+        message_id = request.header.msg_id or ""
+        try:
+            _, phy_offset = decode_offset_message_id(message_id)
+            record = self._store.reads.look_message_by_offset(phy_offset)
+            message = prepared_again(record) if record is not None else None
+        except MessageDecodeError:
+            message = None
+        if message is None:
+            remark = f"{message_id!r} is not the offset id of a message that was given up as undecided"
+            request.answer(ResponseCode.SYSTEM_ERROR, remark)
+        elif (refusal := self._store.services.transaction_service.refusal_of_prepared()) is not None:
+            request.answer(ResponseCode.SYSTEM_ERROR, refusal)
+        else:
+            self._store.gather.add(request.channel, [message], [request], (), _answer_put, now_ms)
+
+
+def _answer(request: AnyRequest) -> OnEnded:
+    return lambda status: request.answer(*_ENDS[status])
+
+
+def _answer_put(
+    channel: ClientChannel, requests: list[AnyRequest], outcome: PutBatch | PutRefusal, first: int
+) -> None:
+    for request in requests:
+        if isinstance(outcome, PutRefusal):
+            request.answer(ResponseCode.SYSTEM_ERROR, f"{outcome.status.value}: {outcome.text}")
+        else:
+            request.answer()

@@ -1,0 +1,166 @@
+"""A prepared message: how it waits in the half topic, and what it becomes when its transaction ends.
+
+It is an ordinary message of RMQ_SYS_TRANS_HALF_TOPIC, queue 0, with its own topic and queue as properties: byte by byte
+what RocketMQ writes, so that each can go on with what the other has left.
+"""
+
+from typing import Final
+
+import msgspec
+
+from message import const
+from message.decoder import MessageExt, decode_message, raw_properties
+from message.message_id import HOST_V6_SIZE, pack_host
+from message.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from message.properties import delete_property, encode_properties, find_property
+from message.sys_flag import (
+    BORNHOST_V6_FLAG,
+    STOREHOSTADDRESS_V6_FLAG,
+    TRANSACTION_COMMIT_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+)
+from message.tags import tags_code, tags_code_of_bytes
+from store.put_message import PutMessage
+
+HALF_TOPIC_BYTES: Final = TRANS_HALF_TOPIC.encode()
+OP_TOPIC_BYTES: Final = TRANS_OP_HALF_TOPIC.encode()
+_CHECK_MAX_TOPIC_BYTES: Final = TRANS_CHECK_MAX_TIME_TOPIC.encode()
+_REAL_TOPIC: Final = const.REAL_TOPIC.encode()
+_REAL_QUEUE_ID: Final = const.REAL_QUEUE_ID.encode()
+_TRANSACTION_ID: Final = const.TRANSACTION_ID.encode()
+_UNIQ_KEY: Final = const.UNIQ_CLIENT_MESSAGE_ID_KEYIDX.encode()
+_CHECK_TIMES: Final = const.TRANSACTION_CHECK_TIMES.encode()
+_OP_TAG: Final = "d"
+_OP_PROPERTIES: Final = encode_properties({const.WAIT_STORE_MSG_OK: "true", const.TAGS: _OP_TAG})
+_QUEUE_ID_MAX: Final = 2**31 - 1
+
+
+class HalfMessage(msgspec.Struct, gc=False):
+    """A record of the half topic."""
+
+    message: MessageExt
+    record: bytes
+    real_topic: str
+    real_queue_id: int
+
+    @property
+    def group(self) -> str | None:
+        """Of the producers."""
+        return self.message.properties.get(const.PRODUCER_GROUP)
+
+    @property
+    def queue_offset(self) -> int:
+        return self.message.queue_offset
+
+
+def half_message(record: bytes) -> HalfMessage | None:
+    """None for a record of another topic, or one that does not say where it belongs. Raises MessageDecodeError."""
+    message = decode_message(record)
+    topic = message.properties.get(const.REAL_TOPIC)
+    queue_id = message.properties.get(const.REAL_QUEUE_ID, "")
+    if (
+        message.topic != TRANS_HALF_TOPIC
+        or message.queue_id != 0
+        or topic in (None, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC)
+        or not (queue_id.isascii() and queue_id.isdigit() and len(queue_id) <= 10)
+        or int(queue_id) > _QUEUE_ID_MAX
+    ):
+        return None
+    assert topic is not None, "looked at above"
+    return HalfMessage(message, record, topic, int(queue_id))
+
+
+def immunity_ms(half: HalfMessage, timeout_ms: int) -> int:
+    """How long after its birth nobody is asked about it: `timeout_ms`, unless it says otherwise."""
+    text = half.message.properties.get(const.CHECK_IMMUNITY_TIME_IN_SECONDS, "")
+    is_given = text.isascii() and text.isdigit() and len(text) <= 10
+    return int(text) * 1000 if is_given else timeout_ms
+
+
+def prepared(message: PutMessage) -> PutMessage:
+    """The message as it waits in the half topic."""
+    properties = message.properties
+    for name in (_REAL_TOPIC, _REAL_QUEUE_ID, _TRANSACTION_ID):
+        properties = delete_property(properties, name)
+    if properties and not properties.endswith(b"\x02"):
+        properties += b"\x02"
+    uniq_key = find_property(properties, _UNIQ_KEY)
+    if uniq_key is not None:
+        properties += b"%b\x01%b\x02" % (_TRANSACTION_ID, uniq_key)
+    properties += encode_properties(
+        {const.REAL_TOPIC: message.topic.decode(), const.REAL_QUEUE_ID: str(message.queue_id)}
+    )
+    return msgspec.structs.replace(
+        message,
+        topic=HALF_TOPIC_BYTES,
+        queue_id=0,
+        properties=properties,
+        sys_flag=message.sys_flag & ~TRANSACTION_ROLLBACK_TYPE,
+    )
+
+
+def committed(half: HalfMessage) -> PutMessage:
+    """The message that its consumers get."""
+    properties = delete_property(delete_property(raw_properties(half.record), _REAL_TOPIC), _REAL_QUEUE_ID)
+    return _copied(
+        half.message,
+        half.real_topic.encode(),
+        half.real_queue_id,
+        properties,
+        sys_flag=TRANSACTION_COMMIT_TYPE,
+        prepared_transaction_offset=half.message.phy_offset,
+    )
+
+
+def given_up(half: HalfMessage) -> PutMessage:
+    """What is kept of a message whose producers never said how its transaction ends. prepared_again() takes it back."""
+    return _copied(half.message, _CHECK_MAX_TOPIC_BYTES, 0, raw_properties(half.record))
+
+
+def prepared_again(record: bytes) -> PutMessage | None:
+    """A message that was given up, to be asked about from the beginning; None if it is not one. Raises
+    MessageDecodeError.
+    """
+    message = decode_message(record)
+    if const.REAL_TOPIC not in message.properties or const.REAL_QUEUE_ID not in message.properties:
+        return None
+    return _copied(message, HALF_TOPIC_BYTES, 0, delete_property(raw_properties(record), _CHECK_TIMES))
+
+
+def op_message(offsets: list[int], store_host: bytes, now_ms: int) -> PutMessage:
+    """What tells RocketMQ that the halves at these queue offsets have ended."""
+    return PutMessage(
+        OP_TOPIC_BYTES,
+        0,
+        b"".join([b"%d," % offset for offset in offsets]),
+        _OP_PROPERTIES,
+        tags_code(_OP_TAG),
+        now_ms,
+        store_host,
+        sys_flag=BORNHOST_V6_FLAG if len(store_host) == HOST_V6_SIZE else 0,
+    )
+
+
+def _copied(
+    message: MessageExt,
+    topic: bytes,
+    queue_id: int,
+    properties: bytes,
+    *,
+    sys_flag: int = 0,
+    prepared_transaction_offset: int = 0,
+) -> PutMessage:
+    """The properties go on byte by byte, as with delayed messages."""
+    return PutMessage(
+        topic,
+        queue_id,
+        message.body,
+        properties,
+        tags_code_of_bytes(find_property(properties, b"TAGS") or b""),
+        message.born_timestamp,
+        pack_host(message.born_host),
+        message.flag,
+        message.sys_flag & ~(STOREHOSTADDRESS_V6_FLAG | TRANSACTION_ROLLBACK_TYPE) | sys_flag,
+        message.reconsume_times,
+        prepared_transaction_offset,
+    )

@@ -1,0 +1,277 @@
+"""Ends transactions: RocketMQ's TransactionalMessageService, as a function of the log.
+
+Which halves have ended is a replicated table (transaction_table.py). An end is one batch: the record of the ends, what
+the halves become, and RocketMQ's op record. One batch is under way at a time; what arrives meanwhile goes into the next
+one, so that all ends of a turn of the event loop cost one append. Each end is decided against the table and against
+what is on its way: who comes second waits for the first one's outcome, and changes nothing.
+
+Only a serving leader does any of this. Nothing is remembered beside the log but what is on its way.
+"""
+
+import logging
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from dledger.entry import Index
+from message import const
+from message.errors import MessageDecodeError
+from message.properties import PROPERTIES_LENGTH_MAX
+from store.errors import UnitDamagedError
+from store.put_message import PutMessage
+from store.queues.unit_queue import UnitQueue
+from store.services.delayed_message import delayed
+from store.services.half_message import (
+    HALF_TOPIC_BYTES,
+    HalfMessage,
+    committed,
+    given_up,
+    half_message,
+    op_message,
+)
+from store.services.leader_service import LeaderStore
+from store.services.transaction_checks import TransactionChecks
+from store.state.state_record import pack_change, pack_changes
+from store.state.tables.transaction_table import EndTransactions
+
+log = logging.getLogger(__name__)
+
+# Of one batch.
+ENDS_COUNT_MAX: Final = 256
+ENDS_SIZE_MAX: Final = 256 * 1024
+# Of messages whose ends wait for the batch under way; what comes then is refused.
+WAITING_SIZE_MAX: Final = 16 << 20
+# Before what the log refused is offered again: it refuses when the leader is at its limits.
+REFUSED_PAUSE_MS: Final = 100
+
+
+class EndStatus(Enum):
+    ENDED = "ENDED"  # it has, by this end or by one before it
+    # Nothing was changed, and nothing will be:
+    NOT_SERVING = "NOT_SERVING"
+    BUSY = "BUSY"
+    ILLEGAL = "ILLEGAL"  # the message that it would become cannot be stored
+    UNKNOWN = "UNKNOWN"  # the leadership ended with it under way
+
+
+OnEnded = Callable[[EndStatus], None]
+
+
+class _End(msgspec.Struct):
+    """Of one half, until it is known how that goes."""
+
+    message: PutMessage | None  # what the half becomes
+    on_ended: list[OnEnded]
+
+    @property
+    def size(self) -> int:
+        return len(self.message.body) + len(self.message.properties) if self.message is not None else 0
+
+
+class TransactionService:
+    """Invariant: each end is in the table, or in the batch under way, or waits for the next one; and it is told how it
+    went once.
+    """
+
+    def __init__(self, store: LeaderStore) -> None:
+        self._store = store
+        self._config = store.config
+        self._queues = store.queues
+        self._commit_log = store.commit_log
+        self._table = store.state.tables.transaction_table
+        self.awaited_index: Index | None = None  # the last one of the batch under way
+        self._refused_until_ms = 0  # nothing is offered to the log before
+        self._is_turn_end_due = False
+        # By queue offset of the half.
+        self._waiting: dict[int, _End] = {}
+        self._waiting_size = 0
+        self._under_way: dict[int, _End] = {}
+        self.checks = TransactionChecks(store, self._table.is_ended, self._is_ending, self._give_up)
+
+    # -- what the broker asks ----------------------------------------------------------------------------------
+
+    def refusal_of_prepared(self) -> str | None:
+        """Why no message may be prepared now."""
+        if outdated := self._store.members_without(self._table.name):
+            return (
+                f"transactions are not there yet: {', '.join(outdated)} of the group run a release without them, or "
+                "were not seen since this leader's start; upgrade them, or remove them from the group"
+            )
+        if self.pending_count >= self._config.pending_transactions_max:
+            return (
+                f"{self.pending_count} transactions are undecided, and pyDLedgerMaxPendingTransactions="
+                f"{self._config.pending_transactions_max} are allowed: end them, or raise it"
+            )
+        return None
+
+    @property
+    def pending_count(self) -> int:
+        """Halves in the log that are undecided."""
+        end = self._commit_log.next_offset((HALF_TOPIC_BYTES, 0))
+        return end - self._first_pending_offset() - self._table.ended_count
+
+    def half_at(self, phy_offset: int) -> HalfMessage | None:
+        """The half at a physical offset, decided or not. Raises MessageDamagedError, DiskError."""
+        record = self._store.reader.look_message_by_offset(phy_offset)
+        try:
+            return half_message(record) if record is not None else None
+        except MessageDecodeError:
+            return None
+
+    def commit(self, half: HalfMessage, on_ended: OnEnded) -> None:
+        """Has consumers get the message. `on_ended` may be called within."""
+        self._end(half.queue_offset, lambda: self._committed(half), on_ended)
+
+    def roll_back(self, half: HalfMessage, on_ended: OnEnded) -> None:
+        """Has nobody ever get the message. `on_ended` may be called within."""
+        self._end(half.queue_offset, lambda: None, on_ended)
+
+    def _end(self, offset: int, make_message: Callable[[], PutMessage | None], on_ended: OnEnded) -> None:
+        if self._commit_log.serving_term is None:
+            on_ended(EndStatus.NOT_SERVING)
+            return
+        if self._table.is_ended(offset):
+            on_ended(EndStatus.ENDED)
+            return
+        earlier = self._under_way.get(offset) or self._waiting.get(offset)
+        if earlier is not None:
+            earlier.on_ended.append(on_ended)
+            return
+        message = make_message()
+        end = _End(message, [on_ended])
+        if message is not None and not (
+            self._commit_log.fits(message) and len(message.properties) <= PROPERTIES_LENGTH_MAX
+        ):
+            on_ended(EndStatus.ILLEGAL)
+        elif self._waiting and self._waiting_size + end.size > WAITING_SIZE_MAX:
+            on_ended(EndStatus.BUSY)
+        else:
+            self._waiting[offset] = end
+            self._waiting_size += end.size
+            if not self._is_turn_end_due:
+                self._is_turn_end_due = True
+                self._store.runtime.call_soon(self._turn_ended)
+
+    def _committed(self, half: HalfMessage) -> PutMessage | None:
+        """None if its topic is gone: it goes with it."""
+        if half.message.phy_offset < self._store.state.deleted_topics.begin_of(half.real_topic):
+            log.info(
+                "half message goes with its topic topic=%s offset=%d", half.real_topic, half.queue_offset
+            )
+            return None
+        message = committed(half)
+        level_text = half.message.properties.get(const.DELAY_TIME_LEVEL, "")
+        level = int(level_text) if level_text.isascii() and level_text.isdigit() else 0
+        return delayed(message, level, max(self._config.delay_levels)) if level else message
+
+    # -- LeaderService -----------------------------------------------------------------------------------------
+
+    @property
+    def due_ms(self) -> int | None:
+        return self._refused_until_ms if self._waiting else self.checks.due_ms
+
+    def serving_changed(self) -> None:
+        under_way, self._under_way = self._under_way, {}
+        waiting, self._waiting = self._waiting, {}
+        self._waiting_size = self._refused_until_ms = 0
+        self.awaited_index = None
+        self.checks.clear()
+        _tell(under_way, EndStatus.UNKNOWN)
+        _tell(waiting, EndStatus.NOT_SERVING)
+
+    def catch_up(self, now_ms: int) -> None:
+        """Nothing is kept beside the log by those that do not lead."""
+
+    def tick(self, now_ms: int) -> None:
+        self._append_ends(now_ms)
+        self.checks.tick(self._first_pending_offset(), now_ms)
+
+    def applied(self, applied_index: Index, now_ms: int) -> None:
+        if self.awaited_index is None or applied_index < self.awaited_index:
+            return
+        self.awaited_index = None
+        ended, self._under_way = self._under_way, {}
+        for offset in ended:
+            self.checks.forget(offset)
+        self._append_ends(now_ms)
+        _tell(ended, EndStatus.ENDED)
+
+    def first_waiting_pos(self) -> int | None:
+        """Of the first half that is undecided."""
+        queue = self._queues.find(HALF_TOPIC_BYTES, 0)
+        if queue is None:
+            return None
+        offset = self._first_pending_offset()
+        if offset >= queue.max_offset:
+            return None
+        unit, reader = queue.unit(offset), self._store.reader
+        is_sound = unit is not None and (
+            reader.is_gone(queue, offset, unit[0]) or reader.leads_to_its_record(queue, offset, unit)
+        )
+        if unit is None or not is_sound:
+            self._store.mend(HALF_TOPIC_BYTES, 0, offset)
+            raise UnitDamagedError(f"the queue of half messages: unit {offset} leads nowhere: {unit}", offset)
+        return unit[0]
+
+    def units_mended(self, queue: UnitQueue) -> None:
+        """Nothing is kept of units."""
+
+    def _is_ending(self, offset: int) -> bool:
+        return offset in self._under_way or offset in self._waiting
+
+    def _give_up(self, offset: int, half: HalfMessage | None) -> None:
+        self._end(offset, lambda: given_up(half) if half is not None else None, lambda status: None)
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _first_pending_offset(self) -> int:
+        queue = self._queues.find(HALF_TOPIC_BYTES, 0)
+        return max(self._table.first_waiting, queue.min_offset if queue is not None else 0)
+
+    def _turn_ended(self) -> None:
+        self._is_turn_end_due = False
+        self._append_ends(self._store.runtime.clock())
+
+    def _append_ends(self, now_ms: int) -> None:
+        """Appends what waits, or a part of it, unless a batch is under way or the log has just refused one."""
+        is_refused = 0 < self._refused_until_ms - now_ms <= REFUSED_PAUSE_MS
+        # Behind the deletion of its topic a message would be that of a new one.
+        if not self._waiting or self.awaited_index is not None or is_refused or self._store.deletes_topics():
+            return
+        delivered: list[int] = []
+        dropped: list[int] = []
+        messages: list[PutMessage] = []
+        size = 0
+        for offset, end in self._waiting.items():
+            size += end.size
+            if len(delivered) + len(dropped) == ENDS_COUNT_MAX or (messages and size > ENDS_SIZE_MAX):
+                break
+            if end.message is None:
+                dropped.append(offset)
+            else:
+                delivered.append(offset)
+                messages.append(end.message)
+        messages.append(op_message([*delivered, *dropped], self._config.store_host, now_ms))
+
+        def announce(first_index: Index) -> bytes:
+            change = EndTransactions(
+                first_index, tuple(delivered), tuple(dropped), self._first_pending_offset()
+            )
+            return pack_changes([pack_change(change)])
+
+        awaited_index = self._commit_log.deliver(announce, messages, now_ms)
+        if awaited_index is None:
+            self._refused_until_ms = now_ms + REFUSED_PAUSE_MS
+            return
+        self.awaited_index = awaited_index
+        for offset in (*delivered, *dropped):
+            end = self._under_way[offset] = self._waiting.pop(offset)
+            self._waiting_size -= end.size
+
+
+def _tell(ends: dict[int, _End], status: EndStatus) -> None:
+    for end in ends.values():
+        for on_ended in end.on_ended:
+            on_ended(status)

@@ -1,0 +1,143 @@
+"""Transactions at the store: ends as batches of the log, whole or in part, under one leader and the next."""
+
+from pathlib import Path
+
+import pytest
+from store_group import HOST, StoreGroup, StoreMember
+from test_delayed_messages import bodies_of, messages_of, zero_from
+
+from dledger.entry import Index
+from message.names import TRANS_OP_HALF_TOPIC
+from message.properties import encode_properties
+from store.put_message import PutMessage
+from store.services.half_message import prepared
+from store.services.transaction_service import ENDS_COUNT_MAX, EndStatus
+
+
+def half(body: bytes = b"hello", topic: str = "T") -> PutMessage:
+    properties = encode_properties({"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": body.hex()})
+    return prepared(PutMessage(topic.encode(), 0, body, properties, 0, 1, HOST))
+
+
+class Ends:
+    """Ends of halves at one member, and how each went."""
+
+    def __init__(self, member: StoreMember, phy_offsets: list[int]) -> None:
+        self.member = member
+        self.phy_offsets = phy_offsets
+        self.statuses: dict[int, list[EndStatus]] = {}
+
+    def end(self, number: int, *, is_commit: bool = True) -> None:
+        transactions = self.member.store.services.transaction_service
+        found = transactions.half_at(self.phy_offsets[number])
+        assert found is not None
+        statuses = self.statuses.setdefault(number, [])
+        (transactions.commit if is_commit else transactions.roll_back)(found, statuses.append)
+
+    def wait(self) -> None:
+        self.member.group.run_until(lambda: all(self.statuses.values()))
+
+
+def prepare(group: StoreGroup, leader: StoreMember, count: int) -> list[int]:
+    puts = [leader.put(half(b"%d" % number)) for number in range(count)]
+    group.settle()
+    return [put.phy_offsets[0] for put in puts]
+
+
+@pytest.mark.parametrize("kept", range(5))
+def test_what_is_left_of_an_end_counts_and_the_rest_is_undecided(tmp_path: Path, kept: int) -> None:
+    """The log ends within the batch: behind none of its entries, its record, its first message, and so on. The third
+    transaction is rolled back, so it ends with the record.
+    """
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    ends = Ends(leader, prepare(group, leader, 3))
+    end_before = leader.replica.log.ledger_end_index
+    for number, is_commit in ((0, True), (1, True), (2, False)):
+        ends.end(number, is_commit=is_commit)
+    group.run_until(lambda: leader.replica.log.ledger_end_index > end_before)
+    assert leader.replica.log.ledger_end_index == end_before + 4
+    assert leader.store.reads.applied_index == end_before
+    end_pos = leader.replica.log.end_pos_at(Index(end_before + kept))
+    leader.crash()
+    assert ends.statuses == {0: [], 1: [], 2: []}
+    zero_from(group, end_pos)
+    group.start()
+    leader = group.lead()
+    group.settle()
+    delivered = min(max(kept - 1, 0), 2)
+    assert bodies_of(leader) == [b"0", b"1"][:delivered]
+    assert leader.store.services.transaction_service.pending_count == 3 - delivered - (kept > 0)
+    ends = Ends(leader, ends.phy_offsets)
+    for number in (0, 1):
+        ends.end(number)
+    ends.end(2, is_commit=False)
+    ends.wait()
+    assert sorted(bodies_of(leader)) == [b"0", b"1"]
+    assert leader.store.services.transaction_service.pending_count == 0
+
+
+def test_a_leader_that_is_cut_off_ends_nothing_and_the_next_one_does(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path, 3)
+    group.start()
+    old = group.lead()
+    phy_offsets = prepare(group, old, 4)
+    first = Ends(old, phy_offsets)
+    first.end(3)
+    first.wait()
+    group.cut_off = {old.id}
+    for number, is_commit in ((0, True), (1, False), (3, False)):
+        first.end(number, is_commit=is_commit)
+    group.run_until(lambda: not old.store.serving)
+    assert first.statuses == {3: [EndStatus.ENDED] * 2, 0: [EndStatus.UNKNOWN], 1: [EndStatus.UNKNOWN]}
+    new = group.lead()
+    second = Ends(new, phy_offsets)
+    for number, is_commit in ((0, False), (1, True), (2, True), (3, False)):
+        second.end(number, is_commit=is_commit)
+    second.wait()
+    assert second.statuses == {number: [EndStatus.ENDED] for number in range(4)}
+    group.cut_off = set()
+    group.settle()
+    for member in group.members.values():
+        assert bodies_of(member) == [b"3", b"1", b"2"]
+        assert member.store.tables.transaction_table.rows() == {0: 4}
+    first.end(0)
+    assert first.statuses[0] == [EndStatus.UNKNOWN, EndStatus.NOT_SERVING]
+
+
+@pytest.mark.slow
+def test_many_ends_go_in_batches_and_each_transaction_ends_once(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    count = 2 * ENDS_COUNT_MAX + 10
+    ends = Ends(leader, prepare(group, leader, count))
+    for number in range(count):
+        ends.end(number)
+        ends.end(number, is_commit=False)
+    ends.wait()
+    assert bodies_of(leader) == [b"%d" % number for number in range(count)]
+    assert ends.statuses == {number: [EndStatus.ENDED] * 2 for number in range(count)}
+    ops = messages_of(leader, TRANS_OP_HALF_TOPIC)
+    assert [op.body.count(b",") for op in ops] == [ENDS_COUNT_MAX, ENDS_COUNT_MAX, 10]
+    assert leader.store.tables.transaction_table.rows() == {0: count}
+
+
+def test_retention_keeps_the_first_waiting_half_and_what_comes_after_it(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    phy_offsets = prepare(group, leader, 3)
+    ends = Ends(leader, phy_offsets)
+    first_waiting_pos = leader.store.services.transaction_service.first_waiting_pos
+    assert first_waiting_pos() == phy_offsets[0]
+    ends.end(1)
+    ends.wait()
+    assert first_waiting_pos() == phy_offsets[0]
+    ends.end(0, is_commit=False)
+    ends.wait()
+    assert first_waiting_pos() == phy_offsets[2]
+    ends.end(2)
+    ends.wait()
+    assert first_waiting_pos() is None

@@ -21,7 +21,8 @@ PAGE = Path(__file__).with_name("api.md")
 LINE = 96  # characters of a signature before it takes a line per argument
 
 SECTIONS: dict[str, str] = {
-    "Producing": "Producer ProducerConfig Message SendResult SendStatus SendPipeline QueueSelector by_sharding_key",
+    "Producing": "Producer ProducerConfig Message SendResult SendStatus SendPipeline QueueSelector by_sharding_key "
+    "TransactionProducer LocalTransaction CheckListener TransactionState TransactionSendResult",
     "Consuming": "PushConsumer ConsumeBatch LitePullConsumer ConsumerConfig ConsumeFromWhere MessageModel MessageExt "
     "MessageQueue OnAssignment OnTopicQueues",
     "Who reads which queues": "AllocateStrategy AVG AVG_BY_CIRCLE CONSISTENT_HASH by_consistent_hash by_config "

@@ -49,6 +49,13 @@ from mqclient.producer.producer_config import ProducerConfig
 from mqclient.producer.queue_selector import QueueSelector, by_sharding_key
 from mqclient.producer.send_pipeline import SendPipeline
 from mqclient.producer.send_result import SendResult, SendStatus
+from mqclient.producer.transaction_producer import (
+    CheckListener,
+    LocalTransaction,
+    TransactionProducer,
+    TransactionSendResult,
+    TransactionState,
+)
 
 __all__ = [
     "AVG",
@@ -60,6 +67,7 @@ __all__ = [
     "BadAnswerError",
     "BrokerAdmin",
     "BrokerResponseError",
+    "CheckListener",
     "ClientClosedError",
     "CommitError",
     "ConsumeBatch",
@@ -68,6 +76,7 @@ __all__ = [
     "GroupAdmin",
     "LitePullConsumer",
     "LocalOffsetsError",
+    "LocalTransaction",
     "MQClientError",
     "Message",
     "MessageAdmin",
@@ -93,6 +102,9 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "TopicAdmin",
+    "TransactionProducer",
+    "TransactionSendResult",
+    "TransactionState",
     "by_config",
     "by_consistent_hash",
     "by_machine_room",

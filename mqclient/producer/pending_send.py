@@ -10,7 +10,7 @@ from message import const
 from message.compression import compress
 from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC, NOT_ALLOWED_SEND_TOPICS, topic_fault
 from message.properties import PROPERTIES_LENGTH_MAX
-from message.sys_flag import CompressionType, compressed_by
+from message.sys_flag import TRANSACTION_PREPARED_TYPE, CompressionType, compressed_by
 from mqclient.errors import MessageIllegalError, SendError
 from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
@@ -47,6 +47,7 @@ class PendingSend:
         "born_timestamp",
         "definite",
         "is_doubted",
+        "is_prepared",
         "is_routed",
         "message",
         "outcome",
@@ -84,6 +85,8 @@ class PendingSend:
         self.queue: MessageQueue | None = None
         self.queue_begin: int | None = None
         self.is_doubted = False
+        # For a transaction. Prepared again, it would be a second one, which a check has committed as well.
+        self.is_prepared = const.TRANSACTION_PREPARED in message.properties
         self.attempts = 0
         self.unknown_ends = 0
         self.definite = True
@@ -104,13 +107,16 @@ class PendingSend:
             if len(compressed) < len(self.body):
                 self.body = compressed
                 self.sys_flag = str(ZLIB_FLAGS)
+        if self.is_prepared:
+            self.sys_flag = str(int(self.sys_flag) | TRANSACTION_PREPARED_TYPE)
 
     @property
     def is_delayed(self) -> bool:
         """It waits in another topic first, and the offset that its answer tells is one of that topic."""
         message = self.message
         return (
-            bool(message.delay_level or message.delay)
+            self.is_prepared
+            or bool(message.delay_level or message.delay)
             or message.deliver_at is not None
             or not TIMERS.isdisjoint(message.properties)
         )

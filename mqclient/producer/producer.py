@@ -490,7 +490,7 @@ class Producer:
         send.definite = False
         send.is_doubted = True
         send.unknown_ends += 1
-        if send.unknown_ends > self._config.retry_times:
+        if send.unknown_ends > (0 if send.is_prepared else self._config.retry_times):
             self._fail(send, f"outcome unknown after {send.attempts} attempts; the last: {send.refusal}")
 
     def _fail(self, send: PendingSend, text: str) -> None:

@@ -108,7 +108,7 @@ class BrokerController:
         )
         self._recalls = RecallMessageProcessor(config, store, self.topics, rng)
         self.stats = BrokerStats(lambda: store.queues)
-        self.waiting_room = WaitingRoom(store.reads.max_offset)
+        self.waiting_room = WaitingRoom(store.reads.max_offset, store.reads.look_message_by_offset)
         self.pulls = PullMessageProcessor(
             config,
             store,
@@ -120,8 +120,8 @@ class BrokerController:
             clock,
             call_soon,
         )
-        clients = ClientManageProcessor(
-            self.consumers, self.producers, self.groups, self.topics, lambda: store.serving
+        self._clients = clients = ClientManageProcessor(
+            config, self.consumers, self.producers, self.groups, self.topics, lambda: store.serving
         )
         consumer_manage = ConsumerManageProcessor(store, self.topics, self.groups, self.consumers, self.locks)
         admin = AdminBrokerProcessor(
@@ -258,6 +258,7 @@ class BrokerController:
         self.registration.configure(config)
         self.sends.prepared_sends.config = config
         self.pulls.config = config
+        self._clients.config = config
         self._send_backs.config = config
         self._replies.config = config
         self._recalls.config = config

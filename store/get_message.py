@@ -31,6 +31,7 @@ class GetMessageResult:
     size: int = 0  # of all buffers, bytes
     count: int = 0  # of messages: a record may be a batch of them
     suggest_pulling_from_slave: bool = False  # what comes next is cold: any replica reads it as well
+    filter_cost: int = 0  # in bytes of answers: the work of a filter that looked at records
 
 
 class BoundaryType(Enum):

@@ -22,6 +22,12 @@ from store.replicated_log import Ledger
 from store.reput import Reput
 from store.store_config import StoreConfig
 
+# A pull whose filter looks at records reads on until it has enough of them or this is spent, some 5 ms of work: what it
+# wants may be rare, and others wait.
+_FILTER_COST_MAX = 1024 * 1024
+# In bytes: what a filter costs for each record besides reading it.
+_FILTER_RECORD_COST = 1024
+
 # Of a record: its size, queue id and queue offset. A damaged unit may lead to the record of another message.
 _NAMES = struct.Struct(">i8xi4xq")
 
@@ -76,7 +82,10 @@ class MessageReader:
         if not units:
             next_offset = min(queue.first_offset_of_next_file(offset), high)
             return _nothing(GetMessageStatus.OFFSET_FOUND_NULL, next_offset, low, high)
-        return self._read_units(queue, offset, units, count_max, size_max, message_filter)
+        count_max, size_max = self._transfer_limits(units, count_max, size_max)
+        if message_filter is None or message_filter.by_record is None:
+            return self._read_units(queue, offset, units, count_max, size_max, message_filter)
+        return self._look_through(queue, offset, units, count_max, size_max, message_filter)
 
     @property
     def min_phy_offset(self) -> int:
@@ -139,6 +148,46 @@ class MessageReader:
         unit = queue.unit(offset) if queue is not None else None
         return unit is not None and self._is_hot(unit[0])
 
+    def _transfer_limits(self, units: bytes, count_max: int, size_max: int) -> tuple[int, int]:
+        """How many messages and bytes a pull of these units may have at most."""
+        config = self._config
+        if self._is_hot(int.from_bytes(units[:8], "big")):
+            count_max = min(count_max, config.max_transfer_count_on_message_in_memory)
+            return count_max, min(size_max, config.max_transfer_bytes_on_message_in_memory)
+        count_max = min(count_max, config.max_transfer_count_on_message_in_disk)
+        return count_max, min(size_max, config.max_transfer_bytes_on_message_in_disk)
+
+    def _look_through(
+        self,
+        queue: UnitQueue,
+        offset: int,
+        units: bytes,
+        count_max: int,
+        size_max: int,
+        message_filter: MessageFilter,
+    ) -> GetMessageResult:
+        """Reads step by step, until enough is wanted, the units end or the filter has cost enough."""
+        result = self._read_units(queue, offset, units, count_max, size_max, message_filter)
+        while result.count < count_max and result.filter_cost < _FILTER_COST_MAX:
+            left = units[(result.next_begin_offset - offset) * CQ_UNIT_SIZE :]
+            if not left:
+                break
+            step = self._read_units(
+                queue, result.next_begin_offset, left, count_max, size_max, message_filter
+            )
+            for record in step.buffers:
+                if result.count == count_max or (result.count and result.size + len(record) > size_max):
+                    _, _, result.next_begin_offset = _NAMES.unpack_from(record)
+                    return result
+                result.buffers.append(record)
+                result.size += len(record)
+                result.count += 1
+            result.status = GetMessageStatus.FOUND if result.buffers else step.status
+            result.next_begin_offset = step.next_begin_offset
+            result.filter_cost += step.filter_cost
+            result.suggest_pulling_from_slave = step.suggest_pulling_from_slave
+        return result
+
     def _read_units(
         self,
         queue: UnitQueue,
@@ -148,14 +197,6 @@ class MessageReader:
         size_max: int,
         message_filter: MessageFilter | None,
     ) -> GetMessageResult:
-        config = self._config
-        hot = self._is_hot(int.from_bytes(units[:8], "big"))
-        if hot:
-            count_max = min(count_max, config.max_transfer_count_on_message_in_memory)
-            size_max = min(size_max, config.max_transfer_bytes_on_message_in_memory)
-        else:
-            count_max = min(count_max, config.max_transfer_count_on_message_in_disk)
-            size_max = min(size_max, config.max_transfer_bytes_on_message_in_disk)
         phy_offset_min = self.min_phy_offset
         confirm_offset = self._reput.confirm_offset
         status = GetMessageStatus.NO_MATCHED_MESSAGE
@@ -200,7 +241,9 @@ class MessageReader:
                 or (queue.is_batch and not _is_batch_of(record, behind - base))
             ):
                 raise self._damaged(queue, reached, phy_offset, size)
+        filter_cost = 0
         if message_filter is not None and message_filter.by_record is not None:
+            filter_cost = total + len(buffers) * _FILTER_RECORD_COST
             wanted = list(filter(message_filter.by_record, buffers))
             if len(wanted) < len(buffers):
                 buffers, total, count = wanted, sum(map(len, wanted)), len(wanted)
@@ -214,7 +257,8 @@ class MessageReader:
             buffers,
             total,
             count,
-            confirm_offset - phy_offset > config.access_message_in_memory_max_size,
+            confirm_offset - phy_offset > self._config.access_message_in_memory_max_size,
+            filter_cost,
         )
 
     def leads_to_its_record(self, queue: UnitQueue, offset: int, unit: Unit) -> bool:

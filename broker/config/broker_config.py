@@ -149,6 +149,8 @@ class BrokerConfig:
     long_polling_enable: bool = True
     short_polling_time_ms: int = 1000
     lite_pull_message_enable: bool = True
+    # RocketMQ's is false, which is the first thing that its users stumble over.
+    enable_property_filter: bool = True
     use_server_side_reset_offset: bool = True
     notify_consumer_ids_changed_enable: bool = True
     region_id: str = "DefaultRegion"

@@ -148,6 +148,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     "longPollingEnable": boolean("long_polling_enable"),
     "shortPollingTimeMills": whole_number("short_polling_time_ms", 1, _INT_MAX, "ms"),
     "litePullMessageEnable": boolean("lite_pull_message_enable"),
+    "enablePropertyFilter": boolean("enable_property_filter"),
     "useServerSideResetOffset": boolean("use_server_side_reset_offset"),
     "notifyConsumerIdsChangedEnable": boolean("notify_consumer_ids_changed_enable"),
     "regionId": words("region_id"),

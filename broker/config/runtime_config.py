@@ -25,6 +25,7 @@ CHANGEABLE = frozenset(
         "defaultTopicQueueNums",
         "deleteWhen",
         "diskMaxUsedSpaceRatio",
+        "enablePropertyFilter",
         "fileReservedTime",
         "litePullMessageEnable",
         "longPollingEnable",

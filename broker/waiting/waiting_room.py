@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from broker.clients.client_channel import ClientChannel
+from disk.disk import DiskError
 from store.dispatch_request import DispatchRequest
+from store.errors import StoreError
 from store.filter.message_filter import MessageFilter
+from store.layout.consume_queue_unit import CQ_UNIT
 
 CHECK_INTERVAL_MS = 5000
+# Of more messages at once none is looked at for those that wait: their pulls do it, in turns.
+RECORDS_LOOKED_AT_MAX = 16
 
 QueueKey = tuple[str, int]  # topic, queue id
 
@@ -36,9 +42,12 @@ class WaitingRequest:
 class WaitingRoom:
     """Invariant: a request leaves the table exactly once, with a call of its `wake` or with its channel's end."""
 
-    def __init__(self, max_offset: Callable[[str, int], int]) -> None:
-        """`max_offset(topic, queue_id)` is that of the store."""
+    def __init__(
+        self, max_offset: Callable[[str, int], int], look_message_by_offset: Callable[[int], bytes | None]
+    ) -> None:
+        """`max_offset(topic, queue_id)` and `look_message_by_offset(phy_offset)` are those of the store."""
         self._max_offset = max_offset
+        self._look_message_by_offset = look_message_by_offset
         self._waiting: dict[QueueKey, list[WaitingRequest]] = {}
         self._next_check_ms = 0
         self._next_expiry_ms: int | None = None
@@ -69,12 +78,11 @@ class WaitingRoom:
             requests = self._waiting.get(key)
             if not requests:
                 continue
-            codes = set(messages.tags_codes)  # none if they are not known
+            arrivals = _Arrivals(messages, self._look_message_by_offset)
             kept = []
             for request in requests:
-                wanted = request.message_filter
-                is_wanted = wanted is None or not codes or any(map(wanted.by_unit, codes))
-                if request.queue_offset < messages.next_offset and is_wanted:
+                is_ahead = request.queue_offset < messages.next_offset
+                if is_ahead and arrivals.may_have_wanted(request.message_filter):
                     woken.append(request)
                 else:
                     kept.append(request)
@@ -125,6 +133,43 @@ class WaitingRoom:
             self._waiting[key] = requests
         else:
             del self._waiting[key]
+
+
+class _Arrivals:
+    """Messages that arrived in one queue. Their records are read once, for all who wait, and only if a filter asks."""
+
+    def __init__(
+        self, messages: DispatchRequest, look_message_by_offset: Callable[[int], bytes | None]
+    ) -> None:
+        self._messages = messages
+        self._look_message_by_offset = look_message_by_offset
+        self._codes = set(messages.tags_codes)  # none if they are not known
+
+    def may_have_wanted(self, wanted: MessageFilter | None) -> bool:
+        if wanted is None or not self._codes:
+            return True
+        if not any(map(wanted.by_unit, self._codes)):
+            return False
+        if wanted.by_record is None or self._records is None:
+            return True
+        return any(map(wanted.by_record, self._records))
+
+    @cached_property
+    def _records(self) -> list[bytes] | None:
+        """None: they are too many, or one cannot be read. Whoever pulls them will see."""
+        if len(self._messages.units) > RECORDS_LOOKED_AT_MAX:
+            return None
+        records = []
+        for unit in self._messages.units:
+            phy_offset, _, _ = CQ_UNIT.unpack(unit)
+            try:
+                record = self._look_message_by_offset(phy_offset)
+            except (StoreError, DiskError):
+                return None
+            if record is None:
+                return None
+            records.append(record)
+        return records
 
 
 def _wake_all(woken: Iterable[WaitingRequest], now_ms: int) -> None:

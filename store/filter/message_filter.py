@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from message.tags import EXPRESSION_TYPE_TAG, SUB_ALL, SubscriptionData
+from message.tags import EXPRESSION_TYPE_SQL92, EXPRESSION_TYPE_TAG, SUB_ALL, SubscriptionData
 from store.filter.tag_filter import TagFilter
 
 
@@ -24,7 +24,17 @@ class MessageFilter(Protocol):
 
 
 class UnsupportedExpressionError(Exception):
-    """There is no filter for expressions of this type."""
+    """There is no filter for expressions of this type, or it is turned off."""
+
+    def __init__(self, expression_type: str) -> None:
+        super().__init__(f"The broker does not support consumer to filter message by {expression_type}")
+
+
+def _sql_filter(subscription: SubscriptionData) -> MessageFilter:
+    # Most brokers never see such a subscription.
+    from store.filter.sql_filter import sql_filter
+
+    return sql_filter(subscription.sub_string)
 
 
 # By the type of expression. None: all messages are wanted.
@@ -32,18 +42,15 @@ _FILTERS: dict[str, Callable[[SubscriptionData], MessageFilter | None]] = {
     EXPRESSION_TYPE_TAG: lambda subscription: (
         None if subscription.sub_string == SUB_ALL else TagFilter(subscription)
     ),
+    EXPRESSION_TYPE_SQL92: _sql_filter,
 }
 
 
 def filter_of(subscription: SubscriptionData) -> MessageFilter | None:
-    """Returns the filter of a subscription, None where it wants all. Raises UnsupportedExpressionError."""
-    check_expression_type(subscription.expression_type)
+    """Returns the filter of a subscription, None where it wants all.
+
+    Raises UnsupportedExpressionError, SubscriptionParseError.
+    """
+    if subscription.expression_type not in _FILTERS:
+        raise UnsupportedExpressionError(subscription.expression_type)
     return _FILTERS[subscription.expression_type](subscription)
-
-
-def check_expression_type(expression_type: str) -> None:
-    """Raises UnsupportedExpressionError for a type that has no filter."""
-    if expression_type not in _FILTERS:
-        raise UnsupportedExpressionError(
-            f"The broker does not support consumer to filter message by {expression_type}"
-        )

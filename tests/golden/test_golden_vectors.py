@@ -23,6 +23,8 @@ from message.message_id import (
     unpack_host,
 )
 from message.properties import decode_properties, delete_property, encode_properties, find_property
+from message.sql.errors import EvaluationError
+from message.sql.parser import parse
 from message.sys_flag import (
     CompressionType,
     clear_compressed_flag,
@@ -288,3 +290,20 @@ def test_subscriptions(vector: Vector) -> None:
         "tagsSet": set(subscription.tags_set),
         "topic": subscription.topic,
     } == said | {"codeSet": set(said["codeSet"]), "tagsSet": set(said["tagsSet"])}
+
+
+def test_sql_expressions() -> None:
+    properties = {
+        name.encode(): value for name, value in vectors("sql92", "properties")[0]["properties"].items()
+    }
+    cases = vectors("sql92", "case")
+    assert len(cases) == 195
+    for vector in cases:
+        status, value = "ok", None
+        try:
+            value = parse(vector["expr"]).truth(properties.get)
+        except SubscriptionParseError:
+            status = "compile_error"
+        except EvaluationError:
+            status = "eval_error"
+        assert (status, value) == (vector["status"], vector["value"]), vector["expr"]

@@ -12,30 +12,36 @@ from broker.clients.client_channel import ClientChannelInfo
 from broker.clients.client_requests import ClientRequests
 from broker.clients.consumer_manager import ConsumerManager
 from broker.clients.producer_manager import ProducerManager
+from broker.config.broker_config import BrokerConfig
 from broker.topics.subscription_group_manager import SubscriptionGroupManager
 from broker.topics.topic_config_manager import TopicConfigManager
+from message.errors import SubscriptionParseError
 from message.names import retry_topic
-from message.tags import EXPRESSION_TYPE_TAG, SubscriptionData
+from message.tags import EXPRESSION_TYPE_TAG, SubscriptionData, build_subscription
 from remoting.bodies import bodies
 from remoting.codes import RequestCode, ResponseCode
 from remoting.headers import headers
 from remoting.headers.headers import CommandHeader
-from store.filter.message_filter import UnsupportedExpressionError, check_expression_type
+from store.filter.message_filter import UnsupportedExpressionError, filter_of
 
 # A client is in one or two groups, a gateway in hundreds; a million in one request would stop the event loop for
 # longer than followers wait for their leader.
 HEARTBEAT_GROUPS_MAX = 4096
+# A group's SQL92 expressions may have 16 KB each, and stay in memory.
+SQL_SUBSCRIPTIONS_MAX = 256
 
 
 class ClientManageProcessor:
     def __init__(
         self,
+        config: BrokerConfig,
         consumers: ConsumerManager,
         producers: ProducerManager,
         groups: SubscriptionGroupManager,
         topics: TopicConfigManager,
         is_serving: Callable[[], bool],
     ) -> None:
+        self.config = config
         self._consumers = consumers
         self._producers = producers
         self._groups = groups
@@ -50,6 +56,17 @@ class ClientManageProcessor:
                 f"heartbeat of {group_count} groups: {HEARTBEAT_GROUPS_MAX} are allowed",
             )
             return
+        for consumer in data.consumer_data_set:
+            sql_count = sum(
+                item.expression_type != EXPRESSION_TYPE_TAG for item in consumer.subscription_data_set
+            )
+            if sql_count > SQL_SUBSCRIPTIONS_MAX:
+                request.answer(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"{sql_count} SQL92 subscriptions of the group {consumer.group_name}: "
+                    f"{SQL_SUBSCRIPTIONS_MAX} are allowed",
+                )
+                return
         info = ClientChannelInfo(
             request.channel, data.client_id, request.client_language, request.client_version, now_ms
         )
@@ -109,12 +126,18 @@ class ClientManageProcessor:
         self, request: Request[CommandHeader], body: bodies.CheckClientRequestBody, now_ms: int
     ) -> None:
         subscription = body.subscription_data
+        expression_type = EXPRESSION_TYPE_TAG if subscription is None else subscription.expression_type
+        if subscription is None or expression_type == EXPRESSION_TYPE_TAG:
+            request.answer()
+            return
         try:
-            check_expression_type(
-                EXPRESSION_TYPE_TAG if subscription is None else subscription.expression_type
-            )
+            if not self.config.enable_property_filter:
+                raise UnsupportedExpressionError(expression_type)
+            filter_of(build_subscription(subscription.topic, subscription.sub_string, expression_type))
         except UnsupportedExpressionError as error:
             request.answer(ResponseCode.SYSTEM_ERROR, str(error))
+        except SubscriptionParseError as error:
+            request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
         else:
             request.answer()
 

@@ -151,6 +151,7 @@ class PullMessageProcessor:
                 _frame(command, ResponseCode.SYSTEM_ERROR, f"the messages cannot be read: {error}", {})
             )
             return
+        self._turns.spend(result.filter_cost)
         code = _code_of(result, header.queue_offset)
         suggested = MASTER_ID
         if self.config.slave_read_enable:
@@ -272,9 +273,18 @@ class PullMessageProcessor:
             )
         subscription = self._subscription(header, group)
         try:
+            if subscription.expression_type != EXPRESSION_TYPE_TAG and not config.enable_property_filter:
+                raise UnsupportedExpressionError(subscription.expression_type)
             return group, topic, filter_of(subscription)
         except UnsupportedExpressionError as error:
             raise _Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        except SubscriptionParseError as error:
+            if header.sys_flag & SUBSCRIPTION_FLAG:
+                raise _parse_failed(error) from None
+            raise _Refused(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                f"The broker's consumer filter data is not exist!Your expression may be wrong! {error}",
+            ) from None
 
     def _subscription(
         self, header: headers.PullMessageRequestHeader, group: SubscriptionGroupConfig
@@ -286,10 +296,8 @@ class PullMessageProcessor:
                 return build_subscription(
                     header.topic, header.subscription, expression_type, header.sub_version
                 )
-            except SubscriptionParseError:
-                raise _Refused(
-                    ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
-                ) from None
+            except SubscriptionParseError as error:
+                raise _parse_failed(error) from None
         registered = self._consumers.groups.get(header.consumer_group)
         if registered is None:
             raise _Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
@@ -314,6 +322,12 @@ class PullMessageProcessor:
         if subscription.sub_version < header.sub_version:
             raise _Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         return subscription
+
+
+def _parse_failed(error: SubscriptionParseError) -> _Refused:
+    return _Refused(
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+    )
 
 
 def _code_of(result: GetMessageResult, offset: int) -> int:

@@ -62,6 +62,10 @@ class PullTurns:
         self._waiting.extend(pulls)
         self._run(now_ms)
 
+    def spend(self, cost: int) -> None:
+        """Counts work, in bytes of answers, besides that of answering: the turn ends the sooner."""
+        self._left -= cost
+
     def resumed(self, channel: ClientChannel, now_ms: int) -> None:
         """The channel is no longer paused."""
         pulls = self._paused.pop(channel.id, None)

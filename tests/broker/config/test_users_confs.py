@@ -86,7 +86,6 @@ TABLE: dict[str, Started | Refused] = {
             ":14: unknown key transactionCheckMaxTimeInMs",
             (
                 f"{_WITHOUT_EFFECT}enableNotifyAfterPopOrderLockRelease, autoMessageVersionOnTopicLen, "
-                "enablePropertyFilter, "
                 "waitTimeMillsInSendQueue"
             ),
             (

@@ -111,9 +111,14 @@ def test_the_state_of_the_queue_makes_the_answer(
             "parse the consumer's subscription failed",
         ),
         (
-            {"expressionType": "SQL92", "subscription": "a>1"},
+            {"expressionType": "XPATH", "subscription": "a>1"},
             ResponseCode.SYSTEM_ERROR,
-            "filter message by SQL92",
+            "filter message by XPATH",
+        ),
+        (
+            {"expressionType": "SQL92", "subscription": "a > 'x'"},
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            "parse the consumer's subscription failed: > compares numbers, and this is a string",
         ),
         ({"sysFlag": "0"}, ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"),
         ({"consumerGroup": "bad group"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "does not exist"),

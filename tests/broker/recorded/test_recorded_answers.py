@@ -86,11 +86,23 @@ REASONS: dict[str, Callable[[Compared], bool]] = {
     "timer messages": lambda pair: (
         pair.has(b"TIMER_") or pair.has(b"GoldenTimer") or pair.has(b"wheel_timer")
     ),
-    "filters by expression": lambda pair: any(map(pair.has, (b"SQL92", b"g_sql_", b"GoldenSql"))),
     "a reply that waited until its requester came": lambda pair: (
         pair.code == RequestCode.SEND_REPLY_MESSAGE_V2
         and (pair.theirs.code, pair.ours.code) == (ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS)
         and (pair.theirs.remark or "").endswith("not found.")
+    ),
+    "filters that cannot be read, for which Java delivers everything": lambda pair: (
+        pair.code == RequestCode.PULL_MESSAGE and pair.ours.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    ),
+    "messages and consumers that were there before the recording began": lambda pair: (
+        (
+            pair.has(b"GoldenSql")
+            and (
+                pair.code == RequestCode.VIEW_BROKER_STATS_DATA
+                or pair.ours.code == ResponseCode.PULL_OFFSET_MOVED
+            )
+        )
+        or (pair.code == RequestCode.GET_CONSUMER_LIST_BY_GROUP and pair.has(b"g_sql_pull"))
     ),
     "topics and groups of pop consumers": lambda pair: (
         pair.has(b"GoldenPop") or pair.has(b"g_pop_") or pair.has(b"_REVIVE_")

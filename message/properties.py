@@ -6,10 +6,12 @@ or value is none. Of two pairs with one name the last counts, as in Java's map.
 
 from collections.abc import Mapping
 
+from message.const import MESSAGE_TTL
 from message.errors import MessageEncodeError
 
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
+_TTL_DIGITS_MAX = 18
 PROPERTIES_LENGTH_MAX = 32767  # bytes: the length field is a signed int16
 
 
@@ -67,3 +69,10 @@ def delete_property(encoded: bytes, name: bytes) -> bytes:
     if ends_open and pairs[-1].startswith(wanted) and kept:
         kept.append(b"")
     return b"\x02".join(kept)
+
+
+def ttl_ms_of(properties: Mapping[str, str]) -> int | None:
+    """How long a request waits for its reply; None where it does not say that, or says what is no time."""
+    text = properties.get(MESSAGE_TTL, "")
+    is_number = text.isascii() and text.isdigit() and len(text) <= _TTL_DIGITS_MAX
+    return int(text) or None if is_number else None

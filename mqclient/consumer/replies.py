@@ -14,6 +14,7 @@ from collections.abc import Callable
 from message import const
 from message.decoder import MessageExt
 from message.names import reply_topic
+from message.properties import ttl_ms_of
 from mqclient.answer import Answer
 from mqclient.client_instance import ClientInstance, local_ip
 from mqclient.errors import (
@@ -33,6 +34,7 @@ from remoting.codes import RequestCode, ResponseCode
 COMPRESS_OVER = 4096  # bytes of a body
 BODY_SIZE_MAX = 4 * 1024 * 1024  # bytes; the broker's default limit
 QUEUE_NUMS = "1"
+DEFAULT_TTL_MS = 3000  # of requests that do not say how long they wait
 RETRY_PAUSE_S = 0.1
 # No answer for so long: ask whether another member leads now.
 STALLED_AFTER_S = 1.0
@@ -52,8 +54,8 @@ class ReplySender:
         self._instance.check_open()
         reply = self._reply_to(request, body)
         loop = asyncio.get_running_loop()
-        ttl = request.properties.get(const.MESSAGE_TTL, "")
-        deadline = loop.time() + (timeout_s or (int(ttl) / 1000 if ttl.isdigit() else 3.0))
+        ttl_ms = ttl_ms_of(request.properties) or DEFAULT_TTL_MS
+        deadline = loop.time() + (timeout_s or ttl_ms / 1000)
         while (remaining_s := deadline - loop.time()) > 0:
             try:
                 answer = await self._attempt(request.topic, reply, remaining_s)

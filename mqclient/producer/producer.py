@@ -14,9 +14,7 @@ import os
 import random
 import socket
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 
 from message.decoder import MessageExt
@@ -34,6 +32,7 @@ from mqclient.errors import (
 from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
 from mqclient.producer.broker_faults import BrokerFaults
+from mqclient.producer.doubted_sends import look_for_doubted
 from mqclient.producer.pending_send import PendingSend, is_illegal_queue
 from mqclient.producer.producer_config import ProducerConfig
 from mqclient.producer.queue_selector import QueueSelector, always
@@ -86,7 +85,7 @@ class Producer:
             instance_name=instance_name,
             connect=connect,
         )
-        self._requester = Requester(self._instance, now_ms, dice)
+        self._requester = Requester(self._instance, partial(self._publish_route, refresh=False), now_ms, dice)
         self._keys = UniqKeyGenerator(socket.inet_aton(local_ip()), os.getpid(), dice.getrandbits(31))
         self._faults = BrokerFaults()
         self._stored_sends = StoredSends(self._instance.api)
@@ -242,7 +241,7 @@ class Producer:
             try:
                 route = await self._publish_route(topic, refresh=probing)
                 if (look_s := look_until - loop.time()) > 0:
-                    await self._look_for_doubted(route, todo, look_s)
+                    await look_for_doubted(self._stored_sends, route, todo, look_s)
                     todo = [send for send in todo if send.outcome is None]
                 count = 1 if probing else self._count_of_one_write(todo)
                 now, later = todo[:count], todo[count:]
@@ -304,53 +303,6 @@ class Producer:
             if queue.queue_id < self._config.default_topic_queue_nums
         )
         return TopicRoute(topic, template.brokers, queues, ())
-
-    async def _look_for_doubted(
-        self, route: TopicRoute, sends: Sequence[PendingSend], timeout_s: float
-    ) -> None:
-        """Ends those of these whose last attempt is found stored. A queue that has gained too much since to be read in
-        time stays unread. Raises MQClientError while nobody can tell.
-        """
-        by_queue: defaultdict[MessageQueue, list[PendingSend]] = defaultdict(list)
-        for send in sends:
-            if send.outcome is None and send.is_doubted and send.queue is not None:
-                by_queue[send.queue].append(send)
-        looks = [self._look_in_queue(route, queue, some, timeout_s) for queue, some in by_queue.items()]
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                for end in await asyncio.gather(*looks, return_exceptions=True):
-                    if end is not None:
-                        raise end
-
-    async def _look_in_queue(
-        self, route: TopicRoute, queue: MessageQueue, sends: Sequence[PendingSend], timeout_s: float
-    ) -> None:
-        begins = [send.queue_begin for send in sends if send.queue_begin is not None]
-        if begins:
-            address = route.master_address(queue.broker_name)
-            if address is None:
-                raise NoMasterError(f"broker {queue.broker_name} has no leader now")
-            try:
-                found = await self._stored_sends.find(
-                    address, queue, min(begins), {send.uniq_key for send in sends}, timeout_s=timeout_s
-                )
-            except MQClientError as error:
-                if error.retriable:
-                    raise
-                found = {}  # as of a topic that nobody may read
-            for send in sends:
-                if (message := found.get(send.uniq_key)) is not None:
-                    send.outcome = SendResult(
-                        SendStatus.SEND_OK,
-                        send.uniq_key,
-                        message.msg_id,
-                        queue,
-                        message.queue_offset,
-                        send.attempts,
-                        send.unknown_ends > 1,
-                    )
-        for send in sends:
-            send.is_doubted = False
 
     async def _round(
         self, route: TopicRoute, sends: Sequence[PendingSend], timeout_s: float

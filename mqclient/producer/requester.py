@@ -25,6 +25,7 @@ from mqclient.client_instance import ClientInstance
 from mqclient.errors import ClientClosedError, MQClientError, RequestTimeoutError, SendError
 from mqclient.message import Message
 from mqclient.producer.send_result import SendResult
+from mqclient.route.topic_route import TopicRoute
 from remoting.codes import ResponseCode
 from remoting.errors import RemotingError
 from remoting.frame.command import RemotingCommand, response
@@ -35,13 +36,18 @@ log = logging.getLogger(__name__)
 GREET_AGAIN_AFTER_S = 0.1
 
 SendMessage = Callable[[Message], Awaitable[SendResult]]
+FindRoute = Callable[[str], Awaitable[TopicRoute]]
 
 
 class Requester:
     """Invariant: a correlation id has one future, as long as its request waits."""
 
-    def __init__(self, instance: ClientInstance, now_ms: Callable[[], int], dice: random.Random) -> None:
+    def __init__(
+        self, instance: ClientInstance, route: FindRoute, now_ms: Callable[[], int], dice: random.Random
+    ) -> None:
+        """`route` finds where a message to a topic may go, also to one that sending will make."""
         self._instance = instance
+        self._route = route
         self._now_ms = now_ms
         self._dice = dice
         self._replies: dict[str, asyncio.Future[MessageExt]] = {}
@@ -105,7 +111,7 @@ class Requester:
 
     async def _greet_and_send(self, message: Message, send: SendMessage) -> SendResult:
         with suppress(MQClientError):  # sending tries longer, and says what is wrong
-            route = await self._instance.routes.route(message.topic)
+            route = await self._route(message.topic)
             masters = {route.master_address(name) for name in route.brokers} - {None} - self._greeted
             if masters:
                 # Followers as well, of which one may lead when the reply comes; nobody waits for those.

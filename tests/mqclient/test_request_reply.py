@@ -88,6 +88,18 @@ def test_the_brokers_know_the_requester_before_it_sends() -> None:
     with_replier(story)
 
 
+def test_the_broker_of_a_topic_that_the_request_makes_knows_the_requester() -> None:
+    async def main() -> None:
+        async with FakeGroup(topics=("TBW102",)) as group, Producer(group.address) as producer:
+            asked = asyncio.create_task(producer.request(Message("New", b"x"), timeout_s=LONG_S))
+            await group.until(lambda: group.brokers[0].sends)
+            assert group.brokers[0].producers
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+
+    run(main())
+
+
 def test_requests_wait_beside_each_other() -> None:
     async def story(group: FakeGroup, producer: Producer) -> None:
         asked = [producer.request(Message("T", b"%d" % n + b"x"), timeout_s=LONG_S) for n in range(20)]

@@ -28,7 +28,7 @@ from broker.topics.topic_config_manager import TopicConfigManager, TopicEntry
 from broker.waiting.waiting_replies import WaitEnd, WaitingReplies, WaitingReply
 from message import const
 from message.message_id import pack_host
-from message.properties import PROPERTIES_LENGTH_MAX, decode_properties
+from message.properties import PROPERTIES_LENGTH_MAX, decode_properties, ttl_ms_of
 from message.sys_flag import BORNHOST_V6_FLAG
 from message.tags import tags_code
 from remoting.codes import RequestCode, ResponseCode
@@ -155,8 +155,7 @@ class ReplyMessageProcessor:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, remark)
         if text and text[-1] != "\x02":
             text += "\x02"
-        ttl = properties.get(const.MESSAGE_TTL, "")
-        ttl_ms = int(ttl) if ttl.isascii() and ttl.isdigit() else 0
+        ttl_ms = ttl_ms_of(properties) or 0
         push = headers.ReplyMessageRequestHeader(
             producer_group=header.producer_group,
             topic=header.topic,

@@ -189,7 +189,7 @@ def test_reply_for_nobody_is_refused_at_once_and_not_stored(broker: OneBroker) -
     assert stored_replies(broker) == []
 
 
-@pytest.mark.parametrize("ttl", ["", "0", "-5", "soon"])
+@pytest.mark.parametrize("ttl", ["", "0", "-5", "soon", "\u0663", "9" * 5000])
 def test_reply_without_a_time_to_live_does_not_wait(broker: OneBroker, ttl: str) -> None:
     answer = broker.ask(RequestCode.SEND_REPLY_MESSAGE_V2, reply_fields(reply_properties(ttl=ttl)), b"r")
     assert (answer.code, answer.remark) == (1, NOT_FOUND)

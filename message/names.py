@@ -52,6 +52,8 @@ NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
         OFFSET_MOVED_EVENT,
     }
 )
+# Whose offsets are how far RocketMQ's check is in the topics of half messages and of op records.
+TRANS_GROUP: Final = f"{SYSTEM_GROUP_PREFIX}TRANS"
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
 SYSTEM_GROUPS: Final = frozenset({"CLIENT_INNER_PRODUCER", TOOLS_CONSUMER_GROUP, "SELF_TEST_C_GROUP"})
 

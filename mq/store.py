@@ -233,10 +233,6 @@ def _look_at_java(found: Inspection, java_run: JavaRun, ledger: Path) -> None:
             "messages with a timer (rmq_sys_wheel_timer): those that are not delivered yet will not be; "
             "let them come due under Java's broker first"
         )
-    if found.topics.get("RMQ_SYS_TRANS_HALF_TOPIC"):
-        found.notes.append(
-            "transactions (RMQ_SYS_TRANS_HALF_TOPIC): those that are open will not be checked back"
-        )
 
 
 def _look_at_log(found: Inspection, replica: Replica, ledger: Path) -> None:

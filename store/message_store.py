@@ -191,6 +191,7 @@ class MessageStore:
                 self._derived.mender.want,
                 lambda: self._proposals.deletes_topics,
                 replica.members_without,
+                self.retention.log,
             )
         )
         java_import = JavaImport(self._disk, config)

@@ -68,6 +68,8 @@ class LogRetention:
     ) -> None:
         self.disk_full: str | None = None  # why writes are to be refused
         self.disk_free = self.disk_size = 0  # bytes, as of the last look
+        # Behind the first file, if it is to go for want of space, and a message that waits in it keeps it.
+        self.kept_end: int | None = None
         self._config = config
         self._disk = disk
         self._replica = replica
@@ -79,6 +81,10 @@ class LogRetention:
         self._manual_checks = 0
         self._deletes = False  # as the last check has found, until nothing more may go
         self._by_force = False
+
+    @property
+    def file_reserved_time_ms(self) -> int:
+        return self._config.file_reserved_time_ms
 
     def configure(
         self, file_reserved_time_ms: int, delete_when: frozenset[int], disk_max_used_space_ratio: int
@@ -141,6 +147,7 @@ class LogRetention:
 
     def _delete_one(self, needed_from: Index, now_ms: int) -> bool:
         """Whether to try again soon: a deletion has begun, or the last one is not done."""
+        self.kept_end = None
         if self._old.end_pos:
             return self._delete_old_one(needed_from, now_ms)
         ledger = self._replica.log
@@ -152,7 +159,8 @@ class LogRetention:
             if now_ms - store_timestamp_of(head) < self._config.file_reserved_time_ms:
                 return False
         waiting_pos = self._first_waiting_pos()
-        if waiting_pos is not None and waiting_pos < ledger.end_pos_at(last_index):
+        if waiting_pos is not None and waiting_pos < (end_pos := ledger.end_pos_at(last_index)):
+            self.kept_end = end_pos if self._by_force else None
             return False
         if self._replica.delete_first_file(now_ms):
             log.info(
@@ -179,6 +187,7 @@ class LogRetention:
                 return False
         waiting_pos = self._first_waiting_pos()
         if waiting_pos is not None and waiting_pos < end:
+            self.kept_end = end if self._by_force else None
             return False
         old.delete_first_file()
         log.info("oldest file before the log deleted end=%d by_force=%s", end, self._by_force)

@@ -70,6 +70,12 @@ def half_message(record: bytes) -> HalfMessage | None:
     return HalfMessage(message, record, topic, int(queue_id))
 
 
+def stands_for(half: HalfMessage) -> int | None:
+    """RocketMQ may have put a half again while nobody was to be asked about it: the queue offset that it had before."""
+    text = half.message.properties.get(const.TRANSACTION_PREPARED_QUEUE_OFFSET, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+
+
 def immunity_ms(half: HalfMessage, timeout_ms: int) -> int:
     """How long after its birth nobody is asked about it: `timeout_ms`, unless it says otherwise."""
     text = half.message.properties.get(const.CHECK_IMMUNITY_TIME_IN_SECONDS, "")
@@ -125,6 +131,14 @@ def prepared_again(record: bytes) -> PutMessage | None:
     if const.REAL_TOPIC not in message.properties or const.REAL_QUEUE_ID not in message.properties:
         return None
     return _copied(message, HALF_TOPIC_BYTES, 0, delete_property(raw_properties(record), _CHECK_TIMES))
+
+
+def op_offsets(record: bytes) -> list[int]:
+    """The halves that an op record says have ended. Raises MessageDecodeError."""
+    message = decode_message(record)
+    if message.tags != _OP_TAG:
+        return []
+    return [int(word) for word in message.body.split(b",") if word.isdigit() and len(word) <= 18]
 
 
 def op_message(offsets: list[int], store_host: bytes, now_ms: int) -> PutMessage:

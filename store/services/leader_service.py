@@ -16,6 +16,7 @@ from store.dledger_commit_log import DLedgerCommitLog
 from store.message_reader import MessageReader
 from store.queues.consume_queue_store import ConsumeQueueStore
 from store.queues.unit_queue import UnitQueue
+from store.retention import LogRetention
 from store.state.state_machine import StateMachine
 from store.store_config import StoreConfig
 from store.store_runtime import LoopRuntime
@@ -38,6 +39,7 @@ class LeaderStore:
     deletes_topics: Callable[[], bool]
     # The other members that do not know a table, by its name: nothing of it may be appended yet.
     members_without: Callable[[str], Sequence[PeerId]]
+    retention: LogRetention
 
 
 class LeaderService(Protocol):

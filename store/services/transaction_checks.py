@@ -110,6 +110,7 @@ class TransactionChecks:
         DiskError.
         """
         self._look(first_offset, now_ms)
+        self._make_due_before(self._store.retention.kept_end or 0, now_ms)
         due = self._due
         checks = 0
         while due and due[0][0] <= now_ms and checks < CHECKS_MAX:
@@ -118,6 +119,14 @@ class TransactionChecks:
             if pending is not None and pending.due_ms == due_ms:
                 checks += 1
                 self._check(offset, pending, now_ms)
+
+    def _make_due_before(self, kept_end: int, now_ms: int) -> None:
+        """Those that keep a file which is to go; they lie in the order of their offsets."""
+        for offset, pending in self.pending.items():
+            if pending.phy_offset >= kept_end:
+                return
+            if pending.due_ms > now_ms and not self._is_ending(offset):
+                self._put_off(offset, now_ms)
 
     def _look(self, first_offset: int, now_ms: int) -> None:
         """Reads some halves that nobody has looked at yet."""
@@ -163,15 +172,19 @@ class TransactionChecks:
         self._put_off(offset, born_ms + immunity_ms(half, self._config.transaction_timeout_ms))
 
     def _check(self, offset: int, pending: PendingHalf, now_ms: int) -> None:
-        config = self._config
+        config, retention = self._config, self._store.retention
         self._put_off(offset, now_ms + config.transaction_check_interval_ms)
         if self._is_ending(offset):
             return
         half = self._half_at(pending.phy_offset)
-        expires_ms = pending.stored_ms + config.file_reserved_time_ms
+        expires_ms = pending.stored_ms + retention.file_reserved_time_ms
         reason = None
         if now_ms >= expires_ms:
-            reason = f"it is older than {config.file_reserved_time_ms // 3_600_000} hours, fileReservedTime"
+            reason = (
+                f"it is older than {retention.file_reserved_time_ms // 3_600_000} hours, fileReservedTime"
+            )
+        elif pending.phy_offset < (retention.kept_end or 0):
+            reason = "the disk needs the space of the file that it lies in"
         elif pending.checks >= config.transaction_check_max:
             reason = f"no producer has said how it ends, asked {pending.checks} times"
         if half is None or reason is not None:

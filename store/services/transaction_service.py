@@ -5,7 +5,9 @@ the halves become, and RocketMQ's op record. One batch is under way at a time; w
 one, so that all ends of a turn of the event loop cost one append. Each end is decided against the table and against
 what is on its way: who comes second waits for the first one's outcome, and changes nothing.
 
-Only a serving leader does any of this. Nothing is remembered beside the log but what is on its way.
+Only a serving leader does any of this. Nothing is remembered beside the log but what is on its way. What RocketMQ has
+ended in a store that is taken over is put into the table before anything else (rocketmq_transactions.py), and how far
+all have ended is committed as RocketMQ's own group does it, so that RocketMQ can go on.
 """
 
 import logging
@@ -18,6 +20,7 @@ import msgspec
 from dledger.entry import Index
 from message import const
 from message.errors import MessageDecodeError
+from message.names import TRANS_GROUP
 from message.properties import PROPERTIES_LENGTH_MAX
 from store.errors import UnitDamagedError
 from store.put_message import PutMessage
@@ -25,6 +28,7 @@ from store.queues.unit_queue import UnitQueue
 from store.services.delayed_message import delayed
 from store.services.half_message import (
     HALF_TOPIC_BYTES,
+    OP_TOPIC_BYTES,
     HalfMessage,
     committed,
     given_up,
@@ -32,8 +36,10 @@ from store.services.half_message import (
     op_message,
 )
 from store.services.leader_service import LeaderStore
+from store.services.rocketmq_transactions import RocketMQTransactions
 from store.services.transaction_checks import TransactionChecks
 from store.state.state_record import pack_change, pack_changes
+from store.state.tables.consumer_offset_table import CommitOffset
 from store.state.tables.transaction_table import EndTransactions
 
 log = logging.getLogger(__name__)
@@ -82,6 +88,8 @@ class TransactionService:
         self._commit_log = store.commit_log
         self._table = store.state.tables.transaction_table
         self.awaited_index: Index | None = None  # the last one of the batch under way
+        # What RocketMQ has ended, on its way into the table; None: it is there.
+        self._taking_over: RocketMQTransactions | None = None
         self._refused_until_ms = 0  # nothing is offered to the log before
         self._is_turn_end_due = False
         # By queue offset of the half.
@@ -177,6 +185,8 @@ class TransactionService:
         waiting, self._waiting = self._waiting, {}
         self._waiting_size = self._refused_until_ms = 0
         self.awaited_index = None
+        is_new = not self._table.first_waiting and not self._table.ended_count
+        self._taking_over = RocketMQTransactions(self._store) if is_new else None
         self.checks.clear()
         _tell(under_way, EndStatus.UNKNOWN)
         _tell(waiting, EndStatus.NOT_SERVING)
@@ -185,6 +195,8 @@ class TransactionService:
         """Nothing is kept beside the log by those that do not lead."""
 
     def tick(self, now_ms: int) -> None:
+        if self._taking_over is not None and not self._is_taken_over(self._taking_over, now_ms):
+            return
         self._append_ends(now_ms)
         self.checks.tick(self._first_pending_offset(), now_ms)
 
@@ -234,11 +246,53 @@ class TransactionService:
         self._is_turn_end_due = False
         self._append_ends(self._store.runtime.clock())
 
+    def _is_taken_over(self, taking_over: RocketMQTransactions, now_ms: int) -> bool:
+        """Raises UnitDamagedError, MessageDamagedError, DiskError: then it is to be begun again."""
+        if (
+            self.awaited_index is not None
+            or not taking_over.step()
+            or self._store.members_without(self._table.name)
+        ):
+            return False
+        if taking_over.begin or taking_over.ended:
+            ended = tuple(sorted(taking_over.ended))
+            self.awaited_index = self._commit_log.deliver(
+                lambda index: pack_changes(
+                    [pack_change(EndTransactions(index, (), ended, taking_over.begin))]
+                ),
+                (),
+                now_ms,
+            )
+            if self.awaited_index is None:
+                return False
+        self._taking_over = None
+        return self.awaited_index is None
+
+    def _progress(self) -> list[CommitOffset]:
+        """What RocketMQ's check would have committed, as of the last batch: it begins there. All op records that are
+        there are behind it, if no half behind the first pending one has ended.
+        """
+        offsets = {HALF_TOPIC_BYTES: self._first_pending_offset()}
+        if not self._table.ended_count:
+            offsets[OP_TOPIC_BYTES] = self._commit_log.next_offset((OP_TOPIC_BYTES, 0))
+        query = self._store.state.tables.consumer_offset_table.query
+        return [
+            CommitOffset(TRANS_GROUP, topic.decode(), 0, offset)
+            for topic, offset in offsets.items()
+            if query(TRANS_GROUP, topic.decode(), 0) != offset
+        ]
+
     def _append_ends(self, now_ms: int) -> None:
         """Appends what waits, or a part of it, unless a batch is under way or the log has just refused one."""
         is_refused = 0 < self._refused_until_ms - now_ms <= REFUSED_PAUSE_MS
         # Behind the deletion of its topic a message would be that of a new one.
-        if not self._waiting or self.awaited_index is not None or is_refused or self._store.deletes_topics():
+        if (
+            not self._waiting
+            or self.awaited_index is not None
+            or self._taking_over is not None
+            or is_refused
+            or self._store.deletes_topics()
+        ):
             return
         delivered: list[int] = []
         dropped: list[int] = []
@@ -259,7 +313,7 @@ class TransactionService:
             change = EndTransactions(
                 first_index, tuple(delivered), tuple(dropped), self._first_pending_offset()
             )
-            return pack_changes([pack_change(change)])
+            return pack_changes([pack_change(change), *map(pack_change, self._progress())])
 
         awaited_index = self._commit_log.deliver(announce, messages, now_ms)
         if awaited_index is None:

@@ -124,8 +124,13 @@ class TestLogRetention:
     @pytest.mark.parametrize("used", [10, 89])
     def test_a_delayed_message_stays_until_it_is_delivered(self, used: int) -> None:
         files = Files(used=used, waiting_pos=29_999)
-        run(retention(files, delete_when=frozenset(range(24))), NOON_MS + 1000 * HOUR_MS)
+        log_retention = retention(files, delete_when=frozenset(range(24)))
+        run(log_retention, NOON_MS + 1000 * HOUR_MS)
         assert files.deleted == 2
+        assert log_retention.kept_end == (30_000 if used == 89 else None)
+        files.waiting_pos = None
+        run(log_retention, NOON_MS + 1001 * HOUR_MS)
+        assert (files.deleted, log_retention.kept_end) == (4, None)
 
     @pytest.mark.parametrize(("used", "deleted"), [(75, 0), (76, 4)])
     def test_above_the_ratio_what_has_expired_goes_at_any_hour(self, used: int, deleted: int) -> None:

@@ -3,15 +3,17 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from store_group import HOST, StoreGroup, StoreMember
 from test_delayed_messages import bodies_of, messages_of, zero_from
 
 from dledger.entry import Index
-from message.names import TRANS_OP_HALF_TOPIC
+from message.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_GROUP, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from message.properties import encode_properties
 from store.put_message import PutMessage
-from store.services.half_message import prepared
+from store.services.half_message import op_message, prepared
 from store.services.transaction_service import ENDS_COUNT_MAX, EndStatus
+from store.state.tables.consumer_offset_table import CommitOffset
 
 
 def half(body: bytes = b"hello", topic: str = "T") -> PutMessage:
@@ -141,3 +143,60 @@ def test_retention_keeps_the_first_waiting_half_and_what_comes_after_it(tmp_path
     ends.end(2)
     ends.wait()
     assert first_waiting_pos() is None
+
+
+def test_what_rocketmq_has_ended_stays_ended_and_its_group_goes_on_where_we_are(tmp_path: Path) -> None:
+    """A store as RocketMQ leaves it: halves, op records and the offsets of its group; of ours, no table."""
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    halves = [half(b"%d" % number) for number in range(6)]
+    # Put again while nobody was to be asked: 6 stands for 3, which has ended, and 7 for 4.
+    for earlier in (3, 4):
+        properties = halves[earlier].properties + b"TRAN_PREPARED_QUEUE_OFFSET\x01%d\x02" % earlier
+        halves.append(replace(halves[earlier], properties=properties))
+    phy_offsets = [leader.put(message).phy_offsets[0] for message in halves]
+    for ended in ([0, 1], [5, 3]):
+        leader.put(op_message(ended, HOST, group.now_ms))
+    for topic, offset in ((TRANS_HALF_TOPIC, 2), (TRANS_OP_HALF_TOPIC, 1)):
+        leader.store.propose(CommitOffset(TRANS_GROUP, topic, 0, offset), None, group.now_ms)
+    group.settle()
+    leader.crash()
+    group.start()
+    leader = group.lead()
+    transactions = leader.store.services.transaction_service
+    group.run_until(lambda: transactions.pending_count == 3)
+    ended_table = leader.store.tables.transaction_table
+    assert [offset for offset in range(8) if not ended_table.is_ended(offset)] == [2, 4, 7]
+    ends = Ends(leader, phy_offsets)
+    for number in (0, 1, 3, 5, 6, 7):
+        ends.end(number)
+    ends.wait()
+    assert bodies_of(leader) == [b"4"]
+
+    def committed() -> list[int]:
+        query = leader.store.tables.consumer_offset_table.query
+        return [query(TRANS_GROUP, topic, 0) for topic in (TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC)]
+
+    assert committed() == [2, 1], "what the last batch has ended, RocketMQ reads once more"
+    ends.end(2)
+    ends.end(4)
+    ends.wait()
+    leader.put(half(b"last"))
+    group.settle()
+    ends = Ends(leader, [*phy_offsets, *prepare(group, leader, 1)])
+    ends.end(8)
+    ends.wait()
+    assert committed() == [8, 4]
+
+
+def test_a_disk_that_runs_full_has_the_halves_given_up_that_keep_its_oldest_file(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    phy_offsets = prepare(group, leader, 3)
+    leader.store.retention.log.kept_end = phy_offsets[2]
+    transactions = leader.store.services.transaction_service
+    group.run_until(lambda: transactions.pending_count == 1)
+    assert transactions.first_waiting_pos() == phy_offsets[2]
+    assert bodies_of(leader, TRANS_CHECK_MAX_TIME_TOPIC) == [b"0", b"1"]

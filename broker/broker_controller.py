@@ -204,6 +204,7 @@ class BrokerController:
         self.name_servers.tick()
         self.waiting_room.tick(now_ms)
         self.waiting_replies.tick(now_ms)
+        self._replies.tick(now_ms)
         self.client_requests.tick(now_ms)
         self._consume_stats.tick()
         self._queries.tick(now_ms)
@@ -222,6 +223,8 @@ class BrokerController:
     def due_ms(self, now_ms: int) -> int | None:
         """When the next tick is to come, at the latest; None: nothing waits for one."""
         if self._consume_stats.has_work or self._queries.has_work or self._leadership.has_work:
+            return now_ms
+        if self._replies.has_work:
             return now_ms
         times = (self.waiting_room.due_ms, self.waiting_replies.due_ms)
         return min((time for time in times if time is not None), default=None)
@@ -242,6 +245,7 @@ class BrokerController:
     def _serving_changed(self, is_serving: bool) -> None:
         if is_serving:
             self.stats.start_serving()
+        self._replies.serving_changed(is_serving, self._clock())
 
     def _channel_closed(self, channel: ClientChannel) -> None:
         self.pulls.closed(channel)

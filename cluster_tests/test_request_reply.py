@@ -84,13 +84,16 @@ async def ask_while_leaders_are_killed(cluster: LocalCluster) -> None:
         replying.cancel()
 
 
-def test_a_reply_waits_at_the_next_leader_for_a_requester_that_comes_late(cluster: LocalCluster) -> None:
-    """As Java's requesters do, whose heartbeats go to leaders alone, every 30 s."""
+@pytest.mark.parametrize("is_killed_again", [False, True], ids=["one leader killed", "the next one, too"])
+def test_a_reply_waits_for_a_requester_that_comes_late(cluster: LocalCluster, is_killed_again: bool) -> None:
+    """As Java's requesters do, whose heartbeats go to leaders alone, every 30 s. The second leader that is killed has
+    the reply waiting; nobody sends it again.
+    """
     cluster.up()
-    asyncio.run(reply_before_the_requester_comes(cluster))
+    asyncio.run(reply_before_the_requester_comes(cluster, is_killed_again=is_killed_again))
 
 
-async def reply_before_the_requester_comes(cluster: LocalCluster) -> None:
+async def reply_before_the_requester_comes(cluster: LocalCluster, *, is_killed_again: bool) -> None:
     pushed: asyncio.Queue[bytes] = asyncio.Queue()
 
     def on_request(channel: Channel, command: RemotingCommand) -> None:
@@ -116,13 +119,20 @@ async def reply_before_the_requester_comes(cluster: LocalCluster) -> None:
             assert batch is not None
             await asyncio.to_thread(cluster.kill, old)
             replying = asyncio.create_task(consumer.reply(batch.messages[0], b"very"))
-            new = listen_address(cluster, await asyncio.to_thread(cluster.leader))
+            new = await asyncio.to_thread(cluster.leader)
             while not await watcher.poll():  # it is stored as soon as it has come there
                 pass
             assert not replying.done()
-            await api.heartbeat(new, heartbeat)
+            if is_killed_again:
+                replying.cancel()
+                await asyncio.to_thread(cluster.start, old)
+                await asyncio.to_thread(cluster.wait_back, old)
+                await asyncio.to_thread(cluster.kill, new)
+                new = await asyncio.to_thread(cluster.leader)
+            await api.heartbeat(listen_address(cluster, new), heartbeat)
             assert await pushed.get() == b"very"
-            await replying
+            if not is_killed_again:
+                await replying
     finally:
         await requester.close()
 

@@ -2,8 +2,8 @@
 
 A reply is pushed to its requester (PUSH_REPLY_MESSAGE_TO_CLIENT, 326), a client of a producer group that this broker
 knows by its heartbeats. With storeReplyMessageEnable it is stored as well, at the same time. A requester that is not
-connected is waited for, up to the request's TTL. The replier is answered when all that has ended: SUCCESS only if the
-requester has taken the reply.
+connected is waited for, up to the request's TTL, by the next leader too if the reply is stored. The replier is answered
+when all that has ended: SUCCESS only if the requester has taken the reply.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from broker.clients.producer_manager import ProducerManager
 from broker.config.broker_config import BrokerConfig
 from broker.processors.send.send_batch import CLIENT_SYS_FLAGS, SendRefused, illegal
 from broker.processors.send.send_target import check_topic_name, queue_of, sending_forbidden, topic_missing
+from broker.processors.send.stored_replies import StoredReplies
 from broker.topics.topic_config_manager import TopicConfigManager, TopicEntry
 from broker.waiting.waiting_replies import WaitEnd, WaitingReplies, WaitingReply
 from message import const
+from message.decoder import MessageExt
 from message.message_id import pack_host
-from message.properties import PROPERTIES_LENGTH_MAX, decode_properties, ttl_ms_of
+from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC, reply_topic
+from message.properties import PROPERTIES_LENGTH_MAX, decode_properties, encode_properties, ttl_ms_of
 from message.sys_flag import BORNHOST_V6_FLAG
 from message.tags import tags_code
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import RemotingCommand
 from remoting.headers import headers
-from store.put_message import PutBatch, PutMessage, PutRefusal
+from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
@@ -50,13 +53,14 @@ WAITING_REPLY_OVERHEAD = 1024
 class _Reply:
     """One reply on its two ways, to its requester and into the log. It is answered when both have ended."""
 
-    request: AnyRequest
+    request: AnyRequest | None  # None: read from the log, and nobody is to be answered
     push: headers.ReplyMessageRequestHeader
     body: bytes
     client_id: str  # of the requester
     ttl_ms: int  # 0: it does not wait
     until_ms: int
     answer_fields: dict[str, str]
+    is_put: bool = False  # it is in the log, or will be, as far as anybody knows
     is_put_under_way: bool = False
     pushed: tuple[int, str | None] | None = None  # code and remark of the answer; None: under way, or waiting
 
@@ -87,6 +91,23 @@ class ReplyMessageProcessor:
         self._common_fields = {"MSG_REGION": config.region_id, "TRACE_ON": trace_on}
         self._properties_tail = f"MSG_REGION\x01{config.region_id}\x02TRACE_ON\x01{trace_on}\x02"
         self._message_id_prefix = pack_host(config.store_host).hex().upper()
+        self._stored_replies = StoredReplies(store, reply_topic(config.broker_cluster_name))
+
+    @property
+    def has_work(self) -> bool:
+        return self._stored_replies.has_work
+
+    def serving_changed(self, is_serving: bool, now_ms: int) -> None:
+        if is_serving:
+            self._stored_replies.begin(now_ms)
+        else:
+            self._stored_replies.stop()
+
+    def tick(self, now_ms: int) -> None:
+        """Goes on with what the log has of the leader before."""
+        if self._stored_replies.has_work:
+            for message in self._stored_replies.read():
+                self._take_up(message, now_ms)
 
     def send_reply(self, request: AnyRequest, now_ms: int) -> None:
         """Its header is the same as that of a send, in the form that goes with the code."""
@@ -112,7 +133,7 @@ class ReplyMessageProcessor:
             self._topics.create(entry.config, partial(self._topic_created, request), now_ms)
             return
         if is_serving and self.config.store_reply_message_enable:
-            self._put(reply, header, entry, queue_id, now_ms)
+            self._put(reply, request, entry, queue_id, now_ms)
         self._push_or_wait(reply, now_ms)
 
     def _check(self, header: headers.SendMessageHeader, body: bytes | memoryview, now_ms: int) -> None:
@@ -176,11 +197,42 @@ class ReplyMessageProcessor:
         answer_fields = {**self._common_fields, "msgId": "0", "queueId": str(queue_id), "queueOffset": "0"}
         return _Reply(request, push, bytes(request.body), client_id, ttl_ms, now_ms + ttl_ms, answer_fields)
 
+    def _take_up(self, message: MessageExt, now_ms: int) -> None:
+        ttl_ms = ttl_ms_of(message.properties) or 0
+        client_id = message.properties.get(const.MESSAGE_REPLY_TO_CLIENT, "")
+        until_ms = message.store_timestamp + ttl_ms
+        if not client_id or until_ms <= now_ms:
+            return
+        push = headers.ReplyMessageRequestHeader(
+            producer_group="",
+            topic=message.topic,
+            default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC,
+            default_topic_queue_nums=1,
+            queue_id=message.queue_id,
+            sys_flag=message.sys_flag & CLIENT_SYS_FLAGS,
+            born_timestamp=message.born_timestamp,
+            flag=message.flag,
+            properties=encode_properties(message.properties).decode(),
+            reconsume_times=message.reconsume_times,
+            born_host=message.born_host,
+            store_host=message.store_host,
+            store_timestamp=message.store_timestamp,
+        )
+        self._push_or_wait(
+            _Reply(None, push, message.body, client_id, ttl_ms, until_ms, {}, is_put=True), now_ms
+        )
+
     # -- into the log
 
     def _put(
-        self, reply: _Reply, header: headers.SendMessageHeader, entry: TopicEntry, queue_id: int, now_ms: int
+        self,
+        reply: _Reply,
+        request: AnyRequest,
+        entry: TopicEntry,
+        queue_id: int,
+        now_ms: int,
     ) -> None:
+        header: headers.SendMessageHeader = request.header
         properties = (reply.push.properties or "").encode()
         if not reply.body or len(properties) > PROPERTIES_LENGTH_MAX or entry.is_batch:
             log.warning(
@@ -191,7 +243,7 @@ class ReplyMessageProcessor:
             )
             return
         tags = decode_properties(properties).get(const.TAGS, "")
-        born_host = pack_host(reply.request.channel.remote_address)
+        born_host = pack_host(request.channel.remote_address)
         put = PutMessage(
             entry.topic_bytes,
             queue_id,
@@ -204,14 +256,15 @@ class ReplyMessageProcessor:
             header.sys_flag & CLIENT_SYS_FLAGS | (BORNHOST_V6_FLAG if len(born_host) == 20 else 0),
             header.reconsume_times or 0,
         )
-        reply.is_put_under_way = True
-        self._store.gather.add(reply.request.channel, [put], [reply], (), self._put_ended, now_ms)
+        reply.is_put = reply.is_put_under_way = True
+        self._store.gather.add(request.channel, [put], [reply], (), self._put_ended, now_ms)
 
     def _put_ended(
         self, channel: ClientChannel, replies: list[_Reply], outcome: PutBatch | PutRefusal, first: int
     ) -> None:
         for index, reply in enumerate(replies, first):
             if isinstance(outcome, PutRefusal):
+                reply.is_put = outcome.status is PutStatus.UNKNOWN
                 log.warning("reply not stored topic=%s: %s", reply.push.topic, outcome.text)
             else:
                 phy_offset, queue_offset = outcome.results[index]
@@ -252,6 +305,9 @@ class ReplyMessageProcessor:
         elif end is WaitEnd.EXPIRED:
             remark = f"{_not_found(reply.client_id)} It did not connect within the request's TTL of {reply.ttl_ms} ms."
             self._push_ended(reply, ResponseCode.SYSTEM_ERROR, remark)
+        elif reply.is_put:
+            remark = "outcome unknown: this member stopped leading, and the next leader pushes what is stored"
+            self._push_ended(reply, ResponseCode.SYSTEM_ERROR, remark)
         else:
             remark = f"this member stopped leading; the reply was not pushed to <{reply.client_id}>"
             self._push_ended(reply, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
@@ -277,7 +333,7 @@ class ReplyMessageProcessor:
         self._answer_if_ended(reply)
 
     def _answer_if_ended(self, reply: _Reply) -> None:
-        if reply.pushed is not None and not reply.is_put_under_way:
+        if reply.request is not None and reply.pushed is not None and not reply.is_put_under_way:
             reply.request.answer(*reply.pushed, reply.answer_fields)
 
 

@@ -274,13 +274,66 @@ def test_replies_that_wait_are_bounded_in_number(broker: OneBroker, monkeypatch:
     assert answer.remark.startswith(f"{NOT_FOUND} 2 replies of ")
 
 
-def test_repliers_are_sent_to_the_next_leader_when_leading_ends(broker: OneBroker) -> None:
+@pytest.mark.parametrize(
+    ("is_stored", "code"), [(False, ResponseCode.SERVICE_NOT_AVAILABLE), (True, ResponseCode.SYSTEM_ERROR)]
+)
+def test_repliers_are_sent_to_the_next_leader_when_leading_ends(
+    tmp_path: Path, is_stored: bool, code: int
+) -> None:
+    """Of one that is stored nobody can say that it will not be pushed."""
+    broker = OneBroker(tmp_path, "" if is_stored else "storeReplyMessageEnable=false\n")
     opaque = send_reply(broker)
     broker.tick()
     broker.step_down()
     answer = broker.channel.response_to(opaque)
     assert answer is not None
-    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert answer.code == code
+    broker.close()
+
+
+class TestNextLeader:
+    def test_it_pushes_what_waited_at_the_one_before(self, tmp_path: Path) -> None:
+        broker = OneBroker(tmp_path)
+        send_reply(broker, reply_fields(f="1", h="5"), b"still wanted")
+        broker.tick()
+        broker.close()
+        again = OneBroker(tmp_path, now_ms=broker.now_ms)
+        again.run_until(lambda: len(again.controller.waiting_replies) == 1)
+        requester = connected(again, RecordingChannel(7))
+        push = take(again, requester)
+        assert push.body == b"still wanted"
+        header = headers.decode(headers.ReplyMessageRequestHeader, push.ext_fields)
+        assert (header.topic, header.flag, header.sys_flag) == (REPLY_TOPIC, 5, 1)
+        assert "CORRELATION_ID\x01c1\x02" in (header.properties or "")
+        assert len(again.controller.waiting_replies) == 0
+        again.close()
+
+    def test_it_leaves_what_nobody_waits_for_any_more(self, tmp_path: Path) -> None:
+        broker = OneBroker(tmp_path)
+        send_reply(broker)
+        send_reply(broker, reply_fields(reply_properties(ttl="60000", correlation_id="c2")))
+        broker.tick()
+        broker.close()
+        again = OneBroker(tmp_path, now_ms=broker.now_ms + 8000)
+        again.run_until(lambda: len(again.controller.waiting_replies) == 1)
+        again.run_for(1000)
+        requester = connected(again, RecordingChannel(7))
+        (push,) = pushes(requester)
+        assert "CORRELATION_ID\x01c2\x02" in push.ext_fields["properties"]
+        again.run_for(60_000)
+        assert len(again.controller.waiting_replies) == 0
+        again.close()
+
+    def test_it_reads_many_in_parts(self, tmp_path: Path) -> None:
+        broker = OneBroker(tmp_path)
+        for number in range(200):
+            send_reply(broker, reply_fields(reply_properties(ttl="60000", correlation_id=f"c{number}")))
+        broker.tick()
+        broker.close()
+        again = OneBroker(tmp_path, now_ms=broker.now_ms)
+        again.run_until(lambda: len(again.controller.waiting_replies) == 200)
+        assert again.controller.due_ms(again.now_ms) != again.now_ms, "there is no more to read"
+        again.close()
 
 
 def test_follower_pushes_to_requesters_that_it_knows_and_refuses_the_others(tmp_path: Path) -> None:

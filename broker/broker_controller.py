@@ -30,6 +30,7 @@ from broker.processors.admin.membership_processor import MembershipProcessor
 from broker.processors.admin.offset_admin_processor import OffsetAdminProcessor
 from broker.processors.admin.repair_processor import RepairProcessor
 from broker.processors.admin.scrub_processor import ScrubProcessor
+from broker.processors.admin.timer_admin_processor import TimerAdminProcessor
 from broker.processors.clients.client_manage_processor import ClientManageProcessor, ConsumerIdsNotifier
 from broker.processors.clients.consumer_manage_processor import ConsumerManageProcessor
 from broker.processors.pull.pull_message_processor import PullMessageProcessor
@@ -176,6 +177,7 @@ class BrokerController:
             consume_stats=self._consume_stats,
             offset_admin=self._offset_admin,
             info=self._info,
+            timers=TimerAdminProcessor(store),
             leadership=self._leadership,
             membership=membership,
             scrub=ScrubProcessor(store),
@@ -212,6 +214,8 @@ class BrokerController:
         if self._backlog_hand_over is not None:
             self._backlog_hand_over.tick(now_ms)
         if self._store.serving:
+            delivered = self._store.services.timer_message_service.delivered
+            self.stats.timers_delivered.value = delivered.total()
             self.stats.tick(now_ms)
         if now_ms < self._next_scan_ms:
             return []

@@ -100,6 +100,7 @@ class BrokerStats:
         self.got_total = StatsItem()
         self.found_pulls = StatsItem()
         self.missed_pulls = StatsItem()
+        self.timers_delivered = StatsItem()
         # Totals at midnight (UTC): of today, and of the day before.
         self.put_at_midnight = self.put_before = 0
         self.got_at_midnight = self.got_before = 0
@@ -150,6 +151,7 @@ class BrokerStats:
             self.got_total,
             self.found_pulls,
             self.missed_pulls,
+            self.timers_delivered,
             *self.put_nums.values(),
             *self.get_nums.values(),
         ):

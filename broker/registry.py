@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from broker.processors.admin.offset_admin_processor import OffsetAdminProcessor
     from broker.processors.admin.repair_processor import RepairProcessor
     from broker.processors.admin.scrub_processor import ScrubProcessor
+    from broker.processors.admin.timer_admin_processor import TimerAdminProcessor
     from broker.processors.clients.client_manage_processor import ClientManageProcessor
     from broker.processors.clients.consumer_manage_processor import ConsumerManageProcessor
     from broker.processors.pull.pull_message_processor import PullMessageProcessor
@@ -138,6 +139,7 @@ class Processors:
     consume_stats: ConsumeStatsProcessor
     offset_admin: OffsetAdminProcessor
     info: BrokerInfoProcessor
+    timers: TimerAdminProcessor
     leadership: LeadershipProcessor
     membership: MembershipProcessor
     scrub: ScrubProcessor
@@ -230,6 +232,9 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
         row(Code.UPDATE_AND_GET_GROUP_FORBIDDEN, admin_headers.UpdateGroupForbiddenRequestHeader,
             p.admin.update_group_forbidden, topic(UPDATE), group(UPDATE), lane=Lane.LEADER),
         row(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, NO_HEADER, p.admin.get_all_groups, cluster(GET)),
+        row(Code.GET_TIMER_CHECK_POINT, NO_HEADER, p.timers.get_check_point, cluster(GET)),
+        row(Code.GET_TIMER_METRICS, NO_HEADER, p.timers.get_metrics, cluster(GET)),
+        row(Code.GET_TIMER_STATE, admin_headers.GetTimerStateRequestHeader, p.timers.get_timer_state, cluster(GET)),
         row(Code.GET_ALL_DELAY_OFFSET, NO_HEADER, p.admin.get_all_delay_offsets, cluster(GET)),
         # Clients as tools see them
         row(Code.GET_CONSUMER_CONNECTION_LIST, admin_headers.GetConsumerConnectionListRequestHeader,

@@ -200,6 +200,7 @@ class RequestCode(IntEnum):
     REMOVE_MEMBER = 51013
     SCRUB = 52001
     REPAIR_STATUS = 52002
+    GET_TIMER_STATE = 52005
     CONFIRM_REGISTRATION = 52003  # a NameServer asks a broker whose registration is contested; oneway
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051

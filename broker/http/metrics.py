@@ -13,6 +13,8 @@ from enum import Enum
 from dledger.figures import Figures
 
 PREFIX = "pydledger_"
+# Of figures that RocketMQ has, too, under its names.
+ROCKETMQ_PREFIX = "rocketmq_"
 
 
 class MetricKind(Enum):
@@ -94,6 +96,19 @@ METRICS: Mapping[str, Metric] = {
         "0 while the disk hangs or has no space for the log, so that the member does not lead"
     ),
     "disk_full": _gauge("1 while sends are refused because the disk is too full"),
+    # Timer messages.
+    "rocketmq_timing_messages": _gauge("timer messages that wait for their time", "topic"),
+    "rocketmq_timer_enqueue_lag": _gauge(
+        "stored timer messages of which the member does not know yet when they are due"
+    ),
+    "rocketmq_timer_dequeue_lag": _gauge(
+        "timer messages that are due and not delivered yet; only of the leader"
+    ),
+    "rocketmq_timer_dequeue_latency": _gauge("how long the first of these is due, ms; only of the leader"),
+    "rocketmq_timer_enqueue_total": _counter("timer messages stored since the member started", "topic"),
+    "rocketmq_timer_dequeue_total": _counter(
+        "timer messages that this member delivered since it started", "topic"
+    ),
     # Messages.
     "queues": _gauge("queues of all topics that have had a message"),
     "messages_in_total": _counter("messages stored since the member began to serve"),
@@ -107,14 +122,18 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
+def full_name(name: str) -> str:
+    return name if name.startswith(ROCKETMQ_PREFIX) else PREFIX + name
+
+
 def metrics_text(figures: Figures, labels: Mapping[str, str]) -> str:
     """In Prometheus' text format. `labels` say whose figures they are."""
     lines: list[str] = []
     for name, value in figures.items():
         metric = METRICS[name]
-        lines.append(f"# HELP {PREFIX}{name} {metric.meaning}")
-        lines.append(f"# TYPE {PREFIX}{name} {metric.kind.value}")
-        lines += _samples(PREFIX + name, metric, value, labels)
+        lines.append(f"# HELP {full_name(name)} {metric.meaning}")
+        lines.append(f"# TYPE {full_name(name)} {metric.kind.value}")
+        lines += _samples(full_name(name), metric, value, labels)
     return "\n".join(lines) + "\n"
 
 

@@ -26,7 +26,7 @@ COMMANDS = {
         "brokers": "clusterList brokerStatus brokerConsumeStats haStatus getBrokerConfig updateBrokerConfig"
         " deleteExpiredCommitLog cleanExpiredCQ cleanUnusedTopic exportMetadata transferLeader scrub scrubStatus"
         " repairStatus memberList addMember removeMember",
-        "messages": "queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgTraceById"
+        "messages": "timerStatus queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgTraceById"
         " queryMsgByOffset queryCq printMsg printMsgByQueue consumeMessage",
         "sending": "sendMessage sendMsgStatus checkMsgSendRT clusterRT",
         "namesrvs": "getNamesrvConfig updateNamesrvConfig updateKvConfig deleteKvConfig"

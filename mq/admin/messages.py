@@ -9,7 +9,8 @@ from typing import Annotated
 from message.decoder import MessageExt
 from message.names import TRACE_TOPIC
 from mq.admin.command import Report, Result, command
-from mq.admin.options import Bool, Option, TopicOption
+from mq.admin.options import Bool, BrokerOption, ClusterOption, Option, TopicOption
+from mq.admin.targets import seen_at_each
 from mq.admin.timestamps import HINT, timestamp_ms
 from mqclient import Admin, AdminError, Message, MessageQueue, Producer
 
@@ -69,6 +70,29 @@ def _line(message: MessageExt) -> dict[str, object]:
         "stored_ms": message.store_timestamp,
         "size": message.store_size,
     }
+
+
+@command
+async def timer_status(
+    admin: Admin,
+    broker: BrokerOption = "",
+    cluster: ClusterOption = "",
+    msg_id: Annotated[str, Option("-i", "--msgId", help="Of one message, by the broker's id.")] = "",
+) -> Result:
+    """How many messages of each topic wait for their time; of one message, what comes next."""
+    if msg_id:
+        seen, silent = await seen_at_each(
+            admin, broker, cluster, lambda address: admin.messages.timer_state(address, msg_id)
+        )
+        return Report(seen, silent=silent)
+    counts, silent = await seen_at_each(admin, broker, cluster, admin.messages.timers)
+    rows = [
+        {"address": address, "topic": topic, "waiting": count}
+        for address, told in counts.items()
+        for topic, count in told.items()
+    ]
+    total = sum(count for told in counts.values() for count in told.values())
+    return Report(rows, f"\ntotal {total}", silent=silent)
 
 
 @command

@@ -73,6 +73,23 @@ class MessageAdmin:
             raise answer.unreadable("no message")
         return messages[0]
 
+    async def timers(self, address: str) -> dict[str, int]:
+        """By topic, how many messages wait at a broker for their time."""
+        answer = await self._calls.call(address, RequestCode.GET_TIMER_METRICS)
+        counts = answer.read(admin_bodies.TimerMetricsSerializeWrapper).timing_count
+        return {topic: metric.count for topic, metric in sorted(counts.items()) if metric.count}
+
+    async def timer_state(self, address: str, msg_id: str) -> dict[str, str]:
+        """What comes next of a message that was sent with a time, by the id that the broker gave it: `state` (WAITING
+        or ENDED), `deliverMs`, and where it goes; `rollMs` when it is stored anew before. Raises AdminError.
+        """
+        try:
+            _, phy_offset = decode_offset_message_id(msg_id)
+        except MessageError as error:
+            raise AdminError(f"{msg_id} is no offset message id ({error})") from error
+        header = admin_headers.GetTimerStateRequestHeader(offset=phy_offset)
+        return dict((await self._calls.call(address, RequestCode.GET_TIMER_STATE, header)).fields)
+
     async def _others_of(self, address: str, topic: str) -> list[str]:
         """Members of the group that `address` is, or was, of: of one that is forgotten only the topic still tells."""
         route = (await self._calls.route(topic)).broker_datas

@@ -70,6 +70,18 @@ class DelayOffsetSerializeWrapper(RemotingBody):
     offset_table: dict[Int64, Int64] = field(default_factory=dict)
 
 
+class TimerMetric(RemotingBody):
+    count: Int64 = 0
+    time_stamp: Int64 = 0
+
+
+class TimerMetricsSerializeWrapper(RemotingBody):
+    """Answer to GET_TIMER_METRICS. By topic: how many messages wait for their time."""
+
+    data_version: DataVersion | None = None
+    timing_count: dict[str, TimerMetric] = field(default_factory=dict)
+
+
 class QueueTimeSpan(RemotingBody):
     """Store times in ms of a queue's first and last message and of the last one consumed; the first that waits is
     `delay_time` ms old. The fields with Str are for people, in the broker's time zone.

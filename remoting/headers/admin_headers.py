@@ -158,6 +158,12 @@ class AddWritePermOfBrokerRequestHeader(CommandHeader, kw_only=True):
     broker_name: str
 
 
+class GetTimerStateRequestHeader(CommandHeader, kw_only=True):
+    """`offset`: physical, of the record that waits; an answer to a send says it in its message id."""
+
+    offset: Int64
+
+
 class LeadershipTransferRequestHeader(RpcRequestHeader, kw_only=True):
     """`transferee_id`: a member's, such as n1; without one, the member that lacks least."""
 

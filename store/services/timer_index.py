@@ -128,13 +128,15 @@ class TimerIndex:
         self._table = table
         self._slot_ms = slot_ms
         self._queue: UnitQueue | None = None
+        self._has_looked = False
+        self._live_from = (
+            0  # of a record that is rolled from here on, the record before it is in the index and counts
+        )
         self._begin_anew(None)
 
     def _begin_anew(self, queue: UnitQueue | None) -> None:
         self._queue = queue
         self.next_offset = 0
-        # Of a record that was rolled from here on, the record before it is in the index and is counted.
-        self._live_from = queue.max_offset if queue is not None else 0
         self._near: list[Waiting] = []
         self._near_hour = 0  # all that is due in it or before is in memory, or about to be
         self._buckets: dict[int, _Bucket] = {}
@@ -143,6 +145,7 @@ class TimerIndex:
         self._topic_numbers: dict[str, int] = {}
         self._counts: Counter[int] = Counter()
         self.slots: Counter[int] = Counter()
+        self.added: Counter[str] = Counter()  # by topic, of what was stored since the start
         for name in self._disk.list_directory(self._directory):
             self._disk.unlink(f"{self._directory}/{name}")
 
@@ -158,6 +161,22 @@ class TimerIndex:
         return self._table.next_waiting(max(self.next_offset, queue.min_offset))
 
     @property
+    def behind(self) -> int:
+        """How many records of the queue were not looked at yet."""
+        queue = self._queues.find(TIMER_TOPIC_BYTES, 0)
+        return max(queue.max_offset - self._next(queue), 0) if queue is not None else 0
+
+    def count_due(self, now_ms: int) -> int:
+        """How many are due, of what is in memory."""
+        count, to_see = 0, [0]
+        while to_see:
+            number = to_see.pop()
+            if number < len(self._near) and self._near[number].due_ms <= now_ms:
+                count += 1
+                to_see += (2 * number + 1, 2 * number + 2)  # the heap has what is due later behind it
+        return count
+
+    @property
     def counts(self) -> dict[str, int]:
         """By topic, how many messages wait."""
         return {self._topics[number]: count for number, count in self._counts.items() if count > 0}
@@ -165,8 +184,11 @@ class TimerIndex:
     def catch_up(self, now_ms: int) -> None:
         """Takes up some of what was dispatched meanwhile. Raises UnitDamagedError, MessageDamagedError, DiskError."""
         queue = self._queues.find(TIMER_TOPIC_BYTES, 0)
-        if queue is not self._queue:
-            self._begin_anew(queue)  # of another log
+        if queue is not self._queue or not self._has_looked:
+            is_new = self._has_looked and self._queue is None
+            self._live_from = queue.max_offset if queue is not None and not is_new else 0
+            self._has_looked = True
+            self._begin_anew(queue)  # of another log, if there was one before
         if queue is None:
             return
         self._bring_near(now_ms)
@@ -193,6 +215,8 @@ class TimerIndex:
             elif offset < self._live_from or not is_rolled(properties):
                 topic = find_property(properties, b"REAL_TOPIC") or b""
                 topic_number = self._number_of(topic.decode("utf-8", "replace"))
+                if offset >= self._live_from:
+                    self.added[self._topics[topic_number]] += 1
             waiting = Waiting.of(when_ms, offset, topic_number)
             self._put(waiting)
             self._count(waiting, 1)

@@ -13,12 +13,13 @@ What waits for long is rolled every two days, as RocketMQ does it: stored anew, 
 """
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from dledger.entry import Index
-from message.decoder import raw_properties
+from dledger.figures import Figures
+from message.decoder import decode_message, raw_properties
 from message.errors import MessageDecodeError
 from message.names import TIMER_TOPIC
 from message.properties import find_property
@@ -95,17 +96,19 @@ class TimerMessageService:
         self._store = store
         config = self._config = store.config
         self._precision_ms = config.timer_precision_ms
-        self._table = store.state.tables.timer_table
+        self.table = store.state.tables.timer_table
         is_limited = config.timer_congest_num_each_slot < 2**31 - 1
         self.index = TimerIndex(
             store.disk,
             f"{config.ledger_directory}/pydledger/timers",
             store.queues,
             store.reader,
-            self._table,
+            self.table,
             config.timer_precision_ms if is_limited else None,
         )
         self.awaited_index: Index | None = None
+        self.delivered: Counter[str] = Counter()  # by topic, since the start
+        self._now_ms = 0
         self._batch = _Batch()  # under way
         # Recalls whose slot has come and is not over: by what they recall, and in the order of their slots.
         self._recalled: dict[bytes, Waiting] = {}
@@ -127,6 +130,7 @@ class TimerMessageService:
         """Nothing is kept of units."""
 
     def catch_up(self, now_ms: int) -> None:
+        self._now_ms = now_ms
         if not self._store.state.is_whole:
             return
         try:
@@ -151,11 +155,51 @@ class TimerMessageService:
         due_ms = min((when for when in times if when is not None), default=None)
         return None if due_ms is None else max(due_ms, self._refused_until_ms)
 
+    def read_ms(self, now_ms: int) -> int:
+        """Up to when all that is due has been delivered."""
+        first = self.index.first
+        return now_ms if first is None else min(now_ms, first.due_ms)
+
+    def figures(self) -> Figures:
+        """For programs that watch."""
+        is_serving = self._store.commit_log.serving_term is not None
+        lag = self.index.count_due(self._now_ms) if is_serving else 0
+        return {
+            "rocketmq_timing_messages": self.index.counts,
+            "rocketmq_timer_enqueue_lag": self.index.behind,
+            "rocketmq_timer_dequeue_lag": lag,
+            "rocketmq_timer_dequeue_latency": self._now_ms - self.read_ms(self._now_ms) if lag else 0,
+            "rocketmq_timer_enqueue_total": dict(self.index.added),
+            "rocketmq_timer_dequeue_total": dict(self.delivered),
+        }
+
+    def state_of(self, phy_offset: int, now_ms: int) -> dict[str, str] | None:
+        """What happens next to the record at a physical offset; None where none of the timer topic is."""
+        record = self._store.reader.look_message_by_offset(phy_offset)
+        message = decode_message(record) if record is not None else None
+        if record is None or message is None or message.topic != TIMER_TOPIC:
+            return None
+        properties = raw_properties(record)
+        when_ms = due_ms(properties, message.store_timestamp)
+        state = {
+            "queueOffset": str(message.queue_offset),
+            "realTopic": message.properties.get("REAL_TOPIC", ""),
+            "realQueueId": message.properties.get("REAL_QID", ""),
+            "deliverMs": str(when_ms),
+            "rollTimes": message.properties.get("TIMER_ROLL_TIMES", "0"),
+            "state": "ENDED" if self.table.is_ended(message.queue_offset) else "WAITING",
+        }
+        window_ms = self._config.timer_roll_window_ms
+        roll_ms = message.store_timestamp + window_ms
+        if state["state"] == "WAITING" and when_ms - roll_ms > window_ms // 3:
+            state["rollMs"] = str(roll_ms)
+        return state
+
     def first_waiting_pos(self) -> int | None:
         queue = self._store.queues.find(TIMER_TOPIC_BYTES, 0)
         if queue is None:
             return None
-        offset = self._table.next_waiting(queue.min_offset)
+        offset = self.table.next_waiting(queue.min_offset)
         unit = queue.unit(offset)
         if unit is None:
             return None
@@ -170,6 +214,11 @@ class TimerMessageService:
             self.awaited_index = None
             for waiting in self._batch.taken:
                 self.index.ended(waiting)
+            self.delivered.update(
+                message.topic.decode()
+                for message in self._batch.messages
+                if message.topic != TIMER_TOPIC_BYTES
+            )
             self._batch = _Batch()
             self.catch_up(now_ms)
             self.tick(now_ms)
@@ -192,7 +241,7 @@ class TimerMessageService:
         self._end_recalls(batch, now_ms)
         with suppress(UnitDamagedError, MessageDamagedError):
             self._roll(queue, batch, now_ms)
-        if batch.delivered or batch.dropped or queue.min_offset > self._table.first_waiting:
+        if batch.delivered or batch.dropped or queue.min_offset > self.table.first_waiting:
             self._append(batch, queue.min_offset, now_ms)
 
     def _take_due(self, queue: UnitQueue, batch: _Batch, now_ms: int) -> None:
@@ -201,7 +250,7 @@ class TimerMessageService:
         recalls_under_way = self._store.commit_log.recalls_from(queue.max_offset)
         while not batch.is_full and (first := index.first) is not None and first.due_ms <= now_ms:
             waiting = index.take()
-            if self._table.is_ended(waiting.offset):
+            if self.table.is_ended(waiting.offset):
                 index.ended(waiting)
                 continue
             try:
@@ -267,7 +316,7 @@ class TimerMessageService:
         self._roll_ms = None
         window_ms = self._config.timer_roll_window_ms
         while not batch.is_full:
-            offset = self._table.next_waiting(max(self._roll_offset, queue.min_offset))
+            offset = self.table.next_waiting(max(self._roll_offset, queue.min_offset))
             found = self._record_at(queue, offset) if offset < queue.max_offset else None
             self._roll_offset = offset
             if found is None:
@@ -309,7 +358,7 @@ class TimerMessageService:
             return pack_changes([pack_change(ended)])
 
         self._batch = batch
-        if not self._store.members_without(self._table.name):
+        if not self._store.members_without(self.table.name):
             self.awaited_index = self._store.commit_log.deliver(announce, batch.messages, now_ms)
         if self.awaited_index is None:
             self.serving_changed()

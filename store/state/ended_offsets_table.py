@@ -13,6 +13,7 @@ from typing import Any, Self
 from dledger.entry import Index
 from store.state.offset_ranges import OffsetRanges
 from store.state.table import StateChange, Table
+from store.state.table_configs import DataVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class EndedOffsetsTable(Table):
     def apply(self, changes: Sequence[StateChange], timestamp: int) -> None:
         for change in changes:
             if isinstance(change, EndOffsets):
+                self.data_version = self.data_version.next(timestamp)
                 self.begin(change)
 
     def begin(self, change: EndOffsets) -> None:
@@ -107,13 +109,15 @@ class EndedOffsetsTable(Table):
     def pack(self) -> list[Any]:
         change = self._under_way
         return [
+            self.data_version.pack(),
             self.first_waiting,
             list(self._ended.ranges()),
             [*change.pack(), self._counted] if change is not None else [],
         ]
 
     def unpack(self, values: list[Any]) -> None:
-        self.first_waiting, ranges, under_way = values
+        version, self.first_waiting, ranges, under_way = values
+        self.data_version = DataVersion(*version)
         self._ended = OffsetRanges([(begin, end) for begin, end in ranges])
         self._under_way, self._counted = None, 0
         if under_way:

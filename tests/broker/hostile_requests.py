@@ -127,6 +127,9 @@ def sound_requests(message_id: str = "00" * 16) -> dict[int, Sound]:
         RequestCode.GET_MIN_OFFSET: Sound(QUEUE),
         RequestCode.GET_EARLIEST_MSG_STORETIME: Sound(QUEUE),
         RequestCode.VIEW_MESSAGE_BY_ID: Sound({"offset": phy_offset}),
+        RequestCode.GET_TIMER_CHECK_POINT: Sound(),
+        RequestCode.GET_TIMER_METRICS: Sound(),
+        RequestCode.GET_TIMER_STATE: Sound({"offset": phy_offset}, code=ResponseCode.QUERY_NOT_FOUND),
         RequestCode.RECALL_MESSAGE: Sound(
             {**TOPIC, "producerGroup": "p", "recallHandle": "djE="}, code=ResponseCode.ILLEGAL_OPERATION
         ),

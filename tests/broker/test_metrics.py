@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from broker.config.config_file import read_broker_config
-from broker.http.metrics import METRICS, PREFIX, metrics_text
+from broker.http.metrics import METRICS, PREFIX, ROCKETMQ_PREFIX, full_name, metrics_text
 from broker.server import Broker
 from remoting.configuration import parse_properties
 from tests.free_ports import free_ports
@@ -56,11 +56,12 @@ def test_a_group_may_have_any_name() -> None:
 
 def test_the_page_and_the_broker_have_the_same_metrics_in_the_same_words(tmp_path: Path) -> None:
     rows = [
-        f"| `{PREFIX}{name}` | {metric.kind.value} | {f'`{metric.label}`' if metric.label else ''} | {metric.meaning} |"
+        f"| `{full_name(name)}` | {metric.kind.value} "
+        f"| {f'`{metric.label}`' if metric.label else ''} | {metric.meaning} |"
         for name, metric in METRICS.items()
     ]
     page = (ROOT / "docs" / "metrics.md").read_text().splitlines()
-    assert [line for line in page if line.startswith(f"| `{PREFIX}")] == rows
+    assert [line for line in page if line.startswith((f"| `{PREFIX}", f"| `{ROCKETMQ_PREFIX}"))] == rows
 
 
 def test_a_broker_offers_all_metrics_and_no_others(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from broker.config.runtime_config import BlackListedError, altered_config
 from broker.http.member_figures import MemberStatus, member_info
 from broker.registration.told_name_servers import ToldNameServers
 from broker.waiting.waiting_room import WaitingRoom
+from message.names import TIMER_TOPIC
 from remoting.address import is_loopback, parse_address
 from remoting.bodies import admin_bodies, bodies
 from remoting.codes import MQ_VERSION, ResponseCode
@@ -141,6 +142,7 @@ class BrokerInfoProcessor:
             "runtime": _duration(now_ms - self._boot_ms),
             "startAcceptSendRequestTimeStamp": str(self.config.start_accept_send_request_timestamp),
             "term": str(store.term),
+            **self._timer_info(now_ms),
             **_NO_QUEUES,
             **member_info(self._member_status()),
         }
@@ -152,6 +154,17 @@ class BrokerInfoProcessor:
             ratio = f"{(total - free) / total:.2f}" if total else "0.00"
             info["commitLogDiskRatio"] = info["consumeQueueDiskRatio"] = ratio
         return info
+
+    def _timer_info(self, now_ms: int) -> dict[str, str]:
+        timers, stats = self._store.services.timer_message_service, self._stats
+        put, delivered = stats.put_nums.get(TIMER_TOPIC, StatsItem()), stats.timers_delivered
+        return {
+            "timerReadBehind": str((now_ms - timers.read_ms(now_ms)) // 1000),
+            "timerOffsetBehind": str(timers.index.behind),
+            "timerCongestNum": str(sum(timers.index.counts.values())),
+            "timerEnqueueTps": str(put.over(put.last_sample).tps),
+            "timerDequeueTps": str(delivered.over(delivered.last_sample).tps),
+        }
 
     def view_stats(
         self, request: Request[admin_headers.ViewBrokerStatsDataRequestHeader], now_ms: int

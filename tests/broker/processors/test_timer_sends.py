@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from base64 import urlsafe_b64decode
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from message.decoder import decode_message
 from message.names import TIMER_TOPIC
 from message.recall_handle import RecallHandle
 from remoting.codes import RequestCode, ResponseCode
+from remoting.fastjson import loads_fastjson
 from remoting.frame.command import RemotingCommand
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -227,3 +229,55 @@ class TestRecall:
             ResponseCode.TOPIC_NOT_EXIST,
             "recall failed, the topic[No] not exist",
         )
+
+
+class TestTools:
+    def test_how_many_wait_is_told_by_topic(self, broker: OneBroker) -> None:
+        for topic, delay_s in (("T", 5), ("T", 60), ("U", 90)):
+            send_timer(broker, topic=topic, TIMER_DELAY_SEC=delay_s)
+        broker.run_for(6_000)
+        body = bytes(broker.ask(RequestCode.GET_TIMER_METRICS).body)
+        told = loads_fastjson(body)
+        assert isinstance(told, dict)
+        counts = {topic: metric["count"] for topic, metric in told["timingCount"].items()}
+        assert counts == {"T": 1, "U": 1}
+        figures = broker.store.figures()
+        assert figures["rocketmq_timing_messages"] == counts
+        assert figures["rocketmq_timer_enqueue_total"] == {"T": 2, "U": 1}
+        assert figures["rocketmq_timer_dequeue_total"] == {"T": 1}
+        assert (figures["rocketmq_timer_enqueue_lag"], figures["rocketmq_timer_dequeue_lag"]) == (0, 0)
+        table = loads_fastjson(bytes(broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body))
+        assert isinstance(table, dict)
+        info = table["table"]
+        assert (info["timerReadBehind"], info["timerOffsetBehind"], info["timerCongestNum"]) == (
+            "0",
+            "0",
+            "2",
+        )
+
+    def test_the_check_point_has_rocketmq_s_layout(self, broker: OneBroker) -> None:
+        send_timer(broker, TIMER_DELAY_SEC=5)
+        broker.run_for(6_000)
+        values = struct.unpack(">7q", bytes(broker.ask(RequestCode.GET_TIMER_CHECK_POINT).body))
+        version = broker.store.tables.timer_table.data_version
+        assert values == (broker.now_ms, 0, 1, 1, 0, version.timestamp, version.counter)
+
+    def test_what_comes_next_of_a_message_is_told(self, broker: OneBroker) -> None:
+        answer = send_timer(broker, TIMER_DELIVER_MS=(deliver_ms := broker.now_ms + 70 * 3_600_000))
+        waiting = decode_message(stored(broker, answer))
+        fields = {"offset": str(waiting.phy_offset)}
+        state = broker.ask(RequestCode.GET_TIMER_STATE, fields).ext_fields
+        assert state == {
+            "queueOffset": "0",
+            "realTopic": "T",
+            "realQueueId": "0",
+            "deliverMs": str(deliver_ms),
+            "rollMs": str(waiting.store_timestamp + 48 * 3_600_000),
+            "rollTimes": "0",
+            "state": "WAITING",
+        }
+        near = decode_message(stored(broker, send_timer(broker, TIMER_DELAY_MS=500)))
+        broker.run_for(1_000)
+        state = broker.ask(RequestCode.GET_TIMER_STATE, {"offset": str(near.phy_offset)}).ext_fields
+        assert state["state"] == "ENDED"
+        assert "rollMs" not in state

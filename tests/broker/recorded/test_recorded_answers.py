@@ -60,10 +60,6 @@ NOT_SERVED: dict[int, str] = {
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "static topics",
     RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: "cold data flow control",
     **dict.fromkeys(
-        (RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS, RequestCode.RECALL_MESSAGE),
-        "timer messages",
-    ),
-    **dict.fromkeys(
         (
             RequestCode.QUERY_ASSIGNMENT,
             RequestCode.SET_MESSAGE_REQUEST_MODE,
@@ -83,9 +79,6 @@ NOT_SERVED: dict[int, str] = {
 # Why ours says something else where it does serve the code.
 REASONS: dict[str, Callable[[Compared], bool]] = {
     "transactions": lambda pair: pair.has(b"TRAN_MSG") or pair.has(b"GoldenTx") or pair.has(b"_TRANS"),
-    "timer messages": lambda pair: (
-        pair.has(b"TIMER_") or pair.has(b"GoldenTimer") or pair.has(b"wheel_timer")
-    ),
     "a reply that waited until its requester came": lambda pair: (
         pair.code == RequestCode.SEND_REPLY_MESSAGE_V2
         and (pair.theirs.code, pair.ours.code) == (ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS)

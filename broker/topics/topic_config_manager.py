@@ -63,6 +63,8 @@ def system_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
         names.SCHEDULE_TOPIC: (18, PERM_READ | PERM_WRITE),
         names.reply_topic(config.broker_cluster_name): (1, PERM_READ | PERM_WRITE),
     }
+    if config.store.timer_wheel_enable:
+        found[names.TIMER_TOPIC] = (1, PERM_READ | PERM_WRITE)
     if config.auto_create_topic_enable:
         template_perm = PERM_INHERIT | PERM_READ | PERM_WRITE
         found[names.AUTO_CREATE_TOPIC_KEY_TOPIC] = (config.default_topic_queue_nums, template_perm)

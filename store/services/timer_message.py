@@ -86,6 +86,18 @@ def due_ms(properties: bytes, store_timestamp: int) -> int:
     return min(max(deliver_ms or 0, slot_ms + 1), slot_ms + SLOT_MS_MAX)
 
 
+def is_over_in_java(properties: bytes, store_timestamp: int, read_ms: int, window_ms: int) -> bool:
+    """Whether RocketMQ's broker is done with a record, whose wheel has been read up to a time. What waits for long lies
+    first in the slot in which it is rolled.
+    """
+    slot_ms = out_ms(properties) or 0
+    write_ms = store_timestamp // SLOT_MS_MAX * SLOT_MS_MAX
+    beyond_ms = slot_ms - write_ms - window_ms
+    if beyond_ms >= 0:
+        slot_ms = write_ms + (window_ms // 2 if beyond_ms < window_ms // 3 else window_ms)
+    return slot_ms < read_ms
+
+
 def fired(record: bytes, store_timestamp: int, precision_ms: int, now_ms: int) -> PutMessage | None:
     """What a record of the timer topic becomes when its time has come; None for one that does not say where it belongs.
     Raises MessageDecodeError.

@@ -29,7 +29,7 @@ from store.message_reader import is_head_of
 from store.put_message import PutMessage
 from store.queues.unit_queue import UnitQueue
 from store.services.leader_service import LeaderStore
-from store.services.timer_index import TimerIndex, Waiting
+from store.services.timer_index import OVER_MS, TimerIndex, Waiting
 from store.services.timer_message import (
     SLOT_MS_MAX,
     TIMER_TOPIC_BYTES,
@@ -104,6 +104,7 @@ class TimerMessageService:
             store.queues,
             store.reader,
             self.table,
+            config.timer_roll_window_ms,
             config.timer_precision_ms if is_limited else None,
         )
         self.awaited_index: Index | None = None
@@ -252,6 +253,10 @@ class TimerMessageService:
             waiting = index.take()
             if self.table.is_ended(waiting.offset):
                 index.ended(waiting)
+                continue
+            if waiting.due_ms == OVER_MS:
+                batch.taken.append(waiting)
+                batch.add(waiting.offset, None)
                 continue
             try:
                 found = self._record_at(queue, waiting.offset)

@@ -10,6 +10,7 @@ from typing import Final
 from disk.disk import Disk
 from store.errors import ConfigFilesDamagedError
 from store.layout.config_json import BACKUP, parse_config
+from store.layout.timer_check_point import TIMER_CHECK
 from store.state.state_tables import StateTables
 from store.state.table import ConfigFileTable
 from store.state.table_configs import DataVersion
@@ -27,6 +28,8 @@ def read_config_files(disk: Disk, directory: str) -> StateTables:
     tables = StateTables()
     for table in tables.in_config_files:
         _read_table(disk, f"{directory}/{table.config_file}", table)
+    if disk.exists(path := f"{directory}/{TIMER_CHECK}"):
+        tables.timer_table.read_check_point(disk.read_file(path))
     return tables
 
 

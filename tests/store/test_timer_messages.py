@@ -1,5 +1,6 @@
 """Timer messages: never early, none lost, none twice, whatever becomes of the leader that delivers them."""
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -7,12 +8,15 @@ from msgspec.structs import replace
 from store_group import StoreGroup, StoreMember, message
 from test_delayed_messages import bodies_of, entries_of, messages_of, tables_of, zero_from
 
+from disk.real_disk import RealDisk
 from dledger.entry import EntryKind, Index, parse_header
 from message.names import TIMER_TOPIC
 from message.properties import decode_properties, encode_properties
 from store.put_message import PutMessage
 from store.services.timer_message import slot_of, timed
 from store.services.timer_message_service import END_COUNT_MAX
+from store.state.config_files import read_config_files
+from store.state.state_tables import StateTables
 from store.state.tables.topic_config_table import DeleteTopic
 
 HOUR_MS = 3_600_000
@@ -324,3 +328,40 @@ def test_what_waits_keeps_all_that_its_sender_said_of_it() -> None:
 @pytest.mark.parametrize(("deliver_ms", "out_ms"), [(5_000, 4_000), (5_001, 5_000), (5_999, 5_000)])
 def test_slots_are_those_of_rocketmq(deliver_ms: int, out_ms: int) -> None:
     assert slot_of(deliver_ms, 1000) == out_ms
+
+
+class TestAfterRocketmq:
+    """A store that RocketMQ's broker had: config/timercheck says how far its wheel was."""
+
+    def test_what_it_has_delivered_or_rolled_does_not_come_again(self, tmp_path: Path) -> None:
+        group = StoreGroup(tmp_path)
+        group.start()
+        leader = group.lead()
+        now_ms = group.now_ms
+        table = leader.store.tables.timer_table
+        check_point = (now_ms + 30 * HOUR_MS, 0, 5, 5, 0, 0, 0)
+        table.read_check_point(struct.pack(">7q", *check_point))
+        leader.put(
+            timer(now_ms + HOUR_MS, b"delivered"),
+            timer(
+                now_ms + 50 * HOUR_MS, b"rolled"
+            ),  # after a day: what is left is less than a third of the window
+            recall(now_ms + HOUR_MS, "delivered"),
+            timer(now_ms + 40 * HOUR_MS, b"waits"),
+            timer(now_ms + 5 * DAY_MS, b"rolled later"),
+            timer(now_ms + 50 * HOUR_MS, b"rolled", TIMER_ROLL_TIMES="1"),
+        )
+        group.settle()
+        group.run_until(lambda: table.first_waiting == 3)
+        group.skip(6 * DAY_MS)
+        group.run_for(5_000)
+        assert bodies_of(leader) == [b"waits", b"rolled", b"rolled later"]
+        assert is_idle(leader)
+
+    def test_the_check_point_is_read_with_the_tables(self, tmp_path: Path) -> None:
+        (tmp_path / "timercheck").write_bytes(struct.pack(">7q", 17, 0, 3, 3, 0, 0, 0).ljust(4096, b"\0"))
+        tables = read_config_files(RealDisk(), str(tmp_path))
+        assert (tables.timer_table.java_offset, tables.timer_table.java_read_ms) == (3, 17)
+        copy = StateTables()
+        copy.unpack(tables.pack())
+        assert copy.timer_table.java_offset == 3

@@ -5,7 +5,6 @@ The check point has RocketMQ's layout. There are no wheel and no timerlog, so wh
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
 from broker.answers import Request
@@ -13,19 +12,10 @@ from remoting.bodies import admin_bodies, bodies
 from remoting.codes import ResponseCode
 from remoting.headers import admin_headers
 from remoting.headers.headers import CommandHeader
+from store.layout.timer_check_point import TIMER_CHECK_POINT
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
-
-_CHECK_POINT = struct.Struct(
-    ">q"  # lastReadTimeMs
-    "q"  # lastTimerLogFlushPos
-    "q"  # lastTimerQueueOffset
-    "q"  # masterTimerQueueOffset
-    "q"  # dataVersion: stateVersion
-    "q"  # timestamp
-    "q"  # counter
-)
 
 
 class TimerAdminProcessor:
@@ -37,7 +27,7 @@ class TimerAdminProcessor:
         version = service.table.data_version
         offset = service.index.next_offset
         values = (service.read_ms(now_ms), 0, offset, offset, 0, version.timestamp, version.counter)
-        request.answer(body=_CHECK_POINT.pack(*values))
+        request.answer(body=TIMER_CHECK_POINT.pack(*values))
 
     def get_metrics(self, request: Request[CommandHeader], now_ms: int) -> None:
         service = self._store.services.timer_message_service

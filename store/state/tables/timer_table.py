@@ -5,8 +5,9 @@ or cannot be delivered. A recall ends when what it recalls has.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from store.layout.timer_check_point import TIMER_CHECK_POINT
 from store.state.ended_offsets_table import EndedOffsetsTable, EndOffsets
 
 
@@ -16,5 +17,25 @@ class EndTimers(EndOffsets):
 
 
 class TimerTable(EndedOffsetsTable):
+    """`java_offset` and `java_read_ms`: RocketMQ's broker had the store before. Of the messages before that offset, it
+    has delivered, rolled or dropped those whose slot comes before that time.
+    """
+
     name = "timers"
     changes = (EndTimers,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.java_offset = self.java_read_ms = 0
+
+    def read_check_point(self, content: bytes) -> None:
+        """RocketMQ's config/timercheck."""
+        if len(content) >= TIMER_CHECK_POINT.size:
+            self.java_read_ms, _, self.java_offset, *_ = TIMER_CHECK_POINT.unpack_from(content)
+
+    def pack(self) -> list[Any]:
+        return [*super().pack(), self.java_offset, self.java_read_ms]
+
+    def unpack(self, values: list[Any]) -> None:
+        *ended, self.java_offset, self.java_read_ms = values
+        super().unpack(ended)

@@ -146,6 +146,7 @@ MAPS = frozenset(
         "offsetTable",
         "table",
         "consumerTable",
+        "timingCount",
     }
 )
 # Only one of the two sides has them: what we do not know, and what is for people.

@@ -253,6 +253,23 @@ def test_client_that_leaves_one_of_two_groups_is_still_reached(
     assert broker.controller.producers.channel_of(REQUESTER) is None
 
 
+def test_a_connection_speaks_for_the_client_of_its_last_heartbeat(
+    broker: OneBroker, requester: RecordingChannel
+) -> None:
+    connected(broker, requester, "another")
+    producers = broker.controller.producers
+    assert producers.channel_of(REQUESTER) is None
+    assert producers.channel_of("another") is requester
+    broker.controller.pipeline.channel_closed(requester)
+    assert producers.channel_of("another") is None
+
+
+def test_a_client_is_reached_by_its_newest_connection(broker: OneBroker, requester: RecordingChannel) -> None:
+    newer = connected(broker, RecordingChannel(8))
+    broker.controller.pipeline.channel_closed(requester)
+    assert broker.controller.producers.channel_of(REQUESTER) is newer
+
+
 def test_replies_that_wait_are_bounded_in_bytes(tmp_path: Path) -> None:
     broker = OneBroker(tmp_path, "pyDLedgerMaxWaitingReplyBytes=5000\n")
     first = send_reply(broker, body=b"x" * 3000)

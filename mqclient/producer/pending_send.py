@@ -1,4 +1,4 @@
-"""One message on its way: checked and encoded once, then sent as often as its attempts ask for."""
+"""One message on its way: checked and encoded once, then sent as often as its attempts ask for, until it has an end."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from message.compression import compress
 from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC, NOT_ALLOWED_SEND_TOPICS, topic_fault
 from message.properties import PROPERTIES_LENGTH_MAX
 from message.sys_flag import TRANSACTION_PREPARED_TYPE, CompressionType, compressed_by
-from mqclient.errors import MessageIllegalError, SendError
+from mqclient.errors import NOT_NOW_CODES, UNKNOWN_CODES, MessageIllegalError, SendError
 from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
 from mqclient.producer.queue_selector import QueueSelector, by_sharding_key
-from mqclient.producer.send_result import SendResult
+from mqclient.producer.send_result import SendResult, SendStatus
 from remoting.codes import ResponseCode
+from remoting.errors import RemotingError
 from remoting.frame.command import RemotingCommand
 
+STORED_CODES = frozenset(SendStatus)
 RESERVED = frozenset(
     {
         const.KEYS,
@@ -56,6 +58,7 @@ class PendingSend:
         "queue_begin",
         "refusal",
         "refusal_code",
+        "retry_times",
         "selector",
         "sys_flag",
         "uniq_key",
@@ -71,11 +74,13 @@ class PendingSend:
         selector: QueueSelector | None,
         compress_over: int,
         body_size_max: int,
+        retry_times: int = 0,
         is_routed: bool,
     ) -> None:
         """`is_routed`: a queue is chosen from the route, anew for each attempt. Raises MessageIllegalError."""
         self.message = message
         self.is_routed = is_routed
+        self.retry_times = retry_times
         self.uniq_key = uniq_key
         self.born_timestamp = str(now_ms)
         self.body = message.body
@@ -138,6 +143,61 @@ class PendingSend:
             "m": "false",
             "n": queue.broker_name,
         }
+
+    # -- ends of its attempts ----------------------------------------------------------------------------------
+
+    def answered(self, answer: RemotingCommand, address: str) -> None:
+        """An attempt has this answer from the broker at `address`."""
+        self.attempts += 1
+        code = answer.code
+        if code in STORED_CODES:
+            fields = answer.ext_fields
+            queue = self.queue
+            assert queue is not None, "it was sent there"
+            try:
+                self.outcome = SendResult(
+                    SendStatus(code),
+                    self.uniq_key,
+                    fields["msgId"],
+                    MessageQueue(queue.topic, queue.broker_name, int(fields["queueId"])),
+                    int(fields["queueOffset"]),
+                    self.attempts,
+                    not self.definite,
+                    fields.get("recallHandle", ""),
+                )
+            except (KeyError, ValueError):
+                self.refusal = f"{address} answered a send with what cannot be read: {dict(fields)}"
+                self._end_unknown()
+            return
+        self.refusal = f"{address} answered {code}: {answer.remark}"
+        self.refusal_code = code
+        if code in UNKNOWN_CODES:
+            self._end_unknown()
+        elif code not in NOT_NOW_CODES and not (self.is_routed and _is_illegal_queue(answer)):
+            self.fail(self.refusal)
+
+    def unanswered(self, error: RemotingError) -> None:
+        """An attempt has no answer, for this reason."""
+        self.refusal = str(error) or type(error).__name__
+        if not error.definite:
+            self.attempts += 1
+            self._end_unknown()
+
+    def _end_unknown(self) -> None:
+        self.definite = False
+        self.is_doubted = True
+        self.unknown_ends += 1
+        if self.unknown_ends > (0 if self.is_prepared else self.retry_times):
+            self.fail(f"outcome unknown after {self.attempts} attempts; the last: {self.refusal}")
+
+    def fail(self, text: str) -> None:
+        self.outcome = SendError(
+            text,
+            definite=self.definite,
+            retriable=self.refusal_code in NOT_NOW_CODES or self.refusal_code == -1,
+            attempts=self.attempts,
+            code=self.refusal_code,
+        )
 
 
 def check_properties(message: Message) -> None:
@@ -210,7 +270,7 @@ def _encoded_size(text: str) -> int:
         raise MessageIllegalError(f"a key, tag or property cannot be UTF-8: {error.reason}") from None
 
 
-def is_illegal_queue(answer: RemotingCommand) -> bool:
+def _is_illegal_queue(answer: RemotingCommand) -> bool:
     """Whether a broker says that the topic has no such queue: the route is older than the topic."""
     return answer.code == ResponseCode.INVALID_PARAMETER and (answer.remark or "").startswith(
         "request queueId["

@@ -33,12 +33,12 @@ from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
 from mqclient.producer.broker_faults import BrokerFaults
 from mqclient.producer.doubted_sends import look_for_doubted
-from mqclient.producer.pending_send import PendingSend, is_illegal_queue
+from mqclient.producer.pending_send import PendingSend
 from mqclient.producer.producer_config import ProducerConfig
 from mqclient.producer.queue_selector import QueueSelector, always
 from mqclient.producer.recall import recall
 from mqclient.producer.requester import Requester
-from mqclient.producer.send_result import SendResult, SendStatus
+from mqclient.producer.send_result import SendResult
 from mqclient.producer.stored_sends import StoredSends
 from mqclient.producer.uniq_key import UniqKeyGenerator
 from mqclient.route.topic_route import TopicRoute
@@ -49,7 +49,6 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError
 from remoting.frame.command import RemotingCommand, request, response
 
-STORED_CODES = frozenset(SendStatus)
 WRITE_SIZE_MAX = 4 * 1024 * 1024  # bytes of bodies that one `send_batch` has under way at a time
 TROUBLE_CODES = NOT_NOW_CODES | UNKNOWN_CODES
 
@@ -222,6 +221,7 @@ class Producer:
                 selector=selector,
                 compress_over=config.compress_over,
                 body_size_max=config.body_size_max,
+                retry_times=config.retry_times,
                 is_routed=queue is None,
             )
             for message in messages
@@ -248,9 +248,7 @@ class Producer:
                 failed = await self._round(route, now, remaining_s)
             except ClientClosedError:
                 for send in todo:
-                    self._fail(
-                        send, f"closed before it was acknowledged; last trouble: {send.refusal or 'none'}"
-                    )
+                    send.fail(f"closed before it was acknowledged; last trouble: {send.refusal or 'none'}")
                 return
             except MQClientError as error:
                 trouble, failed, later = str(error), todo, []
@@ -263,7 +261,7 @@ class Producer:
                 pause_s = min(pause_s * 2, self._config.retry_pause_max_s)
         for send in todo:
             reason = send.refusal or trouble or "no time was left for a try"
-            self._fail(send, f"no acknowledgement in time; last trouble: {reason}")
+            send.fail(f"no acknowledgement in time; last trouble: {reason}")
 
     def _count_of_one_write(self, sends: Sequence[PendingSend]) -> int:
         """At least one. A large batch goes in parts, so that its frames are not all in memory at a time."""
@@ -316,7 +314,7 @@ class Producer:
             except Exception as error:  # noqa: BLE001 (whatever it is, it goes into the outcome)
                 # The application's selector, which may not expect fewer queues while a group elects. What became of
                 # the other messages, and of this one in earlier rounds, must be told all the same.
-                self._fail(send, f"the selector chose no queue: {error!r}")
+                send.fail(f"the selector chose no queue: {error!r}")
                 assert isinstance(send.outcome, SendError), "it has just failed"
                 send.outcome.__cause__ = error
                 continue
@@ -354,9 +352,11 @@ class Producer:
         answers = await self._invoke_watching(route, broker_name, address, commands, timeout_s)
         for send, answer in zip(sends, answers, strict=True):
             if isinstance(answer, RemotingError):
-                self._end_without_answer(send, answer)
+                send.unanswered(answer)
             else:
-                self._end_with_answer(send, answer, address)
+                send.answered(answer, address)
+                if isinstance(send.outcome, SendResult) and not send.is_delayed:
+                    self._stored_sends.acknowledged(send.outcome.message_queue, send.outcome.queue_offset)
         if any(
             isinstance(answer, RemotingCommand) and answer.code not in TROUBLE_CODES for answer in answers
         ):
@@ -399,60 +399,6 @@ class Producer:
             return (await self._instance.routes.refresh(topic)).master_address(broker_name)
         except (RouteNotFoundError, ClientClosedError):
             return None
-
-    def _end_without_answer(self, send: PendingSend, error: RemotingError) -> None:
-        send.refusal = str(error) or type(error).__name__
-        if error.definite:
-            return
-        send.attempts += 1
-        self._end_unknown(send)
-
-    def _end_with_answer(self, send: PendingSend, answer: RemotingCommand, address: str) -> None:
-        send.attempts += 1
-        code = answer.code
-        if code in STORED_CODES:
-            fields = answer.ext_fields
-            queue = send.queue
-            assert queue is not None, "it was sent there"
-            try:
-                send.outcome = SendResult(
-                    SendStatus(code),
-                    send.uniq_key,
-                    fields["msgId"],
-                    MessageQueue(queue.topic, queue.broker_name, int(fields["queueId"])),
-                    int(fields["queueOffset"]),
-                    send.attempts,
-                    not send.definite,
-                    fields.get("recallHandle", ""),
-                )
-                if not send.is_delayed:
-                    self._stored_sends.acknowledged(send.outcome.message_queue, send.outcome.queue_offset)
-            except (KeyError, ValueError):
-                send.refusal = f"{address} answered a send with what cannot be read: {dict(fields)}"
-                self._end_unknown(send)
-            return
-        send.refusal = f"{address} answered {code}: {answer.remark}"
-        send.refusal_code = code
-        if code in UNKNOWN_CODES:
-            self._end_unknown(send)
-        elif code not in NOT_NOW_CODES and not (send.is_routed and is_illegal_queue(answer)):
-            self._fail(send, send.refusal)
-
-    def _end_unknown(self, send: PendingSend) -> None:
-        send.definite = False
-        send.is_doubted = True
-        send.unknown_ends += 1
-        if send.unknown_ends > (0 if send.is_prepared else self._config.retry_times):
-            self._fail(send, f"outcome unknown after {send.attempts} attempts; the last: {send.refusal}")
-
-    def _fail(self, send: PendingSend, text: str) -> None:
-        send.outcome = SendError(
-            text,
-            definite=send.definite,
-            retriable=send.refusal_code in NOT_NOW_CODES or send.refusal_code == -1,
-            attempts=send.attempts,
-            code=send.refusal_code,
-        )
 
     def _heartbeat_body(self, client_id: str) -> HeartbeatData:
         return HeartbeatData(

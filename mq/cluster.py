@@ -177,11 +177,13 @@ class Cluster:
         """
         with _locked(self.dir):
             brokers = [name for name in self.running() if name != NAMESRV]
-            killed = self._end(brokers)
-            killed += self._end([name for name in self.running() if name == NAMESRV])
+            try:
+                killed = self._end(brokers)
+            finally:  # also where a broker outlives its SIGKILL for long, as one that waits for its disk may
+                killed_name_server = self._end([name for name in self.running() if name == NAMESRV])
             self._processes = {}
             self._save()
-        return killed
+        return killed + killed_name_server
 
     def _end(self, names: list[str]) -> list[str]:
         processes = {self._processes[name]: name for name in names}

@@ -49,6 +49,8 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError
 from remoting.frame.command import RemotingCommand, request, response
 
+# Of a request's time. Where nobody takes it, the send says so before the request is given up.
+SENDING_SHARE = 0.9
 WRITE_SIZE_MAX = 4 * 1024 * 1024  # bytes of bodies that one `send_batch` has under way at a time
 TROUBLE_CODES = NOT_NOW_CODES | UNKNOWN_CODES
 
@@ -180,7 +182,7 @@ class Producer:
         time, though the request may have been worked on.
         """
         timeout_s = timeout_s or self._config.send_timeout_s
-        send = partial(self.send, queue=queue, selector=selector, timeout_s=timeout_s)
+        send = partial(self.send, queue=queue, selector=selector, timeout_s=timeout_s * SENDING_SHARE)
         return await self._requester.request(message, send, timeout_s)
 
     def _on_request(self, channel: Channel, command: RemotingCommand) -> None:

@@ -33,6 +33,7 @@ from remoting.headers import headers
 
 log = logging.getLogger(__name__)
 
+GREETING_TIMEOUT_S = 0.5
 GREET_AGAIN_AFTER_S = 0.1
 
 SendMessage = Callable[[Message], Awaitable[SendResult]]
@@ -51,9 +52,9 @@ class Requester:
         self._now_ms = now_ms
         self._dice = dice
         self._replies: dict[str, asyncio.Future[MessageExt]] = {}
-        self._greeted: set[str] = (
-            set()
-        )  # brokers that know us by a heartbeat on the connection that we have now
+        self._greetings: dict[str, asyncio.Task[None]] = {}  # under way, by address
+        # Brokers that know us, by a heartbeat on the connection that we have now.
+        self._greeted: set[str] = set()
 
     async def request(self, message: Message, send: SendMessage, timeout_s: float) -> MessageExt:
         """Raises what `send` raises for a message that is surely not stored; RequestTimeoutError, ClientClosedError."""
@@ -110,23 +111,41 @@ class Requester:
                 reply.set_exception(ClientClosedError("closed before the reply came"))
 
     async def _greet_and_send(self, message: Message, send: SendMessage) -> SendResult:
-        with suppress(MQClientError):  # sending tries longer, and says what is wrong
-            route = await self._route(message.topic)
-            masters = {route.master_address(name) for name in route.brokers} - {None} - self._greeted
-            if masters:
-                # Followers as well, of which one may lead when the reply comes; nobody waits for those.
-                self._instance.spawn(self._instance.heartbeat())
-                await asyncio.gather(*(self._greet(address) for address in masters if address is not None))
-        return await send(message)
+        await self._greet_masters(message.topic)
+        result = await send(message)
+        # Where nobody knew of a broker before, or another one leads by now: there the reply waits for us.
+        await self._greet_masters(message.topic)
+        return result
+
+    async def _greet_masters(self, topic: str) -> None:
+        """Has those know us that may be told to push the reply. One that does not answer soon is not waited for."""
+        try:
+            route = await self._route(topic)
+        except MQClientError:
+            return  # sending tries longer, and says what is wrong
+        masters = {route.master_address(name) for name in route.brokers} - {None} - self._greeted
+        greetings = [self._greeting(address) for address in masters if address is not None]
+        if greetings:
+            await asyncio.wait(greetings, timeout=GREETING_TIMEOUT_S)
+
+    def _greeting(self, address: str) -> asyncio.Task[None]:
+        """Of all requests that want it now."""
+        task = self._greetings.get(address)
+        if task is None:
+            task = self._greetings[address] = self._instance.spawn(self._greet(address))
+            task.add_done_callback(lambda _: self._greetings.pop(address))
+        return task
 
     async def _greet(self, address: str) -> None:
         if await self._instance.heartbeat_to(address):
             self._greeted.add(address)
+            # Followers as well, of which one may lead when the reply comes; nobody waits for those.
+            self._instance.spawn(self._instance.heartbeat())
 
     async def _greet_again(self, address: str) -> None:
         """A reply may wait there for us to come back."""
         await asyncio.sleep(GREET_AGAIN_AFTER_S)
-        await self._greet(address)
+        await self._greeting(address)
 
 
 def _is_unknown(error: BaseException) -> bool:

@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +17,15 @@ from mqclient import (
     ClientClosedError,
     Message,
     MessageIllegalError,
+    MessageQueue,
     Producer,
     PushConsumer,
     RequestTimeoutError,
     SendError,
+    SendResult,
+    SendStatus,
 )
+from mqclient.producer.requester import _state_of
 from remoting.codes import RequestCode, ResponseCode
 
 LONG_S = 20.0  # nothing here waits for so long
@@ -118,17 +123,34 @@ def test_large_bodies_are_compressed_on_both_ways() -> None:
     with_replier(story)
 
 
-def test_no_reply_in_time_is_an_error_of_its_own() -> None:
-    async def story(group: FakeGroup, producer: Producer) -> None:
-        with pytest.raises(
-            RequestTimeoutError, match=r"topic T within 0.2 s: it is stored as [0-9A-F]{32},"
-        ) as caught:
-            await producer.request(Message("T", b"nobody is here"), timeout_s=0.2)
-        assert not caught.value.definite
+@asynccontextmanager
+async def asking(group: FakeGroup, producer: Producer) -> AsyncIterator[asyncio.Task[MessageExt]]:
+    """A request that nobody has replied to; at the end nobody waits for the reply any more."""
+    asked = asyncio.create_task(producer.request(Message("T", b"x"), timeout_s=LONG_S))
+    await group.until(lambda: group.records and group.brokers[0].producers)
+    yield asked
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
 
+
+def test_no_reply_in_time_is_an_error_of_its_own() -> None:
     async def main() -> None:
         async with FakeGroup() as group, Producer(group.address) as producer:
-            await story(group, producer)
+            with pytest.raises(RequestTimeoutError, match=r"to topic T within 0.2 s: ") as caught:
+                await producer.request(Message("T", b"nobody is here"), timeout_s=0.2)
+            assert not caught.value.definite
+
+    run(main())
+
+
+def test_a_request_without_a_reply_says_what_is_known_of_its_message() -> None:
+    async def main() -> None:
+        sending: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        assert _state_of(sending) == "whether it is stored is unknown"
+        sending.set_result(
+            SendResult(SendStatus.SEND_OK, "KEY", "ID", MessageQueue("T", "G", 0), 0, 1, False)
+        )
+        assert _state_of(sending) == "it is stored as KEY, whether it was worked on is unknown"
 
     run(main())
 
@@ -136,8 +158,8 @@ def test_no_reply_in_time_is_an_error_of_its_own() -> None:
 def test_a_late_reply_is_dropped_and_taken_all_the_same() -> None:
     async def main() -> None:
         async with FakeGroup() as group, Producer(group.address) as producer:
-            with pytest.raises(RequestTimeoutError):
-                await producer.request(Message("T", b"late"), timeout_s=0.1)
+            async with asking(group, producer):
+                pass
             async with PushConsumer(group.address, "g", {"T": "*"}, config=FIRST) as consumer:
                 batch = await consumer.take()
                 assert batch is not None
@@ -172,6 +194,17 @@ def test_a_request_that_is_refused_is_not_waited_for() -> None:
             assert caught.value.definite
             with pytest.raises(MessageIllegalError):
                 await producer.request(Message("T", b""), timeout_s=LONG_S)
+
+    run(main())
+
+
+def test_a_request_that_no_broker_takes_says_so() -> None:
+    async def main() -> None:
+        async with FakeGroup() as group, Producer(group.address) as producer:
+            group.lead(None)
+            with pytest.raises(SendError, match="the group has no leader") as caught:
+                await producer.request(Message("T", b"x"), timeout_s=2)
+            assert caught.value.definite
 
     run(main())
 
@@ -244,9 +277,8 @@ def test_an_outcome_that_is_unknown_to_the_broker_is_no_definite_error() -> None
 
     async def story(group: FakeGroup, producer: Producer) -> None:
         group.brokers[0].reply_steps = [ResponseCode.SYSTEM_ERROR]
-        with pytest.raises(RequestTimeoutError):
-            await producer.request(Message("T", b"x"), timeout_s=0.5)
-        await group.until(lambda: errors)
+        async with asking(group, producer):
+            await group.until(lambda: errors)
         assert (errors[0].code, errors[0].definite) == (ResponseCode.SYSTEM_ERROR, False)
 
     with_replier(story, answer)
@@ -269,8 +301,8 @@ def test_what_a_producer_is_not_asked_for_is_refused_and_what_cannot_be_read_is_
     async def main() -> None:
         async with FakeGroup() as group, Producer(group.address) as producer:
             leader = group.brokers[0]
-            with pytest.raises(RequestTimeoutError):
-                await producer.request(Message("T", b"x"), timeout_s=0.1)
+            async with asking(group, producer):
+                pass
             leader.channels = leader.producers
             (client_id,) = leader.producers
             answer = await leader.ask(client_id, RequestCode.GET_CONSUMER_RUNNING_INFO, {})

@@ -92,9 +92,7 @@ class WaitingReplies:
     def _end(self, replies: list[WaitingReply], end: WaitEnd, now_ms: int) -> None:
         if not replies:
             return
-        log.info(
-            "replies end their wait count=%d client=%s end=%s", len(replies), replies[0].client_id, end.name
-        )
+        log.info("replies end their wait count=%d end=%s", len(replies), end.name)
         self._count -= len(replies)
         self._size -= sum(reply.size for reply in replies)
         for reply in replies:

@@ -85,15 +85,19 @@ SERVERS = ["ours", pytest.param("rocketmq", marks=[pytest.mark.long, pytest.mark
 
 
 @contextmanager
-def serving(whose: str, cluster: LocalCluster, work: Path) -> Iterator[str]:
+def serving(
+    whose: str, cluster: LocalCluster, work: Path, conf: dict[str, str] | None = None
+) -> Iterator[str]:
     """The address of a NameServer."""
     if whose == "ours":
-        cluster.up()
+        cluster.up(conf=conf)
         yield cluster.namesrv
         return
     # On ports of the cluster, which is not started.
     name_server = JavaNameServer(work / "servers", cluster.base_port + 90)
-    broker = JavaBroker(work / "servers", work / "store", name_server.address, cluster.base_port + 50)
+    broker = JavaBroker(
+        work / "servers", work / "store", name_server.address, cluster.base_port + 50, conf=conf
+    )
     with name_server, broker, JavaMqAdmin(name_server.address, work / "mqadmin") as mqadmin:
         wait_for(lambda: "broker-java" in mqadmin.run("clusterList"), 60, "the broker at its NameServer")
         yield name_server.address
@@ -119,6 +123,10 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCl
 def shared_namesrv(
     request: pytest.FixtureRequest, shared_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """As `namesrv`, but one for all tests of a file, which break nothing and have topics and groups of their own."""
-    with serving(request.param, shared_cluster, tmp_path_factory.mktemp("shared_servers")) as address:
+    """As `namesrv`, but one for all tests of a file, which break nothing and have topics and groups of their own.
+
+    The file's CONF, if it has one, is added to the brokers' conf.
+    """
+    conf = getattr(request.module, "CONF", None)
+    with serving(request.param, shared_cluster, tmp_path_factory.mktemp("shared_servers"), conf) as address:
         yield address

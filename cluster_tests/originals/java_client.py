@@ -39,7 +39,8 @@ def class_path(version: str, *, server: bool = False) -> str:
     jars = BUILD / f"{kind}-{version}"
     classes = BUILD / f"{kind}-classes-{version}"
     sources = [
-        SOURCES / name for name in (("MqAdmin.java",) if server else ("Interop.java", "Recorder.java"))
+        SOURCES / name
+        for name in (("MqAdmin.java",) if server else ("Interop.java", "Kinds.java", "Recorder.java"))
     ]
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / "lock").open("w") as lock:

@@ -4,11 +4,11 @@ The same scenario runs against our cluster, with its leaders killed too, and aga
 """
 
 import contextlib
-import threading
 from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
+from leader_killer import LeaderKiller
 from local_cluster import LocalCluster, wait_for
 from originals.java_client import JavaClient, JavaProcess
 
@@ -55,7 +55,7 @@ def assert_in_order(found: list[dict[str, Any]]) -> None:
 
 
 def sent(
-    java: JavaClient, namesrv: str, sends: int, kill: "LeaderKiller | None"
+    java: JavaClient, namesrv: str, sends: int, kill: LeaderKiller | None
 ) -> tuple[dict[str, dict[str, Any]], set[str]]:
     """What was acknowledged of each message by its key, and the keys of those whose sends failed."""
     with java.mixed(namesrv, TOPIC, sends, "k", interval_ms=20 if kill else 5) as sender:
@@ -64,7 +64,7 @@ def sent(
         return {event["key"]: event for event in events(sender, "ok")}, keys(events(sender, "failed"))
 
 
-def check_every_kind(java: JavaClient, namesrv: str, sends: int, kill: "LeaderKiller | None" = None) -> None:
+def check_every_kind(java: JavaClient, namesrv: str, sends: int, kill: LeaderKiller | None = None) -> None:
     with java.every(namesrv, TOPIC) as consumers:
         consumers.wait_for("started")  # or that would take the machine from the first send, whose time runs
         told, uncertain = sent(java, namesrv, sends, kill)
@@ -99,35 +99,6 @@ def is_found(asker: JavaProcess, key: str, message: dict[str, Any]) -> bool:
         found[event["event"]].add((event.get("who"), event.get("key"), event.get("body")))
     wanted = (key, key, f"body of {key}")
     return wanted in found["queried"] and wanted in found["viewed"]
-
-
-class LeaderKiller:
-    """Within `with`, every `seconds` the leader dies by kill -9 and comes back, `kills` times at most."""
-
-    def __init__(self, cluster: LocalCluster, kills: int, seconds: float) -> None:
-        self._cluster = cluster
-        self._kills = kills
-        self._pause = threading.Event()
-        self._seconds = seconds
-        self._thread = threading.Thread(target=self._run)
-        self.killed = 0
-
-    def _run(self) -> None:
-        while self.killed < self._kills and not self._pause.wait(self._seconds / 2):
-            leader = self._cluster.leader()
-            self._cluster.kill(leader)
-            self.killed += 1
-            self._cluster.leader()
-            self._pause.wait(self._seconds / 2)
-            self._cluster.start(leader)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._pause.set()
-        self._thread.join()
-        assert self.killed, "no leader was killed"
 
 
 def test_every_kind_of_consumer_gets_every_kind_of_message(newest_java: JavaClient, namesrv: str) -> None:

@@ -1,4 +1,4 @@
-"""The topic of a fault run, made before its clients start: else they would find out one by one that there is none."""
+"""A topic, made before its clients start: else they would find out one by one that there is none."""
 
 import asyncio
 
@@ -11,23 +11,23 @@ from mqclient.route.topic_route import MASTER_ID
 from remoting.client import RemotingClient
 
 
-def make_topic(namesrv: str, seconds: float) -> None:
+def make_topic(namesrv: str, seconds: float, topic: str = TOPIC) -> None:
     """Returns when the NameServer tells of it. AssertionError."""
-    wait_for(lambda: asyncio.run(_is_made(namesrv)), seconds, f"the topic {TOPIC} at {namesrv}")
+    wait_for(lambda: asyncio.run(_is_made(namesrv, topic)), seconds, f"the topic {topic} at {namesrv}")
 
 
-async def _is_made(namesrv: str) -> bool:
+async def _is_made(namesrv: str, topic: str) -> bool:
     """Has it made where it is not yet."""
     remoting = RemotingClient(on_request=None)
     api = ClientApi(remoting)
     try:
-        route = await api.topic_route(namesrv, TOPIC)
+        route = await api.topic_route(namesrv, topic)
         if route is not None and route.publish_queues:
             return True
         brokers = (await api.cluster_info(namesrv)).broker_addr_table.values()
         masters = [broker.broker_addrs[MASTER_ID] for broker in brokers if MASTER_ID in broker.broker_addrs]
         for master in masters:
-            await api.create_topic(master, TOPIC, read_queues=QUEUES, write_queues=QUEUES)
+            await api.create_topic(master, topic, read_queues=QUEUES, write_queues=QUEUES)
     except MQClientError:
         pass  # no leader yet
     finally:

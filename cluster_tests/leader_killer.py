@@ -1,0 +1,34 @@
+"""Leaders that die while a test goes on."""
+
+import threading
+
+from local_cluster import LocalCluster
+
+
+class LeaderKiller:
+    """Within `with`, every `seconds` the leader dies by kill -9 and comes back, `kills` times at most."""
+
+    def __init__(self, cluster: LocalCluster, kills: int, seconds: float) -> None:
+        self._cluster = cluster
+        self._kills = kills
+        self._pause = threading.Event()
+        self._seconds = seconds
+        self._thread = threading.Thread(target=self._run)
+        self.killed = 0
+
+    def _run(self) -> None:
+        while self.killed < self._kills and not self._pause.wait(self._seconds / 2):
+            leader = self._cluster.leader()
+            self._cluster.kill(leader)
+            self.killed += 1
+            self._cluster.leader()
+            self._pause.wait(self._seconds / 2)
+            self._cluster.start(leader)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._pause.set()
+        self._thread.join()
+        assert self.killed, "no leader was killed"

@@ -15,6 +15,7 @@ from simulator.invariants.invariant import ViolationError
 from simulator.world.event_loop import EventLoop
 from simulator.world.process import Process
 from simulator.world.sim_member import SimMember
+from simulator.world.transactions import Transactions
 from simulator.world.workload import Workload, query_and_compare, read_and_compare
 
 _NAME = "convergence"
@@ -30,6 +31,7 @@ class Convergence:
         members: list[SimMember],
         oracle: Oracle,
         workload: Workload,
+        transactions: Transactions,
         faults: Faults,
     ) -> None:
         self._loop = loop
@@ -37,6 +39,7 @@ class Convergence:
         self._members = members
         self._oracle = oracle
         self._workload = workload
+        self._transactions = transactions
 
     def run(self) -> None:
         """Raises ViolationError."""
@@ -60,6 +63,8 @@ class Convergence:
             lambda: self._oracle.delivered_count >= len(self._oracle.waiting),
             "delayed messages are not delivered",
         )
+        self._wait(self._has_ended_all, "transactions are undecided")
+        self._transactions.check_ended()
         self._wait(
             self._is_at_rest,
             "the members do not come to hold the same",
@@ -67,6 +72,14 @@ class Convergence:
         )
         self._workload.check_told()
         self.compare()
+
+    def _has_ended_all(self) -> bool:
+        return any(
+            member.process is not None
+            and member.process.store.serving
+            and member.process.store.services.transaction_service.pending_count == 0
+            for member in self._members
+        )
 
     def _probe(self, healed_us: int) -> None:
         """Puts messages until one is acknowledged."""

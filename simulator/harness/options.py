@@ -103,7 +103,8 @@ class Options:
     is_calm: bool = False  # an hour or so with faults far apart (calm.py)
     read_interval_us: int = 0  # between reads that must not be stale; 0: there are none
     leader_cut_interval_ms: int = 0  # between leaders that are cut off without knowing; 0: none is
-    delivery_falls: float = 0.0  # how many deliveries of delayed messages their leader's fall cuts short
+    delivery_falls: float = 0.0  # how many deliveries and ends of transactions their leader's fall cuts short
+    transactions: float = 0.0  # how many batches are prepared messages
     paces_ticks: bool = False  # members at rest tick seldom, as servers do
 
     def describe(self) -> str:
@@ -169,6 +170,7 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         queue_count=random.randint(1, 6),
         delayed=Random(f"{seed}/delayed").choice((0.0, 0.0, 0.3)),
         delivery_falls=Random(f"{seed}/delivery-falls").choice((0.0, 0.5)),
+        transactions=Random(f"{seed}/transactions").choice((0.0, 0.0, 0.0, 0.4)),
         has_keys=Random(f"{seed}/indexed").choice((False, False, True)),
         fault_interval_ms=2_000 if is_stormy else random.choice((300, 800, 2_000)),
         fault_duration_ms_max=random.choice((200, 1_000) if is_stormy else (200, 1_000, 4_000)),

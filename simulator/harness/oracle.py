@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from dledger.entry import ENTRY_HEADER_SIZE, EntryKind, Index, Term, parse_header
 from message.const import DELAY_TIME_LEVEL
 from message.decoder import decode_message
-from message.names import SCHEDULE_TOPIC
+from message.names import (
+    SCHEDULE_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
+from message.sys_flag import TRANSACTION_COMMIT_TYPE, transaction_value
 from message.tags import tags_code
 from simulator.harness.options import DELAY_LEVELS
 from simulator.invariants.invariant import MemberView
@@ -33,6 +39,8 @@ class CommittedMessage:
     uid: int  # that the client gave it
     store_timestamp: int = 0  # ms
     is_delivery: bool = False  # of a delayed message
+    is_commit: bool = False  # of a transaction's message
+    is_given_up: bool = False  # likewise, since no producer says anything of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,14 @@ class Oracle:
         self.acknowledged: list[Acknowledged] = []
         self.read_index_reads: list[ReadIndexRead] = []  # that were answered, in this order
         self.refused_uids: list[int] = []
+        # Transactions, by the uids of their messages: prepared; committed or given up; how they are to end, and whether
+        # somebody was told to commit them, or a producer that they have ended.
+        self.halves: dict[int, CommittedMessage] = {}
+        self.committed: set[int] = set()
+        self.given_up: set[int] = set()
+        self.to_commit: set[int] = set()
+        self.said_commit: set[int] = set()
+        self.told_ended: set[int] = set()
         self.put_us: dict[int, int] = {}  # when a client first handed in a message, by uid
         # Highest index that was committed by then, by the term of the member that said so.
         self.committed_in_term: dict[Term, Index] = {}
@@ -120,15 +136,24 @@ class Oracle:
             uid_of(record.body),
             record.store_timestamp,
             is_delivery=bool(level) and not is_waiting,
+            is_commit=transaction_value(record.sys_flag) == TRANSACTION_COMMIT_TYPE,
+            is_given_up=record.topic == TRANS_CHECK_MAX_TIME_TOPIC,
         )
         if record.phy_offset != message.phy_offset:
             return f"entry {header.index} at pos {header.pos} says phy_offset {record.phy_offset}"
         self.messages.append(message)
         self.queues.setdefault((message.topic, message.queue_id), []).append(message)
+        if record.topic == TRANS_OP_HALF_TOPIC:
+            return None
         self.messages_of_uid.setdefault(message.uid, []).append(message)
+        if message.is_commit or message.is_given_up:
+            (self.committed if message.is_commit else self.given_up).add(message.uid)
+            return None
         if message.is_delivery:
             self.delivered_count += 1
             return None
+        if record.topic == TRANS_HALF_TOPIC:
+            self.halves[message.uid] = message
         if is_waiting:
             self.waiting[message.uid] = message
         if message.uid in self.index_of_uid:
@@ -165,7 +190,9 @@ def body_with(uid: int, size: int) -> bytes:
 
 
 def uid_of(body: bytes) -> int:
-    return int(body[:_UID_DIGITS])
+    """-1 for what no client has put: an op record of RocketMQ's transactions."""
+    digits = body[:_UID_DIGITS]
+    return int(digits) if digits.isdigit() else -1
 
 
 def key_of(uid: int) -> str:

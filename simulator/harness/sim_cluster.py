@@ -52,12 +52,14 @@ from simulator.invariants.read_is_fresh import ReadIsFresh
 from simulator.invariants.repaired_is_as_it_was import RepairedIsAsItWas
 from simulator.invariants.scrub_finds_damage import ScrubFindsDamage
 from simulator.invariants.state_machine_safety import StateMachineSafety
+from simulator.invariants.transaction_once import TransactionOnce
 from simulator.invariants.visible_is_committed import VisibleIsCommitted
 from simulator.world.event_loop import EventLoop
 from simulator.world.process import Process
 from simulator.world.read_index_reads import ReadIndexReads
 from simulator.world.sim_member import SimMember
 from simulator.world.sim_network import SimNetwork
+from simulator.world.transactions import Transactions
 from simulator.world.workload import Workload
 
 _LEAD_SAMPLE_MS = 1_000
@@ -91,6 +93,7 @@ class Counts:
     follower_reads: int = 0  # those of them that no leader was asked for
     refused_reads: int = 0
     delivered: int = 0  # delayed messages
+    transactions_ended: int = 0
     sent: int = 0  # messages between members
     lost: int = 0
     virtual_ms: int = 0
@@ -135,6 +138,9 @@ class Cluster:
         self._gone: list[SimMember] = []  # hosts that others have replaced
         for member in self.members:
             self.network.add(member.member_id, member)
+        self.transactions = Transactions(
+            self.loop, self.members, self.oracle, options, Random(f"{seed}/ends-of-transactions")
+        )
         self.workload = Workload(
             self.loop,
             self.members,
@@ -144,7 +150,10 @@ class Cluster:
             Random(f"{seed}/delays"),
             Random(f"{seed}/queries"),
             Random(f"{seed}/sends"),
+            self.transactions,
         )
+        for member in self.members:
+            member.on_start = self.transactions.join
         self.read_index_reads = ReadIndexReads(
             self.loop, self.members, self.oracle, options, Random(f"{seed}/fresh-reads")
         )
@@ -197,6 +206,7 @@ class Cluster:
             QueueOffsetsDense(),
             VisibleIsCommitted(),
             DelayedOnce(),
+            TransactionOnce(),
             BeginIsCommitted(),
             HandOverIsWhole(),
             DurableIsOnDisk(),
@@ -249,10 +259,12 @@ class Cluster:
         self.leader_cuts.start()
         self.loop.call_later(_LEAD_SAMPLE_MS * 1_000, self._sample_lead)
         self.loop.run_until(self.options.fault_phase_ms * 1_000)
-        self.workload.is_running = self.read_index_reads.is_running = False
+        self.workload.is_running = self.read_index_reads.is_running = self.transactions.is_running = False
         self.faults.heal()
         self.membership_faults.heal()
-        convergence = Convergence(self.loop, self.members, self.oracle, self.workload, self.faults)
+        convergence = Convergence(
+            self.loop, self.members, self.oracle, self.workload, self.transactions, self.faults
+        )
         convergence.run()
         if self.options.disk_trial and self.options.member_count > 1:
             DiskTrial(self.loop, self.members, self.workload, self.options, self.faults).run()
@@ -275,6 +287,7 @@ class Cluster:
         host = SimMember(
             new_id, [*others, new_id], self.seed, self.options, self.loop, self.network, self.trace, self
         )
+        host.on_start = self.transactions.join
         self.members[self.members.index(member)] = host
         self.network.add(new_id, host)
         return host
@@ -308,6 +321,7 @@ class Cluster:
         )
         counts.follower_reads = self.read_index_reads.answered_by_followers
         counts.delivered = self.oracle.delivered_count
+        counts.transactions_ended = self.transactions.ended_count
         counts.sent, counts.lost = self.network.sent, self.network.lost
         counts.virtual_ms = self.loop.now_us // 1_000
         return counts

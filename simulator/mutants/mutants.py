@@ -35,6 +35,12 @@ from simulator.mutants.damage_mutants import (
     stale_entries_believed,
 )
 from simulator.mutants.patched import patched
+from simulator.mutants.transaction_mutants import (
+    cut_end_not_counted,
+    end_counted_by_its_record,
+    ended_transactions_forgotten,
+    ends_under_way_forgotten,
+)
 from simulator.world import sim_member
 from store import put_gather
 from store.dledger_commit_log import DLedgerCommitLog
@@ -467,6 +473,10 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             round_answered_at_append,
             order_of_a_connection_broken,
             sends_of_a_connection_dropped,
+            ended_transactions_forgotten,
+            ends_under_way_forgotten,
+            end_counted_by_its_record,
+            cut_end_not_counted,
         )
     }
 )

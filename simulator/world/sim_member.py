@@ -143,7 +143,11 @@ class SimMember:
             file_reserved_time_ms=options.file_reserved_time_ms,
             delete_when=frozenset(range(24)),
             clean_resource_interval_ms=options.clean_resource_interval_ms,
+            transaction_timeout_ms=200,
+            transaction_check_interval_ms=500,
+            transaction_check_max=1 << 30,
         )
+        self.on_start: Callable[[SimMember, Process], None] = lambda member, process: None
 
     @property
     def is_damaged(self) -> bool:
@@ -283,6 +287,7 @@ class SimMember:
             self._watcher.failed(self, f"recovery: {error}")
             return
         self.process = process
+        self.on_start(self, process)
         self.network.started(self.member_id)
         self.call_later(0, process, process.tick, 0)
 

@@ -20,10 +20,12 @@ from simulator.invariants.invariant import ViolationError
 from simulator.world.event_loop import EventLoop
 from simulator.world.process import Process
 from simulator.world.sim_member import SimMember
+from simulator.world.transactions import Transactions
 from store.errors import MessageDamagedError, UnitDamagedError
 from store.get_message import GetMessageStatus
 from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
 from store.services.delayed_message import delayed
+from store.services.half_message import HALF_TOPIC_BYTES
 from store.state.state_proposals import ProposeStatus
 from store.state.table import StateChange
 from store.state.table_configs import TopicConfig
@@ -68,6 +70,7 @@ class Workload:
         delays: Random,
         queries: Random,
         sends: Random,
+        transactions: Transactions,
     ) -> None:
         """`delays` says what is delayed, `queries` which keys are asked for, `sends` which connections send what: runs
         without stay what they were.
@@ -83,6 +86,7 @@ class Workload:
         self._delays = delays
         self._queries = queries
         self._sends = sends
+        self._transactions = transactions
         self._next_uid = 0
         self._sent_count = 0
         # By connection: the number of a message among all that were sent, and its phy_offset.
@@ -133,6 +137,8 @@ class Workload:
         if self._delays.random() < self._options.delayed:
             level = self._delays.choice(tuple(DELAY_LEVELS))
             messages = [delayed(message, level, max(DELAY_LEVELS)) for message in messages]
+        elif self._transactions.is_prepared():
+            messages = self._transactions.prepared(uids, messages)
         member.call(self._put, member, process, uids, messages)
 
     def _message(self, member: SimMember, uid: int) -> PutMessage:
@@ -177,6 +183,9 @@ class Workload:
                 self._check_order((process, connection), first_sent + start, results)
                 last_index = Index(outcome.first_index + first_result + len(told) - 1)
                 self._acknowledged(told, messages[start:behind], results, last_index)
+                for uid, message, (phy_offset, _) in zip(told, messages[start:behind], results, strict=True):
+                    if message.topic == HALF_TOPIC_BYTES and member.process is process:
+                        self._transactions.acknowledged(member, uid, phy_offset)
                 self.last_acknowledged_put_us = max(self.last_acknowledged_put_us, put_us)
 
         process.store.gather.add(connection, messages, range(len(counts)), counts, ended, member.now_ms())

@@ -1,5 +1,6 @@
 """Each invariant is silent on a sound state and fires on a made-up bad one: one that never fires proves nothing."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -27,6 +28,7 @@ from simulator.invariants.queue_offsets_dense import QueueOffsetsDense
 from simulator.invariants.read_is_fresh import ReadIsFresh
 from simulator.invariants.scrub_finds_damage import ScrubFindsDamage
 from simulator.invariants.state_machine_safety import StateMachineSafety
+from simulator.invariants.transaction_once import TransactionOnce
 from simulator.invariants.visible_is_committed import VisibleIsCommitted
 from tests.simulator.member_view import FAULTY, THREE, View
 
@@ -178,6 +180,29 @@ def test_delayed_once_fires_on_a_message_too_early_or_twice_or_left_out():
     assert "number 2 of its level, next was number 1" in str(delivered(0, 2))
     assert "1 ms before its time" in str(delivered(0, store_timestamp=4_999))
     assert "which nobody delayed" in str(delivered(7))
+
+
+def test_transaction_once_fires_on_an_end_that_nobody_asked_for_or_one_too_many():
+    def ended(*ends: tuple[int, bool], told: Sequence[int] = ()) -> str | None:
+        """Messages 0 to 2 are prepared; the producers of 0 and 1 said commit; then these are committed or given up."""
+        oracle = _oracle()
+        oracle.halves = {uid: CommittedMessage(Index(0), b"H", 0, uid, 48, 50, 0, uid) for uid in range(3)}
+        oracle.said_commit = {0, 1}
+        oracle.told_ended = set(told)
+        oracle.messages += [
+            CommittedMessage(
+                Index(3), *KEY, 3, 348, 50, 7, uid, is_commit=is_commit, is_given_up=not is_commit
+            )
+            for uid, is_commit in ends
+        ]
+        return TransactionOnce().check(View(), oracle)
+
+    assert ended((0, True), (1, True), (2, False)) is None
+    assert "has ended in entry 3" in str(ended((0, True), (0, True)))
+    assert "has ended in entry 3" in str(ended((0, False), (0, True)))
+    assert "has not said so" in str(ended((2, True)))
+    assert "which nobody prepared" in str(ended((7, True)))
+    assert "was told that the transaction has ended" in str(ended((2, False), told=[2]))
 
 
 def test_begin_is_committed_fires_on_another_an_uncommitted_and_a_falling_begin():

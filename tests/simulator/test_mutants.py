@@ -16,7 +16,7 @@ CAUGHT = (Outcome.SAFETY, Outcome.LIVENESS)
 # Which seed caught it when this was last looked at: scripts/simulate --seeds 1..200 --mutant NAME.
 CAUGHT_BY = {
     "vote_forgotten": 300,
-    "ack_before_sync": 49,
+    "ack_before_sync": 55,
     "old_term_commit_by_counting": 19,
     "pre_vote_counted_as_vote": 4,
     "truncation_below_commit": 3,
@@ -51,6 +51,10 @@ CAUGHT_BY = {
     "round_answered_at_append": 1,
     "order_of_a_connection_broken": 1,
     "sends_of_a_connection_dropped": 1,
+    "ended_transactions_forgotten": 4,
+    "ends_under_way_forgotten": 21,
+    "end_counted_by_its_record": 34,
+    "cut_end_not_counted": 397,
 }
 # Of those that take longest the ones that break what others break as well.
 WITH_LONG = {

@@ -24,7 +24,7 @@ SECTIONS: dict[str, str] = {
     "Producing": "Producer ProducerConfig Message SendResult SendStatus SendPipeline QueueSelector by_sharding_key "
     "TransactionProducer LocalTransaction CheckListener TransactionState TransactionSendResult",
     "Consuming": "PushConsumer ConsumeBatch LitePullConsumer ConsumerConfig ConsumeFromWhere MessageModel MessageExt "
-    "MessageQueue OnAssignment OnTopicQueues",
+    "MessageQueue Expression MessageSelector sql OnAssignment OnTopicQueues",
     "Who reads which queues": "AllocateStrategy AVG AVG_BY_CIRCLE CONSISTENT_HASH by_consistent_hash by_config "
     "by_machine_room by_machine_room_nearby",
     "Operating": "Admin TopicAdmin GroupAdmin BrokerAdmin MessageAdmin NamesrvAdmin",

@@ -30,6 +30,7 @@ from mqclient import (
     MessageModel,
     PushConsumer,
     RouteNotFoundError,
+    sql,
 )
 
 
@@ -88,6 +89,10 @@ def consume(
         Strategy, typer.Option(help="Who reads which queues; all members of a group need the same.")
     ] = Strategy.AVG,
     tags: Annotated[str, typer.Option(help="Only these: 'A || B'; * is all.")] = "*",
+    sql_expression: Annotated[
+        str | None,
+        typer.Option("--sql", metavar="EXPRESSION", help="Only these: \"price > 100 AND color = 'red'\"."),
+    ] = None,
     count: Annotated[int, typer.Option(help="End after so many messages; 0: never.")] = 0,
     idle_s: Annotated[float, typer.Option(help="End when nothing came for so long; 0: never.")] = 0,
     as_json: Annotated[
@@ -99,12 +104,15 @@ def consume(
     with user_errors():
         if count < 0 or not 0 <= idle_s < math.inf:  # which nan is not
             raise ValueError("--count and --idle-s must not be negative, nor endless")
+        if sql_expression is not None and tags != "*":
+            raise ValueError("--tags or --sql, not both: TAGS = 'A' says it in SQL")
         config = replace(
             consumer_config(begin),
             message_model=MessageModel.BROADCASTING if broadcast else MessageModel.CLUSTERING,
             allocate_strategy=STRATEGIES[strategy],
         )
-        consumer = PushConsumer(namesrv, group, {topic: tags}, config=config)
+        wanted = tags if sql_expression is None else sql(sql_expression)
+        consumer = PushConsumer(namesrv, group, {topic: wanted}, config=config)
 
         async def read() -> AdminError | None:
             """Returns why nothing may have come: what was read until then is told all the same."""

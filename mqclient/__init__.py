@@ -26,6 +26,7 @@ from mqclient.consumer.group_member import OnAssignment
 from mqclient.consumer.lite_pull_consumer import LitePullConsumer, OnTopicQueues
 from mqclient.consumer.process_queue import ConsumeBatch
 from mqclient.consumer.push_consumer import PushConsumer
+from mqclient.consumer.subscription import Expression, MessageSelector, sql
 from mqclient.errors import (
     BadAnswerError,
     BrokerResponseError,
@@ -73,6 +74,7 @@ __all__ = [
     "ConsumeBatch",
     "ConsumeFromWhere",
     "ConsumerConfig",
+    "Expression",
     "GroupAdmin",
     "LitePullConsumer",
     "LocalOffsetsError",
@@ -84,6 +86,7 @@ __all__ = [
     "MessageIllegalError",
     "MessageModel",
     "MessageQueue",
+    "MessageSelector",
     "NamesrvAdmin",
     "NoAnswerError",
     "NoMasterError",
@@ -110,4 +113,5 @@ __all__ = [
     "by_machine_room",
     "by_machine_room_nearby",
     "by_sharding_key",
+    "sql",
 ]

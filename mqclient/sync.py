@@ -25,6 +25,7 @@ from mqclient.consumer.direct_batch import DirectBatch
 from mqclient.consumer.group_member import OnAssignment
 from mqclient.consumer.lite_pull_consumer import OnTopicQueues
 from mqclient.consumer.process_queue import ConsumeBatch
+from mqclient.consumer.subscription import Expression
 from mqclient.errors import SendError
 from mqclient.loop_thread import LoopThread
 from mqclient.message import Message
@@ -197,7 +198,7 @@ class PushConsumer(_Client):
         self,
         namesrv: str | None,
         group: str,
-        subscriptions: Mapping[str, str],
+        subscriptions: Mapping[str, Expression],
         listener: MessageListener,
         *,
         thread_count: int = 20,
@@ -299,9 +300,9 @@ class LitePullConsumer(_Client):
         self,
         namesrv: str | None,
         group: str,
-        subscriptions: Mapping[str, str] | None = None,
+        subscriptions: Mapping[str, Expression] | None = None,
         *,
-        assign_expressions: Mapping[str, str] | None = None,
+        assign_expressions: Mapping[str, Expression] | None = None,
         auto_commit: bool = True,
         config: ConsumerConfig | None = None,
         instance_name: str = "",

@@ -13,6 +13,7 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from mqclient.consumer.process_queue import ProcessQueue
+from mqclient.consumer.subscription import subscription_body
 from remoting.bodies import bodies
 from remoting.bodies.admin_bodies import ConsumerRunningInfo, ProcessQueueInfo
 
@@ -28,7 +29,7 @@ def heartbeat_data(member: GroupMember, client_id: str) -> bodies.HeartbeatData:
         consume_type=member.consume_type,
         message_model=member.config.message_model.value,
         consume_from_where=member.config.consume_from.value,
-        subscription_data_set=_subscriptions(member),
+        subscription_data_set=list(map(subscription_body, member.subscriptions.values())),
     )
     return bodies.HeartbeatData(
         client_id=client_id, consumer_data_set=[consumer], heartbeat_fingerprint=0, without_sub=False
@@ -38,7 +39,7 @@ def heartbeat_data(member: GroupMember, client_id: str) -> bodies.HeartbeatData:
 def running_info(member: GroupMember, *, with_stacks: bool) -> ConsumerRunningInfo:
     return ConsumerRunningInfo(
         properties=_properties(member),
-        subscription_set=_subscriptions(member),
+        subscription_set=list(map(subscription_body, member.subscriptions.values())),
         mq_table={
             bodies.MessageQueue(
                 topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id
@@ -48,20 +49,6 @@ def running_info(member: GroupMember, *, with_stacks: bool) -> ConsumerRunningIn
         status_table=member.consume_statuses(),
         jstack=_stacks() if with_stacks else None,
     )
-
-
-def _subscriptions(member: GroupMember) -> list[bodies.SubscriptionData]:
-    return [
-        bodies.SubscriptionData(
-            topic=data.topic,
-            sub_string=data.sub_string,
-            tags_set=sorted(data.tags_set),
-            code_set=sorted(data.code_set),
-            sub_version=data.sub_version,
-            expression_type=data.expression_type,
-        )
-        for data in member.subscriptions.values()
-    ]
 
 
 def _properties(member: GroupMember) -> dict[str, str]:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from message.decoder import MessageExt
-from message.names import group_fault, retry_topic, topic_fault
-from message.tags import SUB_ALL, SubscriptionData, build_subscription
+from message.names import group_fault, retry_topic
+from message.tags import SUB_ALL, build_subscription
 from mqclient.client_instance import ClientInstance
 from mqclient.consumer.client_info import heartbeat_data
 from mqclient.consumer.client_remoting_processor import ClientRemotingProcessor
@@ -26,6 +26,7 @@ from mqclient.consumer.offset_store import OffsetStore, RemoteBrokerOffsetStore
 from mqclient.consumer.process_queue import ConsumeBatch, ProcessQueue
 from mqclient.consumer.puller import Puller
 from mqclient.consumer.rebalance import all_queues, assigned_queues
+from mqclient.consumer.subscription import Expression, build_subscriptions, check_filters
 from mqclient.errors import MQClientError
 from mqclient.message_queue import MessageQueue
 from mqclient.route.topic_route import TopicRoute
@@ -51,12 +52,12 @@ class GroupMember:
         self,
         namesrv: str | None,
         group: str,
-        subscriptions: Mapping[str, str],
+        subscriptions: Mapping[str, Expression],
         config: ConsumerConfig,
         *,
         is_lite: bool,
         auto_commit: bool,
-        assign_expressions: Mapping[str, str] | None = None,
+        assign_expressions: Mapping[str, Expression] | None = None,
         instance_name: str,
         now_ms: Callable[[], int],
         connect: Connect | None,
@@ -84,8 +85,8 @@ class GroupMember:
         self._now_ms = now_ms
         self.started_ms = 0
         self._retry_topic = retry_topic(group)
-        self.subscriptions = self._built(subscriptions)
-        self._filters = self.subscriptions or self._built(assign_expressions or {})
+        self.subscriptions = build_subscriptions(subscriptions, now_ms())
+        self._filters = self.subscriptions or build_subscriptions(assign_expressions or {}, now_ms())
         self._named: set[MessageQueue] = set()  # by the application
         self._paused: set[MessageQueue] = set()
         self.instance = ClientInstance(
@@ -133,12 +134,13 @@ class GroupMember:
         ]
 
     async def start(self) -> None:
-        """Joins the group. Raises LocalOffsetsError."""
+        """Joins the group. Raises LocalOffsetsError, and BrokerResponseError for a filter that a broker refuses."""
         await self._offset_store.load()
         self.started_ms = self._now_ms()
         try:
             self.instance.start()
             await self._find_routes()
+            await check_filters(self.instance, self.group, self._filters.values())
             await self.instance.heartbeat()
         except BaseException:
             # Who gives up here gets no consumer to close: `async with` has not begun.
@@ -471,13 +473,3 @@ class GroupMember:
                 self.instance.remoting.abort_connection(puller.address)
         if self._on_route_change is not None:
             self._on_route_change(route)
-
-    def _built(self, expressions: Mapping[str, str]) -> dict[str, SubscriptionData]:
-        for topic in expressions:
-            if (fault := topic_fault(topic)) is not None:
-                raise ValueError(fault)
-        sub_version = self._now_ms()
-        return {
-            topic: build_subscription(topic, expression, sub_version=sub_version)
-            for topic, expression in expressions.items()
-        }

@@ -11,6 +11,7 @@ from mqclient.consumer.consumer_config import ConsumerConfig
 from mqclient.consumer.group_consumer import GroupConsumer
 from mqclient.consumer.group_member import GroupMember, OnAssignment
 from mqclient.consumer.process_queue import ConsumeBatch
+from mqclient.consumer.subscription import Expression
 from mqclient.errors import CommitError, OffsetIllegalError, QueueNotAssignedError
 from mqclient.message_queue import MessageQueue
 from mqclient.route.topic_route import TopicRoute
@@ -35,9 +36,9 @@ class LitePullConsumer(GroupConsumer):
         self,
         namesrv: str | None,
         group: str,
-        subscriptions: Mapping[str, str] | None = None,
+        subscriptions: Mapping[str, Expression] | None = None,
         *,
-        assign_expressions: Mapping[str, str] | None = None,
+        assign_expressions: Mapping[str, Expression] | None = None,
         auto_commit: bool = True,
         config: ConsumerConfig | None = None,
         instance_name: str = "",
@@ -45,7 +46,7 @@ class LitePullConsumer(GroupConsumer):
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         connect: Connect | None = None,
     ) -> None:
-        """`subscriptions`: topic to expression, `*` or `TagA || TagB`; every member of a group must have the same.
+        """`subscriptions`: topic to `*`, `TagA || TagB` or `sql(…)`; every member of a group must have the same.
 
         `assign_expressions` says the same for topics whose queues are assigned; without one, all is read.
         `on_assignment` is called with this member's queues when they have changed. Raises ValueError for a name or an

@@ -20,6 +20,7 @@ from mqclient.consumer.group_consumer import GroupConsumer
 from mqclient.consumer.group_member import GroupMember, OnAssignment
 from mqclient.consumer.process_queue import ConsumeBatch
 from mqclient.consumer.replies import ReplySender
+from mqclient.consumer.subscription import Expression
 from mqclient.errors import MQClientError
 from mqclient.message_queue import MessageQueue
 from remoting.client import Connect
@@ -37,7 +38,7 @@ class PushConsumer(GroupConsumer):
         self,
         namesrv: str | None,
         group: str,
-        subscriptions: Mapping[str, str],
+        subscriptions: Mapping[str, Expression],
         *,
         config: ConsumerConfig | None = None,
         instance_name: str = "",
@@ -45,7 +46,7 @@ class PushConsumer(GroupConsumer):
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         connect: Connect | None = None,
     ) -> None:
-        """`subscriptions`: topic to expression, `*` or `TagA || TagB`; every member of a group must have the same.
+        """`subscriptions`: topic to `*`, `TagA || TagB` or `sql(…)`; every member of a group must have the same.
 
         `instance_name` tells apart the broadcasting members of a group on one machine, whose offsets go by it from run
         to run. `on_assignment` is called with this member's queues when they have changed. Raises ValueError for a

@@ -70,6 +70,14 @@ def test_what_is_produced_is_consumed_with_its_keys_and_tags(cluster: Cluster) -
     assert {message["tags"] for message in messages} == {"even"}
     assert last["summary"]["received"] == 5
 
+    selected = mq(
+        "consume", "-n", namesrv, "--topic", "Lines", "--group", "some", "--from", "first", "--count", "3",
+        "--sql", "KEYS IN ('k1', 'k2', 'k3', 'k4') AND TAGS = 'odd' OR KEYS ENDSWITH '9' LIMIT 3",
+    )  # fmt: skip
+    assert selected.returncode == 0, selected.stderr
+    assert sorted(line.split()[0] for line in selected.stdout.splitlines()) == ["k1", "k3", "k9"]
+    assert "only the part in front of 'LIMIT 3' counts" in selected.stderr
+
 
 @pytest.mark.slow
 def test_a_reader_that_broadcasts_keeps_its_offsets_at_home(
@@ -220,6 +228,14 @@ def test_admin_tells_of_cluster_topics_and_queues(cluster: Cluster) -> None:
         (("produce", "-n", "127.0.0.1:1", "--topic", "T", "--rate", "inf"), "none of them endless"),
         (("consume", "-n", "127.0.0.1:1", "--topic", "T", "--group", "g", "--idle-s", "nan"), "--idle-s"),
         (("consume", "-n", "127.0.0.1:1", "--topic", "T", "--group", "g", "--from", "x"), "ms since 1970"),
+        (
+            ("consume", "-n", "127.0.0.1:1", "--topic", "T", "--group", "g", "--sql", "price >> 5"),
+            "column 8: a property, a number, a string or ( is needed, and '>' is there",
+        ),
+        (
+            ("consume", "-n", "127.0.0.1:1", "--topic", "T", "--group", "g", "--sql", "a = 1", "--tags", "A"),
+            "--tags or --sql, not both",
+        ),
         (
             ("admin", "topicList", "-n", "127.0.0.1:1"),
             "no NameServer answered (127.0.0.1:1: Connection refused): start it, or name another",

@@ -13,14 +13,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from message.decoder import decode_message
 from message.encoder import encode_record
 from message.message_id import offset_message_id, pack_host
 from message.properties import decode_properties
+from message.sql.parser import parse
 from mqclient import ConsumeFromWhere, ConsumerConfig
 from remoting.bodies.bodies import (
     BrokerData,
+    CheckClientRequestBody,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
     QueueData,
@@ -44,6 +47,10 @@ PASSED_ON = (
     "producer_group", "topic", "default_topic", "default_topic_queue_nums", "queue_id", "sys_flag", "born_timestamp",
     "flag", "properties",
 )  # fmt: skip
+
+
+def find_text(record: bytes, name: bytes) -> str | None:
+    return decode_message(record).properties.get(name.decode())
 
 
 class FakeNamesrv:
@@ -94,6 +101,8 @@ class FakeBroker:
         self.answers: dict[int, RemotingCommand] = {}  # of clients, by opaque
         self.is_mute = False
         self.refuses_offsets = False
+        self.checked: list[CheckClientRequestBody] = []
+        self.check_code = ResponseCode.SUCCESS
         self.looks = 0  # how often it was asked for the end of a queue
         self.refused_looks = 0  # of these, the first ones
         self.unread_gain = (
@@ -126,6 +135,7 @@ class FakeBroker:
             RequestCode.SEND_REPLY_MESSAGE_V2: self.send_reply,
             RequestCode.PULL_MESSAGE: self.pull_message,
             RequestCode.LITE_PULL_MESSAGE: self.pull_message,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
             RequestCode.HEART_BEAT: self.heart_beat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
@@ -225,11 +235,16 @@ class FakeBroker:
         if not found:
             self.held.append((channel, command))
             return None
-        return response(
-            command,
-            ext_fields={"nextBeginOffset": str(int(fields["queueOffset"]) + len(found))},
-            body=b"".join(found),
-        )
+        next_offset = str(int(fields["queueOffset"]) + len(found))
+        if fields["expressionType"] == "SQL92":
+            wanted = parse(fields["subscription"])
+            found = [record for record in found if wanted.matches(partial(find_text, record))]
+        code = ResponseCode.SUCCESS if found else ResponseCode.PULL_RETRY_IMMEDIATELY
+        return response(command, code, ext_fields={"nextBeginOffset": next_offset}, body=b"".join(found))
+
+    def check_client_config(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        self.checked.append(CheckClientRequestBody.decode(command.body))
+        return response(command, self.check_code, "checked")
 
     def wake(self) -> None:
         held, self.held = self.held, []

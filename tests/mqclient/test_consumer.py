@@ -11,6 +11,7 @@ from message.decoder import decode_message
 from mqclient import (
     AVG_BY_CIRCLE,
     AllocateStrategy,
+    BrokerResponseError,
     ConsumeBatch,
     ConsumeFromWhere,
     ConsumerConfig,
@@ -19,8 +20,10 @@ from mqclient import (
     Producer,
     PushConsumer,
     by_config,
+    sql,
 )
 from remoting.channel import Channel
+from remoting.codes import ResponseCode
 from remoting.frame.command import RemotingCommand
 
 FIRST = replace(FIRST, redeliver_after_s=0.001)
@@ -251,6 +254,48 @@ def test_the_offset_moves_over_messages_that_do_not_match() -> None:
             assert sum(group.offsets.values()) == 4
 
     run(story())
+
+
+def test_sql_selects_messages_by_their_properties(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            async with Producer(group.address, "p") as producer:
+                prices = [{"price": str(price)} for price in (5, 15, 25)]
+                await producer.send_batch([Message("T", b"x", properties=each) for each in prices])
+            subscriptions = {"T": sql("price > 10 AND price < 20 please")}
+            async with PushConsumer(group.address, "g", subscriptions, config=FIRST) as consumer:
+                async for message in consumer:
+                    assert message.properties["price"] == "15"
+                    break
+            broker = group.brokers[0]
+            wanted = broker.heartbeats[0].consumer_data_set[0].subscription_data_set
+            assert {(data.topic, data.expression_type) for data in wanted} == {
+                ("T", "SQL92"),
+                ("%RETRY%g", "TAG"),
+            }
+            checked = [body.subscription_data for body in broker.checked]
+            assert [data and data.sub_string for data in checked] == ["price > 10 AND price < 20 please"]
+
+    run(story())
+    assert "only the part in front of 'please' counts" in caplog.text
+
+
+def test_expression_that_a_broker_refuses_ends_the_start() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group:
+            for broker in group.brokers:
+                broker.check_code = ResponseCode.SYSTEM_ERROR
+            consumer = PushConsumer(group.address, "g", {"T": sql("a = 1")}, config=FIRST)
+            with pytest.raises(BrokerResponseError, match="checked"):
+                async with consumer:
+                    pass
+
+    run(story())
+
+
+def test_what_is_no_sql_expression_is_a_value_error_before_any_broker_is_asked() -> None:
+    with pytest.raises(ValueError, match="column 3: '!' is no part of an expression"):
+        sql("a != 1")
 
 
 def test_pulls_follow_the_leader() -> None:

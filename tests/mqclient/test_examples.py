@@ -9,11 +9,12 @@ import pytest
 from fake_group import FakeGroup
 
 ROOT = Path(__file__).resolve().parents[2]
-TOPICS = ("Greetings", "Orders", "Temperatures", "Pictures", "Prices")
+TOPICS = ("Greetings", "Orders", "Temperatures", "Pictures", "Prices", "Offers")
 
 LAST_LINES = {
     "greetings.py": {"en: hello", "ja: こんにちは"},
     "orders.py": {"8 booked, 1 to come again in a second"},
+    "price_watch.py": {"chair: 120, blue", "table: 310, red"},
     "replay.py": {"12 measurements, 20.0 to 21.1 degrees"},
     "request_reply.py": {"apple: 40 cents", "pear: 55 cents", "quince: 90 cents"},
     "without_asyncio.py": {"shrunk: 0.png 1.png 2.png 3.png 4.png", "counted: 5"},

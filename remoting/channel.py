@@ -190,7 +190,7 @@ class ChannelProtocol(asyncio.Protocol):
     def _refuse(self, channel: Channel, bad: list[BadHeader]) -> None:
         if not bad:
             return
-        # One line for all of a read: whoever sends one such header may send thousands.
+        # One line for all of a read: a client that sends one such header may send thousands.
         log.warning(
             "%d bad headers from=%s first=%s",
             len(bad),

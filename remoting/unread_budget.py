@@ -1,6 +1,7 @@
-"""What a server holds of answers that its clients have not taken, over all connections: a bound, and who is closed.
+"""Bounds what a server holds of answers that its clients have not taken, over all connections, and says which one is
+to be closed.
 
-Nothing here reads a clock or a socket: who owns both asks with the time.
+Nothing here reads a clock or a socket: the server, which has both, calls it with the time.
 """
 
 from __future__ import annotations

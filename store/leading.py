@@ -101,7 +101,7 @@ class Leading:
             commits = self._java_import.commits_under_java(self._state.tables, self._before_no_op_term)
             self._start_serving()
             for change in commits:
-                self._proposals.propose(change, None, now_ms)  # known to those who ask from now on
+                self._proposals.propose(change, None, now_ms)  # each counts at once (query_offset)
         else:
             raise StoreDamagedError(
                 f"{self._config.ledger_directory}: nothing says which topics, groups and offsets there are: the log "

@@ -30,8 +30,8 @@ from store.errors import StoreConfigError
 from store.store_config import parse_delay_levels
 
 _INT_MAX = 2**31 - 1
-# Of one topic. RocketMQ has no limit; but who asks for a topic's statistics or route makes brokers and clients walk all
-# its queues, and the seconds that a hundred thousand take would cost a leader its leadership.
+# Of one topic. RocketMQ has no limit; but a request for a topic's statistics or route makes brokers and clients walk
+# all its queues, and the seconds that a hundred thousand take would cost a leader its leadership.
 TOPIC_QUEUE_NUMS_MAX = 4096
 TIMER_MAX_DELAY_SEC_MAX = 31 * 24 * 3600  # RocketMQ has no limit, and a wheel of a week
 

@@ -73,6 +73,6 @@ def test_what_it_sends_in_order_it_is_handed_in_order(cpp: CppClient, shared_nam
     for shard in ("0", "1", "2"):
         of_shard = [(key, queue) for key, queue in received if key.startswith(shard)]
         assert len({queue for _, queue in of_shard}) == 1
-        # Handed over once more it may be, after a new look at who has which queue; never out of order.
+        # A rebalance may bring a message a second time, but never out of order.
         first = list(dict.fromkeys(key for key, _ in of_shard))
         assert first == sorted(first)

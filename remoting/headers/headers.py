@@ -425,10 +425,6 @@ class QueryDataVersionRequestHeader(CommandHeader, kw_only=True):
     broker_id: Int64
 
 
-class QueryDataVersionResponseHeader(CommandHeader, kw_only=True):
-    changed: bool
-
-
 class GetKVConfigRequestHeader(CommandHeader, kw_only=True):
     namespace: str
     key: str

@@ -233,7 +233,7 @@ class PullMessageProcessor:
         header: headers.PullMessageRequestHeader,
         now_ms: int,
     ) -> tuple[SubscriptionGroupConfig, TopicConfig, MessageFilter | None]:
-        """Rows 0 to 16 of the table. Raises _Refused."""
+        """Makes the checks that come before a look into the queue. Raises _Refused."""
         config = self.config
         if not self._store.serving and not config.slave_read_enable:
             raise _Refused(

@@ -5,7 +5,7 @@ from contextlib import suppress
 from random import Random
 
 from crash_disk import CrashDisk
-from test_log_store import config
+from log_steps import config
 
 from dledger.entry import EntryKind, Index, Term
 from dledger.log.jobs import CutJob, MarkJob, MoveBeginJob, PrepareFileJob, SyncJob

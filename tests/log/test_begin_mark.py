@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 from crash_disk import CrashDisk, no_space
+from log_steps import append, config, cut, facts, fill, run, sync
 from test_log_begin import crash_after, delete_first_file
 from test_log_recovery import mark
-from test_log_store import append, config, cut, facts, fill, run, sync
 from test_membership_entries import push, said, say
 
 from disk.slots import SLOT_SIZE

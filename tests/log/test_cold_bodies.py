@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 from crash_disk import CrashDisk, CrashFile
+from log_steps import DATA, config, fill
 from test_faulty_entries import closed_log, open_cold, ranges_of
 from test_log_recovery import INDEX, locate
-from test_log_store import DATA, config, fill
 from test_stale_entries import COMMON, Ledger
 
 from dledger.entry import ENTRY_HEADER_SIZE, INDEX_UNIT_SIZE, Index

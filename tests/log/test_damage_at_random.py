@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 from crash_disk import CrashDisk
+from log_steps import DATA, FILE_SIZE, append, config, cut, sync
 from test_faulty_entries import read_all
 from test_log_recovery import INDEX, mark
-from test_log_store import DATA, FILE_SIZE, append, config, cut, sync
 from test_stale_entries import scrub
 
 from dledger.entry import ENTRY_HEADER_SIZE, INDEX_UNIT_SIZE, Index, Pos

@@ -5,8 +5,8 @@ mended, what no fault has touched is never written over, and in the end nothing 
 from random import Random
 
 import pytest
+from log_steps import DATA, FILE_SIZE
 from test_faulty_entries import open_cold, ranges_of, read_all
-from test_log_store import DATA, FILE_SIZE
 from test_stale_among_damage import Histories
 from test_stale_entries import scrub
 

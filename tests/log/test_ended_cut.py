@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 from crash_disk import CrashDisk
+from log_steps import config, cut, fill, run, sync
 from test_log_recovery import mark
-from test_log_store import config, cut, fill, run, sync
 
 from disk.slots import SLOT_SIZE
 from dledger.log.log_store import LogStore

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 from crash_disk import CrashDisk
+from log_steps import DATA, FILE_SIZE, append, config, cut, facts, fill, run, sync
 from test_log_recovery import INDEX, locate, mark
-from test_log_store import DATA, FILE_SIZE, append, config, cut, facts, fill, run, sync
 
 from dledger.entry import GENESIS_CHAIN, INDEX_UNIT_SIZE, EntryKind, Index, IndexUnit, Pos
 from dledger.errors import FaultyEntryError

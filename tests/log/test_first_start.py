@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from test_log_store import config, fill, sync
+from log_steps import config, fill, sync
 
 from dledger.core.output import HardState
 from dledger.entry import Term

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 from crash_disk import CrashDisk
+from log_steps import DATA, FILE_SIZE, append, config, facts, fill, run, sync
 from test_log_recovery import locate, mark
-from test_log_store import DATA, FILE_SIZE, append, config, facts, fill, run, sync
 from test_membership_entries import say
 
 from disk.disk import DiskError

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from log_steps import append, config, run, sync
 from test_log_recovery import mark
 from test_log_repair import repair_all
 from test_log_scrub import scrub
-from test_log_store import append, config, run, sync
 
 from disk.real_disk import RealDisk
 from dledger.entry import (

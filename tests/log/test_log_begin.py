@@ -7,8 +7,8 @@ from random import Random
 import orjson
 import pytest
 from crash_disk import CrashDisk
+from log_steps import DATA, FILE_SIZE, append, config, cut, facts, fill, run, sync
 from test_log_recovery import mark
-from test_log_store import DATA, FILE_SIZE, append, config, cut, facts, fill, run, sync
 
 from disk.real_disk import RealDisk
 from disk.slots import Slots

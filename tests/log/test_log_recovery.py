@@ -12,7 +12,7 @@ from golden_store import DLEDGER_STORE, NODES, unpack_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_model import LedgerModel, play
-from test_log_store import DATA, FILE_SIZE, append, config, cut, facts, fill, run, sync
+from log_steps import DATA, FILE_SIZE, append, config, cut, facts, fill, run, sync
 
 from disk.disk import DiskError
 from disk.real_disk import RealDisk

@@ -4,11 +4,11 @@ from random import Random
 
 import pytest
 from crash_disk import CrashDisk
+from log_steps import DATA, FILE_SIZE, append, config, facts, fill, run, sync
 from msgspec.structs import replace
 from test_faulty_entries import closed_log, data, open_cold, ranges_of, read_all
 from test_log_begin import delete_first_file, filled
 from test_log_recovery import INDEX, locate, mark
-from test_log_store import DATA, FILE_SIZE, append, config, facts, fill, run, sync
 
 from disk.disk import DiskError
 from dledger.core.messages import LedgerBegin

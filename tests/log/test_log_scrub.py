@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from log_steps import FILE_SIZE, append, config, cut, fill, run, sync
 from test_log_recovery import mark
-from test_log_store import FILE_SIZE, append, config, cut, fill, run, sync
 
 from disk.real_disk import RealDisk
 from dledger.entry import ENTRY_HEADER_SIZE, INDEX_UNIT_SIZE, Index

@@ -1,90 +1,20 @@
 """The ledger while nothing goes wrong: positions, reading back, durability, cuts."""
 
-import errno
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from random import Random
 
 import pytest
-from crash_disk import CrashDisk, broken, no_space
+from log_steps import FILE_SIZE, append, config, cut, facts, fill, run, sync
 
-from disk.disk import DiskError, NoSpaceError
 from disk.real_disk import RealDisk
 from dledger.entry import (
     GENESIS_CHAIN,
-    EntryKind,
     Index,
-    Term,
     is_exact_blank,
     parse_index_units,
     verify_entries,
 )
-from dledger.log.config import LogConfig
 from dledger.log.errors import EntryTooLargeError, LedgerConfigError, PositionMismatchError
-from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
-
-FILE_SIZE = 4096
-DATA = "store/dledger-n0/data"
-
-
-def config(**settings: object) -> LogConfig:
-    values: dict[str, object] = {
-        "directory": "store/dledger-n0",
-        "data_file_size": FILE_SIZE,
-        "index_file_size": 640,
-        "allocate_step": 1024,
-        "recent_bytes_max": 3000,
-    }
-    return LogConfig(**(values | settings))  # type: ignore[arg-type]
-
-
-def append(log: LogStore, bodies: Sequence[bytes], term: int = 1) -> None:
-    positions = log.reserve([len(body) for body in bodies])
-    log.append(bodies, positions, Term(term), EntryKind.MESSAGE)
-
-
-def fill(log: LogStore, count: int, *, first: int = 0, term: int = 1) -> None:
-    for number in range(first, first + count):
-        append(
-            log, [b"%d-%d " % (number, part) * (number % 17 * 3 + 1) for part in range(number % 3 + 1)], term
-        )
-
-
-def run(job: DiskJob | None, done: Callable[..., object]) -> None:
-    assert job is not None
-    job.run()
-    done(job)
-
-
-def probe(log: LogStore) -> bool:
-    job = log.probe_job()
-    try:
-        job.run()
-    except NoSpaceError as error:
-        return log.probe_done(job, error)
-    return log.probe_done(job)
-
-
-def sync(log: LogStore) -> None:
-    run(log.sync_job(), log.sync_done)
-
-
-def cut(log: LogStore, from_index: int) -> None:
-    run(log.begin_cut(Index(from_index)), log.cut_done)
-
-
-def facts(log: LogStore) -> list[tuple[object, ...]]:
-    indexes = [Index(index) for index in range(log.ledger_begin_index - 1, log.ledger_end_index + 1)]
-    return [
-        (index, log.term_at(index), log.chain_at(index))
-        + (
-            (log.pos_at(index), log.end_pos_at(index), log.first_index_of_term_at(index))
-            if index >= log.ledger_begin_index
-            else ()
-        )
-        for index in indexes
-    ]
 
 
 @pytest.fixture
@@ -367,175 +297,7 @@ def test_another_data_file_size_is_refused_before_anything_is_touched(log: LogSt
     assert LogStore.open(RealDisk(), log.config).ledger_end_index == log.ledger_end_index
 
 
-def without_space(disk: CrashDisk, operation: str, within: str = "") -> None:
-    def fail(seen: str, path: str) -> None:
-        if seen == operation and within in path:
-            no_space(seen, path)
-
-    disk.fail = fail
-
-
-def refuse_halfway(disk: CrashDisk, log: LogStore, bodies: Sequence[bytes] = (b"refused",)) -> None:
-    """The entries are written, and their units find no space."""
-    without_space(disk, "pwrite", "/index/")
-    with pytest.raises(NoSpaceError):
-        append(log, bodies)
-    disk.fail = lambda operation, path: None
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_a_failed_append_does_not_come_back_in_the_place_of_a_later_one(seed: int) -> None:
-    """Both would have the same indexes and the same term, and others have the later one by then."""
-    disk = CrashDisk()
-    log = LogStore.open(disk, config())
-    fill(log, 7)
-    sync(log)
-    refuse_halfway(disk, log, [b"refused" * 100, b"as well" * 100])
-    assert probe(log)
-    append(log, [b"taken" * 20, b"too" * 150, b"and this" * 50])
-    appended = {index: chain for index, _, chain, *_ in facts(log)}
-    again = LogStore.open(disk.crash(Random(seed)), config())
-    for index, _, chain, *_ in facts(again):
-        assert chain == appended[index]
-
-
-def test_nothing_is_appended_until_what_a_failed_append_wrote_is_cleared() -> None:
-    disk = CrashDisk()
-    log = LogStore.open(disk, config())
-    early = log.probe_job()
-    early.run()
-    refuse_halfway(disk, log)
-    assert not log.probe_done(early), "it began before there was anything to clear"
-    with pytest.raises(NoSpaceError, match="not cleared"):
-        append(log, [b"too early"])
-    assert probe(log)
-    append(log, [b"taken"])
-    assert log.ledger_end_index == 0
-
-
-@pytest.mark.parametrize("operation", ["pwrite", "allocate"])
-def test_a_probe_without_space_approves_nothing(operation: str) -> None:
-    disk = CrashDisk()
-    log = LogStore.open(disk, config())
-    refuse_halfway(disk, log)
-    without_space(disk, operation)
-    assert not probe(log)
-    disk.fail = lambda operation, path: None
-    assert probe(log)
-
-
-def test_a_probe_whose_sync_finds_no_space_is_final() -> None:
-    """The kernel takes the zeros for written from then on: no later sync tells that they are not."""
-    disk = CrashDisk()
-    log = LogStore.open(disk, config())
-    refuse_halfway(disk, log)
-    without_space(disk, "fdatasync")
-    with pytest.raises(DiskError) as raised:
-        log.probe_job().run()
-    assert not isinstance(raised.value, NoSpaceError)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_failed_append_is_gone_for_good_after_a_clean_stop(seed: int) -> None:
-    disk = CrashDisk()
-    log = LogStore.open(disk, config())
-    fill(log, 7)
-    before = facts(log)
-    refuse_halfway(disk, log, [b"refused" * 100])
-    log.close(clean=True)
-    assert facts(LogStore.open(disk.crash(Random(seed)), config())) == before
-
-
-def test_a_blank_of_which_a_part_was_written_is_cleared() -> None:
-    disk = CrashDisk()
-    log = LogStore.open(disk, config())
-    append(log, [bytes(3000)])
-    end_pos = log.ledger_end_pos
-
-    def fail(operation: str, path: str) -> None:
-        if operation == "pwrite" and path.endswith(f"data/{0:020d}"):
-            disk.content(path)[end_pos : end_pos + 3] = b"\xff" * 3
-            disk.fail = lambda operation, path: None
-            no_space(operation, path)
-
-    disk.fail = fail
-    with pytest.raises(NoSpaceError):
-        append(log, [bytes(2000)])
-    assert not any(disk.content(f"{DATA}/{0:020d}")[end_pos:])
-    assert probe(log)
-
-
-def test_an_append_that_found_no_space_before_it_wrote_leaves_nothing_to_clear() -> None:
-    disk = CrashDisk()
-    log = LogStore.open(disk, config())
-
-    without_space(disk, "allocate")
-    with pytest.raises(NoSpaceError):
-        append(log, [b"refused"])
-    disk.fail = lambda operation, path: None
-    append(log, [b"taken"])
-
-
-def test_a_cut_clears_what_a_failed_append_has_left() -> None:
-    disk = CrashDisk()
-    log = LogStore.open(disk, config())
-    fill(log, 7)
-    refuse_halfway(disk, log)
-    under_way = log.probe_job()
-    cut(log, 5)
-    append(log, [b"taken"], term=2)
-    under_way.run()
-    assert log.probe_done(under_way)
-    sync(log)
-    after = facts(log)
-    log.close()
-    assert facts(LogStore.open(disk, config())) == after
-
-
 @pytest.mark.parametrize("bad", [{"data_file_size": 56}, {"index_file_size": 33}, {"allocate_step": 0}])
 def test_impossible_sizes_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
         config(**bad)
-
-
-@pytest.mark.parametrize("operation", ["allocate", "create", "pwrite", "truncate"])
-@pytest.mark.parametrize("after", range(6))
-@pytest.mark.parametrize("failure", [no_space, broken])
-def test_an_append_that_fails_leaves_the_log_as_it_was(
-    operation: str, after: int, failure: Callable[[str, str], None]
-) -> None:
-    disk = CrashDisk()
-    log = LogStore.open(disk, config())
-    fill(log, 7)
-    sync(log)
-    before, end_pos = facts(log), log.ledger_end_pos
-    calls = 0
-
-    def fail(seen: str, path: str) -> None:
-        nonlocal calls
-        if seen == operation:
-            calls += 1
-            if calls > after:
-                failure(seen, path)
-
-    disk.fail = fail
-    bodies = [bytes([number]) * 900 for number in range(1, 9)]  # over three data files
-    failed: DiskError | None = None
-    try:
-        append(log, bodies, term=2)
-    except DiskError as error:
-        failed = error
-    disk.fail = lambda seen, path: None
-    if failed is not None:
-        assert isinstance(failed, NoSpaceError) == (failed.errno == errno.ENOSPC)
-        assert facts(log) == before
-        assert log.ledger_end_pos == end_pos
-        assert log.reserve([0]) == [end_pos]
-        assert probe(log)
-        append(log, [b"small"], term=3)
-    sync(log)
-    after_append = facts(log)
-    log.close()
-    again = LogStore.open(disk, config())
-    assert facts(again) == after_append
-    assert not again.doubted, "the failed append left nothing that looks like lost entries"

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 from crash_disk import CrashDisk
+from log_steps import append, config, cut, fill, run, sync
 from test_log_begin import delete_first_file
 from test_log_recovery import mark
-from test_log_store import append, config, cut, fill, run, sync
 
 from dledger.core.messages import MembershipBefore
 from dledger.entry import EntryKind, Index, Pos, Term, verify_entries

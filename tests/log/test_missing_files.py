@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from crash_disk import CrashDisk
+from log_steps import DATA, FILE_SIZE, append, config, fill, run, sync
 from test_faulty_entries import closed_log, open_cold, ranges_of, read_all
 from test_log_recovery import INDEX, locate, mark
-from test_log_store import DATA, FILE_SIZE, append, config, fill, run, sync
 
 from disk.real_disk import RealDisk
 from dledger.entry import Index

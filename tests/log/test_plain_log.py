@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from crash_disk import CrashDisk
 from ledger_model import LedgerModel, play
-from test_log_store import FILE_SIZE, run, sync
+from log_steps import FILE_SIZE, run, sync
 
 from disk.disk import Disk
 from disk.real_disk import RealDisk

@@ -7,7 +7,7 @@ from random import Random
 import orjson
 import pytest
 from crash_disk import CrashDisk, broken
-from test_log_store import append, config
+from log_steps import append, config
 
 from disk.disk import DiskError
 from disk.real_disk import RealDisk

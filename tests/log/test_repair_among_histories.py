@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 from crash_disk import CrashDisk
+from log_steps import DATA, FILE_SIZE, append, config, run
 from test_faulty_entries import data, open_cold, read_all
 from test_log_recovery import locate
 from test_log_repair import ask, repair_all
-from test_log_store import DATA, FILE_SIZE, append, config, run
 
 from dledger.entry import Index
 from dledger.log.faulty_ranges import FaultyRange

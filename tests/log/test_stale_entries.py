@@ -2,9 +2,9 @@
 
 import pytest
 from crash_disk import CrashDisk
+from log_steps import DATA, FILE_SIZE, append, config, cut, sync
 from test_faulty_entries import ranges_of, read_all
 from test_log_recovery import INDEX, mark
-from test_log_store import DATA, FILE_SIZE, append, config, cut, sync
 
 from dledger.entry import ENTRY_HEADER_SIZE, Index, Pos, Term, blank
 from dledger.errors import FaultyEntryError

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from log_steps import append, config, facts, sync
 from test_log_recovery import mark
-from test_log_store import append, config, facts, sync
 from worn_disk import WornDisk
 
 from dledger.log.config import LogConfig

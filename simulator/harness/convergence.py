@@ -65,6 +65,7 @@ class Convergence:
         )
         self._wait(self._has_ended_all, "transactions are undecided")
         self._transactions.check_ended()
+        self._wait(lambda: not self._oracle.timers_left, "timer messages are not delivered")
         self._wait(
             self._is_at_rest,
             "the members do not come to hold the same",

@@ -9,6 +9,8 @@ from dledger.config import FlushMode
 
 # Of the simulated brokers: level -> ms.
 DELAY_LEVELS = MappingProxyType({1: 50, 2: 400, 3: 1_500})
+TIMER_PRECISION_MS = 100
+TIMER_ROLL_WINDOW_MS = 1_500
 # Kinds of faults (faults.py) and how often each comes, relative to the others, in a seed that has it.
 _PUSHES_IN_WINDOW = 24
 _FAULT_WEIGHTS = {
@@ -67,6 +69,7 @@ class Options:
     body_size_max: int
     queue_count: int
     delayed: float  # how many batches are delayed messages
+    timers: float  # how many batches are messages with a time, and recalls of them
     has_keys: bool  # messages have keys, and are asked for by them
     # faults
     fault_interval_ms: int
@@ -169,6 +172,7 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         body_size_max=random.choice((60, 300, 2_000)),
         queue_count=random.randint(1, 6),
         delayed=Random(f"{seed}/delayed").choice((0.0, 0.0, 0.3)),
+        timers=Random(f"{seed}/timer-options").choice((0.0, 0.0, 0.3)),
         delivery_falls=Random(f"{seed}/delivery-falls").choice((0.0, 0.5)),
         transactions=Random(f"{seed}/transactions").choice((0.0, 0.0, 0.0, 0.4)),
         has_keys=Random(f"{seed}/indexed").choice((False, False, True)),

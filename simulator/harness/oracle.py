@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dledger.entry import ENTRY_HEADER_SIZE, EntryKind, Index, Term, parse_header
-from message.const import DELAY_TIME_LEVEL
+from message.const import DELAY_TIME_LEVEL, TIMER_DEL_UNIQKEY, TIMER_DELIVER_MS, TIMER_ROLL_TIMES
 from message.decoder import decode_message
 from message.names import (
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
@@ -41,6 +42,8 @@ class CommittedMessage:
     is_delivery: bool = False  # of a delayed message
     is_commit: bool = False  # of a transaction's message
     is_given_up: bool = False  # likewise, since no producer says anything of it
+    deliver_ms: int = 0  # of a timer message: when it was asked for
+    is_fired: bool = False  # a timer message, delivered
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,11 @@ class Oracle:
         # In the schedule topic, delivered since or not; by uid.
         self.waiting: dict[int, CommittedMessage] = {}
         self.delivered_count = 0
+        # In the timer topic, delivered since or not, by uid; and which entry recalls a message first.
+        self.timers: dict[int, CommittedMessage] = {}
+        self.recalls: dict[int, Index] = {}
+        self.timers_left: set[int] = set()  # neither delivered nor recalled
+        self.fired_count = 0
         self.acknowledged: list[Acknowledged] = []
         self.read_index_reads: list[ReadIndexRead] = []  # that were answered, in this order
         self.refused_uids: list[int] = []
@@ -124,6 +132,7 @@ class Oracle:
         record = decode_message(entry, ENTRY_HEADER_SIZE)
         level = int(record.properties.get(DELAY_TIME_LEVEL, "0"))
         is_waiting = record.topic == SCHEDULE_TOPIC
+        deliver_ms = int(record.properties.get(TIMER_DELIVER_MS, "0"))
         code = tags_code(record.tags) if record.tags else 0
         message = CommittedMessage(
             header.index,
@@ -138,6 +147,8 @@ class Oracle:
             is_delivery=bool(level) and not is_waiting,
             is_commit=transaction_value(record.sys_flag) == TRANSACTION_COMMIT_TYPE,
             is_given_up=record.topic == TRANS_CHECK_MAX_TIME_TOPIC,
+            deliver_ms=deliver_ms,
+            is_fired=bool(deliver_ms) and record.topic != TIMER_TOPIC,
         )
         if record.phy_offset != message.phy_offset:
             return f"entry {header.index} at pos {header.pos} says phy_offset {record.phy_offset}"
@@ -154,12 +165,29 @@ class Oracle:
             return None
         if record.topic == TRANS_HALF_TOPIC:
             self.halves[message.uid] = message
+        if message.is_fired:
+            self.fired_count += 1
+            self.timers_left.discard(message.uid)
+            return None
+        if TIMER_ROLL_TIMES in record.properties:
+            return None
+        if deliver_ms:
+            self._note_timer(message, record.properties.get(TIMER_DEL_UNIQKEY))
         if is_waiting:
             self.waiting[message.uid] = message
         if message.uid in self.index_of_uid:
             return f"message {message.uid} is in entries {self.index_of_uid[message.uid]} and {header.index}"
         self.index_of_uid[message.uid] = header.index
         return None
+
+    def _note_timer(self, message: CommittedMessage, recalled: str | None) -> None:
+        if recalled is None:
+            self.timers[message.uid] = message
+            if message.uid not in self.recalls:
+                self.timers_left.add(message.uid)
+        else:
+            self.recalls.setdefault(int(recalled), message.index)
+            self.timers_left.discard(int(recalled))
 
     def messages_between(self, first_index: int, last_index: int) -> Sequence[CommittedMessage]:
         """Messages in committed entries from one to the other."""

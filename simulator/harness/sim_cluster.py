@@ -52,6 +52,7 @@ from simulator.invariants.read_is_fresh import ReadIsFresh
 from simulator.invariants.repaired_is_as_it_was import RepairedIsAsItWas
 from simulator.invariants.scrub_finds_damage import ScrubFindsDamage
 from simulator.invariants.state_machine_safety import StateMachineSafety
+from simulator.invariants.timer_once import TimerOnce
 from simulator.invariants.transaction_once import TransactionOnce
 from simulator.invariants.visible_is_committed import VisibleIsCommitted
 from simulator.world.event_loop import EventLoop
@@ -59,6 +60,7 @@ from simulator.world.process import Process
 from simulator.world.read_index_reads import ReadIndexReads
 from simulator.world.sim_member import SimMember
 from simulator.world.sim_network import SimNetwork
+from simulator.world.timers import Timers
 from simulator.world.transactions import Transactions
 from simulator.world.workload import Workload
 
@@ -94,6 +96,8 @@ class Counts:
     refused_reads: int = 0
     delivered: int = 0  # delayed messages
     transactions_ended: int = 0
+    fired: int = 0  # timer messages
+    recalled: int = 0
     sent: int = 0  # messages between members
     lost: int = 0
     virtual_ms: int = 0
@@ -151,6 +155,7 @@ class Cluster:
             Random(f"{seed}/queries"),
             Random(f"{seed}/sends"),
             self.transactions,
+            Timers(options, Random(f"{seed}/timer-messages")),
         )
         for member in self.members:
             member.on_start = self.transactions.join
@@ -207,6 +212,7 @@ class Cluster:
             VisibleIsCommitted(),
             DelayedOnce(),
             TransactionOnce(),
+            TimerOnce(),
             BeginIsCommitted(),
             HandOverIsWhole(),
             DurableIsOnDisk(),
@@ -322,6 +328,7 @@ class Cluster:
         counts.follower_reads = self.read_index_reads.answered_by_followers
         counts.delivered = self.oracle.delivered_count
         counts.transactions_ended = self.transactions.ended_count
+        counts.fired, counts.recalled = self.oracle.fired_count, len(self.oracle.recalls)
         counts.sent, counts.lost = self.network.sent, self.network.lost
         counts.virtual_ms = self.loop.now_us // 1_000
         return counts

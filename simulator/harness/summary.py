@@ -18,6 +18,8 @@ FLOORS = {
     "found_by_key": 3.0,
     "delivered": 5.0,
     "transactions_ended": 3.0,
+    "fired": 5.0,
+    "recalled": 1.0,
     "files_deleted": 1.0,
     "transfers": 0.05,
     "scrub_rounds": 5.0,

@@ -35,6 +35,12 @@ from simulator.mutants.damage_mutants import (
     stale_entries_believed,
 )
 from simulator.mutants.patched import patched
+from simulator.mutants.timer_mutants import (
+    cut_timers_not_counted,
+    recall_counts_when_applied,
+    timer_fired_at_its_slot,
+    timers_counted_by_their_record,
+)
 from simulator.mutants.transaction_mutants import (
     cut_end_not_counted,
     end_counted_by_its_record,
@@ -447,6 +453,10 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             reput_past_commit,
             cut_delivery_not_counted,
             delivery_counted_by_its_record,
+            timer_fired_at_its_slot,
+            cut_timers_not_counted,
+            timers_counted_by_their_record,
+            recall_counts_when_applied,
             any_full_state_taken,
             index_file_not_rolled_back,
             transfer_to_lagging,

@@ -15,7 +15,7 @@ from dledger.pushed_entries import Received
 from dledger.steady_clock import steady_clock
 from remoting.address import Address
 from simulator.faults.damage import Damage, as_it_was
-from simulator.harness.options import DELAY_LEVELS, Options
+from simulator.harness.options import DELAY_LEVELS, TIMER_PRECISION_MS, TIMER_ROLL_WINDOW_MS, Options
 from simulator.harness.trace import Trace
 from simulator.world.disk_nodes import DeferredRun
 from simulator.world.event_loop import EventLoop
@@ -140,6 +140,8 @@ class SimMember:
             checkpoint_entries_max=options.checkpoint_entries_max,
             consume_queue_cache_size=0,
             delay_levels=DELAY_LEVELS,
+            timer_precision_ms=TIMER_PRECISION_MS,
+            timer_roll_window_ms=TIMER_ROLL_WINDOW_MS,
             file_reserved_time_ms=options.file_reserved_time_ms,
             delete_when=frozenset(range(24)),
             clean_resource_interval_ms=options.clean_resource_interval_ms,

@@ -20,6 +20,7 @@ from simulator.invariants.invariant import ViolationError
 from simulator.world.event_loop import EventLoop
 from simulator.world.process import Process
 from simulator.world.sim_member import SimMember
+from simulator.world.timers import Timers
 from simulator.world.transactions import Transactions
 from store.errors import MessageDamagedError, UnitDamagedError
 from store.get_message import GetMessageStatus
@@ -71,6 +72,7 @@ class Workload:
         queries: Random,
         sends: Random,
         transactions: Transactions,
+        timers: Timers,
     ) -> None:
         """`delays` says what is delayed, `queries` which keys are asked for, `sends` which connections send what: runs
         without stay what they were.
@@ -87,6 +89,7 @@ class Workload:
         self._queries = queries
         self._sends = sends
         self._transactions = transactions
+        self._timers = timers
         self._next_uid = 0
         self._sent_count = 0
         # By connection: the number of a message among all that were sent, and its phy_offset.
@@ -139,6 +142,8 @@ class Workload:
             messages = [delayed(message, level, max(DELAY_LEVELS)) for message in messages]
         elif self._transactions.is_prepared():
             messages = self._transactions.prepared(uids, messages)
+        elif self._timers.is_timed():
+            messages = self._timers.timed(uids, messages, member.now_ms())
         member.call(self._put, member, process, uids, messages)
 
     def _message(self, member: SimMember, uid: int) -> PutMessage:

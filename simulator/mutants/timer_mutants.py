@@ -1,0 +1,62 @@
+"""Known bugs of timer messages."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dledger.entry import Index
+from simulator.mutants.patched import patched
+from store.dledger_commit_log import DLedgerCommitLog
+from store.services import timer_index
+from store.services.timer_message import out_ms
+from store.state.ended_offsets_table import EndedOffsetsTable
+
+
+@contextmanager
+def timer_fired_at_its_slot() -> Iterator[None]:
+    """A timer message is due at the rounded time that its record says, which comes before the asked one."""
+
+    def due_ms(properties: bytes, store_timestamp: int) -> int:
+        return out_ms(properties) or 0
+
+    with patched(timer_index, "due_ms", due_ms):
+        yield
+
+
+@contextmanager
+def cut_timers_not_counted() -> Iterator[None]:
+    """What a leader that fell has delivered of a batch is forgotten with the rest of it."""
+
+    def term_began(self: EndedOffsetsTable, no_op_index: Index) -> None:
+        self._under_way = None
+
+    def settle(self: EndedOffsetsTable, applied_index: Index) -> None:
+        change = self._under_way
+        if change is not None and applied_index + 1 - change.first_index >= len(change.delivered):
+            old(self, applied_index)
+
+    old = EndedOffsetsTable.settle
+    with patched(EndedOffsetsTable, "term_began", term_began), patched(EndedOffsetsTable, "settle", settle):
+        yield
+
+
+@contextmanager
+def timers_counted_by_their_record() -> Iterator[None]:
+    """The record that announces a delivery counts for all of it, although its messages can be cut."""
+    old = EndedOffsetsTable.settle
+
+    def settle(self: EndedOffsetsTable, applied_index: Index) -> None:
+        old(self, Index(1 << 62))
+
+    with patched(EndedOffsetsTable, "settle", settle):
+        yield
+
+
+@contextmanager
+def recall_counts_when_applied() -> Iterator[None]:
+    """A recall that is in the leader's log, and not applied yet, holds up nothing."""
+
+    def recalls_from(self: DLedgerCommitLog, offset: int) -> set[bytes]:
+        return set()
+
+    with patched(DLedgerCommitLog, "recalls_from", recalls_from):
+        yield

@@ -1,4 +1,4 @@
-"""Timer messages that are due in one second, with the leader killed two seconds before: each comes once, and none early."""
+"""Timer messages that are due at once, and the leader is killed two seconds before: each comes once, none early."""
 
 import asyncio
 import time

@@ -9,6 +9,7 @@ from store.dledger_commit_log import DLedgerCommitLog
 from store.services import timer_index
 from store.services.timer_message import out_ms
 from store.state.ended_offsets_table import EndedOffsetsTable
+from store.state.tables.timer_table import TimerTable
 
 
 @contextmanager
@@ -25,16 +26,23 @@ def timer_fired_at_its_slot() -> Iterator[None]:
 @contextmanager
 def cut_timers_not_counted() -> Iterator[None]:
     """What a leader that fell has delivered of a batch is forgotten with the rest of it."""
-
-    def term_began(self: EndedOffsetsTable, no_op_index: Index) -> None:
-        self._under_way = None
+    old_settle, old_term_began = EndedOffsetsTable.settle, EndedOffsetsTable.term_began
 
     def settle(self: EndedOffsetsTable, applied_index: Index) -> None:
         change = self._under_way
-        if change is not None and applied_index + 1 - change.first_index >= len(change.delivered):
-            old(self, applied_index)
+        if (
+            not isinstance(self, TimerTable)
+            or change is None
+            or applied_index + 1 - change.first_index >= len(change.delivered)
+        ):
+            old_settle(self, applied_index)
 
-    old = EndedOffsetsTable.settle
+    def term_began(self: EndedOffsetsTable, no_op_index: Index) -> None:
+        if isinstance(self, TimerTable):
+            self._under_way = None
+        else:
+            old_term_began(self, no_op_index)
+
     with patched(EndedOffsetsTable, "term_began", term_began), patched(EndedOffsetsTable, "settle", settle):
         yield
 
@@ -45,7 +53,7 @@ def timers_counted_by_their_record() -> Iterator[None]:
     old = EndedOffsetsTable.settle
 
     def settle(self: EndedOffsetsTable, applied_index: Index) -> None:
-        old(self, Index(1 << 62))
+        old(self, Index(1 << 62) if isinstance(self, TimerTable) else applied_index)
 
     with patched(EndedOffsetsTable, "settle", settle):
         yield

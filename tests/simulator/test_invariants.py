@@ -28,6 +28,7 @@ from simulator.invariants.queue_offsets_dense import QueueOffsetsDense
 from simulator.invariants.read_is_fresh import ReadIsFresh
 from simulator.invariants.scrub_finds_damage import ScrubFindsDamage
 from simulator.invariants.state_machine_safety import StateMachineSafety
+from simulator.invariants.timer_once import TimerOnce
 from simulator.invariants.transaction_once import TransactionOnce
 from simulator.invariants.visible_is_committed import VisibleIsCommitted
 from tests.simulator.member_view import FAULTY, THREE, View
@@ -203,6 +204,28 @@ def test_transaction_once_fires_on_an_end_that_nobody_asked_for_or_one_too_many(
     assert "has not said so" in str(ended((2, True)))
     assert "which nobody prepared" in str(ended((7, True)))
     assert "was told that the transaction has ended" in str(ended((2, False), told=[2]))
+
+
+def test_timer_once_fires_on_a_message_too_early_or_twice_or_recalled() -> None:
+    def fired(*uids: int, store_timestamp: int = 5_000, recall: Index | None = None) -> str | None:
+        """One message waits until 5000; then these are delivered."""
+        oracle = _oracle()
+        oracle.timers = {0: CommittedMessage(Index(1), b"W", 0, 0, 48, 50, 0, 0, deliver_ms=5_000)}
+        if recall is not None:
+            oracle.recalls = {0: recall}
+        oracle.messages += [
+            CommittedMessage(Index(3), *KEY, 3, 348, 50, 7, uid, store_timestamp, is_fired=True)
+            for uid in uids
+        ]
+        return TimerOnce().check(View(), oracle)
+
+    assert fired(0) is None
+    assert "which entry 3 has delivered before" in str(fired(0, 0))
+    assert "1 ms before its time" in str(fired(0, store_timestamp=4_999))
+    assert "for which nobody asked a time" in str(fired(7))
+    assert "which entry 2 has recalled" in str(fired(0, recall=Index(2)))
+    assert fired(0, recall=Index(4)) is None
+    assert fired(0, recall=Index(0)) is None
 
 
 def test_begin_is_committed_fires_on_another_an_uncommitted_and_a_falling_begin():

@@ -12,6 +12,8 @@ from message.errors import MessageEncodeError
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 _TTL_DIGITS_MAX = 18
+# Java writes milliseconds, and Go seconds. Nobody waits for less than this for a reply.
+_TTL_MS_MIN = 100
 PROPERTIES_LENGTH_MAX = 32767  # bytes: the length field is a signed int16
 
 
@@ -74,5 +76,7 @@ def delete_property(encoded: bytes, name: bytes) -> bytes:
 def ttl_ms_of(properties: Mapping[str, str]) -> int | None:
     """How long a request waits for its reply; None where it does not say that, or says what is no time."""
     text = properties.get(MESSAGE_TTL, "")
-    is_number = text.isascii() and text.isdigit() and len(text) <= _TTL_DIGITS_MAX
-    return int(text) or None if is_number else None
+    if not (text.isascii() and text.isdigit() and len(text) <= _TTL_DIGITS_MAX):
+        return None
+    ttl = int(text)
+    return (ttl * 1000 if ttl < _TTL_MS_MIN else ttl) or None

@@ -208,6 +208,16 @@ def test_reply_waits_for_its_requester(broker: OneBroker) -> None:
     assert len(broker.controller.waiting_replies) == 0
 
 
+def test_reply_to_a_request_of_go_waits_for_seconds(broker: OneBroker) -> None:
+    opaque = send_reply(broker, reply_fields(reply_properties(ttl="8")))
+    broker.run_for(7000)
+    assert broker.channel.response_to(opaque) is None
+    broker.run_for(1100)
+    answer = broker.channel.response_to(opaque)
+    assert answer is not None
+    assert answer.remark == f"{NOT_FOUND} It did not connect within the request's TTL of 8000 ms."
+
+
 def test_reply_waits_no_longer_than_its_request_lives(broker: OneBroker) -> None:
     opaque = send_reply(broker)
     broker.run_for(8100)

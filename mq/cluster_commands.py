@@ -13,7 +13,7 @@ import typer
 
 from mq.cluster import Cluster, ClusterError
 from mq.cluster_layout import ClusterLayout, lines_with_earlier, parse_conf_line, parse_peer_dial
-from mq.cluster_status import cluster_status, wait_serving
+from mq.cluster_status import cluster_status
 from mq.console import print_json, print_table, user_errors
 
 SERVING_TIMEOUT_S = 30.0
@@ -65,6 +65,8 @@ def up(
         if kept := [f"--conf {key}={value}" for key, value in earlier.items() if key not in given]:
             print(f"kept from the last up (--conf key= takes one out): {' '.join(kept)}", file=sys.stderr)
         cluster = Cluster.up(layout)
+        from mq.cluster_wait import wait_serving
+
         wait_serving(cluster, SERVING_TIMEOUT_S)
     took_s = time.monotonic() - began
     print(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,19 +9,13 @@ from typing import Any
 
 import orjson
 
-from mq.cluster import Cluster, ClusterError
+from mq.cluster import Cluster
 from mq.cluster_layout import HOST, NAMESRV, NodeLayout
-from mqclient.client_api import ClientApi
-from mqclient.errors import MQClientError
-from mqclient.route.topic_route import MASTER_ID
-from remoting.client import RemotingClient
-from remoting.errors import RemotingError
 from remoting.security_switches import open_warning
 
 # The first request has a broker load its HTTP server, which takes over a second on a busy machine. A member that lives
 # and says nothing must not keep the others from being shown for much longer.
 HTTP_TIMEOUT_S = 2.0
-POLL_INTERVAL_S = 0.02
 _FAULTY_SHOWN = 3  # ranges of one member
 # What a member that does not answer cannot tell.
 UNKNOWN: dict[str, Any] = {
@@ -133,39 +126,6 @@ def remarks(status: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> li
     if status["open_switches"]:
         found.append(open_warning(status["open_switches"]))
     return found
-
-
-def wait_serving(cluster: Cluster, timeout_s: float) -> None:
-    """Returns when every group has a leader that the NameServer names, which is when clients can send.
-
-    Asked there and not over HTTP: the first HTTP request makes a broker load its HTTP server, half of its memory.
-    Raises ClusterError at the deadline.
-    """
-    groups = {node.group for node in cluster.layout.nodes}
-    try:
-        asyncio.run(_wait_masters(cluster.layout.namesrv, groups, timeout_s))
-    except TimeoutError:
-        logs = ", ".join(str(node.log_file) for node in cluster.layout.nodes)
-        raise ClusterError(f"not every group serves after {timeout_s:.0f} s; see {logs}") from None
-
-
-async def _wait_masters(namesrv: str, groups: set[str], timeout_s: float) -> None:
-    remoting = RemotingClient(on_request=None)
-    api = ClientApi(remoting)
-    try:
-        async with asyncio.timeout(timeout_s):
-            while not groups <= await _masters(api, namesrv):  # noqa: ASYNC110, another process decides
-                await asyncio.sleep(POLL_INTERVAL_S)
-    finally:
-        await remoting.close()
-
-
-async def _masters(api: ClientApi, namesrv: str) -> set[str]:
-    try:
-        brokers = (await api.cluster_info(namesrv)).broker_addr_table
-    except (RemotingError, MQClientError):
-        return set()
-    return {name for name, broker in brokers.items() if MASTER_ID in broker.broker_addrs}
 
 
 def _ask(port: int) -> dict[str, Any] | None:

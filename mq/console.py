@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import orjson
 
-from mqclient.errors import MQClientError
 from remoting.errors import RemotingError
 
 if TYPE_CHECKING:
@@ -98,14 +97,18 @@ def fail(text: object, status: int = EXIT_FAILED) -> NoReturn:
 @contextlib.contextmanager
 def user_errors(*further: type[Exception]) -> Iterator[None]:
     """Turns what a user can cause (a wrong address, a cluster that is down) into its message without a stack."""
-    kinds: tuple[type[Exception], ...] = (MQClientError, RemotingError, OSError, ValueError, *further)
     try:
         yield
     except BrokenPipeError:
         # Whoever reads our output has seen enough. What is left in the buffer must not meet the pipe again at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(EXIT_FAILED) from None
-    except kinds as error:
+    except Exception as error:
+        # Not before: the client library takes longer to load than all that starts a cluster.
+        from mqclient.errors import MQClientError
+
+        if not isinstance(error, (MQClientError, RemotingError, OSError, ValueError, *further)):
+            raise
         fail(error_text(error))
 
 

@@ -27,7 +27,8 @@ from rich.progress import Progress, TaskID
 
 from mq.cluster import Cluster, ClusterError
 from mq.cluster_layout import ClusterLayout
-from mq.cluster_status import cluster_status, wait_serving
+from mq.cluster_status import cluster_status
+from mq.cluster_wait import wait_serving
 from mq.console import EXIT_FAILED, print_json, progress, user_errors
 from mq.history import HistoryFile
 from mq.line_source import LineSource, field_reader

@@ -104,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     servers = {"namesrv": namesrv, "broker": broker}
     if not given or given[0] not in servers:
         _wrong_use("mq.server_entry", "name a server first: namesrv or broker")
+    gc.disable()  # while it is loaded: there is nothing to collect
     servers[given[0]](given[1:])
 
 
@@ -154,6 +155,7 @@ def _run(program: str, server: Coroutine[Any, Any, None], path_key: str) -> None
     """`path_key`: of the setting that says where the server writes."""
     # What is loaded by now stays for good: a full collection that looked at all of it would hold up every send.
     gc.freeze()
+    gc.enable()
     try:
         uvloop.run(server)
     except KeyboardInterrupt:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from mq.cluster import Cluster
 from mq.cluster_layout import ClusterLayout
-from mq.cluster_status import wait_serving
+from mq.cluster_wait import wait_serving
 from mq.front_door import COMMANDS, GROUPS, SERVERS, make_app
 from mq.processes import listening_ports
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from dledger.figures import Figures
 
@@ -28,24 +29,22 @@ class QueueEnd(Protocol):
     def max_offset(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class StatsSum:
+class StatsSum(msgspec.Struct, frozen=True):
     """Of one stretch of time: what was counted, and per second."""
 
     sum: int = 0
     tps: float = 0.0
 
 
-@dataclass(slots=True)
-class StatsItem:
+class StatsItem(msgspec.Struct):
     """One counter and its samples (ms, value): every 10 s for a minute, every 10 minutes for an hour, every hour for a
     day.
     """
 
     value: int = 0
-    minute: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=7))
-    hour: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=7))
-    day: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=25))
+    minute: deque[tuple[int, int]] = msgspec.field(default_factory=lambda: deque(maxlen=7))
+    hour: deque[tuple[int, int]] = msgspec.field(default_factory=lambda: deque(maxlen=7))
+    day: deque[tuple[int, int]] = msgspec.field(default_factory=lambda: deque(maxlen=25))
 
     def sample(self, now_ms: int) -> None:
         for samples, interval_ms in (
@@ -73,8 +72,7 @@ class StatsItem:
         return StatsSum(count, count * 1000 / elapsed_ms)
 
 
-@dataclass(slots=True)
-class _QueuePulls:
+class _QueuePulls(msgspec.Struct):
     """Of one group and queue since the last sample; `offset`: what is to be pulled next."""
 
     offset: int = 0

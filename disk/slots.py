@@ -10,7 +10,8 @@ import logging
 import struct
 import threading
 import zlib
-from dataclasses import dataclass
+
+import msgspec
 
 from disk.disk import Disk, DiskError, File
 
@@ -34,8 +35,7 @@ class SlotsUnreadableError(Exception):
     """The file is there and neither slot is readable: what it said is lost, which differs from never written."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
+class _Slot(msgspec.Struct, frozen=True):
     sequence: int
     copy: bool
     payload: bytes

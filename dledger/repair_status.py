@@ -1,8 +1,9 @@
 """What a repairer tells of its work."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from dledger.core.messages import PeerId
 from dledger.log.faulty_ranges import FaultyRange
@@ -18,8 +19,7 @@ class RepairStage(StrEnum):
     WAITING = "waiting"  # no peer that is connected could give the bytes, or there is no space for them
 
 
-@dataclass(frozen=True, slots=True)
-class RangeStatus:
+class RangeStatus(msgspec.Struct, frozen=True):
     """Times in ms of the replica's clock."""
 
     faulty: FaultyRange
@@ -32,8 +32,7 @@ class RangeStatus:
     retry_ms: int | None  # of a range that waits: when all are asked again, unless one connects before
 
 
-@dataclass(frozen=True, slots=True)
-class RepairStatus:
+class RepairStatus(msgspec.Struct, frozen=True):
     """Counts are since the start."""
 
     repaired_count: int  # ranges

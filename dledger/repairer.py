@@ -16,8 +16,9 @@ another lead.
 
 import logging
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from disk.disk import NoSpaceError
 from disk.mapped_file_queue import file_name
@@ -55,8 +56,7 @@ _LOOKED_BEHIND_SIZE_MAX: Final = 4 * 1024 * 1024
 LedBy = tuple[Term, PeerId | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal:
+class _Refusal(msgspec.Struct, frozen=True):
     reason: str
     cannot_give: bool = False  # as the peer itself says; else it may in another round
     has_other: bool = False  # its bytes are not those that lay here

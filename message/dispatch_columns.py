@@ -6,7 +6,8 @@ right after it verified the entries.
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from message.errors import MessageDecodeError
 from message.names import SCHEDULE_TOPIC
@@ -23,19 +24,18 @@ _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _NO_LEVELS: Mapping[int, int] = {}
 
 
-@dataclass(slots=True)
-class DispatchColumns:
+class DispatchColumns(msgspec.Struct):
     """One row per record, in log order. The columns have one length."""
 
-    topics: list[bytes] = field(default_factory=list)
-    queue_ids: list[int] = field(default_factory=list)
-    queue_offsets: list[int] = field(default_factory=list)
-    phy_offsets: list[int] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)  # of the record, in bytes
-    tags_codes: list[int] = field(default_factory=list)
-    store_timestamps: list[int] = field(default_factory=list)  # ms
-    sys_flags: list[int] = field(default_factory=list)
-    properties: list[bytes] = field(default_factory=list)  # encoded
+    topics: list[bytes] = msgspec.field(default_factory=list)
+    queue_ids: list[int] = msgspec.field(default_factory=list)
+    queue_offsets: list[int] = msgspec.field(default_factory=list)
+    phy_offsets: list[int] = msgspec.field(default_factory=list)
+    sizes: list[int] = msgspec.field(default_factory=list)  # of the record, in bytes
+    tags_codes: list[int] = msgspec.field(default_factory=list)
+    store_timestamps: list[int] = msgspec.field(default_factory=list)  # ms
+    sys_flags: list[int] = msgspec.field(default_factory=list)
+    properties: list[bytes] = msgspec.field(default_factory=list)  # encoded
 
     def __len__(self) -> int:
         return len(self.topics)

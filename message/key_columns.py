@@ -1,9 +1,10 @@
 """What IndexFiles need of stored records: a hash for the unique key and for each of the words in KEYS."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from message.dispatch_columns import DispatchColumns
 from message.properties import find_property
@@ -16,13 +17,12 @@ _UNIQUE_KEY_LENGTH_MIN: Final = 32
 _CHANGING_DIGITS: Final = 12
 
 
-@dataclass(slots=True)
-class KeyColumns:
+class KeyColumns(msgspec.Struct):
     """One row per key, in log order; a message has as many rows as it has keys. The columns have one length."""
 
-    key_hashes: list[int] = field(default_factory=list)  # 0..INT_MAX
-    phy_offsets: list[int] = field(default_factory=list)
-    store_timestamps: list[int] = field(default_factory=list)  # ms
+    key_hashes: list[int] = msgspec.field(default_factory=list)  # 0..INT_MAX
+    phy_offsets: list[int] = msgspec.field(default_factory=list)
+    store_timestamps: list[int] = msgspec.field(default_factory=list)  # ms
 
     def __len__(self) -> int:
         return len(self.key_hashes)

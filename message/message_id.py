@@ -5,9 +5,10 @@ unabridged form in brackets.
 """
 
 import struct
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
+
+import msgspec
 
 from message.errors import MessageDecodeError
 
@@ -51,8 +52,7 @@ def decode_offset_message_id(message_id: str) -> tuple[str, int]:
     return unpack_host(packed[:-8]), _OFFSET.unpack_from(packed, len(packed) - 8)[0]
 
 
-@dataclass(frozen=True, slots=True)
-class UniqKey:
+class UniqKey(msgspec.Struct, frozen=True):
     """The parts of a client's message id."""
 
     ip: bytes  # 4 or 16

@@ -5,9 +5,9 @@ For readers of whole logs that have numpy; no broker imports this. What is unusu
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,8 +38,7 @@ HEAD_V4: Final = np.dtype(
 assert HEAD_V4.itemsize == RECORD_HEAD_V4.size
 
 
-@dataclass(slots=True)
-class RecordArrays:
+class RecordArrays(msgspec.Struct):
     """One row per record; positions are in the buffer. `heads` has HEAD_V4's fields, big-endian as they are stored."""
 
     heads: NDArray[Any]

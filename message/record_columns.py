@@ -5,8 +5,9 @@ A reader of many records must not end at a bad one: a record whose lengths do no
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from message.record_layout import (
     HOSTS_V6_MASK,
@@ -19,33 +20,32 @@ from message.record_layout import (
 )
 
 
-@dataclass(slots=True)
-class RecordColumns:
+class RecordColumns(msgspec.Struct):
     """One row per record. The columns have one length; hosts, topics and properties are as they are stored.
 
     A row that `faults` names by its number has None in all columns, but `numbers`.
     """
 
-    sizes: list[int | None] = field(default_factory=list)  # of the record, in bytes
-    magics: list[int | None] = field(default_factory=list)
-    body_crcs: list[int | None] = field(default_factory=list)
-    queue_ids: list[int | None] = field(default_factory=list)
-    flags: list[int | None] = field(default_factory=list)
-    queue_offsets: list[int | None] = field(default_factory=list)
-    phy_offsets: list[int | None] = field(default_factory=list)
-    sys_flags: list[int | None] = field(default_factory=list)
-    born_timestamps: list[int | None] = field(default_factory=list)  # ms
-    born_hosts: list[bytes | None] = field(default_factory=list)
-    store_timestamps: list[int | None] = field(default_factory=list)  # ms
-    store_hosts: list[bytes | None] = field(default_factory=list)
-    reconsume_times: list[int | None] = field(default_factory=list)
-    prepared_transaction_offsets: list[int | None] = field(default_factory=list)
-    body_lengths: list[int | None] = field(default_factory=list)
-    body_starts: list[int | None] = field(default_factory=list)  # in the buffer
-    topics: list[bytes | None] = field(default_factory=list)
-    properties: list[bytes | None] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)  # which of the given offsets the row belongs to
-    faults: dict[int, str] = field(default_factory=dict)
+    sizes: list[int | None] = msgspec.field(default_factory=list)  # of the record, in bytes
+    magics: list[int | None] = msgspec.field(default_factory=list)
+    body_crcs: list[int | None] = msgspec.field(default_factory=list)
+    queue_ids: list[int | None] = msgspec.field(default_factory=list)
+    flags: list[int | None] = msgspec.field(default_factory=list)
+    queue_offsets: list[int | None] = msgspec.field(default_factory=list)
+    phy_offsets: list[int | None] = msgspec.field(default_factory=list)
+    sys_flags: list[int | None] = msgspec.field(default_factory=list)
+    born_timestamps: list[int | None] = msgspec.field(default_factory=list)  # ms
+    born_hosts: list[bytes | None] = msgspec.field(default_factory=list)
+    store_timestamps: list[int | None] = msgspec.field(default_factory=list)  # ms
+    store_hosts: list[bytes | None] = msgspec.field(default_factory=list)
+    reconsume_times: list[int | None] = msgspec.field(default_factory=list)
+    prepared_transaction_offsets: list[int | None] = msgspec.field(default_factory=list)
+    body_lengths: list[int | None] = msgspec.field(default_factory=list)
+    body_starts: list[int | None] = msgspec.field(default_factory=list)  # in the buffer
+    topics: list[bytes | None] = msgspec.field(default_factory=list)
+    properties: list[bytes | None] = msgspec.field(default_factory=list)
+    numbers: list[int] = msgspec.field(default_factory=list)  # which of the given offsets the row belongs to
+    faults: dict[int, str] = msgspec.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.numbers)

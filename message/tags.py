@@ -1,9 +1,10 @@
 """Tags: their hash in the ConsumeQueue, and the expressions by which consumers choose them."""
 
 import struct
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from message.errors import SubscriptionParseError
 
@@ -37,8 +38,7 @@ def tags_code_of_bytes(tags: bytes) -> int:
     return java_hash(tags.decode("utf-8", "replace"))
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionData:
+class SubscriptionData(msgspec.Struct, frozen=True):
     """What one consumer group wants of one topic."""
 
     topic: str

@@ -5,8 +5,7 @@ The one thing that a NameServer keeps on disk. Loading and writing the text is t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import orjson
 
 from remoting.errors import RemotingBodyError
@@ -15,11 +14,10 @@ from remoting.fastjson import loads_fastjson
 NAMESPACE_ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
 
-@dataclass(slots=True)
-class KVConfigManager:
+class KVConfigManager(msgspec.Struct):
     """`is_dirty` is set by each change and cleared by whoever wrote encode() to disk."""
 
-    config_table: dict[str, dict[str, str]] = field(default_factory=dict)
+    config_table: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
     is_dirty: bool = False
 
     def put(self, namespace: str, key: str, value: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from remoting.configuration import (
     Property,
@@ -19,8 +20,7 @@ from remoting.configuration import (
 from remoting.security_switches import check_security_switches
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NamesrvConfig:
+class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True):
     bind_address: str = "0.0.0.0"
     listen_port: int = 9876
     kv_config_path: str | None = None  # None: key-value pairs live in memory only

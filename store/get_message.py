@@ -1,7 +1,8 @@
 """What a pull gets from the store, as values."""
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 
 class GetMessageStatus(Enum):
@@ -19,8 +20,7 @@ class GetMessageStatus(Enum):
     OFFSET_RESET = "OFFSET_RESET"  # said by the broker, of an offset that was reset by hand
 
 
-@dataclass(slots=True)
-class GetMessageResult:
+class GetMessageResult(msgspec.Struct):
     """`buffers`: one record each, as it lies in the log; all empty unless FOUND."""
 
     status: GetMessageStatus

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 
 class ClientChannel(Protocol):
@@ -25,8 +26,7 @@ class ClientChannel(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(slots=True)
-class ClientChannelInfo:
+class ClientChannelInfo(msgspec.Struct):
     """One client instance on one connection, as its last heartbeat described it."""
 
     channel: ClientChannel

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import count
+
+import msgspec
 
 from broker.clients.client_channel import ClientChannel
 from remoting.frame.command import RemotingCommand, request
@@ -18,18 +19,16 @@ log = logging.getLogger(__name__)
 OnAnswer = Callable[[RemotingCommand | None], None]  # None: none came in time
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(msgspec.Struct):
     on_answer: OnAnswer
     deadline_ms: int
 
 
-@dataclass(slots=True)
-class ClientRequests:
+class ClientRequests(msgspec.Struct):
     """Invariant: `on_answer` of a call is called once."""
 
-    _opaques: count[int] = field(default_factory=lambda: count(1))
-    _calls: dict[tuple[int, int], _Call] = field(default_factory=dict)  # channel id, opaque
+    _opaques: count[int] = msgspec.field(default_factory=lambda: count(1))
+    _calls: dict[tuple[int, int], _Call] = msgspec.field(default_factory=dict)  # channel id, opaque
 
     def notify(
         self, channel: ClientChannel, code: int, ext_fields: dict[str, str], body: bytes = b""

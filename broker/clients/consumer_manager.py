@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from broker.clients.client_channel import ClientChannelInfo
 from message.tags import SubscriptionData
@@ -18,16 +19,15 @@ log = logging.getLogger(__name__)
 IdsChanged = Callable[[str, list[ClientChannelInfo]], None]
 
 
-@dataclass(slots=True)
-class ConsumerGroupInfo:
+class ConsumerGroupInfo(msgspec.Struct):
     """One group. All clients of a group should subscribe the same; the newest subscription of a topic wins."""
 
     group: str
     consume_type: str
     message_model: str
     consume_from_where: str
-    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
-    channels: dict[int, ClientChannelInfo] = field(default_factory=dict)  # by channel id
+    subscriptions: dict[str, SubscriptionData] = msgspec.field(default_factory=dict)
+    channels: dict[int, ClientChannelInfo] = msgspec.field(default_factory=dict)  # by channel id
     fingerprint: int | None = None  # of the last heartbeat that had one
     is_notify_enabled: bool = True  # the group's setting at its last heartbeat
 
@@ -64,13 +64,12 @@ class ConsumerGroupInfo:
         return changed
 
 
-@dataclass(slots=True)
-class ConsumerManager:
+class ConsumerManager(msgspec.Struct):
     """Tells `ids_changed(group, channels)` whenever the members of a group should allocate again."""
 
     ids_changed: IdsChanged
     channel_expired_timeout_ms: int = 120_000
-    groups: dict[str, ConsumerGroupInfo] = field(default_factory=dict)
+    groups: dict[str, ConsumerGroupInfo] = msgspec.field(default_factory=dict)
 
     def register_consumer(
         self,

@@ -6,30 +6,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from broker.clients.client_channel import ClientChannel, ClientChannelInfo
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Connection:
+class _Connection(msgspec.Struct):
     """`client_id`: by its last heartbeat; a connection speaks for one client."""
 
     client_id: str
-    groups: set[str] = field(default_factory=set)
+    groups: set[str] = msgspec.field(default_factory=set)
 
 
-@dataclass(slots=True)
-class ProducerManager:
+class ProducerManager(msgspec.Struct):
     """Tells `client_came(client_id, now_ms)` of a client that was not connected before, or is so by another channel."""
 
     channel_expired_timeout_ms: int = 120_000
     client_came: Callable[[str, int], None] = lambda client_id, now_ms: None
-    groups: dict[str, dict[int, ClientChannelInfo]] = field(default_factory=dict)  # group -> channel id
-    _connections: dict[int, _Connection] = field(default_factory=dict)  # by channel id
-    _channels: dict[str, ClientChannel] = field(default_factory=dict)  # of its last heartbeat, by client id
+    groups: dict[str, dict[int, ClientChannelInfo]] = msgspec.field(
+        default_factory=dict
+    )  # group -> channel id
+    _connections: dict[int, _Connection] = msgspec.field(default_factory=dict)  # by channel id
+    _channels: dict[str, ClientChannel] = msgspec.field(
+        default_factory=dict
+    )  # of its last heartbeat, by client id
 
     def channel_of(self, client_id: str) -> ClientChannel | None:
         """Where the client is reached; None: it is in no producer group here."""

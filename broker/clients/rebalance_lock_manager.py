@@ -7,18 +7,18 @@ period, and the queue may meanwhile be consumed by two, as RocketMQ without lock
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 LOCK_MAX_LIVE_MS = 60_000
 
 MessageQueueKey = tuple[str, str, int]  # topic, broker name, queue id
 
 
-@dataclass(slots=True)
-class RebalanceLockManager:
+class RebalanceLockManager(msgspec.Struct):
     """Invariant: a queue of a group has one owner until LOCK_MAX_LIVE_MS after its last lock call."""
 
-    locks: dict[str, dict[MessageQueueKey, tuple[str, int]]] = field(default_factory=dict)
+    locks: dict[str, dict[MessageQueueKey, tuple[str, int]]] = msgspec.field(default_factory=dict)
 
     def lock_batch(
         self, group: str, queues: Iterable[MessageQueueKey], client_id: str, now_ms: int

@@ -7,8 +7,9 @@ which docs/metrics.md is checked. Names end with their unit; a number without on
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from dledger.figures import Figures
 
@@ -23,8 +24,7 @@ class MetricKind(Enum):
     SUMMARY = "summary"  # `sum` and `count` of all, quantiles of the newest ones
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(msgspec.Struct, frozen=True):
     """`label`: that its values are told apart by, beside those of the broker."""
 
     kind: MetricKind

@@ -7,8 +7,9 @@ it, yet none says how far it is. So each is tried: one that is no better hands o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from dledger.core.messages import PeerId
 from dledger.core.output import Role
@@ -24,8 +25,7 @@ REST_MS_MAX = 3_000
 ASK_AGAIN_MS = 3_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Unserving:
+class _Unserving(msgspec.Struct, frozen=True):
     since_ms: int
     behind: int  # entries, then
 

@@ -8,8 +8,9 @@ since what it counts are its own starts. Pure: the shell sends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from broker.config.broker_config import BrokerConfig
 from broker.registration.told_name_servers import ToldNameServers
@@ -33,8 +34,7 @@ MASTER_ID = 0
 READ_WRITE = PERM_READ | PERM_WRITE
 
 
-@dataclass(frozen=True, slots=True)
-class _Registered:
+class _Registered(msgspec.Struct, frozen=True):
     """What a registration depends on."""
 
     broker_id: int

@@ -7,8 +7,9 @@ there is no such topic. Pure: the shell asks the NameServers, and says here what
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 # One that says nothing for so long is not waited for again until it has answered.
 WAIT_MS: Final = 2000  # tools wait for 5 s, and a follower that passes a request on for 3 s
@@ -16,8 +17,7 @@ WAIT_MS: Final = 2000  # tools wait for 5 s, and a follower that passes a reques
 OnTold = Callable[[str | None], None]  # which NameServers do not know, in a sentence; None: all know
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct):
     change: int
     until_ms: int
     on_told: OnTold

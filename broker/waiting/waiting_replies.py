@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
+
+import msgspec
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +23,7 @@ class WaitEnd(Enum):
     STOPPED_LEADING = auto()
 
 
-@dataclass(slots=True, eq=False)
-class WaitingReply:
+class WaitingReply(msgspec.Struct, eq=False):
     client_id: str  # of the requester
     until_ms: int
     size: int  # bytes

@@ -7,9 +7,10 @@ Woken, it runs as a whole again and is then answered whatever it finds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from broker.clients.client_channel import ClientChannel
 from disk.disk import DiskError
@@ -29,8 +30,7 @@ QueueKey = tuple[str, int]  # topic, queue id
 Wake = Callable[[list[Any], int], None]
 
 
-@dataclass(slots=True)
-class WaitingRequest:
+class WaitingRequest(msgspec.Struct):
     channel: ClientChannel
     suspend_until_ms: int
     queue_offset: int  # what it waits for

@@ -9,8 +9,9 @@ embedder's part.
 """
 
 from collections import deque
-from dataclasses import dataclass
 from random import Random
+
+import msgspec
 
 from dledger.core.disk_fitness import DiskFitness
 from dledger.core.heart_beat_rounds import HeartBeatRounds
@@ -27,16 +28,14 @@ from dledger.entry import Index, Term
 _REQUEST_ID_BITS = 62
 
 
-@dataclass(frozen=True, slots=True)
-class _PeerRead:
+class _PeerRead(msgspec.Struct, frozen=True):
     """In the place of a closure: a peer that is to be answered."""
 
     peer: PeerId
     request_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class _LedRead:
+class _LedRead(msgspec.Struct, frozen=True):
     """Of a leader. An answer of a majority to this round, or to a later one, confirms it."""
 
     asker: object
@@ -45,8 +44,7 @@ class _LedRead:
     until_ms: int
 
 
-@dataclass(slots=True)
-class _Question:
+class _Question(msgspec.Struct):
     """Of a member that does not lead, under way to its leader, for reads that were asked for before it left."""
 
     request_id: int

@@ -1,6 +1,6 @@
 """What a scrub is told of a ledger, and what it tells the ledger."""
 
-from dataclasses import dataclass
+import msgspec
 
 from disk.disk import Disk
 from disk.mapped_file import DescriptorCache
@@ -14,8 +14,7 @@ from dledger.log.range_read import RangeRead, next_entries, read_range, up_to_ot
 from dledger.log.scrub_job import Place
 
 
-@dataclass(frozen=True, slots=True)
-class ScrubBounds:
+class ScrubBounds(msgspec.Struct, frozen=True):
     """What of a ledger is to be found on disk as it was written."""
 
     begin: Place  # before the first entry

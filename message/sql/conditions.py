@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from message.errors import SubscriptionParseError
 from message.sql.errors import EvaluationError
@@ -40,8 +41,7 @@ class Kind(Enum):
     NOTHING = "nothing"  # always None: the negation of what is no number
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(msgspec.Struct, frozen=True):
     """`number`: the value of one of kind NUMBER, which is known before any message."""
 
     kind: Kind

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NoReturn
+
+import msgspec
 
 from message.errors import SubscriptionParseError
 from message.sql import conditions
@@ -33,8 +34,7 @@ TERMS_MAX = 256  # comparisons and the like
 _BOOLEANS = {"TRUE": True, "FALSE": False, "NULL": None}
 
 
-@dataclass(frozen=True, slots=True)
-class SqlExpression:
+class SqlExpression(msgspec.Struct, frozen=True):
     """`unread`: what stands behind the longest expression, and counts for nothing."""
 
     truth: Truth

@@ -6,9 +6,10 @@ then is the captured state written. So what it says of the ConsumeQueues holds w
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
+
+import msgspec
 
 from disk.disk import Disk, DiskError
 from dledger.entry import Index
@@ -31,12 +32,11 @@ _RETRY_MS: Final = 1000
 Capture = Callable[[], Checkpoint | None]
 
 
-@dataclass(slots=True)
-class _CheckpointUnderWay:
+class _CheckpointUnderWay(msgspec.Struct):
     applied_index: Index
     content: bytes
     java_checkpoint: StoreCheckpoint
-    unflushed: list[UnitQueue] = field(default_factory=list)
+    unflushed: list[UnitQueue] = msgspec.field(default_factory=list)
 
 
 class StoreFlusher:

@@ -5,7 +5,8 @@ from where the rest ends.
 """
 
 import logging
-from dataclasses import dataclass
+
+import msgspec
 
 from disk.disk import Disk, DiskError
 from disk.mapped_file import DescriptorCache
@@ -28,8 +29,7 @@ from store.layout.index_file import (
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveredIndexFiles:
+class RecoveredIndexFiles(msgspec.Struct, frozen=True):
     index_files: list[IndexFile]  # oldest first
     mark: IndexFileMark  # what is true of them
     refused: list[str]  # names of files to be deleted, once that mark is durable

@@ -8,8 +8,9 @@ anywhere is built anew as a whole.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import mul
+
+import msgspec
 
 from disk.disk import Disk
 from dledger.log.scrub_job import read_from_medium
@@ -29,8 +30,7 @@ from store.layout.index_file import (
 )
 
 
-@dataclass(slots=True)
-class Sums:
+class Sums(msgspec.Struct):
     """Of numbers of entries, and of numbers times slots; equal where chains are whole."""
 
     pointing: int = 0
@@ -180,8 +180,7 @@ class ChainScrub:
         return not file.is_deleted and file.header == header and not self._index.is_writing(file)
 
 
-@dataclass(slots=True)
-class KeyRun:
+class KeyRun(msgspec.Struct):
     """Entries of one file as they should be."""
 
     file: IndexFile

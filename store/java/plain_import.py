@@ -7,11 +7,11 @@ config/*.json are shows in a field that is in our exports alone.
 """
 
 import logging
-from dataclasses import dataclass, field
 from typing import Any, Final
 from zlib import crc32
 
 import msgpack
+import msgspec
 
 from disk.disk import Disk
 from disk.slots import newest_payload
@@ -38,16 +38,15 @@ _VERSION: Final = 1
 _NO_INDEX: Final = Index(-1)
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedState:
+class ImportedState(msgspec.Struct, frozen=True):
     """Behind the entry `last_index`, the last one that RocketMQ wrote or may have read."""
 
     last_index: Index = _NO_INDEX
-    tables: list[Any] = field(default_factory=list)  # StateTables.pack()
+    tables: list[Any] = msgspec.field(default_factory=list)  # StateTables.pack()
     # Also of queues whose messages have all expired: their offsets must not begin anew.
-    queues: list[QueueRow] = field(default_factory=list)
+    queues: list[QueueRow] = msgspec.field(default_factory=list)
     # CRCs of the files that the tables were read from.
-    config_crcs: dict[str, int] = field(default_factory=dict)
+    config_crcs: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 def refuse_plain_store(disk: Disk, config: StoreConfig, commit_log_directory: str) -> None:

@@ -1,15 +1,15 @@
 """The store's checkpoint file: up to which times and offsets its files were on disk."""
 
 import struct
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 CHECKPOINT_SIZE: Final = 4096
 _VALUES: Final = struct.Struct(">qqqqqq")
 
 
-@dataclass(frozen=True, slots=True)
-class StoreCheckpoint:
+class StoreCheckpoint(msgspec.Struct, frozen=True):
     """Timestamps are store times in ms. The last two values were left 0 by older versions."""
 
     physic_msg_timestamp: int = 0  # CommitLog

@@ -1,8 +1,9 @@
 """Records of a plain CommitLog one behind the other: which are sound, which are ours, where they end."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from dledger.entry import BLANK_HEADER_SIZE, EntryKind, Index, Pos, Term, VerifiedRange
 from dledger.log.data_files import DataFiles
@@ -65,8 +66,7 @@ def _has_hole(buffer: bytes, offset: int, pos: int, record: MessageExt) -> bool:
     return False
 
 
-@dataclass(slots=True)
-class RecordReader:
+class RecordReader(msgspec.Struct):
     """Reads records in order and proves each of them, from a known place on. EntryReader's way, for records.
 
     Invariant: `index`, `term` and `end_pos` are those of the last record that was read and found sound.
@@ -79,7 +79,7 @@ class RecordReader:
     chunk_size: int = _CHUNK_SIZE  # read at once
     # The fault at which ranges() ended; None when it ended at zeros or at the end of the files.
     stopped_by: str | None = None
-    blanks: list[tuple[int, int]] = field(default_factory=list)  # (position, size) of those passed
+    blanks: list[tuple[int, int]] = msgspec.field(default_factory=list)  # (position, size) of those passed
 
     @property
     def chain(self) -> int:

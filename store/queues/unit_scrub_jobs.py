@@ -1,7 +1,8 @@
 """The two steps of a look at ConsumeQueues: what units some records give, and whether the files hold these units."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from disk.disk import Disk
 from dledger.entry import EntryKind
@@ -16,8 +17,7 @@ from store.queues.unit_queue import UnitQueue
 ReadRange = Callable[[Place, int], RangeRead]
 
 
-@dataclass(slots=True, eq=False)
-class UnitRun:
+class UnitRun(msgspec.Struct, eq=False):
     """Units as they should be, one behind the other, all in files."""
 
     queue: UnitQueue

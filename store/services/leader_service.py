@@ -6,8 +6,9 @@ stands is a replicated table, so that a new leader goes on exactly where the log
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from disk.disk import Disk
 from dledger.core.messages import PeerId
@@ -22,8 +23,7 @@ from store.store_config import StoreConfig
 from store.store_runtime import LoopRuntime
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderStore:
+class LeaderStore(msgspec.Struct, frozen=True):
     """What services work with."""
 
     config: StoreConfig

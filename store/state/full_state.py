@@ -4,15 +4,15 @@ Whoever has lost the tables, or starts where the log's beginning is gone, takes 
 from its index. This module follows the parts through the log and says when the leader should write a new record.
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from dledger.entry import Index, Term
 from store.state.state_record import FullStatePart
 
 
-@dataclass(frozen=True, slots=True)
-class FullState:
+class FullState(msgspec.Struct, frozen=True):
     """A complete record."""
 
     applied_index: Index

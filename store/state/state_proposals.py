@@ -5,8 +5,9 @@ the next record. So a burst of offset commits costs one entry, and a lone topic 
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
+
+import msgspec
 
 from dledger.core.messages import PeerId
 from dledger.core.output import AppendStatus
@@ -36,11 +37,10 @@ class ProposeStatus(Enum):
 OnProposed = Callable[[ProposeStatus], None]
 
 
-@dataclass(slots=True)
-class _UnderWay:
+class _UnderWay(msgspec.Struct):
     last_index: Index
     on_done: list[OnProposed]
-    offsets: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    offsets: dict[tuple[str, str, int], int] = msgspec.field(default_factory=dict)
 
 
 class StateProposals:

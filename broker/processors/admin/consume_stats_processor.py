@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from broker.answers import Request, answer_error
 from broker.broker_stats import BrokerStats
@@ -36,14 +37,13 @@ QUEUES_PER_TICK: Final = 500
 WALKS_MAX: Final = 16
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(msgspec.Struct):
     """An answer to GET_BROKER_CONSUME_STATS that is being put together."""
 
     request: Request[admin_headers.GetConsumeStatsInBrokerHeader]
     is_order: bool
     body: admin_bodies.ConsumeStatsList
-    encoded: list[dict[str, list[bytes]]] = field(default_factory=list)  # the list of the body
+    encoded: list[dict[str, list[bytes]]] = msgspec.field(default_factory=list)  # the list of the body
 
 
 class ConsumeStatsProcessor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from broker.answers import AnyRequest, Request
 from broker.leadership.leader_refusals import PLAIN_BROKER, refuse
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 WAIT_MS_MAX = 3_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(msgspec.Struct, frozen=True):
     request: AnyRequest
     term: Term  # that this member led
     target: PeerId

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from broker.answers import Request, answer_error
 from disk.disk import DiskError
@@ -30,8 +31,7 @@ PENDING_MAX: Final = 64
 STEPS_PER_TICK: Final = 4
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(msgspec.Struct):
     request: Request[headers.QueryMessageRequestHeader]
     query: MessageQuery
     until_ms: int

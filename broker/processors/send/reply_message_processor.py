@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -49,8 +48,7 @@ PUSH_TIMEOUT_MS = 10_000
 WAITING_REPLY_OVERHEAD = 1024
 
 
-@dataclass(slots=True, eq=False)
-class _Reply:
+class _Reply(msgspec.Struct, eq=False):
     """One reply on its two ways, to its requester and into the log. It is answered when both have ended."""
 
     request: AnyRequest | None  # None: read from the log, and nobody is to be answered

@@ -1,4 +1,4 @@
-"""A topic that was deleted and made again begins empty, for whoever asks."""
+"""A topic that was deleted and made again begins empty, by whatever request one asks."""
 
 from __future__ import annotations
 

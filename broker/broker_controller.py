@@ -31,6 +31,7 @@ from broker.processors.admin.offset_admin_processor import OffsetAdminProcessor
 from broker.processors.admin.repair_processor import RepairProcessor
 from broker.processors.admin.scrub_processor import ScrubProcessor
 from broker.processors.admin.timer_admin_processor import TimerAdminProcessor
+from broker.processors.admin.transaction_admin_processor import TransactionAdminProcessor
 from broker.processors.clients.client_manage_processor import ClientManageProcessor, ConsumerIdsNotifier
 from broker.processors.clients.consumer_manage_processor import ConsumerManageProcessor
 from broker.processors.pull.pull_message_processor import PullMessageProcessor
@@ -178,6 +179,7 @@ class BrokerController:
             offset_admin=self._offset_admin,
             info=self._info,
             timers=TimerAdminProcessor(store),
+            transaction_admin=TransactionAdminProcessor(store),
             leadership=self._leadership,
             membership=membership,
             scrub=ScrubProcessor(store),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from broker.processors.admin.repair_processor import RepairProcessor
     from broker.processors.admin.scrub_processor import ScrubProcessor
     from broker.processors.admin.timer_admin_processor import TimerAdminProcessor
+    from broker.processors.admin.transaction_admin_processor import TransactionAdminProcessor
     from broker.processors.clients.client_manage_processor import ClientManageProcessor
     from broker.processors.clients.consumer_manage_processor import ConsumerManageProcessor
     from broker.processors.pull.pull_message_processor import PullMessageProcessor
@@ -140,6 +141,7 @@ class Processors:
     offset_admin: OffsetAdminProcessor
     info: BrokerInfoProcessor
     timers: TimerAdminProcessor
+    transaction_admin: TransactionAdminProcessor
     leadership: LeadershipProcessor
     membership: MembershipProcessor
     scrub: ScrubProcessor
@@ -234,6 +236,9 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
         row(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, NO_HEADER, p.admin.get_all_groups, cluster(GET)),
         row(Code.GET_TIMER_CHECK_POINT, NO_HEADER, p.timers.get_check_point, cluster(GET)),
         row(Code.GET_TIMER_METRICS, NO_HEADER, p.timers.get_metrics, cluster(GET)),
+        row(Code.GET_PENDING_TRANSACTIONS, NO_HEADER, p.transaction_admin.get_pending, cluster(GET)),
+        row(Code.GET_TRANSACTION_STATE, admin_headers.GetTransactionStateRequestHeader,
+            p.transaction_admin.get_state, cluster(GET)),
         row(Code.GET_TIMER_STATE, admin_headers.GetTimerStateRequestHeader, p.timers.get_timer_state, cluster(GET)),
         row(Code.GET_ALL_DELAY_OFFSET, NO_HEADER, p.admin.get_all_delay_offsets, cluster(GET)),
         # Clients as tools see them

@@ -201,6 +201,8 @@ class RequestCode(IntEnum):
     SCRUB = 52001
     REPAIR_STATUS = 52002
     GET_TIMER_STATE = 52005
+    GET_PENDING_TRANSACTIONS = 52006
+    GET_TRANSACTION_STATE = 52007
     CONFIRM_REGISTRATION = 52003  # a NameServer asks a broker whose registration is contested; oneway
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051

@@ -109,6 +109,19 @@ METRICS: Mapping[str, Metric] = {
     "rocketmq_timer_dequeue_total": _counter(
         "timer messages that this member delivered since it started", "topic"
     ),
+    # Transactions.
+    "rocketmq_half_messages": _gauge(
+        "prepared messages that are undecided, from a second after they were stored; only of the leader",
+        "topic",
+    ),
+    "rocketmq_commit_messages_total": _counter(
+        "transactions that this member committed since it started", "topic"
+    ),
+    "rocketmq_rollback_messages_total": _counter("likewise, that were rolled back", "topic"),
+    "transactions_given_up_total": _counter(
+        "likewise, that no producer decided in time: their messages are in TRANS_CHECK_MAX_TIME_TOPIC",
+        "topic",
+    ),
     # Messages.
     "queues": _gauge("queues of all topics that have had a message"),
     "messages_in_total": _counter("messages stored since the member began to serve"),

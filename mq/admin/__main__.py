@@ -26,7 +26,8 @@ COMMANDS = {
         "brokers": "clusterList brokerStatus brokerConsumeStats haStatus getBrokerConfig updateBrokerConfig"
         " deleteExpiredCommitLog cleanExpiredCQ cleanUnusedTopic exportMetadata transferLeader scrub scrubStatus"
         " repairStatus memberList addMember removeMember",
-        "messages": "timerStatus queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgTraceById"
+        "messages": "timerStatus transactionStatus resumeCheckHalfMessage"
+        " queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgTraceById"
         " queryMsgByOffset queryCq printMsg printMsgByQueue consumeMessage",
         "sending": "sendMessage sendMsgStatus checkMsgSendRT clusterRT",
         "namesrvs": "getNamesrvConfig updateNamesrvConfig updateKvConfig deleteKvConfig"

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from message.decoder import MessageExt
 from message.names import TRACE_TOPIC
-from mq.admin.command import Report, Result, command
+from mq.admin.command import Done, Report, Result, command
 from mq.admin.options import Bool, BrokerOption, ClusterOption, Option, TopicOption
-from mq.admin.targets import seen_at_each
+from mq.admin.targets import leaders_of, seen_at_each
 from mq.admin.timestamps import HINT, timestamp_ms
 from mqclient import Admin, AdminError, Message, MessageQueue, Producer
 
@@ -93,6 +93,46 @@ async def timer_status(
     ]
     total = sum(count for told in counts.values() for count in told.values())
     return Report(rows, f"\ntotal {total}", silent=silent)
+
+
+@command
+async def transaction_status(
+    admin: Admin,
+    broker: BrokerOption = "",
+    cluster: ClusterOption = "",
+    msg_id: Annotated[str, Option("-i", "--msgId", help="Of one message, by the broker's id.")] = "",
+) -> Result:
+    """How many transactions of each topic are undecided, and when their producers are asked next; of one message, what
+    comes next.
+    """
+    leaders = await leaders_of(admin, broker, cluster)
+    if msg_id:
+        return Report({leader: await admin.messages.transaction_state(leader, msg_id) for leader in leaders})
+    told = {leader: await admin.messages.pending_transactions(leader) for leader in leaders}
+    rows = [
+        {
+            "address": leader,
+            "topic": topic,
+            "undecided": of_topic.count,
+            "oldest_ms": of_topic.oldest_ms,
+            "next_check_ms": of_topic.next_check_ms,
+        }
+        for leader, pending in told.items()
+        for topic, of_topic in sorted(pending.topics.items())
+    ]
+    return Report(rows, f"\ntotal {sum(pending.total for pending in told.values())}")
+
+
+@command
+async def resume_check_half_message(
+    admin: Admin, msg_id: MsgIdOption, broker: BrokerOption = "", cluster: ClusterOption = ""
+) -> Result:
+    """Prepares a message of TRANS_CHECK_MAX_TIME_TOPIC again, by the broker's id: its producers are asked once more."""
+    leaders = await leaders_of(admin, broker, cluster)
+    if len(leaders) != 1:
+        raise ValueError(f"{len(leaders)} groups have a leader: name the one that has the message with -b")
+    await admin.messages.resume_check(leaders[0], msg_id)
+    return [Done(leaders[0], f"{msg_id} is prepared again, its producers are asked from the beginning")]
 
 
 @command

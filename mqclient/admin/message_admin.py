@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from message.decoder import MessageExt
 from message.errors import MessageDecodeError, MessageError
 from message.message_id import decode_offset_message_id
-from message.names import TOOLS_CONSUMER_GROUP, TRACE_TOPIC
+from message.names import TOOLS_CONSUMER_GROUP, TRACE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from message.sys_flag import pull_sys_flag
 from message.tags import build_subscription
 from mqclient.admin.admin_calls import AdminCalls, AdminError, reader_of
@@ -83,12 +83,29 @@ class MessageAdmin:
         """What comes next of a message that was sent with a time, by the id that the broker gave it: `state` (WAITING
         or ENDED), `deliverMs`, and where it goes; `rollMs` when it is stored anew before. Raises AdminError.
         """
-        try:
-            _, phy_offset = decode_offset_message_id(msg_id)
-        except MessageError as error:
-            raise AdminError(f"{msg_id} is no offset message id ({error})") from error
-        header = admin_headers.GetTimerStateRequestHeader(offset=phy_offset)
+        header = admin_headers.GetTimerStateRequestHeader(offset=_phy_offset_of(msg_id))
         return dict((await self._calls.call(address, RequestCode.GET_TIMER_STATE, header)).fields)
+
+    async def pending_transactions(self, address: str) -> admin_bodies.PendingTransactions:
+        """How many transactions are undecided at a leader, by topic."""
+        answer = await self._calls.call(address, RequestCode.GET_PENDING_TRANSACTIONS)
+        return answer.read(admin_bodies.PendingTransactions)
+
+    async def transaction_state(self, address: str, msg_id: str) -> dict[str, str]:
+        """What comes next of a prepared message, by the id that the leader gave it: `state` (PENDING or ENDED), and of
+        a pending one how often its producers were asked (`checkTimes`) and when they are next. Raises AdminError.
+        """
+        header = admin_headers.GetTransactionStateRequestHeader(offset=_phy_offset_of(msg_id))
+        return dict((await self._calls.call(address, RequestCode.GET_TRANSACTION_STATE, header)).fields)
+
+    async def resume_check(self, address: str, msg_id: str) -> None:
+        """Has a message of TRANS_CHECK_MAX_TIME_TOPIC prepared again, by the id that the leader gave it: its producers
+        are asked from the beginning. Raises AdminError.
+        """
+        header = admin_headers.ResumeCheckHalfMessageRequestHeader(
+            topic=TRANS_CHECK_MAX_TIME_TOPIC, msg_id=msg_id
+        )
+        await self._calls.call(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
 
     async def _others_of(self, address: str, topic: str) -> list[str]:
         """Members of the group that `address` is, or was, of: of one that is forgotten only the topic still tells."""
@@ -325,3 +342,10 @@ async def _is_at(address: str, store_host: str) -> bool:
     if literal(told.host) is None:
         ips = await asyncio.get_running_loop().run_in_executor(None, ip_addresses, told.host)
     return literal(stored.host) in map(literal, ips)
+
+
+def _phy_offset_of(msg_id: str) -> int:
+    try:
+        return decode_offset_message_id(msg_id)[1]
+    except MessageError as error:
+        raise AdminError(f"{msg_id} is no offset message id ({error})") from error

@@ -82,6 +82,21 @@ class TimerMetricsSerializeWrapper(RemotingBody):
     timing_count: dict[str, TimerMetric] = field(default_factory=dict)
 
 
+class PendingTransactionsOfTopic(RemotingBody):
+    """`oldest_ms`: when the oldest of them was stored. `next_check_ms`: when a producer is asked next about one."""
+
+    count: Int64 = 0
+    oldest_ms: Int64 = 0
+    next_check_ms: Int64 = 0
+
+
+class PendingTransactions(RemotingBody):
+    """Answer to GET_PENDING_TRANSACTIONS. `total` are all, `topics` those that are a second old."""
+
+    total: Int64 = 0
+    topics: dict[str, PendingTransactionsOfTopic] = field(default_factory=dict)
+
+
 class QueueTimeSpan(RemotingBody):
     """Store times in ms of a queue's first and last message and of the last one consumed; the first that waits is
     `delay_time` ms old. The fields with Str are for people, in the broker's time zone.

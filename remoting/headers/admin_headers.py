@@ -164,6 +164,12 @@ class GetTimerStateRequestHeader(CommandHeader, kw_only=True):
     offset: Int64
 
 
+class GetTransactionStateRequestHeader(CommandHeader, kw_only=True):
+    """`offset`: physical, of the half message; an answer to a send says it in its message id."""
+
+    offset: Int64
+
+
 class LeadershipTransferRequestHeader(RpcRequestHeader, kw_only=True):
     """`transferee_id`: a member's, such as n1; without one, the member that lacks least."""
 

@@ -103,6 +103,8 @@ class TransactionChecks:
         pending = self.pending.pop(offset, None)
         if pending is not None:
             self.counts[pending.topic] -= 1
+            if not self.counts[pending.topic]:
+                del self.counts[pending.topic]
             self._unasked.get(pending.group, set()).discard(offset)
 
     def tick(self, first_offset: int, now_ms: int) -> None:

@@ -11,13 +11,15 @@ all have ended is committed as RocketMQ's own group does it, so that RocketMQ ca
 """
 
 import logging
+from collections import Counter, defaultdict
 from collections.abc import Callable
-from enum import Enum
+from enum import Enum, auto
 from typing import Final
 
 import msgspec
 
 from dledger.entry import Index
+from dledger.figures import Figures
 from message import const
 from message.errors import MessageDecodeError
 from message.names import TRANS_GROUP
@@ -62,12 +64,20 @@ class EndStatus(Enum):
     UNKNOWN = "UNKNOWN"  # the leadership ended with it under way
 
 
+class EndKind(Enum):
+    COMMIT = auto()
+    ROLLBACK = auto()
+    GIVE_UP = auto()
+
+
 OnEnded = Callable[[EndStatus], None]
 
 
 class _End(msgspec.Struct):
     """Of one half, until it is known how that goes."""
 
+    kind: EndKind
+    topic: str  # of the half itself
     message: PutMessage | None  # what the half becomes
     on_ended: list[OnEnded]
 
@@ -96,6 +106,8 @@ class TransactionService:
         self._waiting: dict[int, _End] = {}
         self._waiting_size = 0
         self._under_way: dict[int, _End] = {}
+        # Of ends that this member has led to, by topic.
+        self._ended_counts: defaultdict[EndKind, Counter[str]] = defaultdict(Counter)
         self.checks = TransactionChecks(store, self._table.is_ended, self._is_ending, self._give_up)
 
     # -- what the broker asks ----------------------------------------------------------------------------------
@@ -130,13 +142,48 @@ class TransactionService:
 
     def commit(self, half: HalfMessage, on_ended: OnEnded) -> None:
         """Has consumers get the message. `on_ended` may be called within."""
-        self._end(half.queue_offset, lambda: self._committed(half), on_ended)
+        self._end(EndKind.COMMIT, half.queue_offset, half, lambda: self._committed(half), on_ended)
 
     def roll_back(self, half: HalfMessage, on_ended: OnEnded) -> None:
         """Has nobody ever get the message. `on_ended` may be called within."""
-        self._end(half.queue_offset, lambda: None, on_ended)
+        self._end(EndKind.ROLLBACK, half.queue_offset, half, lambda: None, on_ended)
 
-    def _end(self, offset: int, make_message: Callable[[], PutMessage | None], on_ended: OnEnded) -> None:
+    def figures(self) -> Figures:
+        """For programs that watch."""
+        return {
+            "rocketmq_half_messages": dict(self.checks.counts),
+            "rocketmq_commit_messages_total": dict(self._ended_counts[EndKind.COMMIT]),
+            "rocketmq_rollback_messages_total": dict(self._ended_counts[EndKind.ROLLBACK]),
+            "transactions_given_up_total": dict(self._ended_counts[EndKind.GIVE_UP]),
+        }
+
+    def state_at(self, phy_offset: int) -> dict[str, str] | None:
+        """What happens next to the half at a physical offset; None where none is."""
+        half = self.half_at(phy_offset)
+        if half is None:
+            return None
+        is_ended = self._table.is_ended(half.queue_offset)
+        state = {
+            "state": "ENDED" if is_ended else "PENDING",
+            "queueOffset": str(half.queue_offset),
+            "producerGroup": half.group or "",
+            "realTopic": half.real_topic,
+            "realQueueId": str(half.real_queue_id),
+            "transactionId": half.message.uniq_key or "",
+        }
+        pending = self.checks.pending.get(half.queue_offset)
+        if pending is not None and not is_ended:
+            state |= {"checkTimes": str(pending.checks), "nextCheckMs": str(pending.due_ms)}
+        return state
+
+    def _end(
+        self,
+        kind: EndKind,
+        offset: int,
+        half: HalfMessage | None,
+        make_message: Callable[[], PutMessage | None],
+        on_ended: OnEnded,
+    ) -> None:
         if self._commit_log.serving_term is None:
             on_ended(EndStatus.NOT_SERVING)
             return
@@ -148,7 +195,7 @@ class TransactionService:
             earlier.on_ended.append(on_ended)
             return
         message = make_message()
-        end = _End(message, [on_ended])
+        end = _End(kind, half.real_topic if half is not None else "", message, [on_ended])
         if message is not None and not (
             self._commit_log.fits(message) and len(message.properties) <= PROPERTIES_LENGTH_MAX
         ):
@@ -205,8 +252,9 @@ class TransactionService:
             return
         self.awaited_index = None
         ended, self._under_way = self._under_way, {}
-        for offset in ended:
+        for offset, end in ended.items():
             self.checks.forget(offset)
+            self._ended_counts[end.kind][end.topic] += 1
         self._append_ends(now_ms)
         _tell(ended, EndStatus.ENDED)
 
@@ -234,7 +282,13 @@ class TransactionService:
         return offset in self._under_way or offset in self._waiting
 
     def _give_up(self, offset: int, half: HalfMessage | None) -> None:
-        self._end(offset, lambda: given_up(half) if half is not None else None, lambda status: None)
+        self._end(
+            EndKind.GIVE_UP,
+            offset,
+            half,
+            lambda: given_up(half) if half is not None else None,
+            lambda status: None,
+        )
 
     # -- inside ------------------------------------------------------------------------------------------------
 

@@ -69,6 +69,7 @@ SHOWN: dict[tuple[str, ...], str] = {
     ): f"{BROKER}: no damaged ranges; since its start 0 repaired (0 bytes), scrub rounds: 0",
     ("memberList", "-b", BROKER): "n0 voter yes",
     ("timerStatus",): "total 0",
+    ("transactionStatus",): "total 0",
     ("queryMsgByKey", *TOPIC, "-k", "k1"): "A k1",
     ("queryMsgByOffset", *TOPIC, "-b", "golden-a", "-i", "0", "-o", "1"): "body two",
     ("queryCq", *TOPIC, "-q", "0", "-i", "0"): "offsets 0 to below 2",
@@ -124,6 +125,12 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("scrub", "-b", FOLLOWER): f"{FOLLOWER}: Connection refused",
     ("repairStatus", "-b", FOLLOWER): f"{FOLLOWER}: Connection refused",
     ("timerStatus", "-b", BROKER, "-i", "nope"): "nope is no offset message id",
+    ("transactionStatus", "-b", BROKER, "-i", "nope"): "nope is no offset message id",
+    (
+        "resumeCheckHalfMessage",
+        "-i",
+        "nope",
+    ): "'nope' is not the offset id of a message that was given up as undecided",
     ("deleteSubGroup", "-g", "g"): "name one broker with -b, or the cluster with -c",
     ("resetOffsetByTime", "-g", "g", *TOPIC, "-s", "soon"): "'soon' is no time: write now, ms since 1970",
     ("resetOffsetByTime", "-g", "g", *TOPIC, "-s", "0", "-q", "1"): "-b with its leader's address and -q",
@@ -168,4 +175,5 @@ REFUSED: dict[tuple[str, ...], str] = {
 BY_THEMSELVES = {
     "consumerStatus", "exportMetadata", "updateTopicList", "updateSubGroupList", "queryMsgById",
     "queryMsgTraceById", "queryMsgByUniqueKey", "updateNamesrvConfig", "transferLeader", "addMember", "removeMember",
+    "resumeCheckHalfMessage",
 }  # fmt: skip

@@ -12,6 +12,9 @@ from admin_cluster import BROKER, FOLLOWER, NAMESRV, AdminCluster, asked_cluster
 
 from dledger.entry import Index
 from dledger.log.faulty_ranges import FaultyRange
+from message.decoder import decode_message
+from message.names import TRANS_CHECK_MAX_TIME_TOPIC
+from message.properties import encode_properties
 from mq.admin.__main__ import COMMANDS, NOT_HERE, main
 from mq.admin.command import Command
 from mq.admin.targets import seen_at_each
@@ -19,6 +22,7 @@ from mqclient import Admin, AdminError
 from remoting.bodies.topic_bodies import TopicConfig
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import RemotingCommand
+from store.put_message import PutMessage
 
 
 @pytest.fixture
@@ -81,6 +85,25 @@ def test_tables_are_aligned_and_can_be_cut_and_pasted(
     )
     run("updateTopic", "-t", "T", "-r", "4", "-w", "4")
     assert capsys.readouterr().out == "127.0.0.1:17911: topic T: 4 read queues, 4 write queues, perm 6\n"
+
+
+def test_a_message_that_was_given_up_is_prepared_again(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    properties = encode_properties({"PGROUP": "p", "REAL_TOPIC": "T", "REAL_QID": "0"})
+    topic = TRANS_CHECK_MAX_TIME_TOPIC.encode()
+    broker = cluster.broker
+    assert broker.put(PutMessage(topic, 0, b"m", properties, 0, broker.now_ms, bytes(8))) is None
+    broker.run_until(lambda: broker.store.reads.max_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0) == 1)
+    (record,) = broker.store.reads.get_message(TRANS_CHECK_MAX_TIME_TOPIC, 0, 0, 1, 1000).buffers
+    capsys.readouterr()
+    run("resumeCheckHalfMessage", "-i", decode_message(record).msg_id)
+    assert "is prepared again" in capsys.readouterr().out
+    broker.run_for(3000)
+    run("transactionStatus")
+    table, _, total = capsys.readouterr().out.rstrip().rpartition("\n")
+    assert total == "total 1"
+    assert in_one_line("ADDRESS TOPIC UNDECIDED") in in_one_line(table)
 
 
 def test_who_leads_after_a_transfer_is_shown(

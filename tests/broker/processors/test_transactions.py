@@ -11,6 +11,7 @@ from one_broker import OneBroker, RecordingChannel, pull_fields, send_fields
 from message.decoder import MessageExt, decode_message, decode_messages
 from message.message_id import decode_offset_message_id
 from message.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from remoting.bodies.admin_bodies import PendingTransactions
 from remoting.bodies.bodies import HeartbeatData, ProducerData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import RemotingCommand
@@ -115,6 +116,10 @@ def test_what_is_committed_is_visible_and_what_is_rolled_back_never_is(broker: O
     assert (ops[0].properties, ops[0].sys_flag) == ({"WAIT": "true", "TAGS": "d"}, 0)
     assert ops[0].born_host == ops[0].store_host
     assert broker.store.services.transaction_service.pending_count == 0
+    figures = broker.store.figures()
+    assert (
+        figures["rocketmq_commit_messages_total"] == figures["rocketmq_rollback_messages_total"] == {"T": 1}
+    )
 
 
 @pytest.mark.parametrize("verdicts", [(COMMIT, COMMIT), (COMMIT, ROLLBACK), (ROLLBACK, COMMIT)])
@@ -339,6 +344,8 @@ def test_a_question_comes_at_each_interval_and_after_the_last_the_message_is_giv
     assert sent.end(COMMIT).code == ResponseCode.SUCCESS
     assert bodies(broker) == []
     assert len(producer.checks()) == 3
+    given = broker.store.figures()
+    assert (given["transactions_given_up_total"], given["rocketmq_half_messages"]) == ({"T": 1}, {})
 
     # An operator has it asked about once more.
     resumed = broker.ask(
@@ -411,3 +418,33 @@ def test_a_new_leader_asks_about_what_the_one_before_left_undecided(tmp_path: Pa
     assert len(producer.checks()) == 600
     assert broker.store.services.transaction_service.checks.counts == {"T": 600}
     broker.close()
+
+
+def test_tools_see_how_many_are_undecided_and_what_comes_next_of_one(broker: OneBroker) -> None:
+    Producer(broker, 7)
+    ended, undecided = Transaction(broker), Transaction(broker)
+    ended.end(COMMIT)
+    stored_ms = broker.now_ms
+    broker.run_for(9000)
+    seen = PendingTransactions.decode(bytes(broker.ask(RequestCode.GET_PENDING_TRANSACTIONS).body))
+    (of_topic,) = seen.topics.values()
+    assert (seen.total, list(seen.topics), of_topic.count) == (1, ["T"], 1)
+    assert stored_ms - 100 < of_topic.oldest_ms <= stored_ms
+    states = [
+        broker.ask(RequestCode.GET_TRANSACTION_STATE, {"offset": str(sent.phy_offset)}).ext_fields
+        for sent in (ended, undecided)
+    ]
+    assert [state["state"] for state in states] == ["ENDED", "PENDING"]
+    assert (states[1]["checkTimes"], states[1]["nextCheckMs"]) == ("1", str(of_topic.next_check_ms))
+    assert (states[1]["producerGroup"], states[1]["realTopic"], states[1]["transactionId"]) == (
+        "p",
+        "T",
+        "ID",
+    )
+    assert broker.ask(RequestCode.GET_TRANSACTION_STATE, {"offset": "5"}).code == ResponseCode.QUERY_NOT_FOUND
+    broker.step_down()
+    for code, fields in (
+        (RequestCode.GET_PENDING_TRANSACTIONS, {}),
+        (RequestCode.GET_TRANSACTION_STATE, {"offset": "5"}),
+    ):
+        assert broker.ask(code, fields).code == ResponseCode.SERVICE_NOT_AVAILABLE

@@ -4,6 +4,8 @@ It lies in rmq_sys_wheel_timer, queue 0, as RocketMQ writes it: with its own top
 TIMER_OUT_MS, the asked time rounded down to the slot of RocketMQ's wheel. Delivery goes by the asked time itself.
 """
 
+import re
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -17,6 +19,8 @@ from store.services.delayed_message import delivered
 TIMER_TOPIC_BYTES: Final = TIMER_TOPIC.encode()
 # RocketMQ's slots are so long at most: a message is due within that of its TIMER_OUT_MS.
 SLOT_MS_MAX: Final = 1000
+# The first of them counts.
+_ASKED: Final = (const.TIMER_DELAY_SEC, const.TIMER_DELAY_MS, const.TIMER_DELIVER_MS)
 # What waiting and delivery add to the properties of a message: names and values of eight, at the longest.
 _ADDED_LENGTH: Final = 256
 TIMER_PROPERTIES_LENGTH_MAX: Final = PROPERTIES_LENGTH_MAX - _ADDED_LENGTH
@@ -26,6 +30,21 @@ _MS_MAX: Final = (1 << 47) - 1
 def slot_of(deliver_ms: int, precision_ms: int) -> int:
     """TIMER_OUT_MS of a message that is to be delivered then; the slot is read once it is over."""
     return (deliver_ms - 1) // precision_ms * precision_ms
+
+
+def asked_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
+    """When the sender of a message asks for it to be delivered; None for a message with no such wish, or one that had
+    it before. Raises ValueError for what is no number.
+    """
+    asked = [name for name in _ASKED if name in properties]
+    if not asked or const.TIMER_OUT_MS in properties:
+        return None
+    value = properties[asked[0]]
+    if re.fullmatch("[+-]?[0-9]{1,18}", value, re.ASCII) is None:
+        raise ValueError(value)
+    if asked[0] == const.TIMER_DELAY_SEC:
+        return now_ms + int(value) * 1000
+    return int(value) + (now_ms if asked[0] == const.TIMER_DELAY_MS else 0)
 
 
 def timed(message: PutMessage, out_ms: int) -> PutMessage:

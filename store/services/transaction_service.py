@@ -13,6 +13,7 @@ all have ended is committed as RocketMQ's own group does it, so that RocketMQ ca
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Final
 
@@ -39,6 +40,7 @@ from store.services.half_message import (
 )
 from store.services.leader_service import LeaderStore
 from store.services.rocketmq_transactions import RocketMQTransactions
+from store.services.timer_message import asked_ms, slot_of, timed
 from store.services.transaction_checks import TransactionChecks
 from store.state.state_record import pack_change, pack_changes
 from store.state.tables.consumer_offset_table import CommitOffset
@@ -219,7 +221,14 @@ class TransactionService:
         message = committed(half)
         level_text = half.message.properties.get(const.DELAY_TIME_LEVEL, "")
         level = int(level_text) if level_text.isascii() and level_text.isdigit() else 0
-        return delayed(message, level, max(self._config.delay_levels)) if level else message
+        if level:
+            return delayed(message, level, max(self._config.delay_levels))
+        now_ms = self._store.runtime.clock()
+        with suppress(ValueError):  # such a half is of another broker's
+            deliver_ms = asked_ms(half.message.properties, now_ms)
+            if deliver_ms is not None and deliver_ms > now_ms:
+                return timed(message, slot_of(deliver_ms, self._config.timer_precision_ms))
+        return message
 
     # -- LeaderService -----------------------------------------------------------------------------------------
 

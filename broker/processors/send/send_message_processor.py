@@ -441,6 +441,9 @@ class SendMessageProcessor:
             )
         waiting: _Waiting | None = None
         if is_prepared:
+            self._timers.deliver_ms(
+                properties, fields["b"], now_ms
+            )  # it waits for its time once it is committed
             self.prepared_sends.check(now_ms)
             waiting = self.prepared_sends.prepared
         elif level > 0:

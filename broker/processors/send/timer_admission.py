@@ -6,7 +6,6 @@ The time that is asked for is in TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVE
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from message.properties import find_property
 from message.recall_handle import RecallHandle
 from remoting.codes import ResponseCode
 from store.put_message import PutMessage
-from store.services.timer_message import TIMER_PROPERTIES_LENGTH_MAX, out_ms, slot_of, timed
+from store.services.timer_message import TIMER_PROPERTIES_LENGTH_MAX, asked_ms, out_ms, slot_of, timed
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
@@ -41,22 +40,19 @@ class TimerAdmission:
 
     def deliver_ms(self, properties: Mapping[str, str], topic: str, now_ms: int) -> int | None:
         """When a message is to be delivered; None if at once. Raises SendRefused."""
-        asked = [name for name in _ASKED if name in properties]
-        if not asked or const.TIMER_OUT_MS in properties or topic == TIMER_TOPIC:
+        if topic == TIMER_TOPIC:
+            return None
+        try:
+            deliver_ms = asked_ms(properties, now_ms)
+        except ValueError:
+            raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, self._not_legal) from None
+        if deliver_ms is None:
             return None
         if not self._config.timer_wheel_enable:
             raise SendRefused(
                 ResponseCode.SYSTEM_ERROR,
                 "accurate timer message is not enabled, timerWheelEnable is false",
             )
-        value = properties[asked[0]]
-        if re.fullmatch("[+-]?[0-9]{1,18}", value, re.ASCII) is None:
-            raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, self._not_legal)
-        deliver_ms = int(value)
-        if asked[0] == const.TIMER_DELAY_SEC:
-            deliver_ms = now_ms + deliver_ms * _MS_PER_S
-        elif asked[0] == const.TIMER_DELAY_MS:
-            deliver_ms += now_ms
         if deliver_ms <= now_ms:
             if const.TIMER_DEL_UNIQKEY in properties:
                 raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, self._not_legal)
@@ -89,6 +85,3 @@ class TimerAdmission:
             return None
         key = (find_property(waiting.properties, b"UNIQ_KEY") or b"").decode()
         return {"recallHandle": RecallHandle(topic, self._broker_name, slot_ms + 1, key).encode()}
-
-
-_ASKED = (const.TIMER_DELAY_SEC, const.TIMER_DELAY_MS, const.TIMER_DELIVER_MS)

@@ -448,3 +448,18 @@ def test_tools_see_how_many_are_undecided_and_what_comes_next_of_one(broker: One
         (RequestCode.GET_TRANSACTION_STATE, {"offset": "5"}),
     ):
         assert broker.ask(code, fields).code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+def test_a_committed_message_waits_for_its_time(broker: OneBroker) -> None:
+    transaction = Transaction(broker, TIMER_DELAY_MS="3000")
+    broker.run_for(5_000)
+    transaction.end(COMMIT)
+    broker.run_for(2_900)
+    assert bodies(broker) == []
+    broker.run_for(300)
+    assert bodies(broker) == [b"m"]
+
+
+def test_a_prepared_message_with_a_time_too_far_is_refused(broker: OneBroker) -> None:
+    answer = Transaction(broker, TIMER_DELAY_SEC="300000").answer
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL

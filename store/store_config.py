@@ -102,6 +102,7 @@ class StoreConfig:
     # Of RocketMQ's timer wheel, whose slots clients see in TIMER_OUT_MS and in recall handles.
     timer_precision_ms: int = 1000
     timer_roll_window_ms: int = 48 * _H
+    mapped_file_size_timer_log: int = 100 << 20  # RocketMQ's timerlog is handed over in files of this size
     timer_congest_num_each_slot: int = 2**31 - 1
     timer_stop_dequeue: bool = False
 

@@ -110,6 +110,7 @@ class MessageStoreConfig:
     timer_precision_ms: int = 1000
     timer_max_delay_sec: int = 259_200
     timer_roll_window_slot: int = 172_800
+    mapped_file_size_timer_log: int = 100 << 20
     timer_congest_num_each_slot: int = 2**31 - 1
     timer_stop_dequeue: bool = False
     append_topic_for_timer_delete_key: bool = False

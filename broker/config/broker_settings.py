@@ -255,6 +255,7 @@ STORE_SETTINGS: Mapping[str, Setting] = {
     ),
     "timerMaxDelaySec": whole_number("timer_max_delay_sec", 1, TIMER_MAX_DELAY_SEC_MAX, "seconds"),
     "timerRollWindowSlot": whole_number("timer_roll_window_slot", 60, TIMER_MAX_DELAY_SEC_MAX, "slots"),
+    "mappedFileSizeTimerLog": whole_number("mapped_file_size_timer_log", 1024, 1 << 31, "bytes"),
     "timerCongestNumEachSlot": whole_number("timer_congest_num_each_slot", 1, _INT_MAX, "messages"),
     "timerStopDequeue": boolean("timer_stop_dequeue"),
     "appendTopicForTimerDeleteKey": boolean("append_topic_for_timer_delete_key"),

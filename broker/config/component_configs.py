@@ -13,6 +13,7 @@ from message.message_id import pack_host
 from remoting.address import Address, literal
 from store.java.abort_file import ABORT_FILE
 from store.layout.index_file import IndexFileShape
+from store.layout.timer_wheel import ROLL_WINDOW_SLOTS_MAX
 from store.plain.plain_log import PlainLog
 from store.plain.plain_log_config import PlainLogConfig
 from store.store_config import StoreConfig, parse_delay_levels
@@ -114,7 +115,9 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         delete_when=parse_hours(store.delete_when),
         disk_max_used_space_ratio=store.disk_max_used_space_ratio,
         timer_precision_ms=store.timer_precision_ms,
-        timer_roll_window_ms=store.timer_roll_window_slot * store.timer_precision_ms,
+        timer_roll_window_ms=min(store.timer_roll_window_slot, ROLL_WINDOW_SLOTS_MAX)
+        * store.timer_precision_ms,
+        mapped_file_size_timer_log=store.mapped_file_size_timer_log,
         timer_congest_num_each_slot=store.timer_congest_num_each_slot,
         timer_stop_dequeue=store.timer_stop_dequeue,
         transaction_timeout_ms=config.transaction_timeout_ms,

@@ -12,10 +12,12 @@ from store.derived.checkpoint_file import Checkpoint
 from store.derived.state_files_scrub import StateFilesScrub
 from store.derived.store_checkpoints import StoreCheckpoints
 from store.derived.store_flusher import StoreFlusher
+from store.errors import MessageDamagedError, UnitDamagedError
 from store.index.index_file_scrub import ChainScrub, KeyRows
 from store.index.index_service import IndexService
 from store.java.abort_file import mark_stopped
 from store.java.old_commit_log import OldCommitLog
+from store.java.timer_export import TimerExport, remove_timer_files
 from store.message_reader import MessageReader
 from store.queues.consume_queue_store import ConsumeQueueStore
 from store.queues.unit_mender import KIND, UnitMender
@@ -69,6 +71,8 @@ class DerivedFiles:
         self._index = index
         self._checkpoints = checkpoints
         self._last_checkpoint: Checkpoint | None = None  # taken by stop()
+        self._timer_export: TimerExport | None = None  # likewise
+        self._reader = reader
         self.is_clearing = False
         self.flusher = StoreFlusher(
             config, disk, queues, state, checkpoints.capture, lambda: index.flushed_timestamp, runtime.submit
@@ -98,6 +102,17 @@ class DerivedFiles:
         """All that is committed is dispatched, for the last time. Raises DiskError."""
         self._index.catch_up(now_ms)
         self._last_checkpoint = self._checkpoints.capture()
+        if self.flusher.may_export(self._reput.applied_index):
+            self._timer_export = self._collect_timers()
+
+    def _collect_timers(self) -> TimerExport | None:
+        table = self._state.tables.timer_table
+        try:
+            return TimerExport(self._disk, self._config, self._queues, self._reader, table)
+        except (UnitDamagedError, MessageDamagedError) as error:
+            log.warning("timer messages are not handed over, RocketMQ reads them all again error=%s", error)
+            remove_timer_files(self._disk, self._config)
+            return None
 
     def close(self, now_ms: int, *, clean: bool) -> None:
         """Clean (after stop()): flushes all, and exports it for Java, unless there is no space; blocks. Raises
@@ -117,6 +132,8 @@ class DerivedFiles:
         applied_index = self._reput.applied_index
         self._index.flush(now_ms)  # the checkpoint tells of it
         self.flusher.flush_all(applied_index, self._last_checkpoint)
+        if self._timer_export is not None:
+            self._timer_export.run()
         # Java dispatches what lies behind this index; were it too far, those messages never got units.
         end_index = self._replica.log.ledger_end_index
         checkpoint_job(self._disk, self._config.ledger_directory, end_index, applied_index).run()

@@ -193,9 +193,12 @@ class StoreFlusher:
             java_checkpoint=checkpoint.java_checkpoint,
         )
 
+    def may_export(self, applied_index: Index) -> bool:
+        return applied_index >= max(self.export_from_index, 0) and self._state.is_whole
+
     def _export_job(self, applied_index: Index) -> ExportJob | None:
         tables = self._state.tables
-        if applied_index < max(self.export_from_index, 0) or not self._state.is_whole:
+        if not self.may_export(applied_index):
             return None
         if self._exported == versions_of(tables):
             return None

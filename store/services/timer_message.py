@@ -105,16 +105,19 @@ def due_ms(properties: bytes, store_timestamp: int) -> int:
     return min(max(deliver_ms or 0, slot_ms + 1), slot_ms + SLOT_MS_MAX)
 
 
-def is_over_in_java(properties: bytes, store_timestamp: int, read_ms: int, window_ms: int) -> bool:
-    """Whether RocketMQ's broker is done with a record, whose wheel has been read up to a time. What waits for long lies
-    first in the slot in which it is rolled.
-    """
+def wheel_slot(properties: bytes, store_timestamp: int, window_ms: int) -> tuple[int, bool]:
+    """The slot that a record lies in first in RocketMQ's wheel, and whether it is rolled when that comes."""
     slot_ms = out_ms(properties) or 0
     write_ms = store_timestamp // SLOT_MS_MAX * SLOT_MS_MAX
     beyond_ms = slot_ms - write_ms - window_ms
-    if beyond_ms >= 0:
-        slot_ms = write_ms + (window_ms // 2 if beyond_ms < window_ms // 3 else window_ms)
-    return slot_ms < read_ms
+    if beyond_ms < 0:
+        return slot_ms, False
+    return write_ms + (window_ms // 2 if beyond_ms < window_ms // 3 else window_ms), True
+
+
+def is_over_in_java(properties: bytes, store_timestamp: int, read_ms: int, window_ms: int) -> bool:
+    """Whether RocketMQ's broker is done with a record, whose wheel has been read up to a time."""
+    return wheel_slot(properties, store_timestamp, window_ms)[0] < read_ms
 
 
 def fired(record: bytes, store_timestamp: int, precision_ms: int, now_ms: int) -> PutMessage | None:

@@ -134,6 +134,7 @@ class SimMember:
             store_host=struct.pack(">4BI", 127, 0, 0, 1, 10911 + number),
             mapped_file_size_commit_log=options.data_file_size,
             mapped_file_size_consume_queue=options.consume_queue_file_size,
+            mapped_file_size_timer_log=4096,
             max_message_size=4096,
             index_file_shape=IndexFileShape(97, 300),  # a simulated disk has no holes
             index_keys_per_flush=options.index_keys_per_flush,

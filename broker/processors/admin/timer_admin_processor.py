@@ -1,6 +1,7 @@
 """What tools ask of timer messages: GET_TIMER_CHECK_POINT (60), GET_TIMER_METRICS (61), and what comes next of one.
 
-The check point has RocketMQ's layout. There are no wheel and no timerlog, so what it says of these is 0.
+The check point has RocketMQ's layout. While a broker runs it has no wheel and no timerlog, so what it says of these is
+0.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -270,7 +271,9 @@ public final class Interop {
     private static void consume(String[] args) throws Exception {
         DefaultMQPushConsumer consumer = pushConsumer(args);
         consumer.setInstanceName(args[4]);
-        consumer.subscribe(args[2], args.length > 5 ? args[5] : "*");
+        String wanted = args.length > 5 ? args[5] : "*";
+        if (wanted.startsWith("sql:")) consumer.subscribe(args[2], MessageSelector.bySql(wanted.substring(4)));
+        else consumer.subscribe(args[2], wanted);
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) printMessage("received", message);
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;

@@ -40,7 +40,9 @@ def class_path(version: str, *, server: bool = False) -> str:
     classes = BUILD / f"{kind}-classes-{version}"
     sources = [
         SOURCES / name
-        for name in (("MqAdmin.java",) if server else ("Interop.java", "Kinds.java", "Recorder.java"))
+        for name in (
+            ("MqAdmin.java", "SqlFilters.java") if server else ("Interop.java", "Kinds.java", "Recorder.java")
+        )
     ]
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / "lock").open("w") as lock:
@@ -98,6 +100,7 @@ class JavaClient:
         return self.start("send", namesrv, topic, mode, str(count), str(interval_ms), prefix, *tags)
 
     def consume(self, namesrv: str, topic: str, group: str, instance: str, tags: str = "*") -> "JavaProcess":
+        """`tags`: also `sql:` and an SQL92 expression."""
         return self.start("consume", namesrv, topic, group, instance, tags)
 
     def delay(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from message.sql.errors import EvaluationError
+from message.sql.errors import EvaluationError, shown
 
 _INTEGER = re.compile(r"[+-]?(?:(?![\U00010000-\U0010FFFF])\d)+")  # in any script, as in Java
 _DECIMAL = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
@@ -47,7 +47,7 @@ def read_double(text: str) -> float:
             return -math.inf if trimmed.startswith("-") else math.inf
     if trimmed in _NAMED:
         return _NAMED[trimmed]
-    raise EvaluationError(f"{text!r} is no {NumberType.DOUBLE.value}")
+    raise EvaluationError(f"{shown(text)} is no {NumberType.DOUBLE.value}")
 
 
 def double_order(value: float) -> tuple[float, float]:
@@ -76,4 +76,4 @@ def _read_whole(text: str, value_max: int, number_type: NumberType) -> int:
         value = int(text)
         if -value_max - 1 <= value <= value_max:
             return value
-    raise EvaluationError(f"{text!r} is no {number_type.value}")
+    raise EvaluationError(f"{shown(text)} is no {number_type.value}")

@@ -23,6 +23,7 @@ import msgspec
 from message.errors import SubscriptionParseError
 from message.sql import conditions
 from message.sql.conditions import ORDERINGS, STRING_TESTS, Kind, Operand, Properties, Truth, truth_of
+from message.sql.errors import shown
 from message.sql.java_numbers import INTEGER_MAX, LONG_MAX, NumberType
 from message.sql.lexer import END, Lexer
 
@@ -45,7 +46,7 @@ class SqlExpression(msgspec.Struct, frozen=True):
         return self.truth(properties) is True
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=16)
 def parse(expression: str) -> SqlExpression:
     """Raises SubscriptionParseError."""
     if len(expression) > LENGTH_MAX:
@@ -60,7 +61,7 @@ def unread_warning(expression: str) -> str | None:
     unread = parse(expression).unread
     if not unread:
         return None
-    return f"of the SQL92 expression {expression!r} only the part in front of {unread!r} counts"
+    return f"of the SQL92 expression {shown(expression)} only the part in front of {shown(unread)} counts"
 
 
 class _Parser:
@@ -207,19 +208,19 @@ class _Parser:
 
     def _fail(self, wanted: str) -> NoReturn:
         kind, text, position = self._lexer.peek()
-        found = END if kind == END else repr(text)
+        found = END if kind == END else shown(text)
         raise SubscriptionParseError(f"column {position + 1}: {wanted} is needed, and {found} is there")
 
 
 def _integer(text: str) -> Operand:
     digits = text.rstrip("lL")
     if len(digits) > len(str(LONG_MAX)) or (value := int(digits)) > LONG_MAX:
-        raise SubscriptionParseError(f"{text} is above {LONG_MAX}")
+        raise SubscriptionParseError(f"{shown(text)} is above {LONG_MAX}")
     return conditions.number_of(value, NumberType.INTEGER if value <= INTEGER_MAX else NumberType.LONG)
 
 
 def _float(text: str) -> Operand:
     value = float(text)
     if value in (0.0, math.inf):
-        raise SubscriptionParseError(f"{text} is no number of 4.9E-324 to 1.7976931348623157E308")
+        raise SubscriptionParseError(f"{shown(text)} is no number of 4.9E-324 to 1.7976931348623157E308")
     return conditions.number_of(value, NumberType.DOUBLE)

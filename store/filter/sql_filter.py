@@ -31,7 +31,7 @@ class SqlFilter:
         except EvaluationError as error:
             if not self._has_told:
                 self._has_told = True
-                log.warning("message not wanted, its filter fails filter=%r reason=%s", self._text, error)
+                log.warning("message not wanted, its filter fails filter=%.200r reason=%s", self._text, error)
             return False
 
 
@@ -43,7 +43,7 @@ def sql_filter(expression: str) -> SqlFilter:
     return compiled
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)  # the largest has some 200 KB
 def _compiled(expression: str) -> SqlFilter | str:
     """The filter, or why there is none. What is to be said of an expression is logged once."""
     try:

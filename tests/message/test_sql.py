@@ -48,7 +48,7 @@ def test_what_stands_behind_the_longest_expression_is_left_unread_and_told(
         ("a BETWEEN 5 AND 1", "BETWEEN 5 AND 1: the first is above the second"),
         ("5", "a truth value is needed, and this is a number"),
         ("a = " + "9" * 5000, "is above 9223372036854775807"),
-        ("a = 0.0", "0.0 is no number of 4.9E-324 to 1.79"),
+        ("a = 0.0", "'0.0' is no number of 4.9E-324 to 1.79"),
     ],
 )
 def test_an_expression_that_is_refused_says_where_or_why(expression: str, reason: str) -> None:
@@ -126,3 +126,10 @@ def test_filters_are_loaded_with_the_first_such_subscription() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert told == "[]\n"
+
+
+def test_a_long_part_is_cut_short_where_it_is_told() -> None:
+    with pytest.raises(SubscriptionParseError, match="…' is above") as error:
+        parse("a = " + "9" * 10_000)
+    assert len(str(error.value)) < 300
+    assert len(unread_warning("a = 1 b" + " c" * 5000) or "") < 400

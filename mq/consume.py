@@ -28,6 +28,7 @@ from mqclient import (
     ConsumeFromWhere,
     ConsumerConfig,
     MessageModel,
+    MessageSelector,
     PushConsumer,
     RouteNotFoundError,
     sql,
@@ -111,7 +112,7 @@ def consume(
             message_model=MessageModel.BROADCASTING if broadcast else MessageModel.CLUSTERING,
             allocate_strategy=STRATEGIES[strategy],
         )
-        wanted = tags if sql_expression is None else sql(sql_expression)
+        wanted = tags if sql_expression is None else _selector(sql_expression)
         consumer = PushConsumer(namesrv, group, {topic: wanted}, config=config)
 
         async def read() -> AdminError | None:
@@ -134,6 +135,13 @@ def consume(
         _show_summary(summary)
     if trouble is not None:
         fail(trouble)
+
+
+def _selector(expression: str) -> MessageSelector:
+    try:
+        return sql(expression)
+    except ValueError as error:
+        raise ValueError(f"--sql {expression!r}: {error}") from None
 
 
 def _show_summary(summary: ReadSummary) -> None:

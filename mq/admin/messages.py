@@ -91,8 +91,8 @@ async def timer_status(
         for address, told in counts.items()
         for topic, count in told.items()
     ]
-    total = sum(count for told in counts.values() for count in told.values())
-    return Report(rows, f"\ntotal {total}", silent=silent)
+    footer = "each member of a group counts all of the group's" if rows else "no message waits for its time"
+    return Report(rows, f"\n{footer}", silent=silent)
 
 
 @command

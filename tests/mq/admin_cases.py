@@ -68,7 +68,7 @@ SHOWN: dict[tuple[str, ...], str] = {
         "GoldenCluster",
     ): f"{BROKER}: no damaged ranges; since its start 0 repaired (0 bytes), scrub rounds: 0",
     ("memberList", "-b", BROKER): "n0 voter yes",
-    ("timerStatus",): "total 0",
+    ("timerStatus",): "no message waits for its time",
     ("transactionStatus",): "total 0",
     ("queryMsgByKey", *TOPIC, "-k", "k1"): "A k1",
     ("queryMsgByOffset", *TOPIC, "-b", "golden-a", "-i", "0", "-o", "1"): "body two",

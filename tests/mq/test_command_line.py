@@ -227,7 +227,7 @@ def test_admin_tells_of_cluster_topics_and_queues(cluster: Cluster) -> None:
         (("consume", "-n", "127.0.0.1:1", "--topic", "T", "--group", "g", "--from", "x"), "ms since 1970"),
         (
             ("consume", "-n", "127.0.0.1:1", "--topic", "T", "--group", "g", "--sql", "price >> 5"),
-            "column 8: a property, a number, a string or ( is needed, and '>' is there",
+            "--sql 'price >> 5': column 8: a property, a number, a string or ( is needed, and '>' is there",
         ),
         (
             ("consume", "-n", "127.0.0.1:1", "--topic", "T", "--group", "g", "--sql", "a = 1", "--tags", "A"),

@@ -21,7 +21,7 @@ __all__ = ["Channel", "CommandHandler", "RemotingServer"]
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 120  # RocketMQ's serverChannelMaxIdleTimeSeconds
-LOOK_INTERVAL_S = 1.0  # at what clients have not taken
+LOOK_INTERVAL_S = 1.0  # at what clients have not taken; where nothing is written, nobody looks
 
 
 class RemotingServer:
@@ -79,7 +79,6 @@ class RemotingServer:
         self._server = await listen(self._make_protocol, self._host, self.port, backlog=self._backlog)
         self.port = self._server.sockets[0].getsockname()[1]
         self._schedule_sweep(loop)
-        self._look(loop)
 
     async def listen_also(self, port: int) -> None:
         """Listens on a further port, for the same channels. Raises OSError as start() does."""
@@ -159,9 +158,16 @@ class RemotingServer:
         unread.room -= size
         if unread.room < 0:
             unread.look(self.channels, asyncio.get_running_loop().time())
+        if self._look_handle is None and self._server is not None:
+            self._schedule_look(asyncio.get_running_loop())
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._look_handle = None
         self.unread.look(self._channels.values(), loop.time())
+        if self.unread.unread_size:
+            self._schedule_look(loop)
+
+    def _schedule_look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._look_handle = loop.call_later(LOOK_INTERVAL_S, self._look, loop)
 
     def _schedule_sweep(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -60,7 +60,7 @@ class UnreadBudget:
         return 0 if self._is_tight else self._connection_size_max
 
     def look(self, channels: Iterable[UnreadChannel], now_s: float) -> None:
-        """Each second, and when there is no `room` any more."""
+        """A second after something was written, each second while some of it waits, and when there is no `room`."""
         channels = list(channels)
         taken: dict[int, tuple[int, float]] = {}
         unread: list[tuple[float, int, UnreadChannel]] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 
 import pytest
 import uvloop
@@ -15,6 +15,7 @@ from remoting.codes import ResponseCode
 from remoting.frame.command import RemotingCommand, encode_frame, encode_response, request
 from remoting.frame.connection import RemotingConnection
 from remoting.server import RemotingServer
+from remoting.unread_budget import UnreadChannel
 
 Run = Callable[[Coroutine[object, object, None]], None]
 
@@ -97,6 +98,37 @@ def test_requests_are_answered_and_channels_told_apart(run: Run) -> None:
         await second.close()
         await server.close()
         assert len(handler.closed) == 2
+
+    run(main())
+
+
+def test_a_server_that_writes_nothing_does_not_look_at_what_clients_have_left(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remoting.server.LOOK_INTERVAL_S", 0.0)
+
+    async def main() -> None:
+        handler = RecordingHandler(echo)
+        server = RemotingServer(handler, "127.0.0.1", 0)
+        looks: list[float] = []
+        look = server.unread.look
+
+        def counted_look(channels: Iterable[UnreadChannel], now_s: float) -> None:
+            look(channels, now_s)
+            looks.append(now_s)
+
+        monkeypatch.setattr(server.unread, "look", counted_look)
+        await server.start()
+        peer = await RawPeer.connect(server)
+        await handler.until(lambda: len(handler.opened) == 1)
+        assert not looks
+        await peer.call(1)
+        others = [await RawPeer.connect(server) for _ in range(3)]
+        await handler.until(lambda: len(handler.opened) == 4)
+        assert len(looks) == 1
+        for one in (peer, *others):
+            await one.close()
+        await server.close()
 
     run(main())
 

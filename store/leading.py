@@ -67,7 +67,7 @@ class Leading:
             self._begin_term(change.term, now_ms)
 
     def no_op_applied(self, term: Term, index: Index, *, is_own: bool, now_ms: int) -> None:
-        """`is_own`: this member leads `term`. Raises StoreDamagedError, DiskError."""
+        """Begins to serve if `is_own`: this member leads `term`. Raises StoreDamagedError, DiskError."""
         self._no_op_term = term
         before = self._replica.log.term_at(Index(index - 1))
         assert before is not None, "what was applied last is in the log, or was before its begin"
@@ -76,7 +76,7 @@ class Leading:
             self._begin_term(term, now_ms)
 
     def state_applied(self) -> None:
-        """A state entry is applied: it may have been the last one of what Java left."""
+        """Begins to serve, if that state entry was the last one of what Java left."""
         if self.is_importing and self._state.is_whole:
             self._start_serving()
 
@@ -89,7 +89,7 @@ class Leading:
             self._write_full_state(now_ms)
 
     def _begin_term(self, term: Term, now_ms: int) -> None:
-        """This member leads, and its no-op is applied."""
+        """Begins to serve, or first to import what Java left. This member leads, and its no-op is applied."""
         self._term = term
         if self._state.needs_import:
             self._state.stop_writing()

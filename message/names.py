@@ -50,6 +50,8 @@ NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
         TRANS_CHECK_MAX_TIME_TOPIC,
         SELF_TEST_TOPIC,
         OFFSET_MOVED_EVENT,
+        # Not RocketMQ's: what lies there says itself which topic and queue it goes to, and nothing checks that again.
+        TIMER_TOPIC,
     }
 )
 # Whose offsets are how far RocketMQ's check is in the topics of half messages and of op records.

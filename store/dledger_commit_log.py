@@ -332,8 +332,13 @@ class DLedgerCommitLog:
         return PutBatch(append.results, append.store_timestamp, batch.first_index, batch.last_index)
 
     def fits(self, message: PutMessage) -> bool:
-        """Whether the message is not too large for an entry, and no inner batch, which are not delayed."""
-        return self._record_size(message) <= self._record_size_max and not message.sys_flag & INNER_BATCH_FLAG
+        """Whether a message can be stored that has waited here for its time or end: with any body that an entry takes,
+        and no inner batch, which do not wait.
+        """
+        size, size_max = self._record_size(message), self._record_size_max
+        return (
+            not message.sys_flag & INNER_BATCH_FLAG and _fault_of(message, size_max, size, size_max) is None
+        )
 
     def no_op(self, term: Term) -> SystemMessage:
         """The entry that a new leader begins its term with."""

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from message import const
-from message.names import TIMER_TOPIC
+from message.names import NOT_ALLOWED_SEND_TOPICS, TIMER_TOPIC, topic_fault
 from message.properties import PROPERTIES_LENGTH_MAX, delete_property, encode_properties, find_property
 from store.put_message import PutMessage
 from store.services.delayed_message import delivered
@@ -121,11 +121,12 @@ def is_over_in_java(properties: bytes, store_timestamp: int, read_ms: int, windo
 
 
 def fired(record: bytes, store_timestamp: int, precision_ms: int, now_ms: int) -> PutMessage | None:
-    """What a record of the timer topic becomes when its time has come; None for one that does not say where it belongs.
-    Raises MessageDecodeError.
+    """What a record of the timer topic becomes when its time has come; None for one that does not say where it belongs,
+    or names a topic that no client may send to. Raises MessageDecodeError.
     """
     message = delivered(record)
-    if message is None or message.topic == TIMER_TOPIC_BYTES:
+    topic = message.topic.decode() if message is not None else ""
+    if message is None or topic in NOT_ALLOWED_SEND_TOPICS or topic_fault(topic) is not None:
         return None
     return _taken_out(message, store_timestamp, precision_ms, now_ms, {})
 

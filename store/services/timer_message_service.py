@@ -336,10 +336,12 @@ class TimerMessageService:
             if when_ms - now_ms <= window_ms // 3:
                 continue
             message = rolled(found.record, stored_ms, when_ms, self._precision_ms, now_ms)
-            if message is None or self._is_of_deleted_topic(properties, found.phy_offset, offset):
-                batch.add(offset, None)
-            else:
-                batch.add(offset, message)
+            if message is None or not self._store.commit_log.fits(message):
+                log.error("timer message cannot be rolled offset=%d", offset)
+                message = None
+            elif self._is_of_deleted_topic(properties, found.phy_offset, offset):
+                message = None
+            batch.add(offset, message)
 
     def _record_at(self, queue: UnitQueue, offset: int) -> _Found | None:
         """None for one that is gone. Raises UnitDamagedError, MessageDamagedError, DiskError."""

@@ -24,7 +24,6 @@ from dledger.figures import Figures
 from message import const
 from message.errors import MessageDecodeError
 from message.names import TRANS_GROUP
-from message.properties import PROPERTIES_LENGTH_MAX
 from store.errors import UnitDamagedError
 from store.put_message import PutMessage
 from store.queues.unit_queue import UnitQueue
@@ -198,9 +197,7 @@ class TransactionService:
             return
         message = make_message()
         end = _End(kind, half.real_topic if half is not None else "", message, [on_ended])
-        if message is not None and not (
-            self._commit_log.fits(message) and len(message.properties) <= PROPERTIES_LENGTH_MAX
-        ):
+        if message is not None and not self._commit_log.fits(message):
             on_ended(EndStatus.ILLEGAL)
         elif self._waiting and self._waiting_size + end.size > WAITING_SIZE_MAX:
             on_ended(EndStatus.BUSY)

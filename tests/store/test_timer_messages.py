@@ -313,6 +313,30 @@ def test_a_record_that_says_nothing_of_a_timer_holds_up_none(tmp_path: Path) -> 
     assert is_idle(leader)
 
 
+@pytest.mark.parametrize("delay_ms", [500, 3 * DAY_MS])
+@pytest.mark.parametrize(
+    ("topic", "more"), [("T", {"NOTE": "n" * 32_650}), ("n" * 300, {}), ("RMQ_SYS_TRANS_OP_HALF_TOPIC", {})]
+)
+def test_what_cannot_be_stored_where_it_belongs_is_dropped_and_holds_up_none(
+    tmp_path: Path, delay_ms: int, topic: str, more: dict[str, str]
+) -> None:
+    """RocketMQ's broker may have left it so. Each leader would fail on it, one after the other."""
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    due_ms = group.now_ms + delay_ms
+    leader.put(timer(due_ms, b"bad", topic, **more), timer(due_ms, b"good"))
+    group.settle()
+    if delay_ms > DAY_MS:
+        group.skip(2 * DAY_MS)
+        group.run_for(100)
+    group.skip(max(due_ms - group.now_ms, 0))
+    group.run_for(1_000)
+    assert bodies_of(leader) == [b"good"]
+    assert is_idle(leader)
+    assert leader.store.reads.max_offset(topic, 0) == (1 if topic == "T" else 0)
+
+
 def test_what_waits_keeps_all_that_its_sender_said_of_it() -> None:
     waiting = timer(1_700_000_001_500, b"x", REAL_TOPIC="other", REAL_QID="7")
     assert decode_properties(waiting.properties) == {

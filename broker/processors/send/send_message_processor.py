@@ -216,23 +216,22 @@ class SendMessageProcessor:
                         body = bytes(body)
                     if len(body) > body_max or len(properties) > PROPERTIES_LENGTH_MAX or not body:
                         raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, self._illegal)
-                    append_put(
-                        PutMessage(
-                            entry.topic_bytes,
-                            queue_id,
-                            body,
-                            properties,
-                            code_of_tags,
-                            int(fields["g"]),
-                            born_host,
-                            int(fields["h"]),
-                            int(fields["f"]) & CLIENT_SYS_FLAGS | born_flag,
-                            int(fields.get("j", 0)),
-                        )
+                    put = PutMessage(
+                        entry.topic_bytes,
+                        queue_id,
+                        body,
+                        properties,
+                        code_of_tags,
+                        int(fields["g"]),
+                        born_host,
+                        int(fields["h"]),
+                        int(fields["f"]) & CLIENT_SYS_FLAGS | born_flag,
+                        int(fields.get("j", 0)),
                     )
                     if waiting is not None:
-                        puts[-1] = waiting(puts[-1])
-                        more = self._timers.recall_fields(puts[-1])
+                        put = waiting(put)
+                        more = self._timers.recall_fields(put)
+                    append_put(put)
                 append_reply(
                     (
                         command.opaque,
@@ -441,14 +440,12 @@ class SendMessageProcessor:
             )
         waiting: _Waiting | None = None
         if is_prepared:
-            self._timers.deliver_ms(
-                properties, fields["b"], now_ms
-            )  # it waits for its time once it is committed
+            self._timers.deliver_ms(properties, now_ms)  # it waits for its time once it is committed
             self.prepared_sends.check(now_ms)
             waiting = self.prepared_sends.prepared
         elif level > 0:
             waiting = partial(delayed, level=level, level_max=self._delay_level_max)
-        elif (deliver_ms := self._timers.deliver_ms(properties, fields["b"], now_ms)) is not None:
+        elif (deliver_ms := self._timers.deliver_ms(properties, now_ms)) is not None:
             if _is_batch(code, fields):
                 raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, "property TIMER_*: a batch cannot be delayed")
             waiting = partial(self._timers.admit, deliver_ms=deliver_ms)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from broker.config.broker_config import BrokerConfig
 from broker.processors.send.send_batch import SendRefused, illegal
 from message import const
-from message.names import RETRY_GROUP_TOPIC_PREFIX, TIMER_TOPIC
+from message.names import RETRY_GROUP_TOPIC_PREFIX
 from message.properties import find_property
 from message.recall_handle import RecallHandle
 from remoting.codes import ResponseCode
@@ -38,10 +38,8 @@ class TimerAdmission:
         )
         self._is_illegal = illegal(config.store.max_message_size)
 
-    def deliver_ms(self, properties: Mapping[str, str], topic: str, now_ms: int) -> int | None:
+    def deliver_ms(self, properties: Mapping[str, str], now_ms: int) -> int | None:
         """When a message is to be delivered; None if at once. Raises SendRefused."""
-        if topic == TIMER_TOPIC:
-            return None
         try:
             deliver_ms = asked_ms(properties, now_ms)
         except ValueError:

@@ -139,6 +139,17 @@ def test_properties_that_leave_no_room_for_the_timer_s_are_refused(broker: OneBr
     create(broker, "T")
     answer = send_timer(broker, TIMER_DELAY_SEC=5, NOTE="n" * 32_450)
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    broker.run_for(100)
+    assert broker.store.reads.max_offset("T", 0) == 0
+
+
+@pytest.mark.parametrize("real_topic", ["T", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "n" * 300])
+def test_nothing_is_sent_right_into_the_timer_topic(broker: OneBroker, real_topic: str) -> None:
+    """What lies there would go wherever it says, past all checks."""
+    create(broker, "T")
+    answer = send_timer(broker, topic=TIMER_TOPIC, REAL_TOPIC=real_topic, REAL_QID="0", TIMER_OUT_MS="1")
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert broker.store.reads.max_offset(TIMER_TOPIC, 0) == 0
 
 
 def test_a_message_that_was_delivered_may_be_sent_again(broker: OneBroker) -> None:

@@ -27,12 +27,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from local_cluster import wait_for
 from originals import java_client
 from originals.java_client import QUICK_START, ROOT, JavaProcess, class_path
 
 SOURCES = ROOT / "cluster_tests"
 GO_BUILD = ROOT / ".build" / "go"
 NODE_BUILD = ROOT / ".build" / "node"
+# Of brokers whose clients are these.
+BROKER_CONF = {
+    "enablePropertyFilter": "true",
+    "transactionCheckInterval": "1000",
+    "transactionTimeOut": "2000",
+    # RocketMQ's broker keeps for so long to itself that a transaction has ended, and would ask about it.
+    "transactionOpBatchInterval": "100",
+    "recallMessageEnable": "true",
+}
+WAIT_S = 60
 
 
 class Kinds(JavaProcess):
@@ -75,6 +86,17 @@ class Kinds(JavaProcess):
 
     def _say(self, *words: str) -> None:
         self.write_line("\t".join(words))
+
+
+def wait_received(client: Kinds, group: str, keys: set[str]) -> None:
+    wait_for(lambda: keys <= client.keys("received", group=group), WAIT_S, f"{keys} received by {group}")
+
+
+def assert_once(client: Kinds, group: str, keys: set[str]) -> None:
+    """The group was given these messages, each from one place, and no others."""
+    places = client.places(group)
+    assert places.keys() == keys
+    assert [key for key, found in places.items() if len(found) > 1] == []
 
 
 def _words(properties: dict[str, object]) -> list[str]:

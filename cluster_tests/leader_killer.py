@@ -25,6 +25,10 @@ class LeaderKiller:
             self._pause.wait(self._seconds / 2)
             self._cluster.start(leader)
 
+    def wait(self) -> None:
+        """Returns when all kills are done."""
+        self._thread.join()
+
     def __enter__(self) -> None:
         self._thread.start()
 

@@ -29,7 +29,7 @@ CAUGHT_BY = {
     "cut_timers_not_counted": 9,
     "timers_counted_by_their_record": 28,
     "recall_counts_when_applied": 15,
-    "any_full_state_taken": 128,
+    "any_full_state_taken": 175,
     "index_file_not_rolled_back": 190,
     "transfer_to_lagging": 6,
     "appends_taken_during_transfer": 6,

@@ -12,6 +12,7 @@ from admin_cluster import BROKER, NAMESRV, AdminCluster
 from hostile_values import NOT_JSON, hostile_bodies, hostile_fields
 from one_broker import heart_beat, send_fields
 
+from message.message_id import offset_message_id, pack_host
 from mqclient import Admin, AdminError, MessageQueue
 from mqclient.admin.admin_calls import READS
 from remoting.bodies.bodies import SubscriptionGroupConfig
@@ -21,6 +22,7 @@ from remoting.frame.command import RemotingCommand
 
 CLUSTER = "GoldenCluster"
 QUEUE = MessageQueue("T", "golden-a", 0)
+MSG_ID = offset_message_id(pack_host(BROKER), 0)  # of the first message
 VARIANTS_MAX = 40  # of the answers to one request of a call
 # What others would have to answer: clients, a group with followers.
 TOLD_BY_OTHERS = {
@@ -122,6 +124,11 @@ CALLS: dict[str, Call] = {
     "messages.consume_queue_units": lambda admin: admin.messages.consume_queue_units(QUEUE, 0, 2),
     "messages.consume_directly": consume_directly,
     "messages.tracks": tracks,
+    "messages.timers": lambda admin: admin.messages.timers(BROKER),
+    "messages.timer_state": lambda admin: admin.messages.timer_state(BROKER, MSG_ID),
+    "messages.pending_transactions": lambda admin: admin.messages.pending_transactions(BROKER),
+    "messages.transaction_state": lambda admin: admin.messages.transaction_state(BROKER, MSG_ID),
+    "messages.resume_check": lambda admin: admin.messages.resume_check(BROKER, MSG_ID),
     "namesrv.config": lambda admin: admin.namesrv.config(),
     "namesrv.update_config": lambda admin: admin.namesrv.update_config("a", "b"),
     "namesrv.kv": lambda admin: admin.namesrv.kv("N", "a"),

@@ -31,4 +31,6 @@ class RecallHandle(NamedTuple):
         if version != _VERSION or len(words) < 4:
             raise ValueError(text)
         topic, broker_name, timestamp, message_id = words[:4]
+        if not message_id or not message_id.isprintable():
+            raise ValueError(text)  # as the value of a property it would be none, or more than one
         return cls(topic, broker_name, int(timestamp) if timestamp.isdigit() else -1, message_id)

@@ -128,7 +128,8 @@ def prepared_again(record: bytes) -> PutMessage | None:
     MessageDecodeError.
     """
     message = decode_message(record)
-    if const.REAL_TOPIC not in message.properties or const.REAL_QUEUE_ID not in message.properties:
+    # What has such properties elsewhere is a half that may have ended, or a timer message.
+    if message.topic != TRANS_CHECK_MAX_TIME_TOPIC or const.REAL_TOPIC not in message.properties:
         return None
     return _copied(message, HALF_TOPIC_BYTES, 0, delete_property(raw_properties(record), _CHECK_TIMES))
 

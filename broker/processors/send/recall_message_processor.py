@@ -18,6 +18,7 @@ from broker.processors.send.timer_admission import TimerAdmission
 from broker.topics.topic_config_manager import TopicConfigManager
 from dledger.core.output import Role
 from message import const
+from message.errors import MessageEncodeError
 from message.message_id import pack_host
 from message.properties import encode_properties
 from message.recall_handle import RecallHandle
@@ -68,9 +69,11 @@ class RecallMessageProcessor:
         if fault := self._fault_of(handle, header.topic, now_ms):
             answer(ResponseCode.ILLEGAL_OPERATION, f"recall failed, {fault}")
             return
-        put = self._record(request, handle, now_ms)
         try:
-            put = self._admission.admit(put, handle.timestamp)
+            put = self._admission.admit(self._record(request, handle, now_ms), handle.timestamp)
+        except MessageEncodeError as error:
+            answer(ResponseCode.ILLEGAL_OPERATION, f"recall failed, {error}")
+            return
         except SendRefused as refused:
             answer(ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {refused.remark}")
             return

@@ -163,6 +163,17 @@ def test_a_message_that_was_delivered_may_be_sent_again(broker: OneBroker) -> No
 
 
 class TestRecall:
+    @pytest.mark.parametrize("message_id", ["", "a\x01b\x02c", "\x02", "n" * 40_000])
+    def test_what_cannot_name_a_message_is_refused_and_nothing_is_stored(
+        self, broker: OneBroker, message_id: str
+    ) -> None:
+        """Without the name it would be a message like any other, and be delivered."""
+        create(broker, "T")
+        handle = RecallHandle("T", broker.config.broker_name, broker.now_ms + 5_000, message_id)
+        answer = recall(broker, handle.encode())
+        assert answer.code == ResponseCode.ILLEGAL_OPERATION
+        assert broker.store.reads.max_offset(TIMER_TOPIC, 0) == 0
+
     def test_a_recalled_message_does_not_arrive(self, broker: OneBroker) -> None:
         answer = send_timer(broker, TIMER_DELAY_SEC=5)
         recalled = recall(broker, answer.ext_fields["recallHandle"])

@@ -359,6 +359,17 @@ def test_a_question_comes_at_each_interval_and_after_the_last_the_message_is_giv
     broker.close()
 
 
+def test_only_what_was_given_up_is_asked_about_once_more(broker: OneBroker) -> None:
+    """A half that has ended would be put again, and could end in another way."""
+    sent = Transaction(broker)
+    sent.end(ROLLBACK)
+    timer = broker.ask(SEND, send_fields("T", 0, "TIMER_DELAY_SEC\x015\x02"), b"t")
+    for answer in (sent.answer, timer):
+        fields = {"topic": TRANS_CHECK_MAX_TIME_TOPIC, "msgId": answer.ext_fields["msgId"]}
+        assert broker.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, fields).code == ResponseCode.SYSTEM_ERROR
+    assert len(messages(broker, TRANS_HALF_TOPIC)) == 1
+
+
 @pytest.mark.slow
 def test_without_a_producer_nobody_is_asked_and_nothing_counts(broker: OneBroker) -> None:
     Producer(broker, 3, group="another")

@@ -136,7 +136,7 @@ class MessageStore:
         )
         self.tables = self._state.tables
         self._proposals = StateProposals(
-            self._commit_log, config.state_record_size_max, replica.members_without
+            self._commit_log, config.state_record_size_max, self._members_without
         )
         self._reput = Reput(config, replica.log, self._commit_log, self.queues, self)
         reader = MessageReader(config, replica.log, self._old_commit_log, self.queues, self._reput)
@@ -190,7 +190,7 @@ class MessageStore:
                 self._state,
                 self._derived.mender.want,
                 lambda: self._proposals.deletes_topics,
-                replica.members_without,
+                self._members_without,
                 self.retention.log,
             )
         )
@@ -427,6 +427,11 @@ class MessageStore:
         self._proposals.applied(index, self._now_ms)
         self._state.part_applied(index)
         self._leading.state_applied()
+
+    def _members_without(self, table_name: str) -> Sequence[PeerId]:
+        """Of a table that was used before, none: all knew it then, whether this member has seen them since or not."""
+        is_used = self.tables.named[table_name].is_used
+        return () if is_used else self.replica.members_without(table_name)
 
     def _topic_deleted(self, topic: str) -> None:
         self.retention.queues.emptied(self.queues.let_go(topic.encode()))

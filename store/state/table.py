@@ -33,8 +33,9 @@ class StateChange:
 
 
 class Table(ABC):
-    """Invariant: until a change of its own is applied, pack() gives what it gives of a new table. So a table that
-    nobody uses yet leaves no trace in what members write, and members of an earlier release can read that.
+    """Invariant: until a change of its own is applied, which makes its data version the next one, pack() gives what it
+    gives of a new table. So a table that nobody uses yet leaves no trace in what members write, and members of an
+    earlier release can read that.
     """
 
     name: ClassVar[str]  # in full states and in reports; never changes
@@ -45,6 +46,11 @@ class Table(ABC):
 
     def __init__(self) -> None:
         self.data_version = DataVersion()
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a change of its own was ever applied. From then on all members of the group know the table."""
+        return self.data_version.counter > 0
 
     @abstractmethod
     def rows(self) -> Mapping[Any, Any]:

@@ -105,7 +105,11 @@ class TransactionChecks:
             self.counts[pending.topic] -= 1
             if not self.counts[pending.topic]:
                 del self.counts[pending.topic]
-            self._unasked.get(pending.group, set()).discard(offset)
+            unasked = self._unasked.get(pending.group)
+            if unasked is not None:
+                unasked.discard(offset)
+                if not unasked:
+                    del self._unasked[pending.group]
 
     def tick(self, first_offset: int, now_ms: int) -> None:
         """`first_offset`: of the first half that may be undecided. Raises UnitDamagedError, MessageDamagedError,

@@ -288,13 +288,16 @@ class TransactionService:
         return offset in self._under_way or offset in self._waiting
 
     def _give_up(self, offset: int, half: HalfMessage | None) -> None:
-        self._end(
-            EndKind.GIVE_UP,
-            offset,
-            half,
-            lambda: given_up(half) if half is not None else None,
-            lambda status: None,
-        )
+        def message() -> PutMessage | None:
+            if half is None:
+                return None
+            kept = given_up(half)
+            if self._commit_log.fits(kept):
+                return kept
+            log.error("half message given up, which is too large to be kept offset=%d", offset)
+            return None
+
+        self._end(EndKind.GIVE_UP, offset, half, message, lambda status: None)
 
     # -- inside ------------------------------------------------------------------------------------------------
 
@@ -356,9 +359,13 @@ class TransactionService:
             return
         delivered: list[int] = []
         dropped: list[int] = []
+        before: list[int] = []  # RocketMQ had ended them, which was not known when they came
         messages: list[PutMessage] = []
         size = 0
         for offset, end in self._waiting.items():
+            if self._table.is_ended(offset):
+                before.append(offset)
+                continue
             size += end.size
             if len(delivered) + len(dropped) == ENDS_COUNT_MAX or (messages and size > ENDS_SIZE_MAX):
                 break
@@ -367,6 +374,10 @@ class TransactionService:
             else:
                 delivered.append(offset)
                 messages.append(end.message)
+        if before:
+            _tell({offset: self._take_waiting(offset) for offset in before}, EndStatus.ENDED)
+        if not delivered and not dropped:
+            return
         messages.append(op_message([*delivered, *dropped], self._config.store_host, now_ms))
 
         def announce(first_index: Index) -> bytes:
@@ -381,8 +392,12 @@ class TransactionService:
             return
         self.awaited_index = awaited_index
         for offset in (*delivered, *dropped):
-            end = self._under_way[offset] = self._waiting.pop(offset)
-            self._waiting_size -= end.size
+            self._under_way[offset] = self._take_waiting(offset)
+
+    def _take_waiting(self, offset: int) -> _End:
+        end = self._waiting.pop(offset)
+        self._waiting_size -= end.size
+        return end
 
 
 def _tell(ends: dict[int, _End], status: EndStatus) -> None:

@@ -165,6 +165,12 @@ def test_what_rocketmq_has_ended_stays_ended_and_its_group_goes_on_where_we_are(
     group.start()
     leader = group.lead()
     transactions = leader.store.services.transaction_service
+    early = Ends(leader, phy_offsets)  # before it is known here what RocketMQ has ended
+    for number in (0, 3):
+        early.end(number)
+    assert early.statuses == {0: [], 3: []}
+    early.wait()
+    assert early.statuses == {0: [EndStatus.ENDED], 3: [EndStatus.ENDED]}
     group.run_until(lambda: transactions.pending_count == 3)
     ended_table = leader.store.tables.transaction_table
     assert [offset for offset in range(8) if not ended_table.is_ended(offset)] == [2, 4, 7]
@@ -200,3 +206,24 @@ def test_a_disk_that_runs_full_has_the_halves_given_up_that_keep_its_oldest_file
     group.run_until(lambda: transactions.pending_count == 1)
     assert transactions.first_waiting_pos() == phy_offsets[2]
     assert bodies_of(leader, TRANS_CHECK_MAX_TIME_TOPIC) == [b"0", b"1"]
+
+
+def test_transactions_that_were_there_before_do_not_wait_for_a_member_that_is_away(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path, 3)
+    group.start()
+    leader = group.lead()
+    ends = Ends(leader, prepare(group, leader, 2))
+    assert leader.store.services.transaction_service.refusal_of_prepared() is None
+    ends.end(0)
+    ends.wait()
+    group.settle()
+    for member in list(group.members.values()):
+        member.crash()
+    group.start("n0", "n1")
+    leader = group.lead()
+    assert leader.store.services.transaction_service.refusal_of_prepared() is None
+    assert leader.store.services.timer_message_service.refusal() is not None, "no timer was ever there"
+    later = Ends(leader, ends.phy_offsets)
+    later.end(1)
+    later.wait()
+    assert later.statuses == {1: [EndStatus.ENDED]}

@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 
 # Of one batch. A backlog after a downtime goes out as fast as batches are committed, beside all other sends.
 END_COUNT_MAX: Final = 256
+# Of one tick: records that are old enough to be rolled, most of which are due so soon that they are not.
+ROLL_LOOKS_MAX: Final = 256
 DELIVERY_SIZE_MAX: Final = 256 * 1024
 # Before what the log refused is offered again: it refuses when the leader is at its limits.
 REFUSED_PAUSE_MS: Final = 100
@@ -117,6 +119,15 @@ class TimerMessageService:
         self._roll_offset = 0  # the next one to look at
         self._roll_ms: int | None = None  # when that is old enough
         self._refused_until_ms = 0
+
+    def refusal(self) -> str | None:
+        """Why no message may wait for its time now."""
+        if outdated := self._store.members_without(self.table.name):
+            return (
+                f"timers are not there yet: {', '.join(outdated)} of the group run a release without them, or were "
+                "not seen since this leader's start; upgrade them, or remove them from the group"
+            )
+        return None
 
     def serving_changed(self) -> None:
         for waiting in (*self._batch.taken, *(recall.waiting for recall in self._recalls)):
@@ -320,12 +331,15 @@ class TimerMessageService:
             return
         self._roll_ms = None
         window_ms = self._config.timer_roll_window_ms
-        while not batch.is_full:
+        for _ in range(ROLL_LOOKS_MAX):
             offset = self.table.next_waiting(max(self._roll_offset, queue.min_offset))
-            found = self._record_at(queue, offset) if offset < queue.max_offset else None
             self._roll_offset = offset
-            if found is None:
+            if batch.is_full or offset >= queue.max_offset:
                 return
+            found = self._record_at(queue, offset)
+            if found is None:
+                self._roll_offset = offset + 1  # it ends when it is due
+                continue
             stored_ms = store_timestamp_of(found.record)
             if now_ms < stored_ms + window_ms:
                 self._roll_ms = stored_ms + window_ms

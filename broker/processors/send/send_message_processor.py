@@ -440,9 +440,11 @@ class SendMessageProcessor:
             )
         waiting: _Waiting | None = None
         if is_prepared:
-            self._timers.deliver_ms(properties, now_ms)  # it waits for its time once it is committed
+            deliver_ms = self._timers.deliver_ms(properties, now_ms)
             self.prepared_sends.check(now_ms)
             waiting = self.prepared_sends.prepared
+            if deliver_ms is not None:
+                waiting = self._prepared_with_a_time
         elif level > 0:
             waiting = partial(delayed, level=level, level_max=self._delay_level_max)
         elif (deliver_ms := self._timers.deliver_ms(properties, now_ms)) is not None:
@@ -450,6 +452,10 @@ class SendMessageProcessor:
                 raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, "property TIMER_*: a batch cannot be delayed")
             waiting = partial(self._timers.admit, deliver_ms=deliver_ms)
         return delete_property(text.encode(), b"POP_CK").decode(), waiting
+
+    def _prepared_with_a_time(self, message: PutMessage) -> PutMessage:
+        """Once it is committed, it waits for that."""
+        return self._timers.check_room(self.prepared_sends.prepared(message), message.topic)
 
     def _born_host(self, channel: ClientChannel) -> tuple[bytes, int]:
         """The client's address packed, and the system flag that goes with it."""

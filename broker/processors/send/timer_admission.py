@@ -9,6 +9,8 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from broker.config.broker_config import BrokerConfig
 from broker.processors.send.send_batch import SendRefused, illegal
 from message import const
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from store.message_store import MessageStore
 
 _MS_PER_S = 1000
+_ANY_SLOT_MS = 1_700_000_000_000
 
 
 class TimerAdmission:
@@ -57,6 +60,8 @@ class TimerAdmission:
             return None
         if deliver_ms - now_ms > self._max_delay_ms:
             raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, self._not_legal)
+        if (refusal := self._timers.refusal()) is not None:
+            raise SendRefused(ResponseCode.SYSTEM_BUSY, refusal)
         return deliver_ms
 
     def admit(self, message: PutMessage, deliver_ms: int) -> PutMessage:
@@ -74,6 +79,12 @@ class TimerAdmission:
         if len(waiting.properties) > TIMER_PROPERTIES_LENGTH_MAX:
             raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, self._is_illegal)
         return waiting
+
+    def check_room(self, half: PutMessage, topic: bytes) -> PutMessage:
+        """A half message of that topic, once it is sure that it can wait for its time as well. Raises SendRefused."""
+        if len(timed(replace(half, topic=topic), _ANY_SLOT_MS).properties) > TIMER_PROPERTIES_LENGTH_MAX:
+            raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, self._is_illegal)
+        return half
 
     def recall_fields(self, waiting: PutMessage) -> dict[str, str] | None:
         """What the answer to a message says besides, as it waits now; None if nothing."""

@@ -474,3 +474,10 @@ def test_a_committed_message_waits_for_its_time(broker: OneBroker) -> None:
 def test_a_prepared_message_with_a_time_too_far_is_refused(broker: OneBroker) -> None:
     answer = Transaction(broker, TIMER_DELAY_SEC="300000").answer
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+def test_a_prepared_message_that_could_not_wait_for_its_time_is_refused(broker: OneBroker) -> None:
+    """Committed, it would be lost when it is due."""
+    assert Transaction(broker, NOTE="n" * 32_450).answer.code == ResponseCode.SUCCESS
+    answer = Transaction(broker, TIMER_DELAY_SEC="3", NOTE="n" * 32_450).answer
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL

@@ -23,6 +23,7 @@ READERS = {
     "mqclient/admin/broker_admin.py": "to show an age",
     "mqclient/consumer/lite_pull_consumer.py": "statistics, and the version of a subscription",
     "mqclient/producer/producer.py": "the time of birth that a message tells",
+    "mqclient/producer/transaction_producer.py": "the same",
     "mqclient/consumer/push_consumer.py": "statistics, and the version of a subscription",
 }
 

@@ -207,7 +207,10 @@ class TimerIndex:
         read_to = self.next_offset + _UNITS_PER_STEP
         while (offset := self._next(queue)) < min(queue.max_offset, read_to):
             found = self._reader.get_message(TIMER_TOPIC_BYTES, 0, offset, _READ_COUNT, _READ_SIZE, None)
-            self._add(found.buffers)
+            if found.next_begin_offset <= offset:
+                return
+            if found.buffers:  # none where records are gone
+                self._add(found.buffers)
             self.next_offset = found.next_begin_offset
 
     def _add(self, records: list[bytes]) -> None:

@@ -45,7 +45,6 @@ from simulator.mutants.transaction_mutants import (
     cut_end_not_counted,
     end_counted_by_its_record,
     ended_transactions_forgotten,
-    ends_under_way_forgotten,
 )
 from simulator.world import sim_member
 from store import put_gather
@@ -484,7 +483,6 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             order_of_a_connection_broken,
             sends_of_a_connection_dropped,
             ended_transactions_forgotten,
-            ends_under_way_forgotten,
             end_counted_by_its_record,
             cut_end_not_counted,
         )

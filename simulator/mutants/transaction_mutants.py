@@ -5,34 +5,14 @@ from contextlib import contextmanager
 
 from dledger.entry import Index
 from simulator.mutants.patched import patched
-from store.services.transaction_service import TransactionService
 from store.state.ended_offsets_table import EndedOffsetsTable
 from store.state.tables.transaction_table import TransactionTable
-
-
-class _Forgets(dict[int, object]):
-    def get(self, offset: int, default: object = None) -> object:
-        return default
 
 
 @contextmanager
 def ended_transactions_forgotten() -> Iterator[None]:
     """As in RocketMQ an end is checked against the half alone: the next one of a transaction ends it once more."""
     with patched(EndedOffsetsTable, "is_ended", lambda self, offset: offset < self.first_waiting - 8):
-        yield
-
-
-@contextmanager
-def ends_under_way_forgotten() -> Iterator[None]:
-    """An end is decided against those that are applied, and not against those on their way."""
-    old = TransactionService._append_ends
-
-    def append_ends(self: TransactionService, now_ms: int) -> None:
-        old(self, now_ms)
-        if not isinstance(self._under_way, _Forgets):
-            self._under_way = _Forgets(self._under_way)  # type: ignore[assignment]
-
-    with patched(TransactionService, "_append_ends", append_ends):
         yield
 
 

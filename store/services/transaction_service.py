@@ -2,8 +2,8 @@
 
 Which halves have ended is a replicated table (transaction_table.py). An end is one batch: the record of the ends, what
 the halves become, and RocketMQ's op record. One batch is under way at a time; what arrives meanwhile goes into the next
-one, so that all ends of a turn of the event loop cost one append. Each end is decided against the table and against
-what is on its way: who comes second waits for the first one's outcome, and changes nothing.
+one, so that all ends of a turn of the event loop cost one append. Each end is decided against the table when its batch
+is appended, and the table has all ends before it then. So of two ends of a transaction the second changes nothing.
 
 Only a serving leader does any of this. Nothing is remembered beside the log but what is on its way. What RocketMQ has
 ended in a store that is taken over is put into the table before anything else (rocketmq_transactions.py), and how far
@@ -191,7 +191,7 @@ class TransactionService:
         if self._table.is_ended(offset):
             on_ended(EndStatus.ENDED)
             return
-        earlier = self._under_way.get(offset) or self._waiting.get(offset)
+        earlier = self._waiting.get(offset)
         if earlier is not None:
             earlier.on_ended.append(on_ended)
             return
@@ -359,7 +359,7 @@ class TransactionService:
             return
         delivered: list[int] = []
         dropped: list[int] = []
-        before: list[int] = []  # RocketMQ had ended them, which was not known when they came
+        before: list[int] = []  # ended meanwhile: by the batch before, or by RocketMQ before this member led
         messages: list[PutMessage] = []
         size = 0
         for offset, end in self._waiting.items():

@@ -56,7 +56,6 @@ CAUGHT_BY = {
     "order_of_a_connection_broken": 1,
     "sends_of_a_connection_dropped": 1,
     "ended_transactions_forgotten": 4,
-    "ends_under_way_forgotten": 21,
     "end_counted_by_its_record": 34,
     "cut_end_not_counted": 397,
 }

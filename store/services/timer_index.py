@@ -204,7 +204,7 @@ class TimerIndex:
         if queue is None:
             return
         self._bring_near(now_ms)
-        read_to = self.next_offset + _UNITS_PER_STEP
+        read_to = self._next(queue) + _UNITS_PER_STEP
         while (offset := self._next(queue)) < min(queue.max_offset, read_to):
             found = self._reader.get_message(TIMER_TOPIC_BYTES, 0, offset, _READ_COUNT, _READ_SIZE, None)
             if found.next_begin_offset <= offset:

@@ -156,6 +156,22 @@ def test_after_a_leader_is_killed_the_next_one_goes_on_and_all_members_agree(tmp
     assert others == [first] * 2
 
 
+def test_what_comes_behind_many_that_have_ended_is_delivered_after_a_restart(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    count = 1_100  # more than one look at the queue takes in
+    for number in range(count):
+        leader.put(timer(group.now_ms + 500, b"%d" % number))
+    group.run_until(lambda: leader.store.reads.max_offset("T", 0) == count)
+    group.settle()
+    leader.crash()
+    group.start()
+    leader = group.lead()
+    leader.put(timer(group.now_ms + 500, b"last"))
+    group.run_until(lambda: leader.store.reads.max_offset("T", 0) == count + 1)
+
+
 class TestRecall:
     @pytest.mark.parametrize("topic_key", [False, True])
     def test_a_recalled_message_never_arrives_and_others_do(self, tmp_path: Path, topic_key: bool) -> None:

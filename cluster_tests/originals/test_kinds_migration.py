@@ -168,7 +168,7 @@ LONG = pytest.mark.long
 @pytest.mark.parametrize(
     ("stores", "timers", "transactions"),
     [
-        ("plain", 60, 40),
+        pytest.param("plain", 60, 40, marks=LONG),
         pytest.param("group", 60, 40, marks=LONG),
         pytest.param("plain", 3_000, 500, marks=LONG),
         pytest.param("group", 3_000, 500, marks=LONG),

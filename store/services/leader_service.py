@@ -41,6 +41,16 @@ class LeaderStore(msgspec.Struct, frozen=True):
     members_without: Callable[[str], Sequence[PeerId]]
     retention: LogRetention
 
+    def refusal_of_outdated(self, table_name: str, what: str) -> str | None:
+        """Why a table cannot be used yet, in words for senders of `what`, which need it. None: it can."""
+        outdated = self.members_without(table_name)
+        if not outdated:
+            return None
+        return (
+            f"{what} are not there yet: {', '.join(outdated)} of the group run a release without them, or were not "
+            "seen since this leader's start; upgrade them, or remove them from the group"
+        )
+
 
 class LeaderService(Protocol):
     @property

@@ -122,12 +122,7 @@ class TimerMessageService:
 
     def refusal(self) -> str | None:
         """Why no message may wait for its time now."""
-        if outdated := self._store.members_without(self.table.name):
-            return (
-                f"timers are not there yet: {', '.join(outdated)} of the group run a release without them, or were "
-                "not seen since this leader's start; upgrade them, or remove them from the group"
-            )
-        return None
+        return self._store.refusal_of_outdated(self.table.name, "timers")
 
     def serving_changed(self) -> None:
         for waiting in (*self._batch.taken, *(recall.waiting for recall in self._recalls)):

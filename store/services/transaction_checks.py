@@ -39,7 +39,7 @@ class Producers(Protocol):
 
 
 class NoProducers:
-    """Before the broker says who is connected."""
+    """Until the broker has named the clients that are connected."""
 
     def has_producer(self, group: str) -> bool:
         return False

@@ -115,11 +115,8 @@ class TransactionService:
 
     def refusal_of_prepared(self) -> str | None:
         """Why no message may be prepared now."""
-        if outdated := self._store.members_without(self._table.name):
-            return (
-                f"transactions are not there yet: {', '.join(outdated)} of the group run a release without them, or "
-                "were not seen since this leader's start; upgrade them, or remove them from the group"
-            )
+        if (refusal := self._store.refusal_of_outdated(self._table.name, "transactions")) is not None:
+            return refusal
         if self.pending_count >= self._config.pending_transactions_max:
             return (
                 f"{self.pending_count} transactions are undecided, and pyDLedgerMaxPendingTransactions="

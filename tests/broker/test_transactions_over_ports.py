@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import runpy
 from pathlib import Path
 
@@ -63,7 +62,6 @@ def test_what_one_producer_does_not_know_another_one_of_its_group_is_asked(tmp_p
 
         async def check(message: MessageExt) -> TransactionState:
             asked.append((message.uniq_key, message.body))
-            await asyncio.sleep(0)
             return TransactionState.COMMIT
 
         def unasked(message: MessageExt) -> TransactionState:

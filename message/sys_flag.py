@@ -45,10 +45,6 @@ def clear_compressed_flag(sys_flag: int) -> int:
     return sys_flag & ~COMPRESSED_FLAG
 
 
-def transaction_value(sys_flag: int) -> int:
-    return sys_flag & TRANSACTION_ROLLBACK_TYPE
-
-
 def has_consume_queue_unit(sys_flag: int) -> bool:
     """Whether a message gets a ConsumeQueue unit: not the prepared and rolled back ones."""
     return sys_flag & TRANSACTION_PREPARED_TYPE == 0

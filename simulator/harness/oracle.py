@@ -18,7 +18,7 @@ from message.names import (
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
-from message.sys_flag import TRANSACTION_COMMIT_TYPE, transaction_value
+from message.sys_flag import TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE
 from message.tags import tags_code
 from simulator.harness.options import DELAY_LEVELS
 from simulator.invariants.invariant import MemberView
@@ -145,7 +145,7 @@ class Oracle:
             uid_of(record.body),
             record.store_timestamp,
             is_delivery=bool(level) and not is_waiting,
-            is_commit=transaction_value(record.sys_flag) == TRANSACTION_COMMIT_TYPE,
+            is_commit=record.sys_flag & TRANSACTION_ROLLBACK_TYPE == TRANSACTION_COMMIT_TYPE,
             is_given_up=record.topic == TRANS_CHECK_MAX_TIME_TOPIC,
             deliver_ms=deliver_ms,
             is_fired=bool(deliver_ms) and record.topic != TIMER_TOPIC,

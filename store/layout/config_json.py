@@ -88,21 +88,6 @@ def topic_config(
     }
 
 
-def topics_json(data_version: Mapping[str, int], topics: Mapping[str, Mapping[str, Any]]) -> str:
-    return render_config({"dataVersion": data_version, "topicConfigTable": topics})
-
-
-def consumer_offset_json(data_version: Mapping[str, int], offsets: Mapping[str, Mapping[int, int]]) -> str:
-    """`offsets`: "topic@group" -> queue id -> next offset to consume."""
-    return render_config({"dataVersion": data_version, "offsetTable": offsets})
-
-
-def subscription_group_json(data_version: Mapping[str, int], groups: Mapping[str, Mapping[str, Any]]) -> str:
-    return render_config(
-        {"dataVersion": data_version, "forbiddenTable": {}, "subscriptionGroupTable": groups}
-    )
-
-
 def data_version(counter: int, timestamp: int, state_version: int = 0) -> dict[str, int]:
     """`timestamp` in ms."""
     return {"counter": counter, "stateVersion": state_version, "timestamp": timestamp}

@@ -134,11 +134,6 @@ class UnitQueue(ABC):
     def unflushed_count(self) -> int:
         return self.end_unit - self.flushed_unit
 
-    @property
-    def tail_size(self) -> int:
-        """Bytes of units in memory."""
-        return len(self._tail)
-
     def unflushed(self) -> tuple[int, bytes]:
         """(number of the first unit, units) that no file holds durably yet."""
         start = (self.flushed_unit - self._tail_from) * self.unit_size

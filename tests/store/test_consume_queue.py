@@ -151,8 +151,10 @@ def test_memory_keeps_the_newest_units_within_the_cache_size(tmp_path: Path) -> 
     flush(store)
     queue = store.find(b"T", 0)
     assert queue is not None
-    assert queue.tail_size == 20 * 100
     assert queue.unflushed_count == 0
+    queue.files.delete_from(0)
+    assert len(queue.units(400, 100)) == 100 * CQ_UNIT.size, "they are in memory"
+    assert queue.units(399, 1) == b"", "not this one"
 
 
 def test_a_failed_flush_changes_nothing_and_the_next_one_makes_up_for_it(tmp_path: Path) -> None:

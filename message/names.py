@@ -54,6 +54,8 @@ NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
         TIMER_TOPIC,
     }
 )
+# What lies there is not decided yet: tools look at it (TOOLS_CONSUMER_GROUP), and no consumer is given it.
+HIDDEN_TOPICS: Final = frozenset({TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
 # Whose offsets are how far RocketMQ's check is in the topics of half messages and of op records.
 TRANS_GROUP: Final = f"{SYSTEM_GROUP_PREFIX}TRANS"
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"

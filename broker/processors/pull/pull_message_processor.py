@@ -21,6 +21,7 @@ from broker.topics.topic_config_manager import TopicConfigManager
 from broker.waiting.waiting_room import WaitingRequest, WaitingRoom
 from disk.disk import DiskError
 from message.errors import SubscriptionParseError
+from message.names import HIDDEN_TOPICS, TOOLS_CONSUMER_GROUP
 from message.tags import EXPRESSION_TYPE_TAG, SubscriptionData, build_subscription
 from remoting.codes import FAQ, RequestCode, ResponseCode
 from remoting.errors import RemotingHeaderError
@@ -261,6 +262,12 @@ class PullMessageProcessor:
             raise _Refused(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! {FAQ}"
             )
+        if header.topic in HIDDEN_TOPICS and header.consumer_group != TOOLS_CONSUMER_GROUP:
+            remark = (
+                f"the topic[{header.topic}] holds what is not decided yet: no consumer is given it. "
+                f"Tools read it as group {TOOLS_CONSUMER_GROUP}"
+            )
+            raise _Refused(ResponseCode.NO_PERMISSION, remark, 3)
         if not topic.perm & PERM_READ:
             raise _Refused(
                 ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden", 3

@@ -20,7 +20,7 @@ from message.decoder import MessageExt, decode_message
 from message.errors import MessageDecodeError, MessageEncodeError
 from message.inner_batch import unwrapped
 from message.message_id import pack_host
-from message.names import dlq_topic, retry_topic
+from message.names import HIDDEN_TOPICS, dlq_topic, retry_topic
 from message.properties import encode_properties
 from message.sys_flag import STOREHOSTADDRESS_V6_FLAG, has_consume_queue_unit
 from message.tags import tags_code
@@ -139,8 +139,11 @@ class SendMessageBackProcessor:
         if record is None:
             return None
         try:
-            messages = unwrapped([decode_message(record)])
+            stored = decode_message(record)
+            messages = unwrapped([stored])
         except MessageDecodeError:
+            return None
+        if stored.topic in HIDDEN_TOPICS:
             return None
         if len(messages) > 1:
             messages = [message for message in messages if message.uniq_key == message_id]

@@ -10,9 +10,15 @@ from one_broker import OneBroker, RecordingChannel, pull_fields, send_fields
 
 from message.decoder import MessageExt, decode_message, decode_messages
 from message.message_id import decode_offset_message_id
-from message.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from message.names import (
+    TOOLS_CONSUMER_GROUP,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    retry_topic,
+)
 from remoting.bodies.admin_bodies import PendingTransactions
-from remoting.bodies.bodies import HeartbeatData, ProducerData
+from remoting.bodies.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import RemotingCommand
 
@@ -59,7 +65,8 @@ class Transaction:
 
 
 def messages(broker: OneBroker, topic: str, queue_id: int = 0) -> list[MessageExt]:
-    answer = broker.ask(RequestCode.PULL_MESSAGE, pull_fields(topic, queue_id))
+    fields = pull_fields(topic, queue_id, consumerGroup=TOOLS_CONSUMER_GROUP)
+    answer = broker.ask(RequestCode.PULL_MESSAGE, fields)
     return decode_messages(answer.body) if answer.code == ResponseCode.SUCCESS else []
 
 
@@ -120,6 +127,56 @@ def test_what_is_committed_is_visible_and_what_is_rolled_back_never_is(broker: O
     assert (
         figures["rocketmq_commit_messages_total"] == figures["rocketmq_rollback_messages_total"] == {"T": 1}
     )
+
+
+@pytest.mark.parametrize("topic", [TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC])
+@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
+@pytest.mark.parametrize("sys_flag", ["0", "4"])
+def test_no_consumer_is_given_what_is_not_decided(
+    broker: OneBroker, topic: str, code: RequestCode, sys_flag: str
+) -> None:
+    """Whether its subscription came with its heartbeat or comes with the pull."""
+    Transaction(broker).end(ROLLBACK)
+    consumer = ConsumerData(
+        group_name="g", subscription_data_set=[SubscriptionData(topic=topic, sub_string="*")]
+    )
+    heartbeat = HeartbeatData(client_id="c", consumer_data_set=[consumer])
+    assert broker.ask(RequestCode.HEART_BEAT, {}, heartbeat.encode()).code == ResponseCode.SUCCESS
+    answer = broker.ask(code, pull_fields(topic, sysFlag=sys_flag))
+    assert (answer.code, answer.body, answer.ext_fields["forbiddenType"]) == (
+        ResponseCode.NO_PERMISSION,
+        b"",
+        "3",
+    )
+    assert answer.remark == (
+        f"the topic[{topic}] holds what is not decided yet: no consumer is given it. "
+        "Tools read it as group TOOLS_CONSUMER"
+    )
+    assert len(messages(broker, topic)) == 1
+
+
+def test_what_no_consumer_was_given_none_can_give_back(broker: OneBroker) -> None:
+    sent = Transaction(broker)
+    fields = {"offset": str(sent.phy_offset), "group": "g", "delayLevel": "0", "unitMode": "false"}
+    answer = broker.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == f"look message by offset failed, {sent.phy_offset}"
+    assert retry_topic("g") not in broker.store.tables.topic_config_table.configs
+
+
+def test_tools_find_a_half_by_its_id_and_its_keys(broker: OneBroker) -> None:
+    sent = Transaction(broker)
+    broker.run_for(200)
+    by_id = broker.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(sent.phy_offset)})
+    fields = {
+        "topic": TRANS_HALF_TOPIC,
+        "key": "k",
+        "maxNum": "1",
+        "beginTimestamp": "0",
+        "endTimestamp": str(2**62),
+    }
+    by_key = broker.ask(RequestCode.QUERY_MESSAGE, fields)
+    assert by_id.body == by_key.body != b""
 
 
 @pytest.mark.parametrize("verdicts", [(COMMIT, COMMIT), (COMMIT, ROLLBACK), (ROLLBACK, COMMIT)])

@@ -23,7 +23,7 @@ from one_broker import OneBroker, RecordingChannel
 from test_retries_recorded import command_of, messages_of, pulled
 
 from broker.processors.pull.pull_message_processor import SUSPEND_FLAG
-from message.names import TRANS_HALF_TOPIC
+from message.names import HIDDEN_TOPICS, TRANS_HALF_TOPIC
 from remoting.codes import RequestCode, ResponseCode
 from remoting.fastjson import loads_fastjson
 from remoting.frame.command import RemotingCommand, response
@@ -81,6 +81,11 @@ NOT_SERVED: dict[int, str] = {
 REASONS: dict[str, Callable[[Compared], bool]] = {
     "RocketMQ's check pulls halves and op records, which its statistics count": lambda pair: (
         pair.code == RequestCode.VIEW_BROKER_STATS_DATA and pair.has(b"@CID_RMQ_SYS_TRANS")
+    ),
+    "halves and op records, which no consumer is given": lambda pair: (
+        pair.code == RequestCode.PULL_MESSAGE
+        and pair.asked.ext_fields["topic"] in HIDDEN_TOPICS
+        and pair.ours.code == ResponseCode.NO_PERMISSION
     ),
     "4.9 makes the topic of op records later": lambda pair: (
         pair.is_of_49 and pair.has(b"RMQ_SYS_TRANS_OP_HALF_TOPIC")

@@ -1,4 +1,5 @@
-"""Reading: pulls by queue offset, messages by physical offset, offsets by time. Nothing uncommitted is ever visible.
+"""Reading: pulls by queue offset, messages by physical offset, offsets by time. Nothing uncommitted is ever visible to
+clients.
 
 ConsumeQueues hold units of applied entries alone, and a physical offset counts only below the confirm offset.
 """
@@ -104,19 +105,28 @@ class MessageReader:
 
     def look_message_by_offset(self, phy_offset: int) -> bytes | None:
         """The record at a physical offset, None where no committed message begins."""
+        return self._look(phy_offset, self._reput.confirm_offset)
+
+    def look_appended_message(self, phy_offset: int) -> bytes | None:
+        """As look_message_by_offset(), also of what is not dispatched yet, or not committed: for what goes behind it
+        into the log.
+        """
+        return self._look(phy_offset, self._ledger.ledger_end_pos)
+
+    def _look(self, phy_offset: int, end_pos: int) -> bytes | None:
         if 0 <= phy_offset < self._old.end_pos:
             old_size = self._old.record_size_at(phy_offset)
             return self._old.read(phy_offset, old_size) if old_size is not None else None
         ledger, pos = self._ledger, phy_offset - self._ledger.head_size
         if pos < ledger.ledger_begin_pos:
             return None
-        if phy_offset + RECORD_SIZE_MIN > self._reput.confirm_offset:
+        if phy_offset + RECORD_SIZE_MIN > end_pos:
             return None
         try:
             size = ledger.body_size_at(pos)
         except FaultyEntryError as error:
             raise MessageDamagedError(str(error)) from error
-        if size is None or size < RECORD_SIZE_MIN or phy_offset + size > self._reput.confirm_offset:
+        if size is None or size < RECORD_SIZE_MIN or phy_offset + size > end_pos:
             return None
         return self._read_records([(phy_offset, size)])[0]
 

@@ -131,12 +131,11 @@ class TransactionService:
         return end - self._first_pending_offset() - self._table.ended_count
 
     def half_at(self, phy_offset: int) -> HalfMessage | None:
-        """The half at a physical offset, decided or not. Raises MessageDamagedError, DiskError."""
-        record = self._store.reader.look_message_by_offset(phy_offset)
-        try:
-            return half_message(record) if record is not None else None
-        except MessageDecodeError:
-            return None
+        """The half at a physical offset, decided or not, for its end. Raises MessageDamagedError, DiskError.
+
+        A producer is told of its half before that is dispatched, and may end it at once: the end goes behind it.
+        """
+        return _half_of(self._store.reader.look_appended_message(phy_offset))
 
     def commit(self, half: HalfMessage, on_ended: OnEnded) -> None:
         """Has consumers get the message. `on_ended` may be called within."""
@@ -157,7 +156,7 @@ class TransactionService:
 
     def state_at(self, phy_offset: int) -> dict[str, str] | None:
         """What happens next to the half at a physical offset; None where none is."""
-        half = self.half_at(phy_offset)
+        half = _half_of(self._store.reader.look_message_by_offset(phy_offset))
         if half is None:
             return None
         is_ended = self._table.is_ended(half.queue_offset)
@@ -395,6 +394,13 @@ class TransactionService:
         end = self._waiting.pop(offset)
         self._waiting_size -= end.size
         return end
+
+
+def _half_of(record: bytes | None) -> HalfMessage | None:
+    try:
+        return half_message(record) if record is not None else None
+    except MessageDecodeError:
+        return None
 
 
 def _tell(ends: dict[int, _End], status: EndStatus) -> None:

@@ -80,6 +80,20 @@ def test_what_is_left_of_an_end_counts_and_the_rest_is_undecided(tmp_path: Path,
     assert leader.store.services.transaction_service.pending_count == 0
 
 
+def test_a_half_is_ended_that_is_not_dispatched_yet(tmp_path: Path) -> None:
+    """Of halves that are appended together some may be committed, and their producers told, before all are."""
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    put = leader.put(half(b"early"))
+    assert leader.store.reads.look_message_by_offset(put.phy_offsets[0]) is None
+    ends = Ends(leader, put.phy_offsets)
+    ends.end(0)
+    ends.wait()
+    assert ends.statuses == {0: [EndStatus.ENDED]}
+    assert bodies_of(leader) == [b"early"]
+
+
 def test_a_leader_that_is_cut_off_ends_nothing_and_the_next_one_does(tmp_path: Path) -> None:
     group = StoreGroup(tmp_path, 3)
     group.start()

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from itertools import accumulate
 
 import msgspec
 
-from dledger.figures import Figures
+from dledger.figures import Figures, Histogram
 
 PREFIX = "pydledger_"
 # Of figures that RocketMQ has, too, under its names.
@@ -21,6 +22,7 @@ ROCKETMQ_PREFIX = "rocketmq_"
 class MetricKind(Enum):
     GAUGE = "gauge"
     COUNTER = "counter"  # only grows while the process lives
+    HISTOGRAM = "histogram"  # by size: how many there were up to each bound
     SUMMARY = "summary"  # `sum` and `count` of all, quantiles of the newest ones
 
 
@@ -118,6 +120,11 @@ METRICS: Mapping[str, Metric] = {
         "transactions that this member committed since it started", "topic"
     ),
     "rocketmq_rollback_messages_total": _counter("likewise, that were rolled back", "topic"),
+    "rocketmq_finish_message_latency": Metric(
+        MetricKind.HISTOGRAM,
+        "seconds from the birth of a prepared message, by its producer's clock, to its commit by this member",
+        "topic",
+    ),
     "transactions_given_up_total": _counter(
         "likewise, that no producer decided in time: their messages are in TRANS_CHECK_MAX_TIME_TOPIC",
         "topic",
@@ -151,17 +158,30 @@ def metrics_text(figures: Figures, labels: Mapping[str, str]) -> str:
 
 
 def _samples(
-    name: str, metric: Metric, value: float | Mapping[str, float], labels: Mapping[str, str]
+    name: str,
+    metric: Metric,
+    value: float | Mapping[str, float] | Mapping[str, Histogram],
+    labels: Mapping[str, str],
 ) -> Iterator[str]:
     if not isinstance(value, Mapping):
         yield f"{name}{_label_text(labels)} {_number(value)}"
         return
     assert metric.label is not None, f"{name} has values by a label"
     for key, part in value.items():
-        if metric.kind is MetricKind.SUMMARY and key in ("sum", "count"):
+        if isinstance(part, Histogram):
+            yield from _histogram_samples(name, part, {**labels, metric.label: key})
+        elif metric.kind is MetricKind.SUMMARY and key in ("sum", "count"):
             yield f"{name}_{key}{_label_text(labels)} {_number(part)}"
         else:
             yield f"{name}{_label_text({**labels, metric.label: key})} {_number(part)}"
+
+
+def _histogram_samples(name: str, histogram: Histogram, labels: Mapping[str, str]) -> Iterator[str]:
+    counts = list(accumulate(histogram.counts))
+    for bound, count in zip([*map(str, histogram.bounds), "+Inf"], counts, strict=True):
+        yield f"{name}_bucket{_label_text({**labels, 'le': bound})} {count}"
+    yield f"{name}_sum{_label_text(labels)} {_number(histogram.sum)}"
+    yield f"{name}_count{_label_text(labels)} {counts[-1]}"
 
 
 def _label_text(labels: Mapping[str, str]) -> str:

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from dledger.entry import Index
-from dledger.figures import Figures
+from dledger.figures import Figures, Histogram
 from message import const
 from message.errors import MessageDecodeError
 from message.names import TRANS_GROUP
@@ -52,6 +52,8 @@ ENDS_COUNT_MAX: Final = 256
 ENDS_SIZE_MAX: Final = 256 * 1024
 # Of messages whose ends wait for the batch under way; what comes then is refused.
 WAITING_SIZE_MAX: Final = 16 << 20
+# RocketMQ's, in seconds.
+LATENCY_BOUNDS: Final = (5, 60, 600, 3600, 43_200, 86_400)
 # Before what the log refused is offered again: it refuses when the leader is at its limits.
 REFUSED_PAUSE_MS: Final = 100
 
@@ -109,6 +111,7 @@ class TransactionService:
         self._under_way: dict[int, _End] = {}
         # Of ends that this member has led to, by topic.
         self._ended_counts: defaultdict[EndKind, Counter[str]] = defaultdict(Counter)
+        self._commit_latencies: dict[str, Histogram] = {}
         self.checks = TransactionChecks(store, self._table.is_ended, self._is_ending, self._give_up)
 
     # -- what the broker asks ----------------------------------------------------------------------------------
@@ -151,6 +154,7 @@ class TransactionService:
             "rocketmq_half_messages": dict(self.checks.counts),
             "rocketmq_commit_messages_total": dict(self._ended_counts[EndKind.COMMIT]),
             "rocketmq_rollback_messages_total": dict(self._ended_counts[EndKind.ROLLBACK]),
+            "rocketmq_finish_message_latency": self._commit_latencies,
             "transactions_given_up_total": dict(self._ended_counts[EndKind.GIVE_UP]),
         }
 
@@ -257,6 +261,9 @@ class TransactionService:
         for offset, end in ended.items():
             self.checks.forget(offset)
             self._ended_counts[end.kind][end.topic] += 1
+            if end.kind is EndKind.COMMIT and end.message is not None:
+                latencies = self._commit_latencies.setdefault(end.topic, Histogram(LATENCY_BOUNDS))
+                latencies.add(max(now_ms - end.message.born_timestamp, 0) / 1000)
         self._append_ends(now_ms)
         _tell(ended, EndStatus.ENDED)
 

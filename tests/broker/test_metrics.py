@@ -5,6 +5,7 @@ from pathlib import Path
 from broker.config.config_file import read_broker_config
 from broker.http.metrics import METRICS, PREFIX, ROCKETMQ_PREFIX, full_name, metrics_text
 from broker.server import Broker
+from dledger.figures import Histogram
 from remoting.configuration import parse_properties
 from tests.free_ports import free_ports
 
@@ -45,6 +46,22 @@ def test_sum_and_count_of_a_summary_have_names_of_their_own() -> None:
         'pydledger_sync_seconds{quantile="0.99"} 0.25',
         "pydledger_sync_seconds_sum{} 1.5",
         "pydledger_sync_seconds_count{} 700",
+    ]
+
+
+def test_a_histogram_counts_what_is_up_to_each_bound() -> None:
+    histogram = Histogram((5, 60))
+    for value in (0.5, 5, 7, 100):
+        histogram.add(value)
+    text = metrics_text({"rocketmq_finish_message_latency": {"T": histogram}}, {"id": "n0"})
+    name, labels = "rocketmq_finish_message_latency", 'id="n0",topic="T"'
+    assert f"# TYPE {name} histogram" in text
+    assert samples(text) == [
+        f'{name}_bucket{{{labels},le="5"}} 2',
+        f'{name}_bucket{{{labels},le="60"}} 3',
+        f'{name}_bucket{{{labels},le="+Inf"}} 4',
+        f"{name}_sum{{{labels}}} 112.5",
+        f"{name}_count{{{labels}}} 4",
     ]
 
 

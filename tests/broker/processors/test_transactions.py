@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from one_broker import OneBroker, RecordingChannel, pull_fields, send_fields
@@ -127,6 +128,14 @@ def test_what_is_committed_is_visible_and_what_is_rolled_back_never_is(broker: O
     assert (
         figures["rocketmq_commit_messages_total"] == figures["rocketmq_rollback_messages_total"] == {"T": 1}
     )
+
+
+def test_how_long_a_commit_took_is_counted_by_topic_since_the_birth(broker: OneBroker) -> None:
+    for age_ms, verdict in ((4000, COMMIT), (61_000, COMMIT), (-3000, COMMIT), (4000, ROLLBACK)):
+        Transaction(broker, g=str(broker.now_ms - age_ms)).end(verdict)
+    latencies: Any = broker.store.figures()["rocketmq_finish_message_latency"]
+    assert {topic: found.counts for topic, found in latencies.items()} == {"T": [2, 0, 1, 0, 0, 0, 0]}
+    assert 65 <= latencies["T"].sum < 66
 
 
 @pytest.mark.parametrize("topic", [TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC])

@@ -100,8 +100,10 @@ class TimerExport:
         self._waiting: list[_Unit] = []
         self._newest: _Unit | None = None  # if it waits no more
         self._read_ms = self._queue_offset = 0
-        self._is_needed = (queue := queues.find(TIMER_TOPIC_BYTES, 0)) is not None
-        if queue is not None:
+        queue = queues.find(TIMER_TOPIC_BYTES, 0)
+        # As long as nobody has looked at what RocketMQ has left, that is still true.
+        self._is_needed = queue is not None and not table.awaits_take_over
+        if queue is not None and self._is_needed:
             self._collect(queue)
 
     def _collect(self, queue: UnitQueue) -> None:
@@ -117,9 +119,7 @@ class TimerExport:
                 offset = behind
                 if table.is_ended(at) or reader.is_gone(queue, at, phy_offset):
                     continue
-                unit = self._unit(queue, at, phy_offset, size)
-                if at >= table.java_offset or unit.slot_ms >= table.java_read_ms:
-                    self._waiting.append(unit)
+                self._waiting.append(self._unit(queue, at, phy_offset, size))
             offset = table.next_waiting(offset)
         last = queue.unit(end - 1) if end > queue.min_offset else None
         if last is None or reader.is_gone(queue, end - 1, last[0]):

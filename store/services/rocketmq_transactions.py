@@ -4,82 +4,47 @@ It reads op records and halves from the offsets on that CID_RMQ_SYS_TRANS has co
 nobody was to be asked about it says where it was before; if that has ended, so has this one.
 """
 
-from collections.abc import Container, Iterator
-
 from message.errors import MessageDecodeError
 from message.names import TRANS_GROUP
 from store.queues.unit_queue import UnitQueue
 from store.services.half_message import HALF_TOPIC_BYTES, OP_TOPIC_BYTES, half_message, op_offsets, stands_for
 from store.services.leader_service import LeaderStore
+from store.services.take_over import Reading, TakeOver
+from store.state.offset_ranges import OffsetRanges
+from store.state.tables.transaction_table import EndTransactions
 
-# Of one step.
-_RECORDS_MAX = 256
 
-
-class RocketMQTransactions:
-    """After step() has returned True: `begin`, below which all halves have ended, and `ended`, those from there on."""
-
+class RocketMQTransactions(TakeOver):
     def __init__(self, store: LeaderStore) -> None:
-        self.begin = 0
-        self.ended: set[int] = set()
-        self._store = store
-        self._steps: Iterator[None] | None = None
+        super().__init__(store, store.state.tables.transaction_table, EndTransactions)
+        self._is_nothing = False
 
-    def step(self) -> bool:
-        """Returns whether everything is read. Raises UnitDamagedError, MessageDamagedError, DiskError."""
-        if self._steps is None:
-            self._steps = self._read()
-        try:
-            next(self._steps)
-        except StopIteration:
-            self._steps = iter(())
-            return True
-        except Exception:
-            self._steps = None  # once more from the beginning, when it is repaired
-            raise
-        return False
+    @property
+    def is_done(self) -> bool:
+        return self._is_nothing or super().is_done
 
-    def _read(self) -> Iterator[None]:
+    def _read(self) -> Reading:
         queues = self._store.queues
         halves, ops = queues.find(HALF_TOPIC_BYTES, 0), queues.find(OP_TOPIC_BYTES, 0)
-        self.begin, self.ended = 0, set()
-        if halves is None:
-            return
-        self.begin = min(self._committed(halves), halves.max_offset)
-        read = 0
-        if ops is not None:
+        begin = min(self._committed(halves), halves.max_offset) if halves is not None else 0
+        ended: set[int] = set()
+        if halves is not None and ops is not None:
             for _, record in self._records(ops, self._committed(ops)):
-                self.ended.update(offset for offset in _op_offsets(record) if offset >= self.begin)
-                read += 1
-                if read % _RECORDS_MAX == 0:
-                    yield
-        put_again: set[int] = set()
-        for offset, record in self._records(halves, self.begin, self.ended):
-            if _stands_for(record) in self.ended:
-                put_again.add(offset)
-            read += 1
-            if read % _RECORDS_MAX == 0:
+                ended.update(offset for offset in _op_offsets(record) if offset >= begin)
                 yield
-        self.ended |= put_again
+        put_again: set[int] = set()
+        if halves is not None:
+            for offset, record in self._records(halves, begin, ended):
+                if _stands_for(record) in ended:
+                    put_again.add(offset)
+                yield
+        ended |= put_again
+        self._is_nothing = not begin and not ended
+        return begin, OffsetRanges.of(sorted(ended))
 
     def _committed(self, queue: UnitQueue) -> int:
         committed = self._store.state.tables.consumer_offset_table.query(TRANS_GROUP, queue.topic_name, 0)
         return max(committed, queue.min_offset)
-
-    def _records(
-        self, queue: UnitQueue, offset: int, left_out: Container[int] = ()
-    ) -> Iterator[tuple[int, bytes]]:
-        end = queue.max_offset
-        while offset < end:
-            units = queue.units(offset, _RECORDS_MAX)
-            if not units:
-                return
-            for (phy_offset, _, _), at, behind in queue.parse(units, offset):
-                reader = self._store.reader
-                record = reader.look_message_by_offset(phy_offset) if at not in left_out else None
-                if record is not None:
-                    yield at, record
-                offset = behind
 
 
 def _op_offsets(record: bytes) -> list[int]:

@@ -26,7 +26,6 @@ from store.queues.unit_queue import UnitQueue
 from store.services.timer_message import (
     TIMER_TOPIC_BYTES,
     due_ms,
-    is_over_in_java,
     is_rolled,
     out_ms,
     recalled_key,
@@ -44,8 +43,6 @@ _AHEAD_MS: Final = 600_000
 _UNITS_PER_STEP: Final = 1024
 # Of a bucket, in memory, before they go to its file.
 _UNITS_KEPT_MAX: Final = 256
-# When something is due that RocketMQ's broker has delivered before: it ends at once, and becomes nothing.
-OVER_MS: Final = 1
 # Of one read of the queue.
 _READ_COUNT: Final = 32
 _READ_SIZE: Final = 1 << 20
@@ -128,7 +125,6 @@ class TimerIndex:
         queues: ConsumeQueueStore,
         reader: MessageReader,
         table: TimerTable,
-        roll_window_ms: int,
         slot_ms: int | None,
     ) -> None:
         """`slot_ms`: of the slots that are to be counted; None: of none."""
@@ -137,7 +133,6 @@ class TimerIndex:
         self._queues = queues
         self._reader = reader
         self._table = table
-        self._roll_window_ms = roll_window_ms
         self._slot_ms = slot_ms
         self._queue: UnitQueue | None = None
         self._has_looked = False
@@ -195,6 +190,8 @@ class TimerIndex:
 
     def catch_up(self, now_ms: int) -> None:
         """Takes up some of what was dispatched meanwhile. Raises UnitDamagedError, MessageDamagedError, DiskError."""
+        if self._table.awaits_take_over:
+            return
         queue = self._queues.find(TIMER_TOPIC_BYTES, 0)
         if queue is not self._queue or not self._has_looked:
             is_new = self._has_looked and self._queue is None
@@ -225,11 +222,7 @@ class TimerIndex:
                 continue
             topic_number = 0
             when_ms = due_ms(properties, store_timestamp)
-            if offset < self._table.java_offset and is_over_in_java(
-                properties, store_timestamp, self._table.java_read_ms, self._roll_window_ms
-            ):
-                when_ms = OVER_MS
-            elif recalled_key(properties) is not None:
+            if recalled_key(properties) is not None:
                 when_ms = out_ms(properties) or 0  # before all that it may recall
             elif offset < self._live_from or not is_rolled(properties):
                 topic = find_property(properties, b"REAL_TOPIC") or b""

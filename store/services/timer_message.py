@@ -71,6 +71,21 @@ def is_rolled(properties: bytes) -> bool:
     return find_property(properties, const.TIMER_ROLL_TIMES.encode()) is not None
 
 
+def roll_times(properties: bytes) -> int:
+    return _number(properties, const.TIMER_ROLL_TIMES) or 0
+
+
+def without_rolls(properties: bytes) -> bytes:
+    """What a record and those that it is rolled to have in common, and no record of another message has."""
+    names = (
+        const.UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+        const.REAL_TOPIC,
+        const.TIMER_OUT_MS,
+        const.TIMER_DEL_UNIQKEY,
+    )
+    return b"\1".join(find_property(properties, name.encode()) or b"" for name in names)
+
+
 def recalled_key(properties: bytes) -> bytes | None:
     """Which message a record recalls: its UNIQ_KEY, after its topic and a plus where appendTopicForTimerDeleteKey is
     on. None for a record that is no recall.
@@ -115,11 +130,6 @@ def wheel_slot(properties: bytes, store_timestamp: int, window_ms: int) -> tuple
     return write_ms + (window_ms // 2 if beyond_ms < window_ms // 3 else window_ms), True
 
 
-def is_over_in_java(properties: bytes, store_timestamp: int, read_ms: int, window_ms: int) -> bool:
-    """Whether RocketMQ's broker is done with a record, whose wheel has been read up to a time."""
-    return wheel_slot(properties, store_timestamp, window_ms)[0] < read_ms
-
-
 def fired(record: bytes, store_timestamp: int, precision_ms: int, now_ms: int) -> PutMessage | None:
     """What a record of the timer topic becomes when its time has come; None for one that does not say where it belongs,
     or names a topic that no client may send to. Raises MessageDecodeError.
@@ -138,8 +148,8 @@ def rolled(
     message = delivered(record)
     if message is None:
         return None
-    times = (_number(message.properties, const.TIMER_ROLL_TIMES) or 0) + 1
-    more = {const.TIMER_ROLL_TIMES: str(times), const.TIMER_DELIVER_MS: str(deliver_ms)}
+    times = str(roll_times(message.properties) + 1)
+    more = {const.TIMER_ROLL_TIMES: times, const.TIMER_DELIVER_MS: str(deliver_ms)}
     return _taken_out(
         replace(message, topic=TIMER_TOPIC_BYTES, queue_id=0), store_timestamp, precision_ms, now_ms, more
     )

@@ -29,7 +29,8 @@ from store.message_reader import is_head_of
 from store.put_message import PutMessage
 from store.queues.unit_queue import UnitQueue
 from store.services.leader_service import LeaderStore
-from store.services.timer_index import OVER_MS, TimerIndex, Waiting
+from store.services.rocketmq_timers import RocketMQTimers
+from store.services.timer_index import TimerIndex, Waiting
 from store.services.timer_message import (
     SLOT_MS_MAX,
     TIMER_TOPIC_BYTES,
@@ -40,6 +41,7 @@ from store.services.timer_message import (
     recalled_key,
     rolled,
 )
+from store.state.offset_ranges import OffsetRanges
 from store.state.state_record import pack_change, pack_changes
 from store.state.tables.timer_table import EndTimers
 
@@ -106,10 +108,10 @@ class TimerMessageService:
             store.queues,
             store.reader,
             self.table,
-            config.timer_roll_window_ms,
             config.timer_precision_ms if is_limited else None,
         )
         self.awaited_index: Index | None = None
+        self._take_over = RocketMQTimers(store)
         self.delivered: Counter[str] = Counter()  # by topic, since the start
         self._now_ms = 0
         self._batch = _Batch()  # under way
@@ -130,6 +132,7 @@ class TimerMessageService:
         self._recalled.clear()
         self._recalls.clear()
         self._batch = _Batch()
+        self._take_over = RocketMQTimers(self._store)
         self.awaited_index = self._roll_ms = None
         self._roll_offset = self._refused_until_ms = 0
 
@@ -240,15 +243,19 @@ class TimerMessageService:
             or is_refused
             or self._config.timer_stop_dequeue
             or self._store.deletes_topics()
-            or not self.index.is_ready
         ):
+            return
+        if not self._take_over.is_done:
+            self.awaited_index = self._take_over.step(now_ms)
+            return
+        if not self.index.is_ready:
             return
         batch = _Batch()
         self._take_due(queue, batch, now_ms)
         self._end_recalls(batch, now_ms)
         with suppress(UnitDamagedError, MessageDamagedError):
             self._roll(queue, batch, now_ms)
-        if batch.delivered or batch.dropped or queue.min_offset > self.table.first_waiting:
+        if batch.delivered or batch.dropped or queue.min_offset > self.table.next_waiting(0):
             self._append(batch, queue.min_offset, now_ms)
 
     def _take_due(self, queue: UnitQueue, batch: _Batch, now_ms: int) -> None:
@@ -259,10 +266,6 @@ class TimerMessageService:
             waiting = index.take()
             if self.table.is_ended(waiting.offset):
                 index.ended(waiting)
-                continue
-            if waiting.due_ms == OVER_MS:
-                batch.taken.append(waiting)
-                batch.add(waiting.offset, None)
                 continue
             try:
                 found = self._record_at(queue, waiting.offset)
@@ -370,7 +373,8 @@ class TimerMessageService:
 
     def _append(self, batch: _Batch, begin: int, now_ms: int) -> None:
         def announce(first_index: Index) -> bytes:
-            ended = EndTimers(first_index, tuple(batch.delivered), tuple(batch.dropped), begin)
+            dropped = tuple(OffsetRanges.of(sorted(batch.dropped)).ranges())
+            ended = EndTimers(first_index, tuple(batch.delivered), dropped, begin)
             return pack_changes([pack_change(ended)])
 
         self._batch = batch

@@ -41,6 +41,7 @@ from store.services.leader_service import LeaderStore
 from store.services.rocketmq_transactions import RocketMQTransactions
 from store.services.timer_message import asked_ms, slot_of, timed
 from store.services.transaction_checks import TransactionChecks
+from store.state.offset_ranges import OffsetRanges
 from store.state.state_record import pack_change, pack_changes
 from store.state.tables.consumer_offset_table import CommitOffset
 from store.state.tables.transaction_table import EndTransactions
@@ -101,8 +102,7 @@ class TransactionService:
         self._commit_log = store.commit_log
         self._table = store.state.tables.transaction_table
         self.awaited_index: Index | None = None  # the last one of the batch under way
-        # What RocketMQ has ended, on its way into the table; None: it is there.
-        self._taking_over: RocketMQTransactions | None = None
+        self._take_over = RocketMQTransactions(store)
         self._refused_until_ms = 0  # nothing is offered to the log before
         self._is_turn_end_due = False
         # By queue offset of the half.
@@ -238,8 +238,7 @@ class TransactionService:
         waiting, self._waiting = self._waiting, {}
         self._waiting_size = self._refused_until_ms = 0
         self.awaited_index = None
-        is_new = not self._table.first_waiting and not self._table.ended_count
-        self._taking_over = RocketMQTransactions(self._store) if is_new else None
+        self._take_over = RocketMQTransactions(self._store)
         self.checks.clear()
         _tell(under_way, EndStatus.UNKNOWN)
         _tell(waiting, EndStatus.NOT_SERVING)
@@ -248,7 +247,9 @@ class TransactionService:
         """Nothing is kept beside the log by those that do not lead."""
 
     def tick(self, now_ms: int) -> None:
-        if self._taking_over is not None and not self._is_taken_over(self._taking_over, now_ms):
+        if not self._take_over.is_done:
+            if self.awaited_index is None:
+                self.awaited_index = self._take_over.step(now_ms)
             return
         self._append_ends(now_ms)
         self.checks.tick(self._first_pending_offset(), now_ms)
@@ -312,28 +313,6 @@ class TransactionService:
         self._is_turn_end_due = False
         self._append_ends(self._store.runtime.clock())
 
-    def _is_taken_over(self, taking_over: RocketMQTransactions, now_ms: int) -> bool:
-        """Raises UnitDamagedError, MessageDamagedError, DiskError: then it is to be begun again."""
-        if (
-            self.awaited_index is not None
-            or not taking_over.step()
-            or self._store.members_without(self._table.name)
-        ):
-            return False
-        if taking_over.begin or taking_over.ended:
-            ended = tuple(sorted(taking_over.ended))
-            self.awaited_index = self._commit_log.deliver(
-                lambda index: pack_changes(
-                    [pack_change(EndTransactions(index, (), ended, taking_over.begin))]
-                ),
-                (),
-                now_ms,
-            )
-            if self.awaited_index is None:
-                return False
-        self._taking_over = None
-        return self.awaited_index is None
-
     def _progress(self) -> list[CommitOffset]:
         """What RocketMQ's check would have committed, as of the last batch: it begins there. All op records that are
         there are behind it, if no half behind the first pending one has ended.
@@ -355,7 +334,7 @@ class TransactionService:
         if (
             not self._waiting
             or self.awaited_index is not None
-            or self._taking_over is not None
+            or not self._take_over.is_done
             or is_refused
             or self._store.deletes_topics()
         ):
@@ -384,9 +363,8 @@ class TransactionService:
         messages.append(op_message([*delivered, *dropped], self._config.store_host, now_ms))
 
         def announce(first_index: Index) -> bytes:
-            change = EndTransactions(
-                first_index, tuple(delivered), tuple(dropped), self._first_pending_offset()
-            )
+            ranges = tuple(OffsetRanges.of(sorted(dropped)).ranges())
+            change = EndTransactions(first_index, tuple(delivered), ranges, self._first_pending_offset())
             return pack_changes([pack_change(change), *map(pack_change, self._progress())])
 
         awaited_index = self._commit_log.deliver(announce, messages, now_ms)

@@ -8,12 +8,15 @@ delay_offset_table.py: the no-op of the next term ends the count, and what was c
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from dledger.entry import Index
 from store.state.offset_ranges import OffsetRanges
 from store.state.table import StateChange, Table
 from store.state.table_configs import DataVersion
+
+# In the place of the first offset that waits: nobody has looked yet at what RocketMQ may have left in the store.
+NOT_TAKEN_OVER: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class EndOffsets(StateChange):
 
     first_index: Index
     delivered: tuple[int, ...]
-    dropped: tuple[int, ...]
+    dropped: tuple[tuple[int, int], ...]
     begin: int
 
     def pack(self) -> list[Any]:
@@ -34,7 +37,7 @@ class EndOffsets(StateChange):
     @classmethod
     def unpack(cls, values: list[Any]) -> Self:
         first_index, delivered, dropped, begin = values
-        return cls(first_index, tuple(delivered), tuple(dropped), begin)
+        return cls(first_index, tuple(delivered), tuple((low, high) for low, high in dropped), begin)
 
 
 class EndedOffsetsTable(Table):
@@ -44,7 +47,7 @@ class EndedOffsetsTable(Table):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first_waiting = 0  # offset of the first message that may wait
+        self.first_waiting = NOT_TAKEN_OVER  # offset of the first message that may wait
         self._ended = OffsetRanges()  # behind it
         self._under_way: EndOffsets | None = None
         self._counted = 0  # messages of it that are applied
@@ -62,8 +65,8 @@ class EndedOffsetsTable(Table):
         return self._ended.first_missing(max(offset, self.first_waiting))
 
     def rows(self) -> dict[int, int]:
-        """Ranges of what has ended."""
-        return {0: self.first_waiting, **dict(self._ended.ranges())}
+        """Ranges of what has ended; -1: the first offset that waits."""
+        return {-1: self.first_waiting, **dict(self._ended.ranges())}
 
     def apply(self, changes: Sequence[StateChange], timestamp: int) -> None:
         for change in changes:
@@ -75,8 +78,8 @@ class EndedOffsetsTable(Table):
         """The record is applied; all entries before it are."""
         self.settle(Index(change.first_index - 2))
         self._under_way, self._counted = change, 0
-        for offset in change.dropped:
-            self._end(offset)
+        for low, high in change.dropped:
+            self._end(low, high)
         self._advance(change.begin)
         self.settle(Index(change.first_index - 1))
 
@@ -88,7 +91,7 @@ class EndedOffsetsTable(Table):
         count = len(change.delivered)
         applied = min(max(applied_index + 1 - change.first_index, self._counted), count)
         for offset in change.delivered[self._counted : applied]:
-            self._end(offset)
+            self._end(offset, offset + 1)
         self._advance(self.first_waiting)
         self._counted = applied
         if applied == count:
@@ -99,9 +102,9 @@ class EndedOffsetsTable(Table):
         self.settle(Index(no_op_index - 1))
         self._under_way = None
 
-    def _end(self, offset: int) -> None:
-        if offset >= self.first_waiting:
-            self._ended.add(offset)
+    def _end(self, low: int, high: int) -> None:
+        if high > self.first_waiting:
+            self._ended.add(max(low, self.first_waiting), high)
 
     def _advance(self, begin: int) -> None:
         self.first_waiting = self._ended.take_below(max(begin, self.first_waiting))

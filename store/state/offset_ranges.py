@@ -1,7 +1,8 @@
 """Offsets of a queue, few of which lie apart from the others: kept as ranges."""
 
-from bisect import bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Self
 
 
 class OffsetRanges:
@@ -12,6 +13,14 @@ class OffsetRanges:
         self._begins = [begin for begin, _ in ranges or ()]
         self._ends = [end for _, end in ranges or ()]
         self._count = sum(self._ends) - sum(self._begins)
+
+    @classmethod
+    def of(cls, offsets: Iterable[int]) -> Self:
+        """Of single offsets, the fastest in ascending order."""
+        ranges = cls()
+        for offset in offsets:
+            ranges.add(offset, offset + 1)
+        return ranges
 
     def __len__(self) -> int:
         """How many offsets."""
@@ -29,24 +38,13 @@ class OffsetRanges:
         number = bisect_right(self._begins, offset) - 1
         return max(self._ends[number], offset) if number >= 0 else offset
 
-    def add(self, offset: int) -> None:
-        begins, ends = self._begins, self._ends
-        number = bisect_right(begins, offset)
-        if number and offset < ends[number - 1]:
-            return
-        self._count += 1
-        follows = number > 0 and ends[number - 1] == offset
-        precedes = number < len(begins) and begins[number] == offset + 1
-        if follows and precedes:
-            ends[number - 1] = ends.pop(number)
-            del begins[number]
-        elif follows:
-            ends[number - 1] += 1
-        elif precedes:
-            begins[number] -= 1
-        else:
-            begins.insert(number, offset)
-            ends.insert(number, offset + 1)
+    def add(self, begin: int, end: int) -> None:
+        """Adds the offsets from `begin` on, up to the one before `end`."""
+        first, behind = bisect_left(self._ends, begin), bisect_right(self._begins, end)
+        if first < behind:  # it meets these
+            begin, end = min(begin, self._begins[first]), max(end, self._ends[behind - 1])
+        self._count += end - begin - sum(self._ends[first:behind]) + sum(self._begins[first:behind])
+        self._begins[first:behind], self._ends[first:behind] = [begin], [end]
 
     def take_below(self, offset: int) -> int:
         """Removes what lies below `offset`, and the range that it is in or that begins there. Returns the first offset

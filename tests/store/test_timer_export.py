@@ -148,19 +148,24 @@ def test_nothing_is_written_where_no_timer_message_was_ever_sent(tmp_path: Path)
     assert not (group.root() / "config" / "timercheck").exists()
 
 
-def test_rocketmq_gets_back_what_it_left(tmp_path: Path) -> None:
-    """The recorded store of RocketMQ's group, stopped: ours opens it, stops, and leaves the same messages waiting."""
+def recorded_group(directory: Path) -> StoreGroup:
+    """The recorded store of RocketMQ's group, stopped."""
     left_out = [f"/dledger-{node}/index/" for node in NODES]
-    unpack_store(DLEDGER_STORE, tmp_path, lambda path: not any(part in path for part in left_out))
-    group = StoreGroup(
-        tmp_path / DLEDGER_STORE,
+    unpack_store(DLEDGER_STORE, directory, lambda path: not any(part in path for part in left_out))
+    with tarfile.open(GOLDEN / "store" / f"{DLEDGER_STORE}.tar.xz") as recorded:
+        recorded.extract(f"{DLEDGER_STORE}/n0/timerwheel", directory)
+    return StoreGroup(
+        directory / DLEDGER_STORE,
         3,
         cq_file_units=500,
         data_file_size=1 << 20,
         mapped_file_size_timer_log=52_000,
     )
-    with tarfile.open(GOLDEN / "store" / f"{DLEDGER_STORE}.tar.xz") as recorded:
-        recorded.extract(f"{DLEDGER_STORE}/n0/timerwheel", tmp_path)
+
+
+def test_rocketmq_gets_back_what_it_left(tmp_path: Path) -> None:
+    """Ours opens its store, stops, and leaves the same messages waiting."""
+    group = recorded_group(tmp_path)
     before = handed_over(group)
     assert len(before.waiting) == 6
     group.now_ms = before.read_ms + HOUR_MS
@@ -173,3 +178,14 @@ def test_rocketmq_gets_back_what_it_left(tmp_path: Path) -> None:
     assert (after.waiting, after.counts) == (before.waiting, before.counts)
     assert (after.queue_offset, after.last_phy_offset) == (before.queue_offset, before.last_phy_offset)
     assert after == handed_over(group, "n1") == handed_over(group, "n2")
+
+
+def test_what_it_left_stays_as_it_is_until_it_is_known_what_has_ended(tmp_path: Path) -> None:
+    group = recorded_group(tmp_path)
+    before = handed_over(group)
+    group.now_ms = before.read_ms + HOUR_MS
+    group.start()
+    leader = group.lead()
+    assert leader.store.tables.timer_table.awaits_take_over
+    stop(group)
+    assert handed_over(group) == before

@@ -117,7 +117,7 @@ def test_a_leader_that_is_cut_off_ends_nothing_and_the_next_one_does(tmp_path: P
     group.settle()
     for member in group.members.values():
         assert bodies_of(member) == [b"3", b"1", b"2"]
-        assert member.store.tables.transaction_table.rows() == {0: 4}
+        assert member.store.tables.transaction_table.rows() == {-1: 4}
     first.end(0)
     assert first.statuses[0] == [EndStatus.UNKNOWN, EndStatus.NOT_SERVING]
 
@@ -137,7 +137,7 @@ def test_many_ends_go_in_batches_and_each_transaction_ends_once(tmp_path: Path) 
     assert ends.statuses == {number: [EndStatus.ENDED] * 2 for number in range(count)}
     ops = messages_of(leader, TRANS_OP_HALF_TOPIC)
     assert [op.body.count(b",") for op in ops] == [ENDS_COUNT_MAX, ENDS_COUNT_MAX, 10]
-    assert leader.store.tables.transaction_table.rows() == {0: count}
+    assert leader.store.tables.transaction_table.rows() == {-1: count}
 
 
 def test_retention_keeps_the_first_waiting_half_and_what_comes_after_it(tmp_path: Path) -> None:

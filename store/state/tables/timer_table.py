@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from store.layout.timer_check_point import TIMER_CHECK_POINT
-from store.state.ended_offsets_table import EndedOffsetsTable, EndOffsets
+from store.state.ended_offsets_table import NOT_TAKEN_OVER, EndedOffsetsTable, EndOffsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class EndTimers(EndOffsets):
 
 class TimerTable(EndedOffsetsTable):
     """`java_offset` and `java_read_ms`: RocketMQ's broker had the store before. Of the messages before that offset, it
-    has delivered, rolled or dropped those whose slot comes before that time.
+    has delivered or dropped those whose slot comes before that time.
     """
 
     name = "timers"
@@ -27,6 +27,11 @@ class TimerTable(EndedOffsetsTable):
     def __init__(self) -> None:
         super().__init__()
         self.java_offset = self.java_read_ms = 0
+
+    @property
+    def awaits_take_over(self) -> bool:
+        """Whether it is still to be found out what RocketMQ has ended."""
+        return self.java_read_ms > 0 and self.first_waiting == NOT_TAKEN_OVER
 
     def read_check_point(self, content: bytes) -> None:
         """RocketMQ's config/timercheck."""

@@ -16,9 +16,7 @@ def offsets_of(ranges: OffsetRanges) -> list[int]:
 
 @given(OFFSETS)
 def test_what_was_added_is_in_it_and_ranges_do_not_touch(offsets: list[int]) -> None:
-    ranges = OffsetRanges()
-    for offset in offsets:
-        ranges.add(offset)
+    ranges = OffsetRanges.of(offsets)
     assert offsets_of(ranges) == sorted(set(offsets))
     assert len(ranges) == len(set(offsets))
     assert [offset in ranges for offset in range(32)] == [offset in set(offsets) for offset in range(32)]
@@ -27,11 +25,19 @@ def test_what_was_added_is_in_it_and_ranges_do_not_touch(offsets: list[int]) -> 
     assert offsets_of(OffsetRanges(bounds)) == offsets_of(ranges)
 
 
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=12))
+def test_ranges_that_are_added_become_one_where_they_meet(added: list[tuple[int, int]]) -> None:
+    ranges, wanted = OffsetRanges(), set[int]()
+    for begin, count in added:
+        ranges.add(begin, begin + count)
+        wanted.update(range(begin, begin + count))
+    assert list(ranges.ranges()) == list(OffsetRanges.of(sorted(wanted)).ranges())
+    assert len(ranges) == len(wanted)
+
+
 @given(OFFSETS, st.integers(0, 31))
 def test_what_is_taken_ends_with_the_range_that_begins_there(offsets: list[int], below: int) -> None:
-    ranges = OffsetRanges()
-    for offset in offsets:
-        ranges.add(offset)
+    ranges = OffsetRanges.of(offsets)
     end = ranges.take_below(below)
     assert end == next(offset for offset in range(below, 99) if offset not in set(offsets))
     assert offsets_of(ranges) == sorted(offset for offset in set(offsets) if offset > end)

@@ -10,7 +10,7 @@ from store.state.state_tables import StateTables
 from store.state.tables.transaction_table import EndTransactions, TransactionTable
 
 # The record is entry 10; 11 and 12 are what halves 4 and 6 become, and halves 5 and 0 become nothing.
-END = EndTransactions(Index(11), (4, 6), (5, 0), 0)
+END = EndTransactions(Index(11), (4, 6), ((5, 6), (0, 1)), 0)
 
 
 def repacked(table: TransactionTable) -> TransactionTable:
@@ -45,9 +45,9 @@ def test_the_no_op_of_another_term_ends_the_count(no_op_index: int, wanted: set[
 
 def test_what_is_gone_is_not_undecided() -> None:
     table = TransactionTable()
-    table.apply([EndTransactions(Index(11), (), (7,), 7)], 1000)
+    table.apply([EndTransactions(Index(11), (), ((7, 8),), 7)], 1000)
     assert (table.first_waiting, table.ended_count) == (8, 0)
-    table.apply([EndTransactions(Index(12), (), (3,), 2)], 1000)
+    table.apply([EndTransactions(Index(12), (), ((3, 4),), 2)], 1000)
     assert (table.first_waiting, table.ended_count) == (8, 0)
 
 
@@ -56,7 +56,7 @@ def test_a_member_of_an_earlier_release_is_told_nothing_before_a_transaction_end
     tables.transaction_table.settle(Index(5))
     tables.transaction_table.term_began(Index(6))
     assert tables.pack() == StateTables().pack()
-    tables.apply([EndTransactions(Index(11), (), (3,), 0)], 1000)
+    tables.apply([EndTransactions(Index(11), (), ((3, 4),), 0)], 1000)
     assert tables.pack() != StateTables().pack()
 
 

@@ -246,6 +246,7 @@ class Broker:
             **self._dledger.figures(),
             **self._store.figures(),
             **self._controller.stats.figures(),
+            **self._controller.waiting_replies.figures(),
             **self._remoting.figures(),
         }
 

@@ -179,6 +179,8 @@ class BrokerConfig:
     open_switches: tuple[str, ...] = ()  # security switches of the conf that have no effect
     max_unread_bytes: int = UNREAD_SIZE_MAX  # of answers that clients have not taken, over all connections
     max_waiting_reply_bytes: int = 64 * 1024 * 1024  # of replies whose requesters are not connected
+    # After a change of leader a requester comes with its next look at routes and its next heartbeat, each 30 s apart.
+    max_reply_wait_ms: int = 120_000
     dledger: DLedgerGroupConfig | None  # None: a plain CommitLog, with no other members
     store: MessageStoreConfig
 

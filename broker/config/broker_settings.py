@@ -177,6 +177,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
         "max_pending_transactions", 1, 10_000_000, "transactions"
     ),
     "pyDLedgerMaxUnreadBytes": whole_number("max_unread_bytes", 1 << 20, 1 << 40, "bytes"),
+    "pyDLedgerMaxReplyWaitMs": whole_number("max_reply_wait_ms", 0, _INT_MAX, "ms"),
     "pyDLedgerMaxWaitingReplyBytes": whole_number("max_waiting_reply_bytes", 0, 1 << 40, "bytes"),
     "pyDLedgerHttpPort": whole_number("http_port", 1, 65535),
     "pyDLedgerHttpAddress": host("http_address"),

@@ -133,6 +133,12 @@ METRICS: Mapping[str, Metric] = {
     "queues": _gauge("queues of all topics that have had a message"),
     "messages_in_total": _counter("messages stored since the member began to serve"),
     "messages_out_total": _counter("messages given to consumers since the member began to serve"),
+    "waiting_replies": _gauge("replies to requests that wait until their requesters are connected"),
+    "waiting_reply_bytes": _gauge("what these take"),
+    "waited_replies_total": _counter(
+        "replies whose wait ended: requester_came, expired, stopped_leading; or that did not wait: no_room",
+        "end",
+    ),
     "unread_bytes": _gauge(
         "bytes of answers that clients have not taken, as of the last look (every second)"
     ),

@@ -1,4 +1,4 @@
-"""Replies whose requester is not connected to this broker yet: they wait for its heartbeat, up to the request's TTL.
+"""Replies whose requester is not connected to this broker yet: they wait for its heartbeat, for as long as they say.
 
 After a change of leader a requester's heartbeat may take 30 s to come, which is no reason to lose what it waits for.
 """
@@ -6,10 +6,13 @@ After a change of leader a requester's heartbeat may take 30 s to come, which is
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from enum import Enum, auto
 
 import msgspec
+
+from dledger.figures import Figures
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +43,7 @@ class WaitingReplies:
         self._count = 0
         self._size = 0
         self._next_expiry_ms: int | None = None
+        self._ended_counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return self._count
@@ -49,9 +53,18 @@ class WaitingReplies:
         """When the first reply expires, at the earliest; None: none waits."""
         return self._next_expiry_ms
 
+    def figures(self) -> Figures:
+        """For programs that watch."""
+        return {
+            "waiting_replies": self._count,
+            "waiting_reply_bytes": self._size,
+            "waited_replies_total": dict(self._ended_counts),
+        }
+
     def hold(self, reply: WaitingReply) -> str | None:
         """Takes a reply in. Returns why there is no room for it, and then does not call its `on_end`."""
         if self._count >= WAITING_REPLIES_MAX or self._size + reply.size > self._size_max:
+            self._ended_counts["no_room"] += 1
             return (
                 f"{self._count} replies of {self._size} bytes wait for their requesters already; "
                 f"{WAITING_REPLIES_MAX} and {self._size_max} bytes may (pyDLedgerMaxWaitingReplyBytes)"
@@ -93,6 +106,7 @@ class WaitingReplies:
         if not replies:
             return
         log.info("replies end their wait count=%d end=%s", len(replies), end.name)
+        self._ended_counts[end.name.lower()] += len(replies)
         self._count -= len(replies)
         self._size -= sum(reply.size for reply in replies)
         for reply in replies:

@@ -2,15 +2,15 @@
 
 A reply is pushed to its requester (PUSH_REPLY_MESSAGE_TO_CLIENT, 326), a client of a producer group that this broker
 knows by its heartbeats. With storeReplyMessageEnable it is stored as well, at the same time. A requester that is not
-connected is waited for, up to the request's TTL, by the next leader too if the reply is stored. The replier is answered
-when all that has ended: SUCCESS only if the requester has taken the reply.
+connected is waited for, up to the request's TTL and pyDLedgerMaxReplyWaitMs, by the next leader too if the reply is
+stored. The replier is answered when all that has ended: SUCCESS only if the requester has taken the reply.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,7 @@ class _Reply(msgspec.Struct, eq=False):
     push: headers.ReplyMessageRequestHeader
     body: bytes
     client_id: str  # of the requester
-    ttl_ms: int  # 0: it does not wait
+    wait_ms: int  # 0: it does not wait
     until_ms: int
     answer_fields: dict[str, str]
     is_put: bool = False  # it is in the log, or will be, as far as anybody knows
@@ -97,7 +97,7 @@ class ReplyMessageProcessor:
 
     def serving_changed(self, is_serving: bool, now_ms: int) -> None:
         if is_serving:
-            self._stored_replies.begin(now_ms)
+            self._stored_replies.begin(now_ms - self.config.max_reply_wait_ms)
         else:
             self._stored_replies.stop()
 
@@ -174,7 +174,7 @@ class ReplyMessageProcessor:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, remark)
         if text and text[-1] != "\x02":
             text += "\x02"
-        ttl_ms = ttl_ms_of(properties) or 0
+        wait_ms = self._wait_ms(properties)
         push = headers.ReplyMessageRequestHeader(
             producer_group=header.producer_group,
             topic=header.topic,
@@ -193,12 +193,12 @@ class ReplyMessageProcessor:
         )
         # Java's ids of what was not stored; its clients cannot read an answer without any.
         answer_fields = {**self._common_fields, "msgId": "0", "queueId": str(queue_id), "queueOffset": "0"}
-        return _Reply(request, push, bytes(request.body), client_id, ttl_ms, now_ms + ttl_ms, answer_fields)
+        return _Reply(request, push, bytes(request.body), client_id, wait_ms, now_ms + wait_ms, answer_fields)
 
     def _take_up(self, message: MessageExt, now_ms: int) -> None:
-        ttl_ms = ttl_ms_of(message.properties) or 0
+        wait_ms = self._wait_ms(message.properties)
         client_id = message.properties.get(const.MESSAGE_REPLY_TO_CLIENT, "")
-        until_ms = message.store_timestamp + ttl_ms
+        until_ms = message.store_timestamp + wait_ms
         if not client_id or until_ms <= now_ms:
             return
         push = headers.ReplyMessageRequestHeader(
@@ -217,8 +217,12 @@ class ReplyMessageProcessor:
             store_timestamp=message.store_timestamp,
         )
         self._push_or_wait(
-            _Reply(None, push, message.body, client_id, ttl_ms, until_ms, {}, is_put=True), now_ms
+            _Reply(None, push, message.body, client_id, wait_ms, until_ms, {}, is_put=True), now_ms
         )
+
+    def _wait_ms(self, properties: Mapping[str, str]) -> int:
+        """How long the reply waits for its requester: no client that lives stays away for longer than the limit."""
+        return min(ttl_ms_of(properties) or 0, self.config.max_reply_wait_ms)
 
     # -- into the log
 
@@ -301,7 +305,9 @@ class ReplyMessageProcessor:
         if end is WaitEnd.REQUESTER_CAME:
             self._push_or_wait(reply, now_ms)
         elif end is WaitEnd.EXPIRED:
-            remark = f"{_not_found(reply.client_id)} It did not connect within the request's TTL of {reply.ttl_ms} ms."
+            limit_ms = self.config.max_reply_wait_ms
+            limit = "the request's TTL" if reply.wait_ms < limit_ms else "pyDLedgerMaxReplyWaitMs"
+            remark = f"{_not_found(reply.client_id)} It did not connect within {reply.wait_ms} ms, {limit}."
             self._push_ended(reply, ResponseCode.SYSTEM_ERROR, remark)
         elif reply.is_put:
             remark = "outcome unknown: this member stopped leading, and the next leader pushes what is stored"

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Requests that live longer are not looked for.
-LOOK_BACK_MS = 600_000
 # Of one tick, which must not take long.
 READ_COUNT_MAX = 64
 READ_SIZE_MAX = 1024 * 1024
@@ -37,12 +35,14 @@ class StoredReplies:
     def has_work(self) -> bool:
         return self._next_offset < self._end_offset
 
-    def begin(self, now_ms: int) -> None:
-        """This member serves from now on: what comes from here on it pushes itself."""
+    def begin(self, since_ms: int) -> None:
+        """This member serves from now on, and pushes itself what comes. Of what is there, nobody waits for what was
+        stored before `since_ms`.
+        """
         reads = self._store.reads
         self._end_offset = reads.max_offset(self._topic, 0)
         try:
-            first = reads.offset_by_time(self._topic, 0, now_ms - LOOK_BACK_MS, BoundaryType.LOWER)
+            first = reads.offset_by_time(self._topic, 0, since_ms, BoundaryType.LOWER)
         except (StoreError, DiskError) as error:
             self._give_up(error)
         else:

@@ -215,7 +215,7 @@ def test_reply_to_a_request_of_go_waits_for_seconds(broker: OneBroker) -> None:
     broker.run_for(1100)
     answer = broker.channel.response_to(opaque)
     assert answer is not None
-    assert answer.remark == f"{NOT_FOUND} It did not connect within the request's TTL of 8000 ms."
+    assert answer.remark == f"{NOT_FOUND} It did not connect within 8000 ms, the request's TTL."
 
 
 def test_reply_waits_no_longer_than_its_request_lives(broker: OneBroker) -> None:
@@ -224,7 +224,7 @@ def test_reply_waits_no_longer_than_its_request_lives(broker: OneBroker) -> None
     answer = broker.channel.response_to(opaque)
     assert answer is not None
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert answer.remark == f"{NOT_FOUND} It did not connect within the request's TTL of 8000 ms."
+    assert answer.remark == f"{NOT_FOUND} It did not connect within 8000 ms, the request's TTL."
     requester = connected(broker, RecordingChannel(7))
     assert pushes(requester) == []
 
@@ -301,6 +301,41 @@ def test_replies_that_wait_are_bounded_in_number(broker: OneBroker, monkeypatch:
     assert answer.remark.startswith(f"{NOT_FOUND} 2 replies of ")
 
 
+def test_no_reply_waits_for_longer_than_the_conf_allows(tmp_path: Path) -> None:
+    """Else replies to clients that are no more would keep the room for those of others."""
+    broker = OneBroker(tmp_path, "pyDLedgerMaxReplyWaitMs=3000\n")
+    opaque = send_reply(broker, reply_fields(reply_properties(ttl="86400000")))
+    broker.run_for(2900)
+    assert broker.channel.response_to(opaque) is None
+    broker.run_for(200)
+    answer = broker.channel.response_to(opaque)
+    assert answer is not None
+    assert answer.remark == f"{NOT_FOUND} It did not connect within 3000 ms, pyDLedgerMaxReplyWaitMs."
+    broker.close()
+
+
+def test_replies_that_wait_and_how_that_ended_are_counted(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path, "pyDLedgerMaxWaitingReplyBytes=5000\n")
+    figures = broker.controller.waiting_replies.figures
+    send_reply(broker, body=b"x" * 3000)
+    send_reply(broker, body=b"x" * 3000)
+    seen = figures()
+    assert seen["waiting_replies"] == 1
+    assert isinstance(size := seen["waiting_reply_bytes"], int)
+    assert 3000 < size <= 5000
+    broker.run_for(8100)
+    send_reply(broker)
+    connected(broker, RecordingChannel(7))
+    send_reply(broker, reply_fields(reply_properties("another")))
+    broker.step_down()
+    assert figures() == {
+        "waiting_replies": 0,
+        "waiting_reply_bytes": 0,
+        "waited_replies_total": {"no_room": 1, "expired": 1, "requester_came": 1, "stopped_leading": 1},
+    }
+    broker.close()
+
+
 @pytest.mark.parametrize(
     ("is_stored", "code"), [(False, ResponseCode.SERVICE_NOT_AVAILABLE), (True, ResponseCode.SYSTEM_ERROR)]
 )
@@ -349,6 +384,16 @@ class TestNextLeader:
         assert "CORRELATION_ID\x01c2\x02" in push.ext_fields["properties"]
         again.run_for(60_000)
         assert len(again.controller.waiting_replies) == 0
+        again.close()
+
+    def test_it_leaves_what_has_waited_long_enough(self, tmp_path: Path) -> None:
+        broker = OneBroker(tmp_path)
+        send_reply(broker, reply_fields(reply_properties(ttl="86400000")))
+        broker.tick()
+        broker.close()
+        again = OneBroker(tmp_path, now_ms=broker.now_ms + 120_000)
+        again.run_for(1000)
+        assert pushes(connected(again, RecordingChannel(7))) == []
         again.close()
 
     def test_it_reads_many_in_parts(self, tmp_path: Path) -> None:

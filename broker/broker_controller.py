@@ -277,6 +277,7 @@ class BrokerController:
         self._read_index_look_ups.is_enabled = config.read_index_enable
         self._notifier.is_enabled = config.notify_consumer_ids_changed_enable
         store = config.store
+        self._store.services.timer_message_service.stops_dequeue = store.timer_stop_dequeue
         self._store.retention.log.configure(
             store.file_reserved_time_hours * 3_600_000,
             parse_hours(store.delete_when),

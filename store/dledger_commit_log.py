@@ -371,14 +371,15 @@ class DLedgerCommitLog:
                 if key is not None:
                     self._recalls.append((queue_offset, key))
 
-    def recalls_from(self, offset: int) -> set[bytes]:
-        """What the recalls call off that have this offset in the timer topic's queue, or a later one. Those before it
-        are forgotten: they are dispatched.
-        """
-        recalls = self._recalls
-        while recalls and recalls[0][0] < offset:
-            recalls.popleft()
-        return {key for _, key in recalls}
+    @property
+    def recalls_under_way(self) -> set[bytes]:
+        """What is called off by recalls that may not be dispatched yet."""
+        return {key for _, key in self._recalls}
+
+    def forget_recalls(self, dispatched_offset: int) -> None:
+        """Those before this offset of the timer topic's queue are dispatched."""
+        while self._recalls and self._recalls[0][0] < dispatched_offset:
+            self._recalls.popleft()
 
     def next_offset(self, key: QueueKey) -> int:
         offset = self._topic_queue_table.get(key)

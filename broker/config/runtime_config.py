@@ -36,6 +36,7 @@ CHANGEABLE = frozenset(
         "shortPollingTimeMills",
         "slaveReadEnable",
         "storeReplyMessageEnable",
+        "timerStopDequeue",
         "useServerSideResetOffset",
     }
 )

@@ -63,8 +63,5 @@ def timers_counted_by_their_record() -> Iterator[None]:
 def recall_counts_when_applied() -> Iterator[None]:
     """A recall that is in the leader's log, and not applied yet, holds up nothing."""
 
-    def recalls_from(self: DLedgerCommitLog, offset: int) -> set[bytes]:
-        return set()
-
-    with patched(DLedgerCommitLog, "recalls_from", recalls_from):
+    with patched(DLedgerCommitLog, "recalls_under_way", set[bytes]()):
         yield

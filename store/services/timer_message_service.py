@@ -100,6 +100,7 @@ class TimerMessageService:
         self._store = store
         config = self._config = store.config
         self._precision_ms = config.timer_precision_ms
+        self.stops_dequeue = config.timer_stop_dequeue  # nothing is delivered for now, nor rolled
         self.table = store.state.tables.timer_table
         is_limited = config.timer_congest_num_each_slot < 2**31 - 1
         self.index = TimerIndex(
@@ -143,6 +144,7 @@ class TimerMessageService:
         self._now_ms = now_ms
         if not self._store.state.is_whole:
             return
+        self._store.commit_log.forget_recalls(self._store.queues.max_offset((TIMER_TOPIC_BYTES, 0)))
         try:
             self.index.catch_up(now_ms)
         except UnitDamagedError as error:
@@ -152,7 +154,7 @@ class TimerMessageService:
 
     @property
     def due_ms(self) -> int | None:
-        if self.awaited_index is not None or self._config.timer_stop_dequeue:
+        if self.awaited_index is not None or self.stops_dequeue:
             return None
         if not self.index.is_ready:
             return 0
@@ -241,7 +243,7 @@ class TimerMessageService:
             queue is None
             or self.awaited_index is not None
             or is_refused
-            or self._config.timer_stop_dequeue
+            or self.stops_dequeue
             or self._store.deletes_topics()
         ):
             return
@@ -261,7 +263,7 @@ class TimerMessageService:
     def _take_due(self, queue: UnitQueue, batch: _Batch, now_ms: int) -> None:
         """Adds what is due, the earliest first."""
         index, aside = self.index, []
-        recalls_under_way = self._store.commit_log.recalls_from(queue.max_offset)
+        recalls_under_way = self._store.commit_log.recalls_under_way
         while not batch.is_full and (first := index.first) is not None and first.due_ms <= now_ms:
             waiting = index.take()
             if self.table.is_ended(waiting.offset):

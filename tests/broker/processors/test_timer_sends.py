@@ -127,6 +127,25 @@ def test_a_slot_takes_no_more_than_twice_its_limit(tmp_path: Path) -> None:
     broker.close()
 
 
+@pytest.mark.parametrize("conf", ["", "timerStopDequeue=true\n"])
+def test_delivery_is_stopped_and_goes_on_while_the_broker_runs(tmp_path: Path, conf: str) -> None:
+    broker = OneBroker(tmp_path, conf)
+    create(broker, "T")
+    if not conf:
+        assert broker.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"timerStopDequeue=true").code == 0
+    answers = [send_timer(broker, TIMER_DELAY_MS=3_500) for _ in range(9)]
+    for answer in answers[1:]:
+        assert recall(broker, answer.ext_fields["recallHandle"]).code == ResponseCode.SUCCESS
+    broker.run_for(5_000)
+    assert broker.store.reads.max_offset("T", 0) == 0
+    assert not broker.store._commit_log.recalls_under_way, "those that are dispatched are forgotten"
+    assert broker.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"timerStopDequeue=false").code == 0
+    broker.run_for(200)
+    (arrived,) = messages_of(broker, "T")
+    assert arrived.uniq_key == decode_message(stored(broker, answers[0])).uniq_key
+    broker.close()
+
+
 def test_a_batch_is_not_timed(broker: OneBroker) -> None:
     create(broker, "T")
     body = encode_batch([BatchMessage(0, b"x", b"")])

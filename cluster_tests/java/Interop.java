@@ -1,6 +1,5 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
-import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
@@ -50,8 +49,6 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * call of send().
  */
 public final class Interop {
-    private static final PrintStream OUT = new PrintStream(new java.io.FileOutputStream(java.io.FileDescriptor.out), false);
-
     public static void main(String[] args) {
         int status = 0;
         try {
@@ -60,7 +57,6 @@ public final class Interop {
             problem.printStackTrace();
             status = 1;
         }
-        OUT.flush();
         System.exit(status); // client threads that are not daemons must not keep an ended command alive
     }
 
@@ -101,22 +97,6 @@ public final class Interop {
         }
     }
 
-    private static synchronized void print(Object... pairs) {
-        StringBuilder line = new StringBuilder("{");
-        for (int i = 0; i < pairs.length; i += 2) {
-            if (i > 0) line.append(',');
-            line.append('"').append(pairs[i]).append("\":");
-            Object value = pairs[i + 1];
-            if (value instanceof Number || value == null) {
-                line.append(value);
-            } else {
-                line.append('"').append(value.toString().replace("\\", "\\\\").replace("\"", "\\\"").replace("\n", " ")).append('"');
-            }
-        }
-        OUT.println(line.append('}'));
-        OUT.flush();
-    }
-
     private static void send(String[] args) throws Exception {
         String topic = args[2];
         String mode = args[3];
@@ -128,7 +108,7 @@ public final class Interop {
         for (int i = 0; i < count; i++) {
             String tag = args.length > 7 ? args[7 + i % (args.length - 7)] : "";
             final String key = prefix + i;
-            Message message = new Message(topic, tag, key, body(key));
+            Message message = new Message(topic, tag, key, Client.body(key));
             try {
                 if (mode.equals("sync")) {
                     report(key, producer.send(message));
@@ -143,22 +123,22 @@ public final class Interop {
 
                         @Override
                         public void onException(Throwable problem) {
-                            print("event", "failed", "key", key, "error", problem);
+                            Client.print("event", "failed", "key", key, "error", problem);
                             inFlight.release();
                         }
                     });
                 } else {
                     producer.sendOneway(message);
-                    print("event", "oneway", "key", key);
+                    Client.print("event", "oneway", "key", key);
                 }
             } catch (Exception problem) {
                 if (mode.equals("async")) inFlight.release();
-                print("event", "failed", "key", key, "error", problem);
+                Client.print("event", "failed", "key", key, "error", problem);
             }
             if (intervalMs > 0) TimeUnit.MILLISECONDS.sleep(intervalMs);
         }
         inFlight.acquire(64);
-        print("event", "done"); // before the shutdown, which waits up to 3 s for a thread of the client's
+        Client.print("event", "done"); // before the shutdown, which waits up to 3 s for a thread of the client's
         producer.shutdown();
     }
 
@@ -177,7 +157,7 @@ public final class Interop {
             List<Message> messages = new ArrayList<>();
             for (int j = 0; j < (i % 10 == 3 ? 5 : 1); j++) {
                 String key = args[5] + i + "-" + j;
-                messages.add(new Message(args[2], "", key, body(key)));
+                messages.add(new Message(args[2], "", key, Client.body(key)));
             }
             Message first = messages.get(0);
             if (i % 10 == 7) first.setDelayTimeLevel(1);
@@ -185,14 +165,14 @@ public final class Interop {
                 SendResult result = messages.size() > 1 ? producer.send(messages) : producer.send(first);
                 String[] ids = result.getOffsetMsgId().split(",");
                 for (int j = 0; j < messages.size(); j++)
-                    print("event", result.getSendStatus() == SendStatus.SEND_OK ? "ok" : result.getSendStatus(),
+                    Client.print("event", result.getSendStatus() == SendStatus.SEND_OK ? "ok" : result.getSendStatus(),
                         "key", messages.get(j).getKeys(), "kind", i % 10, "offset_msg_id", ids[j]);
             } catch (Exception problem) {
-                for (Message message : messages) print("event", "failed", "key", message.getKeys(), "error", problem);
+                for (Message message : messages) Client.print("event", "failed", "key", message.getKeys(), "error", problem);
             }
             TimeUnit.MILLISECONDS.sleep(Long.parseLong(args[4]));
         }
-        print("event", "done");
+        Client.print("event", "done");
         producer.shutdown();
     }
 
@@ -202,15 +182,15 @@ public final class Interop {
             List<Message> messages = new ArrayList<>();
             for (int j = 0; j < Integer.parseInt(args[4]); j++) {
                 String key = args[5] + i + "-" + j;
-                messages.add(new Message(args[2], j % 2 == 0 ? "TagA" : "TagB", key, body(key)));
+                messages.add(new Message(args[2], j % 2 == 0 ? "TagA" : "TagB", key, Client.body(key)));
             }
             try {
                 report(args[5] + i, producer.send(messages));
             } catch (Exception problem) {
-                print("event", "failed", "key", args[5] + i, "error", problem);
+                Client.print("event", "failed", "key", args[5] + i, "error", problem);
             }
         }
-        print("event", "done");
+        Client.print("event", "done");
         producer.shutdown();
     }
 
@@ -218,25 +198,21 @@ public final class Interop {
         DefaultMQProducer producer = producer(args[1]);
         for (int i = 0; i < Integer.parseInt(args[4]); i++) {
             String key = args[6] + i;
-            Message message = new Message(args[2], "", key, body(key));
+            Message message = new Message(args[2], "", key, Client.body(key));
             message.setDelayTimeLevel(Integer.parseInt(args[3]));
             try {
                 report(key, producer.send(message));
             } catch (Exception problem) {
-                print("event", "failed", "key", key, "error", problem);
+                Client.print("event", "failed", "key", key, "error", problem);
             }
             TimeUnit.MILLISECONDS.sleep(Long.parseLong(args[5]));
         }
-        print("event", "done");
+        Client.print("event", "done");
         producer.shutdown();
     }
 
-    private static byte[] body(String key) {
-        return ("body of " + key).getBytes(StandardCharsets.UTF_8);
-    }
-
     private static void report(String key, SendResult result) {
-        print("event", result.getSendStatus() == SendStatus.SEND_OK ? "ok" : result.getSendStatus(), "key", key,
+        Client.print("event", result.getSendStatus() == SendStatus.SEND_OK ? "ok" : result.getSendStatus(), "key", key,
             "queue", result.getMessageQueue().getQueueId(), "offset", result.getQueueOffset(),
             "msg_id", result.getMsgId(), "offset_msg_id", result.getOffsetMsgId());
     }
@@ -248,14 +224,12 @@ public final class Interop {
         producer.start();
         for (int i = 0; i < Integer.parseInt(args[4]); i++) {
             String key = args[5] + i;
-            report(key, producer.send(new Message(args[2], "", key, body(key))));
+            report(key, producer.send(new Message(args[2], "", key, Client.body(key))));
         }
         DefaultMQPushConsumer consumer =
             new DefaultMQPushConsumer(args[3], null, new AllocateMessageQueueAveragely(), true, null);
         consumer.setNamesrvAddr(args[1]);
-        consumer.setPollNameServerInterval(1000);
-        consumer.setHeartbeatBrokerInterval(1000);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        Client.setUp(consumer);
         consumer.subscribe(args[2], "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) printMessage("received", message);
@@ -265,11 +239,11 @@ public final class Interop {
         while (System.in.read() >= 0) ;
         consumer.shutdown();
         producer.shutdown(); // with the traces that have not left yet
-        print("event", "done");
+        Client.print("event", "done");
     }
 
     private static void consume(String[] args) throws Exception {
-        DefaultMQPushConsumer consumer = pushConsumer(args);
+        DefaultMQPushConsumer consumer = Client.pushConsumer(args[1], args[3]);
         consumer.setInstanceName(args[4]);
         String wanted = args.length > 5 ? args[5] : "*";
         if (wanted.startsWith("sql:")) consumer.subscribe(args[2], MessageSelector.bySql(wanted.substring(4)));
@@ -279,7 +253,7 @@ public final class Interop {
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
-        print("event", "started");
+        Client.print("event", "started");
         Thread watcher = new Thread(() -> {
             String before = "";
             while (true) {
@@ -287,7 +261,7 @@ public final class Interop {
                 for (MessageQueue queue : consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet())
                     if (queue.getTopic().equals(args[2])) queues.add(queue.getQueueId());
                 String now = queues.toString();
-                if (!now.equals(before)) print("event", "queues", "queues", now);
+                if (!now.equals(before)) Client.print("event", "queues", "queues", now);
                 before = now;
                 try {
                     TimeUnit.MILLISECONDS.sleep(50);
@@ -303,18 +277,7 @@ public final class Interop {
         // What was received but a moment ago is not yet done with, and a shutdown does not commit it.
         while (inProcess(consumer) > 0) TimeUnit.MILLISECONDS.sleep(5);
         consumer.shutdown();
-        print("event", "done");
-    }
-
-    private static DefaultMQPushConsumer pushConsumer(String[] args) {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[3]);
-        consumer.setNamesrvAddr(args[1]);
-        consumer.setPollNameServerInterval(1000);
-        // A rebalance makes its subscription newer, and the heartbeat that says so to the broker is left out when another
-        // thread sends one. Until the next, after 30 s unless told, every pull is refused as newer than what is known.
-        consumer.setHeartbeatBrokerInterval(1000);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        return consumer;
+        Client.print("event", "done");
     }
 
     private static long inProcess(DefaultMQPushConsumer consumer) {
@@ -323,7 +286,7 @@ public final class Interop {
     }
 
     private static void fail(String[] args) throws Exception {
-        DefaultMQPushConsumer consumer = pushConsumer(args);
+        DefaultMQPushConsumer consumer = Client.pushConsumer(args[1], args[3]);
         consumer.setMaxReconsumeTimes(Integer.parseInt(args[5]));
         consumer.subscribe(args[2], "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
@@ -332,15 +295,15 @@ public final class Interop {
             return ConsumeConcurrentlyStatus.RECONSUME_LATER;
         });
         consumer.start();
-        print("event", "started");
+        Client.print("event", "started");
         while (System.in.read() >= 0) { }
         consumer.shutdown();
-        print("event", "done");
+        Client.print("event", "done");
     }
 
     private static DefaultMQPushConsumer pushConsumer(String namesrv, String topic, String who) throws Exception {
         String group = who.substring(0, who.indexOf('-'));
-        DefaultMQPushConsumer consumer = pushConsumer(new String[] {"", namesrv, topic, group});
+        DefaultMQPushConsumer consumer = Client.pushConsumer(namesrv, group);
         consumer.setInstanceName(who);
         consumer.subscribe(topic, "*");
         return consumer;
@@ -382,13 +345,13 @@ public final class Interop {
             while (!ended.get()) for (MessageExt message : lite.poll(200)) printMessage("received", message, "lite-1");
         });
         poller.start();
-        print("event", "started");
+        Client.print("event", "started");
         while (System.in.read() >= 0) { }
         ended.set(true);
         poller.join();
         lite.shutdown();
         for (DefaultMQPushConsumer consumer : consumers) consumer.shutdown();
-        print("event", "done");
+        Client.print("event", "done");
     }
 
     private static void query(String[] args) throws Exception {
@@ -402,9 +365,9 @@ public final class Interop {
                 for (MessageExt message : producer.queryMessage(args[2], parts[0], 32, 0, later).getMessageList())
                     printMessage("queried", message, parts[0]);
                 printMessage("viewed", producer.viewMessage(args[2], parts[1]), parts[0]);
-                print("event", "answered", "problem", null);
+                Client.print("event", "answered", "problem", null);
             } catch (Exception problem) {
-                print("event", "answered", "problem", problem);
+                Client.print("event", "answered", "problem", problem);
             }
         }
         producer.shutdown();
@@ -415,9 +378,9 @@ public final class Interop {
     }
 
     private static void printMessage(String event, MessageExt message, String who) {
-        print("event", event, "who", who, "key", message.getKeys(), "tag", message.getTags(), "queue", message.getQueueId(),
+        Client.print("event", event, "who", who, "key", message.getKeys(), "tag", message.getTags(), "queue", message.getQueueId(),
             "offset", message.getQueueOffset(), "phy_offset", message.getCommitLogOffset(), "size", message.getStoreSize(),
-            "body", new String(message.getBody(), StandardCharsets.UTF_8), "times", message.getReconsumeTimes(),
+            "body", Client.text(message), "times", message.getReconsumeTimes(),
             "born_ms", message.getBornTimestamp(), "stored_ms", message.getStoreTimestamp(), "id", message.getMsgId());
     }
 
@@ -434,7 +397,7 @@ public final class Interop {
                 readTopic(consumer, topic);
             } catch (Exception problem) {
                 problem.printStackTrace();
-                print("event", "unread", "topic", topic, "problem", problem);
+                Client.print("event", "unread", "topic", topic, "problem", problem);
             }
         }
         consumer.shutdown();
@@ -446,7 +409,7 @@ public final class Interop {
         for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(topic)) {
             long offset = consumer.minOffset(queue);
             long end = consumer.maxOffset(queue);
-            print("event", "queue", "queue", queue.getQueueId(), "min", offset, "max", end);
+            Client.print("event", "queue", "queue", queue.getQueueId(), "min", offset, "max", end);
             while (offset < end) {
                 PullResult result = consumer.pull(queue, "*", offset, 32);
                 if (result.getPullStatus() == PullStatus.FOUND)
@@ -458,6 +421,6 @@ public final class Interop {
                 if (result.getPullStatus() == PullStatus.OFFSET_ILLEGAL) break;
             }
         }
-        print("event", "done", "total", total);
+        Client.print("event", "done", "total", total);
     }
 }

@@ -1,6 +1,5 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
-import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
@@ -18,7 +17,6 @@ import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
-import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -30,7 +28,6 @@ import org.apache.rocketmq.common.message.MessageExt;
  * Written to compile with 4.9 and 5.x alike: what only 5.x has is called by its name.
  */
 public final class Kinds {
-    private static final PrintStream OUT = new PrintStream(new java.io.FileOutputStream(java.io.FileDescriptor.out), false);
     private static final Map<String, SendResult> SENT = new ConcurrentHashMap<>();
     private static String namesrv;
     private static String instance;
@@ -47,7 +44,7 @@ public final class Kinds {
         producer.setRetryTimesWhenSendFailed(0); // a key stands for one send
         producer.setTransactionListener(new Verdicts());
         producer.start();
-        print("event", "started");
+        Client.print("event", "started");
         ExecutorService threads = Executors.newCachedThreadPool(); // each request waits for its reply in one
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         String line;
@@ -71,7 +68,7 @@ public final class Kinds {
                     recall(words[1]);
                     break;
                 case "request":
-                    print("event", "replied", "key", words[1], "body", text(producer.request(message(words, 4), Long.parseLong(words[3]))));
+                    Client.print("event", "replied", "key", words[1], "body", Client.text(producer.request(message(words, 4), Long.parseLong(words[3]))));
                     break;
                 case "consume":
                     consume(words);
@@ -83,15 +80,15 @@ public final class Kinds {
                     throw new IllegalArgumentException(words[0]);
             }
         } catch (InvocationTargetException problem) {
-            print("event", "failed", "of", words[0], "key", words[1], "error", problem.getCause());
+            Client.print("event", "failed", "of", words[0], "key", words[1], "error", problem.getCause());
         } catch (Exception problem) {
-            print("event", "failed", "of", words[0], "key", words[1], "error", problem);
+            Client.print("event", "failed", "of", words[0], "key", words[1], "error", problem);
         }
     }
 
     /** Words from `first` on are properties, NAME=VALUE. */
     private static Message message(String[] words, int first) {
-        Message message = new Message(words[2], "", words[1], ("body of " + words[1]).getBytes(StandardCharsets.UTF_8));
+        Message message = new Message(words[2], "", words[1], Client.body(words[1]));
         for (int i = first; i < words.length; i++) {
             String[] pair = words[i].split("=", 2);
             MessageAccessor.putProperty(message, pair[0], pair[1]);
@@ -101,7 +98,7 @@ public final class Kinds {
 
     private static void sent(String key, SendResult result, String state) throws Exception {
         SENT.put(key, result);
-        print("event", result.getSendStatus() == SendStatus.SEND_OK ? "sent" : "failed", "of", "send", "key", key, "state", state,
+        Client.print("event", result.getSendStatus() == SendStatus.SEND_OK ? "sent" : "failed", "of", "send", "key", key, "state", state,
             "queue", result.getMessageQueue().getQueueId(), "offset", result.getQueueOffset(), "msg_id", result.getMsgId());
     }
 
@@ -120,7 +117,7 @@ public final class Kinds {
 
         @Override
         public LocalTransactionState checkLocalTransaction(MessageExt message) {
-            print("event", "checked", "key", message.getKeys(), "body", text(message), "topic", message.getTopic(),
+            Client.print("event", "checked", "key", message.getKeys(), "body", Client.text(message), "topic", message.getTopic(),
                 "decision", message.getUserProperty("decision"), "transaction", message.getTransactionId());
             return state(message.getUserProperty("decision"));
         }
@@ -136,16 +133,12 @@ public final class Kinds {
         Object handle = SendResult.class.getMethod("getRecallHandle").invoke(result);
         Object id = DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class)
             .invoke(producer, result.getMessageQueue().getTopic(), handle);
-        print("event", "recalled", "key", key, "msg_id", id, "is_the_sent", id.equals(result.getMsgId()) ? 1 : 0);
+        Client.print("event", "recalled", "key", key, "msg_id", id, "is_the_sent", id.equals(result.getMsgId()) ? 1 : 0);
     }
 
     private static DefaultMQPushConsumer consumer(String group) {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
-        consumer.setNamesrvAddr(namesrv);
+        DefaultMQPushConsumer consumer = Client.pushConsumer(namesrv, group);
         consumer.setInstanceName(instance);
-        consumer.setPollNameServerInterval(1000);
-        consumer.setHeartbeatBrokerInterval(1000);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         return consumer;
     }
 
@@ -154,13 +147,13 @@ public final class Kinds {
         consumer.subscribe(words[1], words[3].equals("SQL92") ? MessageSelector.bySql(words[4]) : MessageSelector.byTag(words[4]));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages)
-                print("event", "received", "group", words[2], "key", message.getKeys(), "body", text(message), "tag", message.getTags(),
+                Client.print("event", "received", "group", words[2], "key", message.getKeys(), "body", Client.text(message), "tag", message.getTags(),
                     "queue", message.getQueueId(), "offset", message.getQueueOffset(), "times", message.getReconsumeTimes(),
                     "born_ms", message.getBornTimestamp(), "stored_ms", message.getStoreTimestamp());
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
-        print("event", "consuming", "group", words[2]);
+        Client.print("event", "consuming", "group", words[2]);
     }
 
     private static void reply(String[] words) throws Exception {
@@ -168,39 +161,19 @@ public final class Kinds {
         consumer.subscribe(words[1], "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
-                print("event", "requested", "key", message.getKeys());
+                Client.print("event", "requested", "key", message.getKeys());
                 if (message.getUserProperty("mute") != null) continue;
                 String key = "reply to " + message.getKeys();
                 try {
                     Message reply = MessageUtil.createReplyMessage(message, key.getBytes(StandardCharsets.UTF_8));
                     sent(key, producer.send(reply), "");
                 } catch (Exception problem) {
-                    print("event", "failed", "of", "reply", "key", key, "error", problem);
+                    Client.print("event", "failed", "of", "reply", "key", key, "error", problem);
                 }
             }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
-        print("event", "consuming", "group", words[2]);
-    }
-
-    private static String text(Message message) {
-        return new String(message.getBody(), StandardCharsets.UTF_8);
-    }
-
-    private static synchronized void print(Object... pairs) {
-        StringBuilder line = new StringBuilder("{");
-        for (int i = 0; i < pairs.length; i += 2) {
-            if (i > 0) line.append(',');
-            line.append('"').append(pairs[i]).append("\":");
-            Object value = pairs[i + 1];
-            if (value instanceof Number || value == null) {
-                line.append(value);
-            } else {
-                line.append('"').append(value.toString().replace("\\", "\\\\").replace("\"", "\\\"").replaceAll("\\s", " ")).append('"');
-            }
-        }
-        OUT.println(line.append('}'));
-        OUT.flush();
+        Client.print("event", "consuming", "group", words[2]);
     }
 }

@@ -57,18 +57,12 @@ public final class Recorder {
             } else {
                 throw new IllegalArgumentException(args[0]);
             }
-            System.out.println("{\"event\":\"done\"}");
+            Client.print("event", "done");
         } catch (Exception problem) {
             problem.printStackTrace();
             status = 1;
         }
-        System.out.flush();
         System.exit(status);
-    }
-
-    private static void started() {
-        System.out.println("{\"event\":\"started\"}");
-        System.out.flush();
     }
 
     /** A line leaves with one write, under a lock that its time is taken under, so that times never fall. */
@@ -83,35 +77,14 @@ public final class Recorder {
         /** Returns its time. On Linux nanoTime is CLOCK_MONOTONIC, as Python's monotonic_ns is. */
         synchronized long note(String kind, Object... pairs) {
             long atNs = System.nanoTime();
-            StringBuilder line = new StringBuilder("{\"kind\":\"").append(kind).append("\",\"at_ns\":").append(atNs);
-            for (int i = 0; i < pairs.length; i += 2) {
-                line.append(",\"").append(pairs[i]).append("\":");
-                append(line, pairs[i + 1]);
-            }
+            List<Object> all = new ArrayList<>(List.of("kind", kind, "at_ns", atNs));
+            all.addAll(Arrays.asList(pairs));
             try {
-                file.write(line.append("}\n").toString().getBytes(StandardCharsets.UTF_8));
+                file.write((Client.object(all.toArray()) + "\n").getBytes(StandardCharsets.UTF_8));
             } catch (IOException problem) {
                 throw new UncheckedIOException(problem);
             }
             return atNs;
-        }
-
-        private static void append(StringBuilder line, Object value) {
-            if (value instanceof List) {
-                String before = "[";
-                for (Object item : (List<?>) value) {
-                    append(line.append(before), item);
-                    before = ",";
-                }
-                line.append(before.equals("[") ? "[]" : "]");
-            } else if (value instanceof String) {
-                line.append('"');
-                for (char c : ((String) value).toCharArray())
-                    line.append(c < ' ' || c == '"' || c == '\\' ? String.format("\\u%04x", (int) c) : String.valueOf(c));
-                line.append('"');
-            } else {
-                line.append(value);
-            }
         }
 
         @Override
@@ -165,7 +138,7 @@ public final class Recorder {
         Attempts attempts = new Attempts();
         producer.getDefaultMQProducerImpl().registerSendMessageHook(attempts);
         producer.start();
-        started();
+        Client.print("event", "started");
         AtomicBoolean ended = new AtomicBoolean();
         AtomicLong sequences = new AtomicLong();
         List<Thread> threads = new ArrayList<>();
@@ -307,7 +280,7 @@ public final class Recorder {
         MQClientInstance client = MQClientManager.getInstance().getOrCreateMQClientInstance(consumer);
         consumer.setOffsetStore(new NotedOffsets(client, history, group, name));
         consumer.start();
-        started();
+        Client.print("event", "started");
         while (System.in.read() >= 0) { }
         consumer.shutdown();
     }

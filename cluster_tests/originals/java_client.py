@@ -41,7 +41,9 @@ def class_path(version: str, *, server: bool = False) -> str:
     sources = [
         SOURCES / name
         for name in (
-            ("MqAdmin.java", "SqlFilters.java") if server else ("Interop.java", "Kinds.java", "Recorder.java")
+            ("MqAdmin.java", "SqlFilters.java")
+            if server
+            else ("Client.java", "Interop.java", "Kinds.java", "Recorder.java")
         )
     ]
     BUILD.mkdir(parents=True, exist_ok=True)

@@ -127,7 +127,20 @@ def _functions(kind: type) -> dict[str, Function]:
             for statement in body.body:
                 if isinstance(statement, Function):
                     found.setdefault(statement.name, statement)
+                elif (made := _made(one, statement)) is not None:
+                    found.setdefault(made.name, made)
     return found
+
+
+def _made(kind: type, statement: ast.stmt) -> Function | None:
+    """What stands for `name = _waiting(AsyncClass.name)`: a method that needs no `await`."""
+    if not isinstance(statement, ast.Assign) or not isinstance(target := statement.targets[0], ast.Name):
+        return None
+    wrapped = getattr(getattr(kind, target.id), "__wrapped__", None)
+    if wrapped is None:
+        return None
+    tree = _tree(wrapped)
+    return ast.FunctionDef(**{name: getattr(tree, name) for name in tree._fields})
 
 
 def _fields(kind: type) -> list[str]:
@@ -139,7 +152,7 @@ def _fields(kind: type) -> list[str]:
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]).startswith("__"):
             continue
-        if isinstance(statement, ast.AnnAssign | ast.Assign):
+        if isinstance(statement, ast.AnnAssign | ast.Assign) and _made(kind, statement) is None:
             assert statement.end_lineno is not None, "parsed source has it"
             found += [line[4:] for line in lines[statement.lineno - 1 : statement.end_lineno]]
         elif found and isinstance(statement, ast.Expr):
@@ -148,7 +161,7 @@ def _fields(kind: type) -> list[str]:
 
 
 def _tree(function: object) -> Function:
-    (tree,) = ast.parse(inspect.getsource(function)).body  # type: ignore[arg-type]
+    (tree,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(function))).body  # type: ignore[arg-type]
     assert isinstance(tree, Function), "that is what a function's source is"
     return tree
 

@@ -8,28 +8,25 @@ soon, and cannot call the object they belong to.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-import mqclient.consumer.lite_pull_consumer
-import mqclient.consumer.push_consumer
-import mqclient.producer.producer
 from message.decoder import MessageExt
+from mqclient.consumer import lite_pull_consumer, push_consumer
 from mqclient.consumer.consumer_config import ConsumerConfig
 from mqclient.consumer.direct_batch import DirectBatch
 from mqclient.consumer.group_member import OnAssignment
-from mqclient.consumer.lite_pull_consumer import OnTopicQueues
 from mqclient.consumer.process_queue import ConsumeBatch
 from mqclient.consumer.subscription import Expression
-from mqclient.errors import SendError
 from mqclient.loop_thread import LoopThread
 from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
+from mqclient.producer import producer
 from mqclient.producer.producer_config import ProducerConfig
 from mqclient.producer.queue_selector import QueueSelector
 from mqclient.producer.send_result import SendResult
@@ -43,10 +40,22 @@ MessageListener = Callable[[MessageExt], None]
 would wait for it."""
 
 
-class _Client(ABC):
-    """What has a thread, is started, and is closed once."""
+class _AsyncClient(Protocol):
+    async def start(self) -> None: ...
 
-    def __init__(self) -> None:
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=_AsyncClient)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Client(Generic[C]):
+    """A client of asyncio, its thread, and what starts and closes them once."""
+
+    def __init__(self, client: C) -> None:
+        self._client = client
         self._thread = LoopThread(f"mqclient-{type(self).__name__}")
 
     def start(self) -> None:
@@ -75,14 +84,36 @@ class _Client(ABC):
     ) -> None:
         self.close()
 
-    @abstractmethod
-    async def _start(self) -> None: ...
+    async def _start(self) -> None:
+        await self._client.start()
 
-    @abstractmethod
-    async def _close(self) -> None: ...
+    async def _close(self) -> None:
+        await self._client.close()
 
 
-class Producer(_Client):
+def _waiting(
+    method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_Client[C], P], T]:
+    """The same call, which waits."""
+
+    @functools.wraps(method)
+    def call(self: _Client[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.call(method(self._client, *args, **kwargs))
+
+    return call
+
+
+def _in_its_thread(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[_Client[C], P], T]:
+    """The same call, which is no coroutine, and belongs to the client's loop."""
+
+    @functools.wraps(method)
+    def call(self: _Client[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.call_soon(functools.partial(method, self._client, *args, **kwargs))
+
+    return call
+
+
+class Producer(_Client[producer.Producer]):
     """Sends messages. All threads of a program may share one."""
 
     def __init__(
@@ -96,26 +127,13 @@ class Producer(_Client):
         """`namesrv`: `host:port`, several with `;`; without one, what the environment has in NAMESRV_ADDR. Raises
         ValueError for an address or a group name that is none.
         """
-        super().__init__()
-        self._producer = mqclient.producer.producer.Producer(
-            namesrv, group, config=config, instance_name=instance_name
-        )
+        super().__init__(producer.Producer(namesrv, group, config=config, instance_name=instance_name))
 
-    def send(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        selector: QueueSelector | None = None,
-        timeout_s: float | None = None,
-    ) -> SendResult:
-        """Sends one message, to `queue`, or the one that `selector` chooses, or by its sharding key, or to any.
-
-        Raises SendError (whose `definite` says whether it is surely not stored) and MessageIllegalError.
-        """
-        return self._thread.call(
-            self._producer.send(message, queue=queue, selector=selector, timeout_s=timeout_s)
-        )
+    send = _waiting(producer.Producer.send)
+    send_batch = _waiting(producer.Producer.send_batch)
+    send_oneway = _waiting(producer.Producer.send_oneway)
+    recall = _waiting(producer.Producer.recall)
+    request = _waiting(producer.Producer.request)
 
     def send_async(
         self,
@@ -130,64 +148,11 @@ class Producer(_Client):
         It is cancelled when the producer is closed first, and then the message may be stored or not.
         """
         return self._thread.submit(
-            self._producer.send(message, queue=queue, selector=selector, timeout_s=timeout_s)
+            self._client.send(message, queue=queue, selector=selector, timeout_s=timeout_s)
         )
 
-    def send_batch(
-        self,
-        messages: Sequence[Message],
-        *,
-        queue: MessageQueue | None = None,
-        selector: QueueSelector | None = None,
-        timeout_s: float | None = None,
-    ) -> list[SendResult | SendError]:
-        """Each message's own outcome, in the order given. Raises MessageIllegalError before anything is sent."""
-        return self._thread.call(
-            self._producer.send_batch(messages, queue=queue, selector=selector, timeout_s=timeout_s)
-        )
 
-    def send_oneway(
-        self, message: Message, *, queue: MessageQueue | None = None, selector: QueueSelector | None = None
-    ) -> None:
-        """Sends a message once, and asks for no answer: nobody hears whether it was stored.
-
-        Raises MessageIllegalError, and SendError where it surely did not leave.
-        """
-        self._thread.call(self._producer.send_oneway(message, queue=queue, selector=selector))
-
-    def recall(self, topic: str, recall_handle: str, *, timeout_s: float | None = None) -> None:
-        """Calls off a message with a `delay` or `deliver_at` (`SendResult.recall_handle`). It changes nothing, and says
-        nothing of it, where the message was delivered before.
-
-        Raises BrokerResponseError, also for a handle whose time has come, and other MQClientError when the time is up.
-        """
-        self._thread.call(self._producer.recall(topic, recall_handle, timeout_s=timeout_s))
-
-    def request(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        selector: QueueSelector | None = None,
-        timeout_s: float | None = None,
-    ) -> MessageExt:
-        """Sends a message and waits for the reply of its consumer.
-
-        Raises what `send` raises where the message is surely not stored, and RequestTimeoutError where no reply came in
-        time, though the request may have been worked on.
-        """
-        return self._thread.call(
-            self._producer.request(message, queue=queue, selector=selector, timeout_s=timeout_s)
-        )
-
-    async def _start(self) -> None:
-        await self._producer.start()
-
-    async def _close(self) -> None:
-        await self._producer.close()
-
-
-class PushConsumer(_Client):
+class PushConsumer(_Client[push_consumer.PushConsumer]):
     """Has `listener` called with each message, in one of `thread_count` threads.
 
     A message counts as done when its call returns, and is given back for a later delivery when it raises. The messages
@@ -207,19 +172,20 @@ class PushConsumer(_Client):
         on_assignment: OnAssignment | None = None,
     ) -> None:
         """As the asyncio class, whose arguments these are but for `listener` and `thread_count`."""
-        super().__init__()
+        super().__init__(
+            push_consumer.PushConsumer(
+                namesrv,
+                group,
+                subscriptions,
+                config=config,
+                instance_name=instance_name,
+                on_assignment=on_assignment,
+            )
+        )
         if thread_count < 1:
             raise ValueError(f"thread_count {thread_count}: at least one")
         self._listener = listener
         self._thread_count = thread_count
-        self._consumer = mqclient.consumer.push_consumer.PushConsumer(
-            namesrv,
-            group,
-            subscriptions,
-            config=config,
-            instance_name=instance_name,
-            on_assignment=on_assignment,
-        )
         self._pool = ThreadPoolExecutor(thread_count, thread_name_prefix=f"{group}-listener")
         self._is_closing = threading.Event()
         self._workers: list[asyncio.Task[None]] = []
@@ -227,22 +193,17 @@ class PushConsumer(_Client):
 
     @property
     def client_id(self) -> str:
-        return self._consumer.client_id
+        return self._client.client_id
 
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues this member reads now. Raises ClientClosedError."""
-        return self._thread.call_soon(lambda: self._consumer.queues)
+        return self._thread.call_soon(lambda: self._client.queues)
 
-    def reply(self, request: MessageExt, body: bytes, *, timeout_s: float | None = None) -> None:
-        """Replies to a request (`Producer.request`), from the listener. Returns when the requester has taken the reply.
-
-        Raises as the asyncio class does.
-        """
-        self._thread.call(self._consumer.reply(request, body, timeout_s=timeout_s))
+    reply = _waiting(push_consumer.PushConsumer.reply)
 
     async def _start(self) -> None:
-        await self._consumer.start()
+        await self._client.start()
         loop = asyncio.get_running_loop()
         self._workers = [loop.create_task(self._work()) for _ in range(self._thread_count)]
 
@@ -253,14 +214,14 @@ class PushConsumer(_Client):
             if worker is not None:
                 worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
-        await self._consumer.close()
+        await self._client.close()
         self._pool.shutdown()
 
     async def _work(self) -> None:
         loop, this = asyncio.get_running_loop(), asyncio.current_task()
         while not self._is_closing.is_set():
             self._idle.add(this)
-            batch = await self._consumer.take()
+            batch = await self._client.take()
             self._idle.discard(this)
             if batch is None:
                 return
@@ -268,7 +229,7 @@ class PushConsumer(_Client):
             if count < len(batch.messages):
                 batch.done(batch.messages.index(failed[0]) if failed else count)
             elif failed:
-                await self._consumer.send_back(batch, failed)
+                await self._client.send_back(batch, failed)
             else:
                 batch.done()
 
@@ -293,7 +254,7 @@ class PushConsumer(_Client):
         return len(batch.messages), failed
 
 
-class LitePullConsumer(_Client):
+class LitePullConsumer(_Client[lite_pull_consumer.LitePullConsumer]):
     """Polls for messages; see the asyncio class for what counts as done. One thread polls at a time."""
 
     def __init__(
@@ -309,87 +270,37 @@ class LitePullConsumer(_Client):
         on_assignment: OnAssignment | None = None,
     ) -> None:
         """As the asyncio class, whose arguments these are."""
-        super().__init__()
-        self._consumer = mqclient.consumer.lite_pull_consumer.LitePullConsumer(
-            namesrv,
-            group,
-            subscriptions,
-            assign_expressions=assign_expressions,
-            auto_commit=auto_commit,
-            config=config,
-            instance_name=instance_name,
-            on_assignment=on_assignment,
+        super().__init__(
+            lite_pull_consumer.LitePullConsumer(
+                namesrv,
+                group,
+                subscriptions,
+                assign_expressions=assign_expressions,
+                auto_commit=auto_commit,
+                config=config,
+                instance_name=instance_name,
+                on_assignment=on_assignment,
+            )
         )
 
     @property
     def client_id(self) -> str:
-        return self._consumer.client_id
+        return self._client.client_id
 
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues this member reads now. Raises ClientClosedError."""
-        return self._thread.call_soon(lambda: self._consumer.assignment)
+        return self._thread.call_soon(lambda: self._client.assignment)
 
-    def poll(self, timeout_s: float = 5.0) -> list[MessageExt]:
-        """The next messages, all of one queue and in its order; none if none came in time. Raises ClientClosedError."""
-        return self._thread.call(self._consumer.poll(timeout_s))
-
-    def assign(self, queues: Collection[MessageQueue]) -> None:
-        """Reads these queues and no others, each from where the group is with it, or where `consume_from` says.
-
-        Raises ValueError for a consumer that subscribes, MQClientError where a topic has no route.
-        """
-        self._thread.call(self._consumer.assign(queues))
-
-    def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Goes on at this offset: the next message of the queue is this one, whatever was pulled before.
-
-        Raises QueueNotAssignedError, OffsetIllegalError outside of what the queue holds (its end included), and
-        MQClientError when the broker could not be asked for that.
-        """
-        self._thread.call(self._consumer.seek(queue, offset))
-
-    def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Goes on at the oldest message there is. Raises as `seek` does."""
-        self._thread.call(self._consumer.seek_to_begin(queue))
-
-    def seek_to_end(self, queue: MessageQueue) -> None:
-        """Goes on at the next message that comes. Raises as `seek` does."""
-        self._thread.call(self._consumer.seek_to_end(queue))
-
-    def pause(self, *queues: MessageQueue) -> None:
-        """Polls return nothing of these until `resume`. Raises QueueNotAssignedError."""
-        self._thread.call_soon(self._consumer.pause, *queues)
-
-    def resume(self, *queues: MessageQueue) -> None:
-        """Raises QueueNotAssignedError."""
-        self._thread.call_soon(self._consumer.resume, *queues)
-
-    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commits what the polls so far returned, the last one included; or these offsets, of any queues.
-
-        An offset is that of the next message to be read. Raises CommitError, which names the queues that failed.
-        """
-        self._thread.call(self._consumer.commit(offsets))
-
-    def committed(self, queue: MessageQueue) -> int | None:
-        """The offset that the group has committed; None: none yet. Raises MQClientError."""
-        return self._thread.call(self._consumer.committed(queue))
-
-    def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Of the first message stored then or later; the queue's end if there is none. Raises MQClientError."""
-        return self._thread.call(self._consumer.offset_for_timestamp(queue, timestamp_ms))
-
-    def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
-        """The topic's queues that can be read, as a NameServer knows them now. Raises RouteNotFoundError."""
-        return self._thread.call(self._consumer.fetch_message_queues(topic))
-
-    def on_topic_queues(self, topic: str, listener: OnTopicQueues) -> None:
-        """Has `listener` called when the topic's queues become others than they are now. Raises RouteNotFoundError."""
-        self._thread.call(self._consumer.on_topic_queues(topic, listener))
-
-    async def _start(self) -> None:
-        await self._consumer.start()
-
-    async def _close(self) -> None:
-        await self._consumer.close()
+    poll = _waiting(lite_pull_consumer.LitePullConsumer.poll)
+    assign = _waiting(lite_pull_consumer.LitePullConsumer.assign)
+    seek = _waiting(lite_pull_consumer.LitePullConsumer.seek)
+    seek_to_begin = _waiting(lite_pull_consumer.LitePullConsumer.seek_to_begin)
+    seek_to_end = _waiting(lite_pull_consumer.LitePullConsumer.seek_to_end)
+    pause = _in_its_thread(lite_pull_consumer.LitePullConsumer.pause)
+    resume = _in_its_thread(lite_pull_consumer.LitePullConsumer.resume)
+    commit = _waiting(lite_pull_consumer.LitePullConsumer.commit)
+    committed = _waiting(lite_pull_consumer.LitePullConsumer.committed)
+    offset_for_timestamp = _waiting(lite_pull_consumer.LitePullConsumer.offset_for_timestamp)
+    fetch_message_queues = _waiting(lite_pull_consumer.LitePullConsumer.fetch_message_queues)
+    on_topic_queues = _waiting(lite_pull_consumer.LitePullConsumer.on_topic_queues)

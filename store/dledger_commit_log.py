@@ -192,7 +192,7 @@ class DLedgerCommitLog:
 
     def start_serving(self, term: Term) -> None:
         """This member leads, and everything in the log up to its own no-op has been dispatched here."""
-        self.rebuild_topic_queue_table()
+        self.forget_topic_queue_table()
         self._pending.clear()
         self._recalls.clear()
         self.serving_term = term
@@ -203,7 +203,7 @@ class DLedgerCommitLog:
         self._pending.clear()
         self._recalls.clear()
 
-    def rebuild_topic_queue_table(self) -> None:
+    def forget_topic_queue_table(self) -> None:
         """Forgets offsets of an earlier leadership. Each queue's next one is read from its ConsumeQueue on first use,
         which is right for as long as nobody but this member appends.
         """

@@ -150,7 +150,7 @@ def queue_offset_table_not_rebuilt() -> Iterator[None]:
     def rebuild(self: DLedgerCommitLog) -> None:
         return
 
-    with patched(DLedgerCommitLog, "rebuild_topic_queue_table", rebuild):
+    with patched(DLedgerCommitLog, "forget_topic_queue_table", rebuild):
         yield
 
 

@@ -1,15 +1,13 @@
 """Fixtures of the tests on real processes; each ends what it started, by pid, whatever the test did."""
 
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from fault_runs.our_group import OurGroup
-from local_cluster import LocalCluster, port_block, wait_for
+from local_cluster import LocalCluster, port_block
 from originals import java_client
-from originals.java_mqadmin import JavaMqAdmin
-from originals.java_servers import JavaBroker, JavaNameServer
+from originals.serving import Serving, serving
 from proved_load import PATIENCE_S
 from proxies.links import SERVER_PORT, Links
 from proxies.toxiproxy_server import running_server
@@ -84,30 +82,11 @@ def newest_java(request: pytest.FixtureRequest, tmp_path: Path) -> java_client.J
 SERVERS = ["ours", pytest.param("rocketmq", marks=[pytest.mark.long, pytest.mark.java])]
 
 
-@contextmanager
-def serving(
-    whose: str, cluster: LocalCluster, work: Path, conf: dict[str, str] | None = None
-) -> Iterator[str]:
-    """The address of a NameServer."""
-    if whose == "ours":
-        cluster.up(conf=conf)
-        yield cluster.namesrv
-        return
-    # On ports of the cluster, which is not started.
-    name_server = JavaNameServer(work / "servers", cluster.base_port + 90)
-    broker = JavaBroker(
-        work / "servers", work / "store", name_server.address, cluster.base_port + 50, conf=conf
-    )
-    with name_server, broker, JavaMqAdmin(name_server.address, work / "mqadmin") as mqadmin:
-        wait_for(lambda: "broker-java" in mqadmin.run("clusterList"), 60, "the broker at its NameServer")
-        yield name_server.address
-
-
 @pytest.fixture(params=SERVERS)
 def namesrv(request: pytest.FixtureRequest, cluster: LocalCluster, tmp_path: Path) -> Iterator[str]:
     """The NameServer of a cluster of ours that serves; with --long also of RocketMQ's broker, which proves the test."""
-    with serving(request.param, cluster, tmp_path) as address:
-        yield address
+    with serving(request.param, cluster, tmp_path) as servers:
+        yield servers.namesrv
 
 
 @pytest.fixture(scope="module")
@@ -120,13 +99,19 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCl
 
 
 @pytest.fixture(scope="module", params=SERVERS)
-def shared_namesrv(
+def shared_servers(
     request: pytest.FixtureRequest, shared_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """As `namesrv`, but one for all tests of a file, which break nothing and have topics and groups of their own.
+) -> Iterator[Serving]:
+    """One for all tests of a file, which have topics and groups of their own, and leave them serving.
 
     The file's CONF, if it has one, is added to the brokers' conf.
     """
     conf = getattr(request.module, "CONF", None)
-    with serving(request.param, shared_cluster, tmp_path_factory.mktemp("shared_servers"), conf) as address:
-        yield address
+    with serving(request.param, shared_cluster, tmp_path_factory.mktemp("shared_servers"), conf) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def shared_namesrv(shared_servers: Serving) -> str:
+    """As `namesrv`, but one for all tests of a file."""
+    return shared_servers.namesrv

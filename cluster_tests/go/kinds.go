@@ -68,8 +68,8 @@ func options(group string) []producer.Option {
 		producer.WithNameServer(servers),
 		producer.WithGroupName(group),
 		producer.WithInstanceName(instance),
-		producer.WithRetry(0), // a key stands for one send
-		producer.WithSendMsgTimeout(3 * time.Second),
+		producer.WithRetry(0),                         // a key stands for one send
+		producer.WithSendMsgTimeout(20 * time.Second), // a busy machine is no failure
 	}
 }
 

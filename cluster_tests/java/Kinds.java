@@ -42,6 +42,7 @@ public final class Kinds {
         producer.setPollNameServerInterval(1000);
         producer.setHeartbeatBrokerInterval(1000); // or the first that names a broker could come after 30 s
         producer.setRetryTimesWhenSendFailed(0); // a key stands for one send
+        producer.setSendMsgTimeout(20_000); // a busy machine is no failure
         producer.setTransactionListener(new Verdicts());
         producer.start();
         Client.print("event", "started");

@@ -42,6 +42,7 @@ BROKER_CONF = {
     # RocketMQ's broker keeps for so long to itself that a transaction has ended, and would ask about it.
     "transactionOpBatchInterval": "100",
     "recallMessageEnable": "true",
+    "waitTimeMillsInSendQueue": "60000",  # a busy broker is to refuse nothing
 }
 WAIT_S = 60
 
@@ -86,6 +87,17 @@ class Kinds(JavaProcess):
 
     def _say(self, *words: str) -> None:
         self.write_line("\t".join(words))
+
+
+def wait_sent(client: Kinds, keys: set[str], seconds: float = WAIT_S) -> None:
+    """AssertionError as soon as one of them has failed."""
+
+    def are_sent() -> bool:
+        failed = [seen for seen in client.told("failed") if seen["key"] in keys]
+        assert not failed, f"of {len(keys)} sends {len(failed)} failed, such as {failed[0]}"
+        return keys <= client.keys("sent")
+
+    wait_for(are_sent, seconds, f"{len(keys)} sends")
 
 
 def wait_received(client: Kinds, group: str, keys: set[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 import pytest
 from local_cluster import LocalCluster, port_block, wait_for
 from originals.java_servers import JavaBroker, java_group
-from originals.kinds_client import Kinds, KindsProgram, kinds_program
+from originals.kinds_client import Kinds, KindsProgram, kinds_program, wait_sent
 from originals.test_migration import longest, stop_java
 from test_plain_processes import Plain
 from workload.topic import make_topic
@@ -66,7 +66,7 @@ class Sent:
         for keys in _parts(list(due)):
             for key in keys:
                 client.send(key, TIMERS, TIMER_DELIVER_MS=due[key])
-            _wait_sent(client, keys)
+            wait_sent(client, set(keys), WAIT_S)
         self.due_ms |= due
         recalled = [key for number, key in enumerate(due) if number % len(DUE_S) == 1][:RECALLED]
         for key in recalled:
@@ -83,7 +83,7 @@ class Sent:
         for keys in _parts(sorted(halves, key=lambda key: halves[key][0] == "unknown")):
             for key in keys:
                 client.transact(key, TRANSACTIONS, *halves[key])
-            _wait_sent(client, keys)
+            wait_sent(client, set(keys), WAIT_S)
         self.committed |= {key for key, (_, decision) in halves.items() if decision == "commit"}
 
     @property
@@ -93,14 +93,6 @@ class Sent:
 
 def _parts(keys: list[str]) -> list[list[str]]:
     return [keys[begin : begin + AT_ONCE] for begin in range(0, len(keys), AT_ONCE)]
-
-
-def _wait_sent(client: Kinds, keys: list[str]) -> None:
-    wait_for(
-        lambda: set(keys) <= client.keys("sent"),
-        WAIT_S,
-        f"{len(keys)} sends; failed: {client.told('failed')}",
-    )
 
 
 class PlainStores:

@@ -1,5 +1,6 @@
 """Transactions, timers, filters and topic by clients of three languages, also at RocketMQ's broker."""
 
+import itertools
 import re
 import time
 from collections.abc import Iterator
@@ -15,7 +16,9 @@ from originals.kinds_client import (
     assert_once,
     kinds_program,
     wait_received,
+    wait_sent,
 )
+from originals.serving import Serving
 from workload.topic import make_topic
 
 pytestmark = pytest.mark.slow
@@ -49,7 +52,7 @@ def client(program: KindsProgram, namesrv: str, topic: str) -> Iterator[Kinds]:
     """Runs, and its producer is known to the broker."""
     with program.start(namesrv, f"{topic}_producers", "one") as process:
         process.send("first", topic)
-        wait_for(lambda: process.keys("sent"), WAIT_S, "a send")
+        wait_sent(process, {"first"})
         yield process
 
 
@@ -90,10 +93,10 @@ def test_another_producer_of_the_group_is_asked_when_one_is_gone(
     with program.start(namesrv, group, "gone") as gone:
         for key in keys:
             gone.transact(key, topic, "unknown", key[:-1])
-        wait_for(lambda: keys <= gone.keys("sent"), WAIT_S, "all sent")
+        wait_sent(gone, keys)
     with program.start(namesrv, group, "other") as other:
         other.send("first", topic)
-        wait_for(lambda: other.keys("sent"), WAIT_S, "a send")
+        wait_sent(other, {"first"})
         other.consume(topic, topic)
         asked = keys - gone.keys("checked")
         assert asked
@@ -134,7 +137,7 @@ def test_a_recalled_timer_does_not_come(client: Kinds, topic: str) -> None:
     at_ms = int(time.time() * 1000) + 3000
     for key, after_ms in {"recalled": 0, "same": 0, "later": 1500}.items():
         client.send(key, topic, TIMER_DELIVER_MS=at_ms + after_ms)
-    wait_for(lambda: "recalled" in client.keys("sent"), WAIT_S, "the timer")
+    wait_sent(client, {"recalled"})
     client.recall("recalled")
     wait_for(lambda: client.told("recalled", is_the_sent=1), WAIT_S, "the recall")
     wait_received(client, topic, {"first", "same", "later"})
@@ -163,7 +166,7 @@ def send_for_filters(client: Kinds, topic: str, prefix: str) -> dict[str, set[st
         for name, (_, lets_through) in FILTERS.items():
             if lets_through(a, colour, tag):
                 matching[name].add(key)
-    wait_for(lambda: keys <= client.keys("sent"), WAIT_S, "all sent")
+    wait_sent(client, keys)
     return matching
 
 
@@ -182,6 +185,51 @@ def test_an_sql_filter_gives_exactly_what_matches(client: Kinds, topic: str) -> 
         wanted = matching[name] | after[name] | ({"first"} if name == "absent" else set())
         wait_received(client, f"{topic}_{name}", wanted)
         assert_once(client, f"{topic}_{name}", wanted)
+
+
+FROM_SIX_ON = "a > 5"
+
+
+def send_numbers(client: Kinds, topic: str, prefix: str) -> set[str]:
+    """Once a send is acknowledged. The keys that FROM_SIX_ON lets through."""
+    for number in itertools.count():
+        key = f"{prefix}-try{number}"
+        client.send(key, topic, a=0)
+        wait_for(
+            lambda key=key: key in client.keys("sent") | client.keys("failed"), WAIT_S, "an end of a send"
+        )
+        if key in client.keys("sent"):
+            break
+    keys = [f"{prefix}{a}" for a in range(12)]
+    for a, key in enumerate(keys):
+        client.send(key, topic, a=a)
+    wait_sent(client, set(keys))
+    return set(keys[6:])
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["java-5.5.0", *(pytest.param(name, marks=pytest.mark.long) for name in ("java-4.9.8", "go", "node"))],
+    indirect=True,
+)
+def test_an_sql_filter_holds_over_a_restart_of_all_brokers(
+    program: KindsProgram, shared_servers: Serving, topic: str
+) -> None:
+    """For a consumer that is connected meanwhile, and for one that comes afterwards."""
+    with program.start(shared_servers.namesrv, f"{topic}_producers", "one") as client:
+        client.consume(topic, topic, sql=FROM_SIX_ON)
+        wanted = send_numbers(client, topic, "before")
+        wait_received(client, topic, wanted)
+        shared_servers.restart()
+        wanted |= send_numbers(client, topic, "connected")
+        wait_received(client, topic, wanted)
+        assert_once(client, topic, wanted)
+    with program.start(shared_servers.namesrv, f"{topic}_producers", "two") as client:
+        client.consume(topic, topic, sql=FROM_SIX_ON)
+        afterwards = send_numbers(client, topic, "after")
+        wait_received(client, topic, afterwards)
+        # The other one's progress may not have been committed.
+        assert client.keys("received") <= wanted | afterwards
 
 
 @pytest.mark.parametrize(

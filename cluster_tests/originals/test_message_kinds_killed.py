@@ -15,9 +15,7 @@ from originals.kinds_client import (
     WAIT_S,
     Kinds,
     KindsProgram,
-    assert_once,
     kinds_program,
-    wait_received,
 )
 from workload.topic import make_topic
 
@@ -51,49 +49,6 @@ def topic(request: pytest.FixtureRequest, brokers: LocalCluster) -> str:
     brokers.leader()
     make_topic(brokers.namesrv, WAIT_S, name)
     return name
-
-
-def send_numbers(client: Kinds, topic: str, prefix: str) -> set[str]:
-    """Once a send is acknowledged. The keys that FILTER lets through."""
-    for number in itertools.count():
-        key = f"{prefix}-try{number}"
-        client.send(key, topic, a=0)
-        wait_for(
-            lambda key=key: key in client.keys("sent") | client.keys("failed"), WAIT_S, "an end of a send"
-        )
-        if key in client.keys("sent"):
-            break
-    keys = [f"{prefix}{a}" for a in range(12)]
-    for a, key in enumerate(keys):
-        client.send(key, topic, a=a)
-    wait_for(lambda: client.keys("sent").issuperset(keys), WAIT_S, "all sent")
-    return set(keys[6:])
-
-
-@pytest.mark.parametrize(
-    "program", [ALL[0], *(pytest.param(name, marks=pytest.mark.long) for name in ALL[1:])], indirect=True
-)
-def test_an_sql_filter_holds_over_a_restart_of_all_brokers(
-    program: KindsProgram, brokers: LocalCluster, topic: str
-) -> None:
-    """For a consumer that is connected meanwhile, and for one that comes afterwards."""
-    with program.start(brokers.namesrv, f"{topic}_producers", "one") as client:
-        client.consume(topic, topic, sql=FILTER)
-        wanted = send_numbers(client, topic, "before")
-        wait_received(client, topic, wanted)
-        brokers.kill_all()
-        brokers.start_missing()
-        brokers.leader()
-        if program.name != "go":
-            wanted |= send_numbers(client, topic, "connected")
-            wait_received(client, topic, wanted)
-        assert_once(client, topic, wanted)
-    with program.start(brokers.namesrv, f"{topic}_producers", "two") as client:
-        client.consume(topic, topic, sql=FILTER)
-        afterwards = send_numbers(client, topic, "after")
-        wait_received(client, topic, afterwards)
-        # The other one's progress may not have been committed.
-        assert client.keys("received") <= wanted | afterwards
 
 
 class Mixture:

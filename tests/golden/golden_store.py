@@ -21,12 +21,22 @@ NODES = ("n0", "n1", "n2")
 _EXTRACTION: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
-def unpack_store(name: str, directory: Path, wanted: Callable[[str], bool] = lambda path: True) -> Path:
-    """Below `directory`, those files whose path in the tar is `wanted`; without 38 MB of timers, of which nothing is
-    read. Returns the store's root.
+def unpack_store(
+    name: str,
+    directory: Path,
+    wanted: Callable[[str], bool] = lambda path: True,
+    *,
+    with_wheel: bool = False,
+) -> Path:
+    """Below `directory`, those files whose path in the tar is `wanted`; without the 38 MB of the timer wheel unless
+    asked. Returns the store's root.
     """
     with tarfile.open(GOLDEN / "store" / f"{name}.tar.xz") as tar:
-        members = [item for item in tar if wanted(item.name) and not item.name.endswith("/timerwheel")]
+        members = [
+            item
+            for item in tar
+            if wanted(item.name) and (with_wheel or not item.name.endswith("/timerwheel"))
+        ]
         tar.extractall(directory, members, **_EXTRACTION)
     return directory / name
 

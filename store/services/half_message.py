@@ -123,15 +123,20 @@ def given_up(half: HalfMessage) -> PutMessage:
     return _copied(half.message, _CHECK_MAX_TOPIC_BYTES, 0, raw_properties(half.record))
 
 
-def prepared_again(record: bytes) -> PutMessage | None:
-    """A message that was given up, to be asked about from the beginning; None if it is not one. Raises
-    MessageDecodeError.
+def prepared_again(record: bytes) -> tuple[MessageExt, PutMessage] | None:
+    """A message that was given up, and as the half that it becomes, to be asked about from the beginning; None if it
+    is not one. Raises MessageDecodeError.
     """
     message = decode_message(record)
     # What has such properties elsewhere is a half that may have ended, or a timer message.
-    if message.topic != TRANS_CHECK_MAX_TIME_TOPIC or const.REAL_TOPIC not in message.properties:
+    if (
+        message.topic != TRANS_CHECK_MAX_TIME_TOPIC
+        or message.queue_id != 0
+        or const.REAL_TOPIC not in message.properties
+    ):
         return None
-    return _copied(message, HALF_TOPIC_BYTES, 0, delete_property(raw_properties(record), _CHECK_TIMES))
+    properties = delete_property(raw_properties(record), _CHECK_TIMES)
+    return message, _copied(message, HALF_TOPIC_BYTES, 0, properties)
 
 
 def op_offsets(record: bytes) -> list[int]:

@@ -6,6 +6,7 @@ from dledger.entry import Index
 from store.errors import MessageDamagedError, UnitDamagedError
 from store.queues.unit_queue import UnitQueue
 from store.services.leader_service import LeaderService, LeaderStore
+from store.services.resume_check_service import ResumeCheckService
 from store.services.schedule_message_service import ScheduleMessageService
 from store.services.timer_message_service import TimerMessageService
 from store.services.transaction_service import TransactionService
@@ -18,6 +19,7 @@ class LeaderServices:
         self.schedule_message_service = ScheduleMessageService(store)
         self.timer_message_service = TimerMessageService(store)
         self.transaction_service = TransactionService(store)
+        self.resume_check_service = ResumeCheckService(store)
         self.all: tuple[LeaderService, ...] = tuple(vars(self).values())
 
     @property

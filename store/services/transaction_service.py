@@ -209,11 +209,8 @@ class TransactionService:
                 self._store.runtime.call_soon(self._turn_ended)
 
     def _committed(self, half: HalfMessage) -> PutMessage | None:
-        """None if its topic is gone: it goes with it."""
-        if half.message.phy_offset < self._store.state.deleted_topics.begin_of(half.real_topic):
-            log.info(
-                "half message goes with its topic topic=%s offset=%d", half.real_topic, half.queue_offset
-            )
+        """None if it goes with its topic."""
+        if self._goes_with_topic(half):
             return None
         message = committed(half)
         level_text = half.message.properties.get(const.DELAY_TIME_LEVEL, "")
@@ -226,6 +223,12 @@ class TransactionService:
             if deliver_ms is not None and deliver_ms > now_ms:
                 return timed(message, slot_of(deliver_ms, self._config.timer_precision_ms))
         return message
+
+    def _goes_with_topic(self, half: HalfMessage) -> bool:
+        if half.message.phy_offset >= self._store.state.deleted_topics.begin_of(half.real_topic):
+            return False
+        log.info("half message goes with its topic topic=%s offset=%d", half.real_topic, half.queue_offset)
+        return True
 
     # -- LeaderService -----------------------------------------------------------------------------------------
 
@@ -293,7 +296,7 @@ class TransactionService:
 
     def _give_up(self, offset: int, half: HalfMessage | None) -> None:
         def message() -> PutMessage | None:
-            if half is None:
+            if half is None or self._goes_with_topic(half):
                 return None
             kept = given_up(half)
             if self._commit_log.fits(kept):

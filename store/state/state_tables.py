@@ -11,6 +11,7 @@ from store.errors import StateRecordError
 from store.state.table import ConfigFileTable, StateChange, Table
 from store.state.tables.consumer_offset_table import ConsumerOffsetTable
 from store.state.tables.delay_offset_table import DelayOffsetTable
+from store.state.tables.resumed_half_table import ResumedHalfTable
 from store.state.tables.subscription_group_table import SubscriptionGroupTable
 from store.state.tables.timer_table import TimerTable
 from store.state.tables.topic_config_table import TopicConfigTable
@@ -32,6 +33,7 @@ class StateTables:
         self.delay_offset_table = DelayOffsetTable()
         self.timer_table = TimerTable()
         self.transaction_table = TransactionTable()
+        self.resumed_half_table = ResumedHalfTable()
         # A new table's line comes here, as the last one.
         self.all: tuple[Table, ...] = tuple(vars(self).values())
 

@@ -12,6 +12,7 @@ from message.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_GROUP, TRANS_HALF_TO
 from message.properties import encode_properties
 from store.put_message import PutMessage
 from store.services.half_message import op_message, prepared
+from store.services.resume_check_service import ResumeStatus
 from store.services.transaction_service import ENDS_COUNT_MAX, EndStatus
 from store.state.tables.consumer_offset_table import CommitOffset
 
@@ -123,6 +124,45 @@ def test_a_leader_that_is_cut_off_ends_nothing_and_the_next_one_does(tmp_path: P
 
 
 @pytest.mark.slow
+def test_the_next_leader_knows_what_was_resumed_and_resumes_what_was_lost_on_the_way(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path, 3)
+    group.start()
+    leader = group.lead()
+    for number in range(2):
+        given_up = PutMessage(
+            TRANS_CHECK_MAX_TIME_TOPIC.encode(), 0, b"%d" % number, half().properties, 0, 1, HOST
+        )
+        leader.put(given_up)
+    group.settle()
+    records = [
+        leader.store.reads.get_message(TRANS_CHECK_MAX_TIME_TOPIC, 0, number, 1, 1 << 20).buffers[0]
+        for number in range(2)
+    ]
+    statuses: list[ResumeStatus] = []
+
+    def resume(number: int) -> None:
+        service = leader.store.services.resume_check_service
+        service.resume(bytes(records[number]), statuses.append, group.now_ms)
+
+    resume(0)
+    group.settle()
+    group.cut_off = {leader.id}
+    resume(1)
+    old = leader
+    group.run_until(lambda: not old.store.serving)
+    leader = group.lead()
+    resume(0)
+    resume(1)
+    group.run_until(lambda: len(statuses) == 4)
+    assert statuses == [
+        ResumeStatus.RESUMED,
+        ResumeStatus.UNKNOWN,
+        ResumeStatus.RESUMED_BEFORE,
+        ResumeStatus.RESUMED,
+    ]
+    assert [found.body for found in messages_of(leader, TRANS_HALF_TOPIC)] == [b"0", b"1"]
+
+
 def test_many_ends_go_in_batches_and_each_transaction_ends_once(tmp_path: Path) -> None:
     group = StoreGroup(tmp_path)
     group.start()

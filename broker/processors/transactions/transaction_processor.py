@@ -9,15 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker.answers import AnyRequest, Request
-from broker.clients.client_channel import ClientChannel
 from message import const
 from message.errors import MessageDecodeError
 from message.message_id import decode_offset_message_id
 from message.sys_flag import TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE
 from remoting.codes import ResponseCode
 from remoting.headers import admin_headers, headers
-from store.put_message import PutBatch, PutRefusal
-from store.services.half_message import HalfMessage, immunity_ms, prepared_again
+from store.services.half_message import HalfMessage, immunity_ms
+from store.services.resume_check_service import ResumeStatus
 from store.services.transaction_service import EndStatus, OnEnded
 
 if TYPE_CHECKING:
@@ -34,6 +33,16 @@ _ENDS: Final = {
         "the message is larger than this broker stores: the transaction stays undecided",
     ),
     EndStatus.UNKNOWN: (ResponseCode.SYSTEM_ERROR, _UNANSWERED),
+}  # fmt: skip
+
+# What follows the id of the message; None: SUCCESS. RocketMQ knows 0 and 1.
+_RESUMES: Final = {
+    ResumeStatus.RESUMED: None,
+    ResumeStatus.RESUMED_BEFORE: " was resumed before: its producers are asked, or have ended it",
+    ResumeStatus.NOT_GIVEN_UP: " is not the offset id of a message that was given up as undecided",
+    ResumeStatus.TOPIC_DELETED: " goes to no topic: the one that it was sent to was deleted since it was given up",
+    ResumeStatus.BUSY: ": the broker is busy with another one, or with sends: ask again",
+    ResumeStatus.UNKNOWN: ": outcome unknown, this member stopped leading. Ask the next leader again",
 }  # fmt: skip
 
 
@@ -72,31 +81,32 @@ class TransactionProcessor:
     def resume_check(
         self, request: Request[admin_headers.ResumeCheckHalfMessageRequestHeader], now_ms: int
     ) -> None:
+        if not self._store.serving:
+            remark = "this member does not serve as leader now: ask the leader"
+            request.answer(ResponseCode.SYSTEM_ERROR, remark)
+            return
         message_id = request.header.msg_id or ""
+        services = self._store.services
+        refusal = services.transaction_service.refusal_of_prepared() or services.resume_check_service.refusal
+        if refusal is not None:
+            request.answer(ResponseCode.SYSTEM_ERROR, refusal)
+            return
+
+        def on_resumed(status: ResumeStatus) -> None:
+            remark = _RESUMES[status]
+            code = ResponseCode.SUCCESS if remark is None else ResponseCode.SYSTEM_ERROR
+            request.answer(code, remark and f"{message_id!r}{remark}")
+
         try:
             _, phy_offset = decode_offset_message_id(message_id)
             record = self._store.reads.look_message_by_offset(phy_offset)
-            message = prepared_again(record) if record is not None else None
+            if record is None:
+                on_resumed(ResumeStatus.NOT_GIVEN_UP)
+            else:
+                services.resume_check_service.resume(record, on_resumed, now_ms)
         except MessageDecodeError:
-            message = None
-        if message is None:
-            remark = f"{message_id!r} is not the offset id of a message that was given up as undecided"
-            request.answer(ResponseCode.SYSTEM_ERROR, remark)
-        elif (refusal := self._store.services.transaction_service.refusal_of_prepared()) is not None:
-            request.answer(ResponseCode.SYSTEM_ERROR, refusal)
-        else:
-            self._store.gather.add(request.channel, [message], [request], (), _answer_put, now_ms)
+            on_resumed(ResumeStatus.NOT_GIVEN_UP)
 
 
 def _answer(request: AnyRequest) -> OnEnded:
     return lambda status: request.answer(*_ENDS[status])
-
-
-def _answer_put(
-    channel: ClientChannel, requests: list[AnyRequest], outcome: PutBatch | PutRefusal, first: int
-) -> None:
-    for request in requests:
-        if isinstance(outcome, PutRefusal):
-            request.answer(ResponseCode.SYSTEM_ERROR, f"{outcome.status.value}: {outcome.text}")
-        else:
-            request.answer()

@@ -436,6 +436,87 @@ def test_only_what_was_given_up_is_asked_about_once_more(broker: OneBroker) -> N
     assert len(messages(broker, TRANS_HALF_TOPIC)) == 1
 
 
+class GivenUp:
+    """A broker with a message that was given up, for its producer says nothing."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        conf = "transactionCheckMax=1\ntransactionCheckInterval=1000\ntransactionTimeOut=1000\n"
+        self.broker = OneBroker(tmp_path, conf)
+        self.producer = Producer(self.broker, 7)
+        Transaction(self.broker)
+        pending = self.broker.store.services.transaction_service
+        self.broker.run_until(lambda: pending.pending_count == 0)
+        (self.message,) = messages(self.broker, TRANS_CHECK_MAX_TIME_TOPIC)
+
+    def request(self) -> RemotingCommand:
+        fields = {"topic": TRANS_CHECK_MAX_TIME_TOPIC, "msgId": self.message.msg_id}
+        return self.broker.new_request(RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)
+
+    def resume(self) -> tuple[int, str | None]:
+        request = self.request()
+        answer = self.broker.ask(request.code, request.ext_fields)
+        return answer.code, answer.remark
+
+
+def test_what_was_given_up_is_resumed_once(tmp_path: Path) -> None:
+    """A second half would be a second message, if the producer commits both."""
+    story = GivenUp(tmp_path)
+    broker = story.broker
+    refused = (
+        ResponseCode.SYSTEM_ERROR,
+        f"'{story.message.msg_id}' was resumed before: its producers are asked, or have ended it",
+    )
+    assert story.resume() == (ResponseCode.SUCCESS, None)
+    assert story.resume() == refused
+    broker.run_until(lambda: len(story.producer.checks()) == 2)
+    story.producer.answer(story.producer.checks()[-1], COMMIT)
+    assert bodies(broker) == [b"m"]
+    assert story.resume() == refused
+    broker.close()
+    story.broker = OneBroker(tmp_path)
+    assert story.resume() == refused
+    assert len(messages(story.broker, TRANS_HALF_TOPIC)) == 2
+    story.broker.close()
+
+
+def test_of_two_resumes_at_once_one_counts(tmp_path: Path) -> None:
+    story = GivenUp(tmp_path)
+    requests = [story.request(), story.request()]
+    story.broker.receive(requests)
+    story.broker.run_for(200)
+    answers = [story.broker.channel.response_to(request.opaque) for request in requests]
+    assert [answer and answer.code for answer in answers] == [
+        ResponseCode.SUCCESS,
+        ResponseCode.SYSTEM_ERROR,
+    ]
+    assert len(messages(story.broker, TRANS_HALF_TOPIC)) == 2
+    story.broker.close()
+
+
+def test_what_was_given_up_goes_with_its_topic(tmp_path: Path) -> None:
+    story = GivenUp(tmp_path)
+    Transaction(story.broker)
+    assert story.broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == ResponseCode.SUCCESS
+    story.broker.run_for(5000)
+    assert len(messages(story.broker, TRANS_CHECK_MAX_TIME_TOPIC)) == 1
+    assert story.broker.store.services.transaction_service.pending_count == 0
+    code, remark = story.resume()
+    assert (code, "was deleted since" in (remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+    assert len(messages(story.broker, TRANS_HALF_TOPIC)) == 2
+    story.broker.close()
+
+
+def test_a_member_that_does_not_serve_resumes_nothing(tmp_path: Path) -> None:
+    story = GivenUp(tmp_path)
+    story.broker.step_down()
+    code, remark = story.resume()
+    assert (code, remark) == (
+        ResponseCode.SYSTEM_ERROR,
+        "this member does not serve as leader now: ask the leader",
+    )
+    story.broker.close()
+
+
 @pytest.mark.slow
 def test_without_a_producer_nobody_is_asked_and_nothing_counts(broker: OneBroker) -> None:
     Producer(broker, 3, group="another")

@@ -27,6 +27,12 @@ KEY_FIGURES = {
     "read": "msgs_per_s",
     "idle": "cpu_pct",
     "start": "seconds",
+    "fill": "msgs_per_s",
+    "late": "msgs_per_s",
+    "filtered": "scanned_per_s",
+    "memory": "anonymous_mib",
+    "leader": "fired_s",
+    "all": "fired_s",
 }
 
 
@@ -60,8 +66,21 @@ HOW_TO_READ = f"""\
 Sends: messages per second · CPU time of all replicas per message · p50 · p99 of a send. One sender, and the lines with
 groups: p50 · p99 · CPU time. The lone sender: its p50 · p99, and those of the others. A group's time is from just
 before the send until the group has the message. In brackets: our figure divided by theirs, for what the line is about
-and for CPU time. For a rate more is better, for a time less. {MARK}: in each of {TRIES} tries something else used more
+and for CPU time. For a rate more is better, for a time less. {MARK}: in each try something else used more
 than {OTHER_PCT_MAX} % of a core."""
+
+HOW_TO_READ_KINDS = f"""\
+- Sends and transactions: per second · CPU time of all brokers for each · p50 · p99. A transaction is a half message
+  and its commit, each acknowledged. One sender: p50 · p99 · CPU time. Until a group has them: p50 · p99 from just
+  before the half message is sent · CPU time.
+- Timers: per second, from the second in which all are due to the last one · CPU time · p50 · p99 of how late a group
+  gets them.
+- Filters: messages of the topic per second · brought per second · CPU time for each message of the topic.
+- Memory of all brokers: anonymous · with the files that are mapped · CPU.
+- Kills, each with a start at once: until a send is acknowledged · until a timer has come that falls due meanwhile.
+
+In brackets: our figure divided by theirs, for what the line is about and for CPU time. {MARK}: in each try something
+else used more than {OTHER_PCT_MAX} % of a core."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +126,17 @@ def cell(figures: Record) -> str:
 def _parts(kind: str) -> Sequence[tuple[str, str]]:
     times = (("p50_ms", "{} ms"), ("p99_ms", "{} ms"))
     cpu = ("server_us", "{} µs")
+    recovery = (("served_s", "{} s"), ("fired_s", "timer {} s"))
     return {
+        "fill": (("msgs_per_s", "{}/s"), cpu),
+        "late": (("msgs_per_s", "{}/s"), cpu, ("p50_ms", "{} ms late"), ("p99_ms", "{} ms")),
+        "filtered": (("scanned_per_s", "{}/s"), ("msgs_per_s", "{}/s brought"), ("scanned_us", "{} µs")),
+        "memory": (
+            *(("anonymous_mib", "{} MiB"), ("memory_mib", "{} MiB with files")),
+            ("cpu_pct", "{} % of a core"),
+        ),
+        "leader": recovery,
+        "all": recovery,
         "rate": (("msgs_per_s", "{}/s"), cpu, *times),
         "one": (*times, cpu),
         "lone": (
@@ -149,19 +178,22 @@ def table(results: Results) -> str:
     return "\n".join(lines) + "\n"
 
 
-def page(results: Results, picture: str) -> str:
+def page(results: Results, how_to_read: str, picture: str | None = None) -> str:
     """What stands in the docs: the facts, how to read the table, the table, the plot."""
     facts = "\n".join(f"- {fact}" for fact in results.facts)
-    return f"{facts}\n\n{HOW_TO_READ}\n\n{table(results)}\n![rates and latencies, drawn]({picture})\n"
+    plot = f"\n![rates and latencies, drawn]({picture})\n" if picture else ""
+    return f"{facts}\n\n{how_to_read}\n\n{table(results)}{plot}"
 
 
-BEGIN = "<!-- figures: written by benchmarks/side_by_side.py --docs -->"
-END = "<!-- end of figures -->"
+def marks(name: str) -> tuple[str, str]:
+    """The lines of a page between which the figures of a run stand."""
+    return f"<!-- {name}: written by benchmarks/side_by_side.py -->", f"<!-- end of {name} -->"
 
 
-def with_figures(text: str, figures: str) -> str:
+def with_figures(text: str, name: str, figures: str) -> str:
     """A page with new figures in the place of the earlier ones. Raises ValueError where it has no place for them."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ValueError(f"there must be one line {BEGIN} and one line {END}")
-    before, _, rest = text.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{figures}\n{END}{rest.partition(END)[2]}"
+    begin, end = marks(name)
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise ValueError(f"there must be one line {begin} and one line {end}")
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{figures}\n{end}{rest.partition(end)[2]}"

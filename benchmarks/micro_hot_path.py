@@ -188,7 +188,11 @@ class MicroGroup:
                     group = None
                     if identity.group_uuid is not None:
                         group = GroupIdentity(identity.group_uuid, identity.pairs)
-                    broker.replica.peer_seen(peer_id, identity.disk_uuid, group, self.now_ms, begin_pos=-1)
+                    broker.replica.peer_seen(
+                        *(peer_id, identity.disk_uuid, group, self.now_ms),
+                        begin_pos=-1,
+                        features=other.store.features,
+                    )
         for broker in self.brokers.values():
             for peer_id in broker.asking:
                 broker.replica.peer_connected(peer_id, self.now_ms)

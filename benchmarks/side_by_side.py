@@ -3,6 +3,7 @@
     python benchmarks/side_by_side.py --quick                          # this code and NATS, some minutes
     python benchmarks/side_by_side.py --tree before=../other-checkout   # and an older state of the code
     python benchmarks/side_by_side.py --docs                           # writes docs/benchmarks.md and its plot
+    python benchmarks/side_by_side.py --kinds --oracle ORACLE          # transactions, timers and SQL92, beside RocketMQ
 
 Each round takes every system once per mode, so that the machine's better and worse minutes fall on all of them; told
 are the medians of the rounds. With each line stands how much of a core anything else used. Where that is more than
@@ -17,17 +18,18 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from figures import (
     FAR_MODES,
-    MODES,
+    HOW_TO_READ,
+    HOW_TO_READ_KINDS,
     TRIES,
     Record,
     Results,
@@ -38,76 +40,23 @@ from figures import (
     table,
     with_figures,
 )
-from plot import size_name, svg
+from lines import Line, lines_by_mode
+from plot import svg
 from pythons import Python, PythonError, choose
 from running import ROOT, end_on_sigterm
 from systems import Java, MissingError, Nats, Ours, Prototype, Server, System, go, go_built
 
 DOCS_PAGE = ROOT / "docs" / "benchmarks.md"
 DOCS_PLOT = ROOT / "docs" / "benchmarks.svg"
-
-
-@dataclass(frozen=True)
-class Line:
-    """One call of the load program. `kind`: what its figures are about (figures.py)."""
-
-    name: str
-    kind: str
-    command: str
-    options: tuple[tuple[str, int | str], ...] = ()
-    is_quick: bool = True
-
-    def arguments(self) -> list[str]:
-        return [f"-{name}={value}" for name, value in self.options]
-
-
-def send_line(senders: int, conns: int, size: int) -> Line:
-    names = {(1, 1): "one sender", (64, 1): "64 senders on one connection"}
-    name = names.get((senders, conns), f"{senders} senders on {conns} connections")
-    options = (
-        ("senders", senders),
-        ("conns", conns),
-        ("size", size),
-        ("topic", f"S{senders}x{conns}x{size}"),
-    )
-    kind = "one" if senders == 1 else "rate"
-    return Line(f"{name}, {size_name(size)}", kind, "send", options, is_quick=size == 1024)
-
-
-def tail_line(name: str, groups: int, senders: int, rate: int) -> Line:
-    options = (
-        *(("senders", senders), ("conns", senders), ("rate", rate), ("groups", groups), ("size", 1024)),
-        *(("queues", 4), ("topic", f"Tail{groups}")),
-    )
-    return Line(name, "tail", "tail", options)
-
-
-LINES = (
-    Line("start to serving", "start", ""),
-    Line("idle, three brokers", "idle", "idle", (("seconds", 10),)),
-    *(
-        send_line(senders, conns, size)
-        for size in (1024, 128, 16384)
-        for senders, conns in ((64, 1), (8, 8), (64, 64), (512, 512), (1, 1))
-    ),
-    Line(
-        "a lone sender beside 63 busy ones, 1 KiB",
-        "lone",
-        "send",
-        (("senders", 64), ("conns", 64), ("size", 1024), ("lone", "true"), ("topic", "Lone")),
-    ),
-    tail_line("one group, 200 messages/s", 1, 1, 200),
-    tail_line("ten groups, 1,000 messages/s", 10, 8, 1000),
-    Line("read back, 1 KiB", "read", "read", (("topic", "S64x1x1024"),)),
-)
-FAR_LINES = (send_line(256, 4, 1024),)
+DUE_S = 2  # before it is due, a timer has been stored and brokers are killed
 
 
 class Bench:
     """Runs the load program, and writes a record per line."""
 
-    def __init__(self, load: Path, out: Path, seconds: float) -> None:
+    def __init__(self, load: Path, out: Path, seconds: float, tries: int) -> None:
         self._load = load
+        self._tries = tries
         self._out = out
         self._seconds = seconds
 
@@ -134,21 +83,52 @@ class Bench:
                 if line.kind == "start":
                     self.write({**record, **server.start})
                     continue
+                measured = self._recovered if line.command == "recovery" else self._measured
                 tries: list[Record] = []
-                while len(tries) < TRIES and (not tries or "error" in tries[-1] or is_disturbed(tries[-1])):
-                    tries.append({**record, **self._measured(server, line)})
+                tries_max = min(line.tries, self._tries)
+                while len(tries) < tries_max and (
+                    not tries or "error" in tries[-1] or is_disturbed(tries[-1])
+                ):
+                    tries.append({**record, **measured(server, line)})
                 self.write(least_disturbed(tries))
 
     def _measured(self, server: Server, line: Line) -> dict[str, Any]:
+        return _ended(self._begun(server, line, server.pids()))
+
+    def _recovered(self, server: Server, line: Line) -> dict[str, Any]:
+        """Seconds from a kill until sends are acknowledged and a timer fires that is due meanwhile."""
+        options = (("topic", dict(line.options)["due"]), ("count", 1), ("deliver-after", DUE_S))
+        timer = Line("a timer", "fill", "fill", (*options, ("senders", 1), ("queues", 1)))
+        pids = server.pids()
+        victims = pids if line.kind == "all" else (server.leader_pid(),)
+        figures = _ended(self._begun(server, timer, pids))
+        if "error" in figures:
+            return figures
+        killed_at = time.time()
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        load = self._begun(server, line, ())
+        server.start_again()
+        figures = _ended(load)
+        if "error" in figures:
+            return figures
+        seconds = {f"{what}_s": round(figures[f"{what}_at"] - killed_at, 2) for what in ("served", "fired")}
+        if seconds["fired_s"] < DUE_S - 1:
+            return {"error": f"the timer came {seconds['fired_s']} s after the kill, or before it"}
+        return seconds
+
+    def _begun(self, server: Server, line: Line, pids: tuple[int, ...]) -> subprocess.Popen[str]:
         command = [
             *(str(self._load), line.command, f"-system={server.kind}", f"-at={server.at}"),
-            *(f"-pids={' '.join(map(str, server.pids))}", f"-beside={' '.join(map(str, server.beside))}"),
+            *(f"-pids={' '.join(map(str, pids))}", f"-beside={' '.join(map(str, server.beside))}"),
             *(f"-seconds={self._seconds}", *line.arguments()),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-        if done.returncode:
-            return {"error": done.stderr.strip()[-300:]}
-        return dict(json.loads(done.stdout))
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _ended(load: subprocess.Popen[str]) -> dict[str, Any]:
+    told, errors = load.communicate()  # it ends itself where an answer is missing
+    return {"error": errors.strip()[-300:]} if load.returncode else dict(json.loads(told))
 
 
 def revision(tree: Path) -> str:
@@ -196,6 +176,11 @@ def parse_options() -> argparse.Namespace:
     add = parser.add_argument
     add("--quick", action="store_true", help="one round, 1 KiB, 2 s per line, two modes: some minutes")
     add(
+        "--kinds",
+        action="store_true",
+        help="transactions, timers and filters instead, beside RocketMQ's plain broker",
+    )
+    add(
         "--tree",
         type=parse_tree,
         action="append",
@@ -213,6 +198,7 @@ def parse_options() -> argparse.Namespace:
     )
     add("--rounds", type=int, help="default 3")
     add("--seconds", type=float, help="measured part of each line (default 3)")
+    add("--tries", type=int, default=TRIES, help=f"of a line that something else disturbs (default {TRIES})")
     add(
         "--lines",
         type=re.compile,
@@ -232,6 +218,10 @@ def parse_options() -> argparse.Namespace:
 
 def systems_of(options: argparse.Namespace, trees: dict[str, Path], python: Path) -> list[System]:
     systems: list[System] = [Ours(name, tree, python, options.base_port) for name, tree in trees.items()]
+    if options.kinds:
+        return systems + (
+            [Java(options.oracle.resolve(), options.base_port + 200, "single")] if options.oracle else []
+        )
     if options.prototype:
         systems.append(Prototype(options.prototype.resolve(), python))
     if not options.no_nats:
@@ -241,7 +231,7 @@ def systems_of(options: argparse.Namespace, trees: dict[str, Path], python: Path
         except MissingError as error:
             print(f"no NATS: {error}", file=sys.stderr)
     if options.oracle:
-        systems.append(Java(options.oracle.resolve(), options.base_port + 200))
+        systems.append(Java(options.oracle.resolve(), options.base_port + 200, "dledger"))
     return systems
 
 
@@ -249,14 +239,10 @@ def sessions(
     options: argparse.Namespace, systems: list[System]
 ) -> Iterator[tuple[int, str, System, tuple[Line, ...]]]:
     """What is measured, in this order."""
+    by_mode = lines_by_mode(kinds=options.kinds, quick=options.quick)
     for round_number in range(1, options.rounds + 1):
-        for mode in MODES if options.quick else (*MODES, *FAR_MODES):
-            of_mode = FAR_LINES if mode in FAR_MODES else LINES
-            lines = tuple(
-                line
-                for line in of_mode
-                if (line.is_quick or not options.quick) and options.lines.search(f"{mode}, {line.name}")
-            )
+        for mode, of_mode in by_mode.items():
+            lines = tuple(line for line in of_mode if options.lines.search(f"{mode}, {line.name}"))
             for system in systems:
                 if lines and (mode not in FAR_MODES or isinstance(system, Ours)):
                     yield round_number, mode, system, lines
@@ -267,7 +253,7 @@ def measure(options: argparse.Namespace, records: Path) -> None:
     load = go_built("load", ".")
     executable, python, others = choose(options.python)
     systems = systems_of(options, trees, executable)
-    bench = Bench(load, records, options.seconds)
+    bench = Bench(load, records, options.seconds, options.tries)
     told = facts(options, trees, python, others)
     bench.write_head(told, [system.name for system in systems])
     print(*told, f"That Python is {python.path}; --python chooses another one.", sep="\n", flush=True)
@@ -282,7 +268,8 @@ def main() -> int:
     options = parse_options()
     end_on_sigterm()
     options.out.mkdir(parents=True, exist_ok=True)
-    records = options.show or options.out / "records.jsonl"
+    name = "kinds" if options.kinds else "benchmarks"
+    records = options.show or options.out / ("kinds.jsonl" if options.kinds else "records.jsonl")
     if options.show is None:
         try:
             measure(options, records)
@@ -290,11 +277,15 @@ def main() -> int:
             print(error, file=sys.stderr)
             return 1
     results = Results.parse(records.read_text().splitlines())
-    (options.out / "benchmarks.svg").write_text(svg(results))
-    (options.out / "benchmarks.md").write_text(page(results, "benchmarks.svg"))
+    if options.kinds:
+        text = page(results, HOW_TO_READ_KINDS)
+    else:
+        text = page(results, HOW_TO_READ, DOCS_PLOT.name)
+        for directory in (options.out, *([DOCS_PLOT.parent] if options.docs else [])):
+            (directory / DOCS_PLOT.name).write_text(svg(results))
+    (options.out / f"{name}.md").write_text(text)
     if options.docs:
-        DOCS_PAGE.write_text(with_figures(DOCS_PAGE.read_text(), page(results, DOCS_PLOT.name)))
-        DOCS_PLOT.write_text(svg(results))
+        DOCS_PAGE.write_text(with_figures(DOCS_PAGE.read_text(), name, text))
     print(f"\n{table(results)}\ntable and plot: {DOCS_PAGE.parent if options.docs else options.out}")
     return 0
 

@@ -7,12 +7,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import permutations
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from running import ROOT, LocalCluster, cpu_seconds, local_cluster, machine_seconds
 
@@ -26,16 +26,23 @@ class MissingError(Exception):
     """Something is not on this machine; the text says what, and how it comes here."""
 
 
+def _unmeasured() -> NoReturn:
+    raise MissingError("kills of this system's members are not measured")
+
+
 @dataclass(frozen=True)
 class Server:
-    """`at`: what clients dial. `beside`: processes whose work is neither the system's nor a stranger's. `start`: the
-    figures of its start."""
+    """`at`: what clients dial. `pids()`: of the brokers as they are now. `beside`: processes whose work is neither the
+    system's nor a stranger's. `start`: the figures of its start. `start_again`: starts what was killed.
+    """
 
     kind: str
     at: str
-    pids: tuple[int, ...]
+    pids: Callable[[], tuple[int, ...]]
     beside: tuple[int, ...] = ()
     start: Mapping[str, float] = field(default_factory=dict)
+    leader_pid: Callable[[], int] = _unmeasured
+    start_again: Callable[[], object] = _unmeasured
 
 
 class System(Protocol):
@@ -46,7 +53,8 @@ class System(Protocol):
         """A context with a Server. `mode` is one of figures.py's."""
 
 
-EVERYTHING = frozenset({"send", "tail", "read", "idle", "start"})
+PLAIN = frozenset({"send", "tail", "read", "idle"})
+EVERYTHING = PLAIN | {"start", "fill", "timers", "recovery"}
 
 
 class Ours:
@@ -78,7 +86,11 @@ class Ours:
             namesrv, *pids = cluster.all_pids()
             other = machine - own - sum(map(cpu_seconds, (namesrv, *pids)))
             start = {"seconds": round(seconds, 2), "other_pct": max(round(100 * other / seconds), 0)}
-            yield Server("remoting", cluster.namesrv, tuple(pids), (namesrv, *beside), start)
+            yield Server(
+                *("remoting", cluster.namesrv, cluster.pids, (namesrv, *beside), start),
+                leader_pid=lambda: int(cluster.leader()["pid"]),
+                start_again=cluster.up,
+            )
 
 
 @contextmanager
@@ -157,7 +169,7 @@ class Nats:
     """JetStream with a stream of three replicas on files. `fsync` is its `sync_interval: always`."""
 
     name = "NATS R3"
-    measures = EVERYTHING - {"start"}
+    measures = PLAIN
 
     def __init__(self, binary: Path, base_port: int) -> None:
         self._binary = binary
@@ -181,7 +193,7 @@ class Nats:
                 )
                 pids.append(started.start(str(self._binary), "-c", str(conf)))
             at = ",".join(f"127.0.0.1:{port}" for port in ports[:3])
-            yield Server("nats", at, tuple(pids))
+            yield Server("nats", at, lambda: tuple(pids))
 
 
 class Prototype:
@@ -205,36 +217,46 @@ class Prototype:
             for arguments in (("f", "30912"), ("f", "30913"), ("l",)):
                 pids.append(started.start(str(self._python), str(self._program), *arguments, SYNC=sync))
                 time.sleep(1)  # it says nothing when it listens
-            yield Server("remoting", "127.0.0.1:30876", tuple(pids))
+            yield Server("remoting", "127.0.0.1:30876", lambda: tuple(pids))
 
 
 class Java:
-    """The real DLedger group. It acknowledges from page cache and has no other way."""
+    """The real RocketMQ. As a DLedger group it acknowledges from page cache and has no other way."""
 
-    name = "Java DLedger"
     measures = EVERYTHING
 
-    def __init__(self, oracle: Path, base_port: int) -> None:
+    def __init__(self, oracle: Path, base_port: int, kind: str) -> None:
+        """`kind`: "dledger", or "single" for one plain broker."""
+        self.name = {"dledger": "Java DLedger", "single": "RocketMQ, one plain broker"}[kind]
         self._oracle = oracle
         self._base_port = base_port
+        self._kind = kind
 
     @contextmanager
     def running(self, mode: str) -> Iterator[Server]:
         work = Path(tempfile.mkdtemp(prefix="java-bench-"))
-        environment = {**os.environ, "ORACLE_RUN": str(work / "run")}
+        run = work / "run"
+        environment = {**os.environ, "ORACLE_RUN": str(run), "BROKER_EXTRA": "enablePropertyFilter=true"}
 
         def call(*arguments: str) -> None:
             subprocess.run(
                 [str(self._oracle), *arguments], env=environment, check=True, stdout=subprocess.DEVNULL
             )
 
+        def pids() -> tuple[int, ...]:
+            return tuple(int(path.read_text()) for path in sorted(run.glob("broker-*/pid")))
+
         began = time.monotonic()
         try:
-            call("up", "--mode", "dledger", "--base-port", str(self._base_port))
+            flush = "SYNC_FLUSH" if mode == "fsync" else "ASYNC_FLUSH"
+            call("up", "--mode", self._kind, "--flush", flush, "--base-port", str(self._base_port))
             start = {"seconds": round(time.monotonic() - began, 2)}
-            pids = [int((work / "run" / f"broker-{number}" / "pid").read_text()) for number in range(3)]
-            namesrv = int((work / "run" / "namesrv" / "pid").read_text())
-            yield Server("remoting", f"127.0.0.1:{self._base_port}", tuple(pids), (namesrv,), start)
+            namesrv = int((run / "namesrv" / "pid").read_text())
+            yield Server(
+                *("remoting", f"127.0.0.1:{self._base_port}", pids, (namesrv,), start),
+                leader_pid=lambda: pids()[0],
+                start_again=lambda: call("start", "0"),
+            )
         finally:
             call("down")
             shutil.rmtree(work)

@@ -5,10 +5,22 @@
 //	load read -system remoting -at 127.0.0.1:9876 -topic T
 //	load idle -pids "101 102 103"
 //
+// And of RocketMQ's protocol alone (kinds.go):
+//
+//	load send -transactions -at 127.0.0.1:9876 -topic T
+//	load fill -at 127.0.0.1:9876 -topic T -count 100000 -every 10
+//	load read -at 127.0.0.1:9876 -topic T -expression "price > 100" -expression-type SQL92
+//	load timers -at 127.0.0.1:9876 -topic T -count 50000
+//	load recovery -at 127.0.0.1:9876 -topic T -due Due
+//
 // send: each sender waits for its own answer before it sends again. With -lone the first sender pauses between its
 // sends, and its times are printed by themselves. tail: the senders keep to -rate together, and each group follows the
 // topic; the times are from just before a send until a group has the message. read: a topic is read from its beginning
 // to its present end. idle: nothing is sent.
+//
+// With -transactions a send is a half message and the request that commits it. fill: so many messages are sent.
+// timers: they are sent before, and all are due in one second; the times are how late a group has each. recovery: tries
+// until a send is acknowledged and until the due topic has a message.
 //
 // Every system is driven by the same loops, so that its client is all that differs.
 package main
@@ -55,14 +67,29 @@ var (
 	warmup  = flag.Float64("warmup", 1, "seconds before it")
 	pids    = flag.String("pids", "", "processes of the system")
 	beside  = flag.String("beside", "", "processes that are part of the measurement and not of the system")
+	count   = flag.Int("count", 0, "fill, timers: messages")
+	every   = flag.Int("every", 1, "fill: every so many-th message has tag A and a price above 100")
+	after   = flag.Float64("deliver-after", 0, "fill: seconds until the first one is due; 0: no timers")
+	within  = flag.Float64("deliver-within", 1, "fill: their times are drawn from so many seconds from there")
+	due     = flag.String("due", "", "recovery: topic that gets a message in time")
+	settled = flag.Bool("settled", false, "idle: first wait until the system has nothing left to do")
 	procs   = flag.Int("procs", 0, "GOMAXPROCS (default: what its client is fastest with on two cores, one for remoting, two for nats)")
+
+	transactions   = flag.Bool("transactions", false, "send, tail: each send is a half message and its commit")
+	expression     = flag.String("expression", "*", "read: what is subscribed to")
+	expressionType = flag.String("expression-type", "TAG", "read: TAG or SQL92")
 )
+
+const commandNames = "send, tail, read, idle, fill, timers or recovery"
+
+// scanned counts the messages between which a filter chose.
+var scanned atomic.Int64
 
 const lonePause = 5 * time.Millisecond
 
 func main() {
 	if len(os.Args) < 2 || strings.HasPrefix(os.Args[1], "-") {
-		fail(fmt.Errorf("say send, tail, read or idle first; load send -h lists the options"))
+		fail(fmt.Errorf("say %s first; load send -h lists the options", commandNames))
 	}
 	_ = flag.CommandLine.Parse(os.Args[2:])
 	if *procs == 0 {
@@ -74,10 +101,12 @@ func main() {
 			fail(fmt.Errorf("-at %s: only addresses of this machine are put under load", address))
 		}
 	}
-	commands := map[string]func(system) (map[string]any, error){"send": send, "tail": tail, "read": read, "idle": idle}
+	commands := map[string]func(system) (map[string]any, error){
+		"send": send, "tail": tail, "read": read, "idle": idle, "fill": fill, "timers": timers, "recovery": recovery,
+	}
 	run, known := commands[os.Args[1]]
 	if !known || flag.NArg() > 0 {
-		fail(fmt.Errorf("%s: say send, tail, read or idle, then options", strings.Join(os.Args[1:], " ")))
+		fail(fmt.Errorf("%s: say %s, then options", strings.Join(os.Args[1:], " "), commandNames))
 	}
 	var s system
 	switch *kind {
@@ -89,7 +118,7 @@ func main() {
 		fail(fmt.Errorf("-system %s: remoting or nats", *kind))
 	}
 	// No request has a time limit of its own: the clock of each would cost as much as the rest.
-	limit := time.Duration((*warmup + *secs + 120) * float64(time.Second))
+	limit := time.Duration((*warmup + *secs + 120 + float64(*count)/2000) * float64(time.Second))
 	time.AfterFunc(limit, func() { fail(fmt.Errorf("no end after %v: an answer is missing", limit)) })
 	figures, err := run(s)
 	if err != nil {
@@ -270,21 +299,28 @@ func read(s system) (map[string]any, error) {
 	if err := s.open(*topic, 0); err != nil {
 		return nil, err
 	}
-	var count, bytes atomic.Int64
+	var brought, bytes atomic.Int64
 	from := measure()
 	if err := s.read(*topic, func(body []byte) {
-		count.Add(1)
+		brought.Add(1)
 		bytes.Add(int64(len(body)))
 	}); err != nil {
 		return nil, err
 	}
 	to := measure()
 	figures := map[string]any{"mib_per_s": math.Round(float64(bytes.Load()) / to.at.Sub(from.at).Seconds() / (1 << 20))}
-	addUsage(figures, from, to, int(count.Load()))
+	addUsage(figures, from, to, int(brought.Load()))
+	if passed := float64(scanned.Load()); passed > 0 {
+		figures["scanned_per_s"] = math.Round(passed / to.at.Sub(from.at).Seconds())
+		figures["scanned_us"] = math.Round((to.servers-from.servers)*1e7/passed) / 10
+	}
 	return figures, nil
 }
 
 func idle(system) (map[string]any, error) {
+	if *settled {
+		settle()
+	}
 	from, wakeUps := measure(), wakeUpsOf(*pids)
 	time.Sleep(time.Duration(*secs * float64(time.Second)))
 	to := measure()
@@ -292,7 +328,8 @@ func idle(system) (map[string]any, error) {
 	each := float64(wakeUpsOf(*pids)-wakeUps) / took / float64(len(strings.Fields(*pids)))
 	figures := map[string]any{
 		"cpu_pct":        math.Round(1000*(to.servers-from.servers)/took) / 10,
-		"wake_ups_per_s": math.Round(each), "memory_mib": math.Round(float64(memoryKiB(*pids)) / 1024),
+		"wake_ups_per_s": math.Round(each), "memory_mib": math.Round(float64(memoryKiB(*pids, "Pss:")) / 1024),
+		"anonymous_mib": math.Round(float64(memoryKiB(*pids, "Pss_Anon:")) / 1024),
 	}
 	addUsage(figures, from, to, 0)
 	return figures, nil

@@ -19,12 +19,13 @@ import (
 
 // RocketMQ's request and response codes.
 const (
-	pullMessage   = 11
-	createTopic   = 17
-	maxOffset     = 30
-	minOffset     = 31
-	routeOfTopic  = 105
-	sendMessageV2 = 310
+	pullMessage    = 11
+	createTopic    = 17
+	maxOffset      = 30
+	minOffset      = 31
+	endTransaction = 37
+	routeOfTopic   = 105
+	sendMessageV2  = 310
 
 	success         = 0
 	topicNotExist   = 17
@@ -76,6 +77,7 @@ func number(header, key []byte) int {
 
 // connection carries requests of several senders. What has piled up goes out in one write.
 type connection struct {
+	conn    net.Conn
 	mu      sync.Mutex
 	pending []byte
 	waiting map[int]*waiter
@@ -89,7 +91,7 @@ func dial(address string) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{waiting: map[int]*waiter{}, wake: make(chan struct{}, 1)}
+	c := &connection{conn: conn, waiting: map[int]*waiter{}, wake: make(chan struct{}, 1)}
 	go c.write(conn)
 	go c.readAll(conn)
 	return c, nil
@@ -238,6 +240,14 @@ func (r *remoting) connection(address string, index int) (*connection, error) {
 	return r.connections[key], nil
 }
 
+func (r *remoting) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.connections {
+		_ = c.conn.Close()
+	}
+}
+
 // route returns the queues of a topic on masters; nil where there is no such topic.
 func (r *remoting) route(topic string) ([]queue, error) {
 	c, err := r.connection(r.namesrv, 0)
@@ -323,13 +333,26 @@ func appendHex(out []byte, value uint64) []byte {
 	return out
 }
 
+// A send of the plain kind: the properties are those of a client that sets keys and a tag.
+func plainProperties(out []byte) []byte { return append(out, `\u0002TAGS\u0001A`...) }
+
 func (r *remoting) sender(topic string, index, conn int) (func([]byte) error, error) {
+	if *transactions {
+		return r.transaction(topic, index, conn)
+	}
+	send, _, err := r.sends(topic, index, conn, 0, plainProperties)
+	return send, err
+}
+
+// sends returns what sends one body to the next queue, and the waiter that has its answer then. `properties` appends
+// those that are not the same for all messages.
+func (r *remoting) sends(topic string, index, conn, sysFlag int, properties func([]byte) []byte) (func([]byte) error, *waiter, error) {
 	queues := r.queues[topic]
 	connections := make([]*connection, len(queues))
 	for i, q := range queues {
 		var err error
 		if connections[i], err = r.connection(q.address, conn); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	at := index
@@ -338,12 +361,14 @@ func (r *remoting) sender(topic string, index, conn int) (func([]byte) error, er
 	return func(body []byte) error {
 		at++
 		q := queues[at%len(queues)]
-		// The single-letter names of SEND_MESSAGE_V2; the properties are those of a client that sets keys and a tag.
+		// The single-letter names of SEND_MESSAGE_V2.
 		fields = append(fields[:0], `{"a":"load","b":"`...)
 		fields = append(fields, topic...)
 		fields = append(fields, `","c":"TBW102","d":"4","e":"`...)
 		fields = strconv.AppendInt(fields, int64(q.id), 10)
-		fields = append(fields, `","f":"0","g":"`...)
+		fields = append(fields, `","f":"`...)
+		fields = strconv.AppendInt(fields, int64(sysFlag), 10)
+		fields = append(fields, `","g":"`...)
 		fields = strconv.AppendInt(fields, time.Now().UnixMilli(), 10)
 		fields = append(fields, `","h":"0","i":"KEYS\u0001k`...)
 		fields = strconv.AppendInt(fields, int64(index), 10)
@@ -351,7 +376,9 @@ func (r *remoting) sender(topic string, index, conn int) (func([]byte) error, er
 		fields = strconv.AppendInt(fields, int64(at), 10)
 		fields = append(fields, `\u0002UNIQ_KEY\u0001`...)
 		fields = appendHex(append(fields, processKey...), unique.Add(1))
-		fields = append(fields, `\u0002WAIT\u0001true\u0002TAGS\u0001A","j":"0","k":"false","m":"false","n":"`...)
+		fields = append(fields, `\u0002WAIT\u0001true`...)
+		fields = properties(fields)
+		fields = append(fields, `","j":"0","k":"false","m":"false","n":"`...)
 		fields = append(fields, q.broker...)
 		fields = append(fields, `"}`...)
 		if err := connections[at%len(queues)].ask(w, sendMessageV2, fields, body); err != nil {
@@ -361,7 +388,7 @@ func (r *remoting) sender(topic string, index, conn int) (func([]byte) error, er
 			return fmt.Errorf("answer %s", w.header)
 		}
 		return nil
-	}, nil
+	}, w, nil
 }
 
 // pull asks for what a queue has from an offset on; returned is the offset to go on with.
@@ -373,8 +400,8 @@ func pull(c *connection, w *waiter, group, topic string, q queue, offset int64, 
 	a, err := c.asked(w, pullMessage, map[string]string{
 		"consumerGroup": group, "topic": topic, "queueId": strconv.Itoa(q.id), "bname": q.broker,
 		"queueOffset": strconv.FormatInt(offset, 10), "maxMsgNums": strconv.Itoa(pullCount), "commitOffset": "0",
-		"sysFlag": strconv.Itoa(flags), "suspendTimeoutMillis": suspend, "subscription": "*", "subVersion": "0",
-		"expressionType": "TAG",
+		"sysFlag": strconv.Itoa(flags), "suspendTimeoutMillis": suspend, "subscription": *expression, "subVersion": "0",
+		"expressionType": *expressionType,
 	})
 	if err != nil {
 		return offset, err
@@ -461,6 +488,7 @@ func (r *remoting) readQueue(topic string, q queue, got func([]byte)) error {
 	if err != nil {
 		return err
 	}
+	scanned.Add(end - offset)
 	for w := newWaiter(); offset < end; {
 		if offset, err = pull(c, w, "load_read", topic, q, offset, readBack, func(offset int64, body []byte) {
 			if offset < end {

@@ -56,6 +56,18 @@ func secondsOf(list string) float64 {
 	return sum
 }
 
+// settle returns when the servers have nothing left to do: they take less than a tenth of a core.
+func settle() {
+	for before := secondsOf(*pids); ; {
+		time.Sleep(time.Second)
+		now := secondsOf(*pids)
+		if now-before < 0.1 {
+			return
+		}
+		before = now
+	}
+}
+
 // wakeUpsOf counts how often a thread of these processes has waited for something and gone on.
 func wakeUpsOf(list string) int {
 	sum := 0
@@ -68,11 +80,11 @@ func wakeUpsOf(list string) int {
 	return sum
 }
 
-// memoryKiB is the sum of Pss: a page that several processes share counts once.
-func memoryKiB(list string) int {
+// memoryKiB is the sum of a kind of Pss: a page that several processes share counts once.
+func memoryKiB(list, kind string) int {
 	sum := 0
 	for _, pid := range strings.Fields(list) {
-		sum += valueIn("/proc/"+pid+"/smaps_rollup", "Pss:")
+		sum += valueIn("/proc/"+pid+"/smaps_rollup", kind)
 	}
 	return sum
 }

@@ -1,17 +1,17 @@
 """What becomes of the records of a run: medians, marks, the table, its place in the docs."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from figures import (
-    BEGIN,
-    END,
     MARK,
     Results,
     cell,
     is_disturbed,
     least_disturbed,
+    marks,
     median_of,
     number,
     ratio,
@@ -85,6 +85,19 @@ def test_numbers_have_three_digits_that_count(value: float, text: str) -> None:
         ),
         ({"kind": "read", "msgs_per_s": 60000, "server_us": 18, "failed": 3}, "60,000/s · 18 µs · 3 failed"),
         ({"kind": "start", "seconds": 1.21}, "1.21 s"),
+        (
+            {"kind": "late", "msgs_per_s": 9000, "server_us": 80, "p50_ms": 12, "p99_ms": 51.2},
+            "9,000/s · 80 µs · 12 ms late · 51.2 ms",
+        ),
+        (
+            {"kind": "filtered", "scanned_per_s": 90000, "msgs_per_s": 9000, "scanned_us": 5.4},
+            "90,000/s · 9,000/s brought · 5.4 µs",
+        ),
+        (
+            {"kind": "memory", "anonymous_mib": 120, "memory_mib": 300, "cpu_pct": 2.5},
+            "120 MiB · 300 MiB with files · 2.5 % of a core",
+        ),
+        ({"kind": "leader", "served_s": 0.2, "fired_s": 2.1}, "0.2 s · timer 2.1 s"),
     ],
 )
 def test_cell_says_what_its_line_is_about(figures: dict[str, Any], text: str) -> None:
@@ -120,13 +133,21 @@ def test_table_has_a_row_per_line_and_a_column_per_system() -> None:
 
 
 def test_figures_in_the_docs_are_replaced_and_the_rest_stays() -> None:
-    text = f"# Head\n\n{BEGIN}\nearlier\n{END}\n\ntail\n"
-    once = with_figures(text, "later\n")
-    assert once == f"# Head\n\n{BEGIN}\n\nlater\n\n{END}\n\ntail\n"
-    assert with_figures(once, "later\n") == once
+    (begin, end), (other, other_end) = marks("kinds"), marks("benchmarks")
+    text = f"# Head\n\n{begin}\nearlier\n{end}\n\n{other}\nothers\n{other_end}\n"
+    once = with_figures(text, "kinds", "later\n")
+    assert once == f"# Head\n\n{begin}\n\nlater\n\n{end}\n\n{other}\nothers\n{other_end}\n"
+    assert with_figures(once, "kinds", "later\n") == once
 
 
-@pytest.mark.parametrize("text", ["", BEGIN, f"{BEGIN}{END}{END}"])
-def test_page_without_a_place_for_the_figures_is_left_alone(text: str) -> None:
+@pytest.mark.parametrize("count", [0, 2])
+def test_page_without_one_place_for_the_figures_is_left_alone(count: int) -> None:
+    begin, end = marks("kinds")
     with pytest.raises(ValueError, match="one line"):
-        with_figures(text, "later")
+        with_figures(begin + count * end, "kinds", "later")
+
+
+def test_docs_have_a_place_for_each_kind_of_run() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md").read_text()
+    for name in ("benchmarks", "kinds"):
+        with_figures(text, name, "")

@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 from figures import FAR_MODES, MODES, Results
+from lines import FAR_LINES, LINES, Line
 from plot import panels, svg
-from side_by_side import FAR_LINES, LINES, Line
 
 FIGURES = {
     "msgs_per_s": 5200,

@@ -5,8 +5,9 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 
 import pytest
-from figures import FAR_MODES
-from side_by_side import LINES, parse_options, parse_tree, send_line, sessions, systems_of
+from figures import FAR_MODES, KEY_FIGURES, cell
+from lines import KIND_LINES, LINES, send_line
+from side_by_side import parse_options, parse_tree, sessions, systems_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,6 +38,24 @@ def test_quick_run_has_one_round_and_one_size(monkeypatch: pytest.MonkeyPatch) -
     made = plan(monkeypatch, "--quick")
     assert [mode for _, mode, _, _ in made] == ["page cache", "fsync"]
     assert all(count < len(LINES) for *_, count in made)
+
+
+def test_kinds_are_measured_of_our_code_and_of_one_plain_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan(monkeypatch, "--kinds", "--rounds", "1", "--oracle", "oracle")
+    systems = ("this", "RocketMQ, one plain broker")
+    assert made == [(1, mode, name, len(lines)) for mode, lines in KIND_LINES.items() for name in systems]
+
+
+def test_quick_run_of_kinds_leaves_out_what_takes_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan(monkeypatch, "--kinds", "--quick")
+    assert [mode for _, mode, _, _ in made] == ["page cache", "fsync"]
+
+
+def test_what_is_measured_has_a_way_to_be_told() -> None:
+    for lines in (*KIND_LINES.values(), LINES):
+        for line in lines:
+            assert line.kind in KEY_FIGURES
+            assert cell({"kind": line.kind}) == ""
 
 
 def test_lines_of_one_name_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

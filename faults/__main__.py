@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
 def told_lines(judgement: Judgement) -> list[str]:
     _, headline, detail = verdict(judgement)
     broken = [f"  {one.checker}: {visible(one.sentence)}" for one in judgement.violations]
-    short = [f"  falls short: {text}" for text in judgement.coverage.shortfalls()]
+    short = [f"  falls short: {text}" for text in judgement.shortfalls()]
     return [headline, detail, *broken, *short]
 
 

@@ -22,8 +22,10 @@ from verify.history_check import HistoryError
 READ_BACK: Final = "read_back"  # the consumer group that reads every queue whole when all is healed
 
 Outcome = Literal["ok", "fail", "unknown"]
+Kind = Literal["transactions", "timers", "filters", "requests"]
 # No run comes to more; what says so is read as an error, for a checker keeps something for each number below.
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
+Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 MaybeNumber = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 40)]
 
 
@@ -33,10 +35,25 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="kin
     at_ns: int
 
 
+class FilteredGroup(msgspec.Struct, frozen=True, gc=False):
+    """A consumer group of a topic that is to be given the messages whose sequence, taken modulo `modulus`, is one of
+    `remainders`, and no others.
+    """
+
+    group: str
+    topic: str
+    modulus: Annotated[int, msgspec.Meta(ge=1)]
+    remainders: tuple[int, ...]
+
+    def takes(self, sequence: int) -> bool:
+        return sequence % self.modulus in self.remainders
+
+
 class Run(Record, frozen=True, kw_only=True, gc=False, tag="run"):
     """The first line. `target`: whose brokers these are. `groups`: consumer groups that begin with the first message
     and go on until they have come to the ends of the queues, so that each message is to be given to each of them.
-    `pairs`: how many pairs of its nemeses may be on at once; None: any two.
+    `filtered`: groups that do the same with a part of the messages. `kinds`: of messages that the run is to have beside
+    plain ones. `pairs`: how many pairs of its nemeses may be on at once; None: any two.
     """
 
     seed: int
@@ -46,6 +63,8 @@ class Run(Record, frozen=True, kw_only=True, gc=False, tag="run"):
     revision: str = ""
     faults: int = 0  # in its schedule
     groups: tuple[str, ...] = ()
+    filtered: tuple[FilteredGroup, ...] = ()
+    kinds: tuple[Kind, ...] = ()
     pairs: int | None = None
 
 
@@ -77,13 +96,92 @@ class Send(Record, frozen=True, kw_only=True, gc=False, tag="send"):
     reason: str = ""
 
 
+class OfMessage(Record, frozen=True, kw_only=True, gc=False):
+    """What happened to one message of another kind than the plain ones, which `send_begun` and `send` are about."""
+
+    producer: str
+    sequence: Number
+
+
+class TransactionBegun(OfMessage, frozen=True, kw_only=True, gc=False, tag="transaction_begun"):
+    """Written before its message leaves, which is to be prepared."""
+
+    topic: str
+
+
+class TransactionSaid(OfMessage, frozen=True, kw_only=True, gc=False, tag="transaction_said"):
+    """Its producer says how it ends; written before the broker can know. `asked`: the broker had asked."""
+
+    state: Literal["commit", "rollback", "unknown"]
+    asked: bool = False
+
+
+class Transaction(OfMessage, frozen=True, kw_only=True, gc=False, tag="transaction"):
+    """Its end for the producer. `outcome` is of the prepared message, as of a Send. `is_ended`: the broker has said
+    that the transaction has ended as it was told.
+    """
+
+    begun_ns: int
+    topic: str
+    outcome: Outcome
+    attempts: int = 1
+    is_ended: bool = False
+    reason: str = ""
+
+
+class TimerBegun(OfMessage, frozen=True, kw_only=True, gc=False, tag="timer_begun"):
+    """Written before it leaves. `due_ns`: not to be delivered before. `due_ms`: the same by the wall clock that the
+    producer began with, where it asks for a time of day; 0 where it asks for a delay.
+    """
+
+    topic: str
+    due_ns: Time
+    due_ms: Time = 0
+
+
+class Timer(OfMessage, frozen=True, kw_only=True, gc=False, tag="timer"):
+    """The end of its send, as of a Send. `recall_handle`: "" for delay levels, which cannot be recalled."""
+
+    begun_ns: int
+    topic: str
+    outcome: Outcome
+    attempts: int = 1
+    recall_handle: str = ""
+    reason: str = ""
+
+
+class RecallBegun(OfMessage, frozen=True, kw_only=True, gc=False, tag="recall_begun"):
+    """Written before it leaves."""
+
+
+class Recall(OfMessage, frozen=True, kw_only=True, gc=False, tag="recall"):
+    """Its end. `ok`: the broker has stored it."""
+
+    begun_ns: int
+    outcome: Outcome
+    reason: str = ""
+
+
+class Request(OfMessage, frozen=True, kw_only=True, gc=False, tag="request"):
+    """The end of a request. `ok`: answered, and the reply said that it replies to the message that is named."""
+
+    begun_ns: int
+    outcome: Outcome
+    reply_producer: str = ""
+    reply_sequence: MaybeNumber = -1
+    reason: str = ""
+
+
 class Delivered(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One message of a poll. A body that is not one of ours has producer "" and sequence -1."""
+    """One message of a poll. A body that is not one of ours has producer "" and sequence -1. `store_ms`: when it was
+    stored, by the clock of the leader that stored it; 0: not noted.
+    """
 
     queue_offset: Number
     producer: str
     sequence: MaybeNumber
     msg_id: str = ""
+    store_ms: int = 0
 
 
 class AtQueue(Record, frozen=True, kw_only=True, gc=False):
@@ -195,7 +293,9 @@ class Healed(Record, frozen=True, kw_only=True, gc=False, tag="healed"):
 
 
 AnyRecord = (
-    Run | SendBegun | Send | Assigned | Poll | QueueEnd | CommitBegun | Commit | Committed
+    Run | SendBegun | Send | TransactionBegun | TransactionSaid | Transaction
+    | TimerBegun | Timer | RecallBegun | Recall | Request
+    | Assigned | Poll | QueueEnd | CommitBegun | Commit | Committed
     | LeaderSeen | FaultBegun | FaultVerified | FaultEnded | Phase | Standstill | Healed
 )  # fmt: skip
 

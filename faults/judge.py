@@ -20,6 +20,7 @@ from faults.checkers.checker import (
     queue_of,
 )
 from faults.checkers.duplicate import Duplicate
+from faults.checkers.filtered import Filtered
 from faults.checkers.inconsistent_offset import InconsistentOffset
 from faults.checkers.leader_per_term import LeaderPerTerm
 from faults.checkers.lost_write import LostWrite
@@ -28,8 +29,12 @@ from faults.checkers.monotonic_poll import MonotonicPoll
 from faults.checkers.order import Order
 from faults.checkers.phantom import Phantom
 from faults.checkers.poll_skip import PollSkip
+from faults.checkers.reply import Reply
+from faults.checkers.timer import TimerPromises
+from faults.checkers.transaction import TransactionPromises
 from faults.coverage import Coverage
-from faults.history import AnyRecord, Poll, Record, Send, SendBegun
+from faults.history import AnyRecord, OfMessage, Poll, Record, Send, SendBegun, Timer, Transaction
+from faults.kinds import Kinds
 
 SHOWN_PER_CHECKER = 50
 RECORDS_PER_VIOLATION = 12
@@ -43,8 +48,13 @@ class Judgement:
     totals: Counter[str]
     availability: Availability
     coverage: Coverage
+    kinds: Kinds
     begin_ns: int
     end_ns: int
+
+    def shortfalls(self) -> list[str]:
+        """Why this run proves less than it should; none if it is whole."""
+        return [*self.coverage.shortfalls(), *self.kinds.shortfalls()]
 
 
 def all_checkers() -> list[Checker]:
@@ -59,6 +69,10 @@ def all_checkers() -> list[Checker]:
         MonotonicPoll(),
         MonotonicCommit(),
         LeaderPerTerm(),
+        TransactionPromises(),
+        TimerPromises(),
+        Filtered(),
+        Reply(),
     ]
 
 
@@ -67,8 +81,8 @@ def judge(history: Callable[[], Iterable[AnyRecord]], *further: Checker) -> Judg
 
     Raises what `history` raises.
     """
-    coverage, availability = Coverage(), Availability()
-    checkers: list[Checker] = [*all_checkers(), availability, coverage, *further]
+    coverage, availability, kinds = Coverage(), Availability(), Kinds()
+    checkers: list[Checker] = [*all_checkers(), availability, coverage, kinds, *further]
     callbacks: dict[type[Record], list[Callable[[Any], Iterable[Violation]]]] = {}
     for checker in checkers:
         for kind, callback in checker.takes().items():
@@ -94,7 +108,7 @@ def judge(history: Callable[[], Iterable[AnyRecord]], *further: Checker) -> Judg
     if shown:
         shown = _with_records(shown, history())
     shown.sort(key=lambda violation: violation.at_ns or 0)
-    return Judgement(tuple(shown), totals, availability, coverage, begin_ns or 0, end_ns)
+    return Judgement(tuple(shown), totals, availability, coverage, kinds, begin_ns or 0, end_ns)
 
 
 def _with_records(violations: Sequence[Violation], history: Iterable[AnyRecord]) -> list[Violation]:
@@ -126,7 +140,7 @@ def _parts(
     record: AnyRecord, by_message: dict[MessageName, list[int]], by_place: dict[Place, list[int]]
 ) -> Iterator[tuple[set[int], AnyRecord]]:
     """Numbers of the violations that a record is about, and what of it they are shown."""
-    if isinstance(record, SendBegun):
+    if isinstance(record, SendBegun | OfMessage):
         yield {*by_message.get(message_of(record), ())}, record
     elif isinstance(record, Send):
         at_place = by_place.get(place_of(record), ()) if record.outcome == "ok" else ()
@@ -144,5 +158,5 @@ def _parts(
 
 def _time_of(records: Sequence[AnyRecord]) -> int | None:
     """The end of the send that something is about, or whatever there is."""
-    sends = [record.at_ns for record in records if isinstance(record, Send)]
+    sends = [record.at_ns for record in records if isinstance(record, Send | Transaction | Timer)]
     return sends[0] if sends else records[-1].at_ns if records else None

@@ -20,6 +20,7 @@ from verify.report.text_report import Verdict, counted, duration, listed
 
 CLOSE_UP_NS: Final = 600 * NS_PER_S
 GAPS_MAX: Final = 200
+OUTCOMES: Final = ("ok", "unknown", "fail")
 
 
 def fault_report(judgement: Judgement, timeline: Timeline, replicas: Verdict | None = None) -> str:
@@ -37,6 +38,7 @@ def fault_report(judgement: Judgement, timeline: Timeline, replicas: Verdict | N
             _shortfalls(judgement),
             _timeline(judgement, timeline, whole, numbers),
             _violations(judgement, whole),
+            _kinds(judgement),
             _gaps(judgement.availability.gaps, whole),
             _nemeses(judgement),
             _footer(),
@@ -68,7 +70,7 @@ def verdict(judgement: Judgement, replicas: Verdict | None = None) -> tuple[str,
             f"The replicas are not sound: {replicas.headline}",
             f"Clients saw nothing wrong. {worth}.",
         )
-    shortfalls = coverage.shortfalls()
+    shortfalls = judgement.shortfalls()
     if shortfalls:
         return (
             "short",
@@ -123,7 +125,7 @@ def _facts(judgement: Judgement, window: Window) -> str:
 
 
 def _shortfalls(judgement: Judgement) -> str:
-    shortfalls = judgement.coverage.shortfalls()
+    shortfalls = judgement.shortfalls()
     if not shortfalls:
         return ""
     told = "".join(f"<li>{html_text(text)}</li>" for text in shortfalls)
@@ -204,7 +206,9 @@ def _violations(judgement: Judgement, window: Window) -> str:
         return (
             '<section class="card"><h2>Broken promises</h2><p class="soft">None. Looked for: lost writes, phantoms, '
             "duplicates without a retry, order, inconsistent offsets, skips, polls and commits that go back, two "
-            "leaders of a term, outages without a fault.</p></section>"
+            "leaders of a term, outages without a fault, transactions that end otherwise than was said, timers that "
+            "come early or after their recall, messages that a filter is to let through or hold back, replies to "
+            "another.</p></section>"
         )
     totals = "".join(
         f'<li class="error"><b>{count:,}</b>{escape(name.replace("_", " "))}</li>'
@@ -293,6 +297,27 @@ def _gaps(gaps: Sequence[Gap], window: Window) -> str:
 def _unexcused(gap: Gap) -> str:
     told = f"{gap.unexcused_ms / 1000:.1f} s"
     return f'<span class="tag error">{told}</span>' if gap.unexcused_ms >= GAP_MS_MIN else told
+
+
+def _kinds(judgement: Judgement) -> str:
+    rows = [
+        [
+            ("nowrap", f"<b>{html_text(row.name)}</b>"),
+            *(("number", f"{row.outcomes[outcome]:,}" if row.outcomes else "") for outcome in OUTCOMES),
+            ("what", html_text(row.told)),
+        ]
+        for row in judgement.kinds.rows()
+    ]
+    if not rows:
+        return ""
+    columns = (
+        ("", "Kind"),
+        ("number", "Acknowledged"),
+        ("number", "Unknown"),
+        ("number", "Surely not stored"),
+        ("", "What became of them"),
+    )
+    return f'<section class="card"><h2>Beside plain messages</h2>{html_table(columns, rows)}</section>'
 
 
 def _nemeses(judgement: Judgement) -> str:

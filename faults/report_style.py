@@ -38,5 +38,6 @@ pre {
 }
 td details { margin-top: 6px; }
 @media (max-width: 700px) { .facts { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
+@media (max-width: 700px) { .facts small { white-space: normal; } }
 @media (max-width: 700px) { .run { gap: 0 10px; } .run-lane.low small { display: none; } }
 """

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from fault_runs.fault_run import FaultRun, Load, Result
+from fault_runs.fault_run import KINDS, FaultRun, Load, Result
 from fault_runs.fault_target import FaultTarget
 from fault_runs.our_group import OurGroup
 from local_cluster import port_block
@@ -24,6 +24,7 @@ from originals.java_group import JavaMissingError, RocketMqGroup
 
 from faults.__main__ import EXIT_BROKEN, EXIT_NO_HISTORY, EXIT_SHORT
 from faults.coverage import Fault
+from faults.kinds import KindRow
 from faults.schedule import ScheduleError, make_schedule
 from mq.cluster import ClusterError
 from mqclient import MQClientError
@@ -31,9 +32,11 @@ from verify.report.text_report import counted, duration, visible
 
 ABOUT = """\
 Three brokers and a NameServer as real processes, clients that send, poll and commit,
-and faults that overlap, drawn from a seed. At the end all is healed and every queue
-read back; what clients saw is held against what was promised, and the replicas
-against each other and against every acknowledgement.
+and faults that overlap, drawn from a seed. Beside plain messages there are
+transactions, timers that are recalled or not, a group with an SQL filter, and
+requests with replies. At the end all is healed and every queue read back; what
+clients saw is held against what was promised, and the replicas against each other
+and against every acknowledgement.
 
 Ctrl-C ends the faults early: all is healed, and what there is is judged. A second
 one breaks that off. SIGTERM and the end of the terminal are taken for the same."""
@@ -81,7 +84,14 @@ def _main(arguments: Sequence[str] | None) -> int:
         help="whose brokers (%(default)s); java: RocketMQ's own group",
     )
     parser.add_argument(
-        "--rate", type=float, default=Load().rate, metavar="R", help="sends a second (%(default)g)"
+        "--rate", type=float, default=Load().rate, metavar="R", help="plain sends a second (%(default)g)"
+    )
+    parser.add_argument(
+        "--kinds",
+        nargs="*",
+        choices=KINDS,
+        metavar="KIND",
+        help=f"what there is beside plain messages: {', '.join(KINDS)} (all; none with --target java)",
     )
     parser.add_argument(
         "--dir", type=Path, metavar="D", help="a new directory for histories, stores and logs"
@@ -112,7 +122,7 @@ def _main(arguments: Sequence[str] | None) -> int:
             return 0
         unused.pop_all()
         print(f"\nin {directory}\n", flush=True)
-        run = FaultRun(group, nemeses, schedule, directory, Load(rate=options.rate), teller())
+        run = FaultRun(group, nemeses, schedule, directory, _load(options), teller())
         ending.stop = run.stop
         try:
             run.run()
@@ -133,7 +143,8 @@ def _main(arguments: Sequence[str] | None) -> int:
             f"to run it again: scripts/faults --seed {seed} --minutes {options.minutes:g}"
             + (f" --target {options.target}" if options.target != "ours" else "")
             + (f" --rate {options.rate:g}" if options.rate != Load().rate else "")
-            + _only(options.only)
+            + _named("--only", options.only)
+            + ("" if options.kinds is None else _named("--kinds", options.kinds) or " --kinds")
         )
     return status
 
@@ -143,6 +154,8 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
         parser.error(f"--minutes must be within {MINUTES_MIN:g} and {MINUTES_MAX:g}")
     if not 0 < options.rate < math.inf:
         parser.error("--rate must be above 0, and finite")
+    if options.target == "java" and options.kinds:
+        parser.error("--kinds: RocketMQ's own group is given plain messages alone")
     if options.seed is not None and options.seed < 0:
         parser.error("--seed must be 0 or above")
     html: Path | None = options.html
@@ -153,6 +166,13 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
     is_in_new = options.dir is not None and html.parent.absolute() == options.dir.absolute()
     if not (is_in_new or html.parent.is_dir()):
         parser.error(f"--html {html}: there is no directory {html.parent}")
+
+
+def _load(options: argparse.Namespace) -> Load:
+    kinds = options.kinds
+    if kinds is None:
+        kinds = () if options.target == "java" else KINDS
+    return Load(rate=options.rate, kinds=tuple(kinds))
 
 
 def _made_directory(parser: argparse.ArgumentParser, wanted: Path | None) -> Path:
@@ -244,10 +264,18 @@ def lines_of(result: Result) -> list[str]:
         headline,
         detail,
         f"{acknowledged / seconds:,.0f} acknowledged sends a second over {duration(seconds)}",
+        *(f"  {row.name}: {_told(row)}" for row in judgement.kinds.rows()),
         *(f"  {name}: {_verified(faults)}" for name, faults in judgement.coverage.nemeses().items()),
         *(f"  {one.checker}: {visible(one.sentence)}" for one in judgement.violations),
-        *(f"  falls short: {text}" for text in judgement.coverage.shortfalls()),
+        *(f"  falls short: {text}" for text in judgement.shortfalls()),
     ]
+
+
+def _told(row: KindRow) -> str:
+    if not row.outcomes:
+        return row.told
+    outcomes = row.outcomes
+    return f"{outcomes['ok']:,} acknowledged, {outcomes['unknown']:,} unknown, {outcomes['fail']:,} failed; {row.told}"
 
 
 def _verified(faults: Sequence[Fault]) -> str:
@@ -255,8 +283,8 @@ def _verified(faults: Sequence[Fault]) -> str:
     return f"{counted(len(faults), 'time')}, {verified} verified"
 
 
-def _only(names: Sequence[str]) -> str:
-    return f" --only {' '.join(names)}" if names else ""
+def _named(option: str, names: Sequence[str]) -> str:
+    return f" {option} {' '.join(names)}" if names else ""
 
 
 if __name__ == "__main__":

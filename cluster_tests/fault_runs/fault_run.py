@@ -11,7 +11,7 @@ import contextlib
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,15 +20,16 @@ from fault_runs.fault_target import FaultTarget
 from fault_runs.leader_watch import LeaderWatch
 from local_cluster import ROOT, wait_for
 from nemeses.nemesis import Nemesis
-from workload import pull_consumers, push_consumers
-from workload.client_process import PRODUCERS, ClientProcess
+from workload import pull_consumers, push_consumers, requests, timers, transactions
+from workload.client_process import PRODUCERS, REQUESTS, TIMERS, TOPIC, TRANSACTIONS, ClientProcess
 from workload.drain import are_at_ends
 from workload.noting import Notes
+from workload.producers import SHADE, SHADES
 from workload.read_back import ReadBackError, run_read_back
 from workload.topic import make_topic
 
 from faults.checkers.availability import OUTAGE_AFTER_MS
-from faults.history import Healed, HistoryWriter, Phase, Run, read_history
+from faults.history import FilteredGroup, Healed, HistoryWriter, Kind, Phase, Run, read_history
 from faults.judge import Judgement, judge
 from faults.report import fault_report, verdict
 from faults.schedule import Schedule, pairs_possible
@@ -41,34 +42,54 @@ LEVEL_WITHIN_S = 900.0  # also of a log of gigabytes, which is scrubbed then, on
 CLIENTS_END_WITHIN_S = 60.0
 DRAINED_WITHIN_S = 300.0  # what an outage at the end has left, on a busy machine
 GROUPS = pull_consumers.GROUP, push_consumers.GROUP
+KINDS: tuple[Kind, ...] = ("transactions", "timers", "filters", "requests")
+KIND_TOPICS: Mapping[Kind, str] = {"transactions": transactions.TOPIC, "timers": timers.TOPIC}  # read back
+FILTERED = FilteredGroup("fault_run_sql", TOPIC, SHADES, (2, 3, 4))
+SQL = f"{SHADE} BETWEEN 2 AND 4"
 CALM_S = 3.0  # of clients at work before the first fault, and after the last one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """`rate`: messages per second that are sent, of all producers. `body_size`: bytes."""
+    """`rate`: plain messages per second, of all producers. `body_size`: their bytes. `kinds`: what is sent beside."""
 
     rate: float = 800.0
     producer_processes: int = 2
     producers: int = 32  # in each process, each with one message under way
     body_size: int = 300
+    kinds: tuple[Kind, ...] = KINDS
+
+    @property
+    def topics(self) -> list[str]:
+        """That are read back, and whose messages are to be given to each of GROUPS."""
+        return [TOPIC, *(topic for kind, topic in KIND_TOPICS.items() if kind in self.kinds)]
+
+    @property
+    def filtered(self) -> tuple[FilteredGroup, ...]:
+        return (FILTERED,) if "filters" in self.kinds else ()
 
     def clients(self, group: FaultTarget, directory: Path) -> Iterator[ClientProcess]:
         """Each of them started; consumers first."""
-        namesrv = group.namesrv
         dials = [f"--dial={address}={proxy}" for address, proxy in group.client_dials.items()]
+
+        def started(module: str, name: str, *options: str) -> ClientProcess:
+            return ClientProcess(module, group.namesrv, directory / f"{name}.jsonl", *dials, *options)
+
         for module in ("pull_consumers", "push_consumers"):
-            yield ClientProcess(module, namesrv, directory / f"{module}.jsonl", *dials)
+            yield started(module, module, "--topics", *self.topics)
+        if "filters" in self.kinds:
+            yield started("push_consumers", "sql_consumers", "--group", FILTERED.group, "--sql", SQL)
         for number in range(self.producer_processes):
-            yield ClientProcess(
+            yield started(
                 PRODUCERS,
-                namesrv,
-                directory / f"p{number}.jsonl",
-                *dials,
+                f"p{number}",
                 *("--producers", str(self.producers)),
                 *("--rate", str(self.rate / self.producer_processes)),
                 *("--body-size", str(self.body_size)),
             )
+        for module in (TRANSACTIONS, TIMERS, REQUESTS):
+            if module in self.kinds:
+                yield started(module, module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +143,8 @@ class FaultRun:
             down.callback(self._down)
             notes = Notes(writer)
             self.group.up()
-            make_topic(self.group.namesrv, SERVES_WITHIN_S)
+            for topic in (*self.load.topics, *((requests.TOPIC,) if "requests" in self.load.kinds else ())):
+                make_topic(self.group.namesrv, SERVES_WITHIN_S, topic)
             notes.note(
                 Run,
                 seed=self.schedule.seed,
@@ -132,6 +154,8 @@ class FaultRun:
                 revision=revision(),
                 faults=len(self.schedule.firings),
                 groups=GROUPS,
+                filtered=self.load.filtered,
+                kinds=self.load.kinds,
                 pairs=pairs_possible((nemesis.spec for nemesis in self.nemeses), self.group.members),
             )
             with LeaderWatch(self.group, notes, self.trouble.append), self._machine_watched(directory):
@@ -172,9 +196,11 @@ class FaultRun:
 
     def _drain(self) -> None:
         """A group that does not come to the ends in time has missed something, which is the judge's to say."""
+        consuming = [(group, topic) for group in GROUPS for topic in self.load.topics]
+        consuming += [(filtered.group, filtered.topic) for filtered in self.load.filtered]
         try:
             wait_for(
-                lambda: are_at_ends(self.group.namesrv, GROUPS), DRAINED_WITHIN_S, "consumers at the ends"
+                lambda: are_at_ends(self.group.namesrv, consuming), DRAINED_WITHIN_S, "consumers at the ends"
             )
         except AssertionError as error:
             self.tell(str(error))
@@ -221,7 +247,7 @@ class FaultRun:
     def _read_back(self, directory: Path) -> None:
         with HistoryWriter(directory / "read_back.jsonl") as writer:
             try:
-                count = run_read_back(self.group.namesrv, Notes(writer))
+                count = run_read_back(self.group.namesrv, self.load.topics, Notes(writer))
             except (ReadBackError, MQClientError) as error:
                 self.trouble.append(f"reading back: {error}")
                 return

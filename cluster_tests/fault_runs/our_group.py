@@ -20,6 +20,7 @@ from preloaded.preload import built
 from proxies.client_links import ClientLinks
 from proxies.group_proxies import GroupProxies
 from proxies.links import Links
+from workload import transactions
 
 from mq.cluster import Cluster, ClusterError
 from mq.cluster_layout import NAMESRV, ClusterLayout
@@ -33,6 +34,7 @@ CONF = {
     "registerNameServerPeriod": "10000",
     # Damage has to be met while it is being looked for, also in the log of an hour.
     "pyDLedgerScrubBytesPerSecond": str(64 << 20),
+    **transactions.CONF,
 }
 
 

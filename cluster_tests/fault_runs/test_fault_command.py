@@ -26,6 +26,8 @@ def in_a_terminal() -> Iterator[None]:
         (["--minutes", "nan"], "--minutes must be within 0.05 and 240"),
         (["--rate", "inf"], "--rate must be above 0, and finite"),
         (["--seed", "-1"], "--seed must be 0 or above"),
+        (["--kinds", "letters"], "invalid choice: 'letters'"),
+        (["--kinds", "timers", "--target", "java"], "RocketMQ's own group is given plain messages alone"),
         (["--html", "{tmp}"], "{tmp} is a directory: name a file"),
         (["--html", "{tmp}/none/report.html"], "there is no directory {tmp}/none"),
         (["--dir", "{tmp}"], "--dir {tmp} is there already: name a new one"),

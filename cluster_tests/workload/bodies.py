@@ -24,4 +24,6 @@ def name_in(body: bytes) -> tuple[str, int]:
 
 def delivered(message: MessageExt) -> Delivered:
     producer, sequence = name_in(message.body)
-    return Delivered(message.queue_offset, producer, sequence, message.uniq_key or "")
+    return Delivered(
+        message.queue_offset, producer, sequence, message.uniq_key or "", message.store_timestamp
+    )

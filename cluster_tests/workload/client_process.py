@@ -22,6 +22,10 @@ from faults.history import HistoryWriter
 TOPIC = "FaultRun"
 QUEUES = 8
 PRODUCERS = "producers"
+TRANSACTIONS = "transactions"
+TIMERS = "timers"
+REQUESTS = "requests"
+SENDERS = PRODUCERS, TRANSACTIONS, TIMERS, REQUESTS
 CLUSTER_TESTS = Path(__file__).resolve().parent.parent
 ROOT = CLUSTER_TESTS.parent
 
@@ -30,10 +34,10 @@ class ClientProcess:
     """The other side: who starts one. `history` is its file, beside which it logs."""
 
     def __init__(self, module: str, namesrv: str, history: Path, *options: str) -> None:
-        """`module`: workload.<module>. Raises OSError."""
+        """`module`: workload.<module>; those of SENDERS end before consumers do. Raises OSError."""
         self.name = history.stem
         self.history = history
-        self.sends = module == PRODUCERS
+        self.sends = module in SENDERS
         self.log = history.with_suffix(".log")
         command = [sys.executable, "-m", f"workload.{module}", namesrv, str(history), self.name, *options]
         with self.log.open("wb") as log:

@@ -6,6 +6,7 @@ nothing may be stored twice.
 
 import argparse
 import asyncio
+from collections.abc import AsyncIterator
 
 from workload.bodies import body_of
 from workload.client_process import QUEUES, TOPIC, Client, run_client
@@ -14,6 +15,8 @@ from faults.history import Send, SendBegun
 from mqclient import Message, MessageQueue, Producer, ProducerConfig, SendError, SendResult
 
 RETRIES = (0, 2)
+SHADE = "shade"  # the property that SQL expressions select by
+SHADES = 10
 
 
 async def produce(client: Client, options: argparse.Namespace) -> None:
@@ -40,15 +43,22 @@ async def produce(client: Client, options: argparse.Namespace) -> None:
 
 
 async def _send_in_turn(client: Client, producer: Producer, number: int, options: argparse.Namespace) -> None:
-    name, sequence = f"{client.name}.{number}", 0
+    name = f"{client.name}.{number}"
+    async for sequence in in_turn(client, number, options):
+        await _send(client, producer, name, sequence, number + sequence, options.body_size)
+
+
+async def in_turn(client: Client, number: int, options: argparse.Namespace) -> AsyncIterator[int]:
+    """Sequences of one of `options.producers`, each at its time, until the client is to end."""
     loop = asyncio.get_running_loop()
     interval_s = options.producers / options.rate
     next_s = loop.time() + interval_s * number / options.producers
+    sequence = 0
     while not client.ending.is_set():
         # What an outage left out is not made up for: that would be a storm of its own.
         next_s = max(next_s + interval_s, loop.time() - interval_s)
         await asyncio.sleep(next_s - loop.time())
-        await _send(client, producer, name, sequence, number + sequence, options.body_size)
+        yield sequence
         sequence += 1
 
 
@@ -58,7 +68,7 @@ async def _send(
     begun_ns = client.notes.note(SendBegun, producer=name, sequence=sequence, topic=TOPIC)
     try:
         result = await producer.send(
-            Message(TOPIC, body_of(name, sequence, body_size)),
+            Message(TOPIC, body_of(name, sequence, body_size), properties={SHADE: str(sequence % SHADES)}),
             selector=lambda queues, message: queues[turn % len(queues)],
         )
     except SendError as error:

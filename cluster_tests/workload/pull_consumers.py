@@ -17,6 +17,7 @@ from mqclient import (
     ConsumeFromWhere,
     ConsumerConfig,
     LitePullConsumer,
+    MessageExt,
     MessageQueue,
     MQClientError,
 )
@@ -31,15 +32,21 @@ async def consume(client: Client, options: argparse.Namespace) -> None:
     async with asyncio.TaskGroup() as tasks:
         for number in range(options.members):
             # The first one stays.
-            tasks.create_task(_come_and_go(client, f"{client.name}.{number}", stays=number == 0))
+            name = f"{client.name}.{number}"
+            tasks.create_task(_come_and_go(client, name, options, stays=number == 0))
 
 
-async def _come_and_go(client: Client, name: str, *, stays: bool) -> None:
+async def _come_and_go(client: Client, name: str, options: argparse.Namespace, *, stays: bool) -> None:
     dice = random.Random(name)
     life = 0
     while not client.ending.is_set():
         consumer = LitePullConsumer(
-            client.namesrv, GROUP, {TOPIC: "*"}, auto_commit=False, config=CONFIG, instance_name=name
+            client.namesrv,
+            GROUP,
+            dict.fromkeys(options.topics, "*"),
+            auto_commit=False,
+            config=CONFIG,
+            instance_name=name,
         )
         reads_s = float("inf") if stays else dice.uniform(10, 40)
         await _read(client, consumer, f"{name}.{life}", reads_s)
@@ -59,7 +66,7 @@ async def _read(client: Client, consumer: LitePullConsumer, name: str, seconds: 
         while not client.ending.is_set() and loop.time() < until:
             messages = await consumer.poll(0.5)
             if messages:
-                queue = _queue_of(consumer, messages[0].queue_id)
+                queue = _queue_of(consumer, messages[0])
                 if queue is None:
                     continue
                 next_offsets[queue] = messages[-1].queue_offset + 1
@@ -81,9 +88,10 @@ async def _read(client: Client, consumer: LitePullConsumer, name: str, seconds: 
         await _commit(consumer, next_offsets)
 
 
-def _queue_of(consumer: LitePullConsumer, queue_id: int) -> MessageQueue | None:
+def _queue_of(consumer: LitePullConsumer, message: MessageExt) -> MessageQueue | None:
     """None: it went to another member in this moment, which gets these messages as well."""
-    return next((queue for queue in consumer.assignment if queue.queue_id == queue_id), None)
+    at = message.topic, message.queue_id
+    return next((queue for queue in consumer.assignment if (queue.topic, queue.queue_id) == at), None)
 
 
 async def _commit(consumer: LitePullConsumer, next_offsets: dict[MessageQueue, int]) -> None:
@@ -94,6 +102,7 @@ async def _commit(consumer: LitePullConsumer, next_offsets: dict[MessageQueue, i
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--members", type=int, default=2)
+    parser.add_argument("--topics", nargs="+", default=[TOPIC])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""A group that is handed messages, and works on several batches of a queue at once; the client commits."""
+"""A group that is handed messages, and works on several batches of a queue at once; the client commits. With --sql it
+is handed those that match.
+"""
 
 import argparse
 import asyncio
@@ -9,7 +11,7 @@ from workload.client_process import TOPIC, Client, run_client
 from workload.group_notes import at, noted
 
 from faults.history import Poll
-from mqclient import ConsumeFromWhere, ConsumerConfig, PushConsumer
+from mqclient import ConsumeFromWhere, ConsumerConfig, PushConsumer, sql
 
 GROUP = "fault_run_push"
 WORKERS = 4
@@ -24,11 +26,13 @@ CONFIG = ConsumerConfig(
 async def consume(client: Client, options: argparse.Namespace) -> None:
     async with asyncio.TaskGroup() as tasks:
         for number in range(options.members):
-            tasks.create_task(_work_until_end(client, f"{client.name}.{number}"))
+            tasks.create_task(_work_until_end(client, f"{client.name}.{number}", options))
 
 
-async def _work_until_end(client: Client, name: str) -> None:
-    consumer = PushConsumer(client.namesrv, GROUP, {TOPIC: "*"}, config=CONFIG, instance_name=name)
+async def _work_until_end(client: Client, name: str, options: argparse.Namespace) -> None:
+    expression = "*" if options.sql is None else sql(options.sql)
+    subscriptions = dict.fromkeys(options.topics, expression)
+    consumer = PushConsumer(client.namesrv, options.group, subscriptions, config=CONFIG, instance_name=name)
     noted(consumer, client.notes, name)
     async with asyncio.TaskGroup() as tasks, consumer:
         for number in range(WORKERS):
@@ -44,7 +48,7 @@ async def _work(client: Client, consumer: PushConsumer, name: str, dice: random.
             next_offset=batch.next_offset,
             messages=tuple(map(delivered, batch.messages)),
             in_order=False,
-            **at(GROUP, name, batch.queue),
+            **at(consumer.group, name, batch.queue),
         )
         await asyncio.sleep(dice.uniform(0, 0.01))
         batch.done()
@@ -52,6 +56,9 @@ async def _work(client: Client, consumer: PushConsumer, name: str, dice: random.
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--members", type=int, default=2)
+    parser.add_argument("--topics", nargs="+", default=[TOPIC])
+    parser.add_argument("--group", default=GROUP)
+    parser.add_argument("--sql", metavar="EXPRESSION", help="of what is to be handed to it; all without one")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """All queues read whole when all is healed: what is not found here is lost."""
 
 import asyncio
+from collections.abc import Sequence
 
 from workload.bodies import delivered
-from workload.client_process import TOPIC
 from workload.group_notes import at, noted
 from workload.noting import Notes
 
@@ -19,12 +19,13 @@ class ReadBackError(Exception):
     """Some queue was not read to the end that its broker names."""
 
 
-async def read_back(namesrv: str, notes: Notes) -> int:
+async def read_back(namesrv: str, topics: Sequence[str], notes: Notes) -> int:
     """The number of messages. Raises ReadBackError, MQClientError."""
     async with Admin(namesrv) as admin:
         ends = {
-            MessageQueue(TOPIC, row.broker, row.queue): (row.min, row.max)
-            for row in await admin.topics.status(TOPIC)
+            MessageQueue(topic, row.broker, row.queue): (row.min, row.max)
+            for topic in topics
+            for row in await admin.topics.status(topic)
         }
     consumer = LitePullConsumer(namesrv, READ_BACK, auto_commit=False, config=CONFIG, instance_name=NAME)
     noted(consumer, notes, NAME)
@@ -36,10 +37,11 @@ async def read_back(namesrv: str, notes: Notes) -> int:
         while left:
             messages = await consumer.poll(STALLED_S)
             if not messages:
-                told = ", ".join(f"queue {queue.queue_id} up to {end}" for queue, end in left.items())
+                told = ", ".join(f"{queue.topic}/{queue.queue_id} up to {end}" for queue, end in left.items())
                 raise ReadBackError(f"no message came for {STALLED_S:g} s, and there should be more: {told}")
             count += len(messages)
-            queue = next(queue for queue in ends if queue.queue_id == messages[0].queue_id)
+            at_queue = messages[0].topic, messages[0].queue_id
+            queue = next(queue for queue in ends if (queue.topic, queue.queue_id) == at_queue)
             next_offset = messages[-1].queue_offset + 1
             notes.note(
                 Poll,
@@ -55,6 +57,6 @@ async def read_back(namesrv: str, notes: Notes) -> int:
     return count
 
 
-def run_read_back(namesrv: str, notes: Notes) -> int:
+def run_read_back(namesrv: str, topics: Sequence[str], notes: Notes) -> int:
     """As read_back(), from a thread without a loop."""
-    return asyncio.run(read_back(namesrv, notes))
+    return asyncio.run(read_back(namesrv, topics, notes))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from faults.history import AnyRecord, AtQueue, Delivered, Record, Send, SendBegun
+from faults.history import AnyRecord, AtQueue, Delivered, OfMessage, Record, Send, SendBegun
 
 
 class Queue(NamedTuple):
@@ -70,7 +70,7 @@ def queue_of(record: AtQueue | Send) -> Queue:
     return Queue(record.broker, record.topic, record.queue_id)
 
 
-def message_of(record: SendBegun | Send | Delivered) -> MessageName:
+def message_of(record: SendBegun | Send | OfMessage | Delivered) -> MessageName:
     return MessageName(record.producer, record.sequence)
 
 

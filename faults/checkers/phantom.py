@@ -7,7 +7,17 @@ from typing import Any, Final
 
 from faults.checkers.checker import Place, Violation, message_of, queue_of
 from faults.checkers.numbered import Numbered, Values
-from faults.history import Delivered, Poll, Record, Send, SendBegun
+from faults.history import (
+    Delivered,
+    Poll,
+    Record,
+    Send,
+    SendBegun,
+    Timer,
+    TimerBegun,
+    Transaction,
+    TransactionBegun,
+)
 
 _BEGUN: Final = 1
 _READ: Final = 2
@@ -26,16 +36,24 @@ class Phantom:
         self._foreign: set[Place] = set()
 
     def takes(self) -> Mapping[type[Record], Callable[[Any], Iterator[Violation]]]:
-        return {SendBegun: self._begun, Send: self._ended, Poll: self._poll}
+        return {
+            SendBegun: self._begun,
+            TransactionBegun: self._begun,
+            TimerBegun: self._begun,
+            Send: self._ended,
+            Transaction: self._ended,
+            Timer: self._ended,
+            Poll: self._poll,
+        }
 
     def finish(self) -> Iterator[Violation]:
         return iter(())
 
-    def _begun(self, begun: SendBegun) -> Iterator[Violation]:
+    def _begun(self, begun: SendBegun | TransactionBegun | TimerBegun) -> Iterator[Violation]:
         self._add(self._messages.pack(*message_of(begun)), _BEGUN)
         return iter(())
 
-    def _ended(self, send: Send) -> Iterator[Violation]:
+    def _ended(self, send: Send | Transaction | Timer) -> Iterator[Violation]:
         if send.outcome == "fail":
             message = self._messages.pack(*message_of(send))
             state = self._add(message, _REFUSED)

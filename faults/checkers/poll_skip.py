@@ -29,6 +29,7 @@ class PollSkip:
         self._got: dict[tuple[str, Queue], bytearray] = {}  # by offset
         self._begins: dict[tuple[str, Queue], int] = {}
         self._to_get_all: tuple[str, ...] = ()
+        self._filtered: frozenset[str] = frozenset()  # groups that are to miss messages: filtered.py's
         self._stayed = False  # their consumers, until the end
         self._ends: dict[Queue, QueueEnd] = {}  # of reading back
 
@@ -43,6 +44,7 @@ class PollSkip:
 
     def _run(self, run: Run) -> Iterator[Violation]:
         self._to_get_all = run.groups
+        self._filtered = frozenset(filtered.group for filtered in run.filtered)
         return iter(())
 
     def _goes_on(self, phase: Phase) -> Iterator[Violation]:
@@ -65,6 +67,8 @@ class PollSkip:
         self._begins[key] = min(record.offset, self._begins.get(key, record.offset))
 
     def _poll(self, poll: Poll) -> Iterator[Violation]:
+        if poll.group in self._filtered:
+            return
         queue = queue_of(poll)
         got = self._got.setdefault((poll.group, queue), bytearray())
         offsets = [delivered.queue_offset for delivered in poll.messages]

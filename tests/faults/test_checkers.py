@@ -21,6 +21,7 @@ from made_history import (
     of_kind,
     without_messages,
 )
+from test_kind_checkers import KIND_SPOILERS
 
 from faults.checkers.checker import Violation, message_of, queue_of
 from faults.history import (
@@ -407,7 +408,7 @@ def test_a_consumer_that_is_sent_to_where_no_queue_ends_is_told_of_in_the_memory
 
 
 def test_each_checker_is_shown_to_catch_something() -> None:
-    shown = {name for _, names in SPOILERS for name in names}
+    shown = {name for _, names in SPOILERS for name in names} | {name for _, name in KIND_SPOILERS}
     assert shown == {checker.name for checker in all_checkers()} | {"availability"}
 
 

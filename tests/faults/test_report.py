@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_history import BROKER, GROUP, MS, TOPIC, Model, made_history, of_kind
+from made_kinds import made_kinds
 from test_checkers import elect_two, lose_a_write
 from told import acknowledged, fault, in_order
 
@@ -30,6 +31,7 @@ from faults.history import (
     Send,
     SendBegun,
     Standstill,
+    Timer,
 )
 from faults.judge import Judgement, judge
 from faults.report import fault_report, verdict
@@ -205,6 +207,18 @@ def test_phases_of_the_run_are_marked(sound: list[AnyRecord]) -> None:
     assert page.count('<line class="run-phase"') == 5  # one of them is the legend's
     for told in ("faults healed at ", "producers end at ", "all level, reading back at "):
         assert page.count(told) == 2
+
+
+def test_kinds_of_messages_have_a_table_where_the_run_has_some(sound: list[AnyRecord]) -> None:
+    assert "Beside plain messages" not in page_of(sound)
+    records = made_kinds(random.Random(1), 60)
+    page = page_of(records)
+    Tags(page)
+    for kind in ("transactions", "timers", "filters", "requests"):
+        assert page.count(f"<b>{kind}</b>") == 1
+    ends = of_kind(records, Timer)
+    assert f'data-label="Acknowledged">{sum(end.outcome == "ok" for end in ends)}</td>' in page
+    assert "given to sql" in page
 
 
 def test_lanes_stand_in_the_order_of_their_names() -> None:

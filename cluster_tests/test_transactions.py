@@ -1,8 +1,9 @@
-"""Transactions while leaders are killed, between half, end and delivery as it happens: each ends as its producer said,
-once.
+"""Transactions while leaders are killed at drawn moments, between half, end and delivery as it happens: each ends as
+its producer said, once.
 """
 
 import asyncio
+import random
 from collections import Counter
 
 import pytest
@@ -107,7 +108,7 @@ async def story(cluster: LocalCluster, bookings: Bookings, kills: int) -> list[b
 
 
 def kill_leaders(cluster: LocalCluster, kills: int) -> None:
-    killer = LeaderKiller(cluster, kills, 2.0)
+    killer = LeaderKiller(cluster, kills, 2.0, random.Random(kills))
     with killer:
         killer.wait()
 

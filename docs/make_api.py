@@ -32,7 +32,10 @@ SECTIONS: dict[str, str] = {
     "NoAnswerError BrokerResponseError BadAnswerError CommitError QueueNotAssignedError OffsetIllegalError "
     "LocalOffsetsError ClientClosedError AdminError",
 }
-SYNC_SECTION = "Producer PushConsumer MessageListener LitePullConsumer"
+SYNC_SECTION = (
+    "Producer TransactionProducer LocalTransaction CheckListener "
+    "PushConsumer MessageListener LitePullConsumer"
+)
 
 HEAD = """# The client's API
 

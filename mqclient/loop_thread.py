@@ -45,11 +45,18 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs it in the loop and waits. Who is interrupted while it waits takes the work back."""
+        """Runs it in the loop and waits."""
+        return self.result(self.begin(work))
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Submits what the caller will wait for. Raises ClientClosedError."""
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("called from the client's own thread, which would wait for itself")
-        future = self.submit(work)
+        return self.submit(work)
+
+    def result(self, future: Future[T]) -> T:
+        """Waits for it. A caller that is interrupted while it waits takes the work back."""
         try:
             return future.result()
         except CancelledError:

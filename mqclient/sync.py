@@ -11,8 +11,9 @@ import asyncio
 import functools
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, ThreadPoolExecutor, wait
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
@@ -26,18 +27,35 @@ from mqclient.consumer.subscription import Expression
 from mqclient.loop_thread import LoopThread
 from mqclient.message import Message
 from mqclient.message_queue import MessageQueue
-from mqclient.producer import producer
+from mqclient.producer import producer, transaction_producer
 from mqclient.producer.producer_config import ProducerConfig
 from mqclient.producer.queue_selector import QueueSelector
 from mqclient.producer.send_result import SendResult
+from mqclient.producer.transaction_producer import TransactionSendResult, TransactionState
 
-__all__ = ["LitePullConsumer", "MessageListener", "Producer", "PushConsumer"]
+__all__ = [
+    "CheckListener",
+    "LitePullConsumer",
+    "LocalTransaction",
+    "MessageListener",
+    "Producer",
+    "PushConsumer",
+    "TransactionProducer",
+]
 
 log = logging.getLogger(__name__)
 
 MessageListener = Callable[[MessageExt], None]
 """Processes one message. What it raises has the message delivered again later. It must not close its consumer, which
 would wait for it."""
+
+LocalTransaction = Callable[[Message, str], TransactionState]
+"""Does the application's part, in the thread that sends. It gets the message and the transaction's id, and says how the
+transaction ends."""
+
+CheckListener = Callable[[MessageExt], TransactionState]
+"""Says how a transaction has ended, of which the broker has not heard. `message.uniq_key` is the transaction's id. One
+call at a time, in a thread of its own."""
 
 
 class _AsyncClient(Protocol):
@@ -150,6 +168,81 @@ class Producer(_Client[producer.Producer]):
         return self._thread.submit(
             self._client.send(message, queue=queue, selector=selector, timeout_s=timeout_s)
         )
+
+
+class TransactionProducer(Producer):
+    """As a Producer, which it is, for messages of no transaction."""
+
+    def __init__(
+        self,
+        namesrv: str | None = None,
+        group: str = "DEFAULT_PRODUCER",
+        *,
+        check: CheckListener,
+        topics: Collection[str] = (),
+        config: ProducerConfig | None = None,
+        instance_name: str = "",
+    ) -> None:
+        """As the asyncio class, whose arguments these are."""
+        self._transactions = transaction_producer.TransactionProducer(
+            namesrv,
+            group,
+            check=self._checked,
+            topics=topics,
+            config=config,
+            instance_name=instance_name,
+        )
+        _Client.__init__(self, self._transactions)
+        self._check = check
+        self._check_pool = ThreadPoolExecutor(1, thread_name_prefix=f"{group}-check")
+
+    def send_in_transaction(
+        self, message: Message, execute: LocalTransaction, *, timeout_s: float | None = None
+    ) -> TransactionSendResult:
+        """Prepares the message, calls `execute` in this thread, and tells the broker how the transaction ends. What
+        `execute` raises is logged, and counts as UNKNOWN.
+
+        Raises SendError and MessageIllegalError as `send` does, and then `execute` was not called. If the error is not
+        `definite`, the message may be prepared all the same, and `check` will be asked.
+        """
+        prepared: Future[str] = Future()
+        said: Future[TransactionState] = Future()
+
+        async def executed(message: Message, transaction_id: str) -> TransactionState:
+            prepared.set_result(transaction_id)
+            return await asyncio.wrap_future(said)
+
+        sending = self._thread.begin(
+            self._transactions.send_in_transaction(message, executed, timeout_s=timeout_s)
+        )
+        both: list[Future[Any]] = [prepared, sending]
+        try:
+            wait(both, return_when=FIRST_COMPLETED)
+            if prepared.done():
+                state = _said(execute, message, prepared.result())
+                with suppress(InvalidStateError):  # the client was closed meanwhile: nobody listens
+                    said.set_result(state)
+        except BaseException:
+            sending.cancel()
+            raise
+        return self._thread.result(sending)
+
+    async def _checked(self, message: MessageExt) -> TransactionState:
+        return await asyncio.get_running_loop().run_in_executor(self._check_pool, self._check, message)
+
+    async def _close(self) -> None:
+        """Waits for the check under way."""
+        await super()._close()
+        self._check_pool.shutdown(cancel_futures=True)
+
+
+def _said(execute: LocalTransaction, message: Message, transaction_id: str) -> TransactionState:
+    """What the application says. UNKNOWN where it fails, with a line in the log."""
+    try:
+        return execute(message, transaction_id)
+    except Exception:
+        log.exception("the application failed at transaction %s, which counts as UNKNOWN", transaction_id)
+        return TransactionState.UNKNOWN
 
 
 class PushConsumer(_Client[push_consumer.PushConsumer]):

@@ -185,16 +185,15 @@ class LogReader:
         return self._data.read_unproved(pos, size)
 
     def batches_from(self, index: Index, last_index: Index, size_max: int) -> Iterator[RecentBatch]:
-        """All entries from `index` to `last_index`, as they lie in memory or read back by about `size_max` bytes.
+        """All entries from `index` to `last_index`, from memory or read back, by about `size_max` bytes.
 
         Raises LedgerDamagedError, DiskError.
         """
         assert index >= self.ledger_begin_index
         assert last_index <= self.ledger_end_index
         while index <= last_index:
-            batch = self.recent.find(index)
-            batch = batch.slice(index, last_index) if batch else self._cold_batch(index, last_index, size_max)
-            yield batch
+            batch = self.recent.joined_from(index, last_index, size_max)
+            yield (batch := batch or self._cold_batch(index, last_index, size_max))
             index = Index(batch.last_index + 1)
 
     def read_body(self, pos: int, size: int) -> bytes:

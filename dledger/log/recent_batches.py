@@ -114,6 +114,28 @@ class RecentBatches:
         end = bisect_right(self._positions, end_pos_max - 1, lo=number + 1)
         return self._batches[number:end]
 
+    def joined_from(self, index: int, last_index: int, size_max: int) -> RecentBatch | None:
+        """Entries from `index` to `last_index` as one batch of about `size_max` bytes at most, none behind a gap in
+        positions. None if `index` is gone.
+        """
+        number = self._number_of(index)
+        if number is None:
+            return None
+        first = last = self._batches[number].slice(index, last_index)
+        size = len(first.buffer)
+        buffers, offsets = [first.buffer], [*first.offsets]
+        while last.last_index < last_index and size < size_max:
+            number += 1
+            if number == len(self._batches) or self._batches[number].pos != last.end_pos:
+                break
+            last = self._batches[number].slice(index, last_index)
+            buffers.append(last.buffer)
+            offsets += [size + offset for offset in last.offsets]
+            size += len(last.buffer)
+        if last is first:
+            return first
+        return RecentBatch(first.first_index, last.last_index, first.pos, b"".join(buffers), offsets)
+
     def cut_from(self, index: int) -> None:
         """Forgets entries from `index` on."""
         while self and self._batches[-1].last_index >= index:

@@ -31,6 +31,7 @@ from dledger.log.jobs import DiskJob
 from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
+from dledger.rpc.codec import encode_message
 from dledger.rpc.connection import PeerConnection
 from dledger.rpc.handshake import Handshake, Hello
 from remoting.codes import RequestCode
@@ -158,10 +159,9 @@ class _ReplicaRuntime:
     def send(self, to: PeerId, message: Message, buffers: Sequence[bytes]) -> None:
         broker = self._broker
         is_answer = isinstance(message, ANSWERS)
-        own_end = broker.asked[to] if is_answer else broker.asking[to]
         peer = broker.group.brokers[to]
         peer_end = (peer.asking if is_answer else peer.asked)[broker.self_id]
-        peer.inbox.append((peer_end, b"".join(own_end.send(message, buffers))))
+        peer.inbox.append((peer_end, b"".join(encode_message(message, buffers))))
 
     def drop_connection(self, peer: PeerId, reason: str) -> None:
         raise AssertionError(reason)

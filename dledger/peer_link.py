@@ -25,9 +25,9 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.errors import HandshakeRefusedError, RemoteProtocolError
-from dledger.rpc.codec import REPAIR_WIRE_VERSION, PeerMessage, wire_version_of
+from dledger.rpc.codec import REPAIR_WIRE_VERSION, PeerMessage, encode_message, wire_version_of
 from dledger.rpc.connection import PeerConnection
-from dledger.rpc.handshake import WIRE_VERSION_MIN, Handshake, Hello
+from dledger.rpc.handshake import WIRE_VERSION_MAX, WIRE_VERSION_MIN, Handshake, Hello
 from dledger.rpc.requests import GetRequest, MetadataRequest, RepairRequest, RepairResponse
 
 log = logging.getLogger(__name__)
@@ -154,10 +154,10 @@ class PeerLink(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if wire_version_of(message) > self.wire_version:
+        if self.wire_version < WIRE_VERSION_MAX and wire_version_of(message) > self.wire_version:
             log.debug("not sent to=%s message=%s wire_version=%d", self.peer_id, message, self.wire_version)
             return
-        transport.writelines(self._connection.send(message, buffers))
+        transport.writelines(encode_message(message, buffers))
         if transport.get_write_buffer_size() > self._config.write_buffer_size_max:
             # A peer that takes nothing: better to begin anew by COMPARE later than to hold all of it here.
             self.abort(

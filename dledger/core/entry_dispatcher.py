@@ -49,9 +49,9 @@ class EntryDispatcher:
         "_resend_at_ms",
         "_state",
         "_told_committed_index",
-        "_write_index",
         "match_index",
         "push_type",
+        "write_index",
     )
 
     def __init__(
@@ -70,7 +70,7 @@ class EntryDispatcher:
         self.match_index = Index(-1)
         self._base_sequence = self._sequence + 1  # nothing is awaited yet
         self._compare_index = Index(-1)
-        self._write_index = Index(0)
+        self.write_index = Index(0)  # the next entry to be sent in APPEND
         self._previous_term = Term(-1)
         self._previous_chain = 0
         self._told_committed_index = Index(-1)
@@ -87,18 +87,13 @@ class EntryDispatcher:
         return self._state.push_sequences.get(self._peer_id, 0)
 
     @property
-    def write_index(self) -> Index:
-        """The next entry to be sent in APPEND."""
-        return self._write_index
-
-    @property
     def has_sent_all(self) -> bool:
         """Both logs agree, and what the peer has not acknowledged is on its way: a push window at most."""
-        return self.push_type is PushType.APPEND and self._write_index > self._log.ledger_end_index
+        return self.push_type is PushType.APPEND and self.write_index > self._log.ledger_end_index
 
     def has_sent(self, index: Index) -> bool:
         """It is on its way, or there: both logs agree up to it, if nothing was lost."""
-        return self.push_type is PushType.APPEND and self._write_index > index
+        return self.push_type is PushType.APPEND and self.write_index > index
 
     def is_held_up_at(self, index: Index) -> bool:
         """The peer has all in front of the entry, and that is not on its way."""
@@ -188,7 +183,7 @@ class EntryDispatcher:
         begin_membership: MembershipBefore | None = None,
     ) -> None:
         state = self._state
-        sequence = state.push_sequences[self._peer_id] = self._sequence + 1
+        sequence = state.push_sequences[self._peer_id] = state.push_sequences.get(self._peer_id, 0) + 1
         self._told_committed_index = state.committed_index
         self._outbox.send(
             self._peer_id,
@@ -220,11 +215,11 @@ class EntryDispatcher:
         end_index = log.ledger_end_index
         # Any range of entries that are not large goes over the window's edge: to look it up costs milliseconds.
         size_max = config.push_window_size + 2 * config.push_size_max
-        while self._write_index <= end_index and self._in_flight_size < config.push_window_size:
-            entries = log.range_from(self._write_index, config.push_size_max)
+        while self.write_index <= end_index and self._in_flight_size < config.push_window_size:
+            entries = log.range_from(self.write_index, config.push_size_max)
             if entries is None:
                 # They were deleted here before they were sent.
-                self._compare(Index(self._write_index - 1), now_ms)
+                self._compare(Index(self.write_index - 1), now_ms)
                 return
             if in_flight and self._in_flight_size + entries.size > size_max:
                 return  # heartbeats wait behind what is on its way: a large entry goes alone
@@ -232,28 +227,28 @@ class EntryDispatcher:
                 self._progress_ms = now_ms
             self._send(
                 PushType.APPEND,
-                Index(self._write_index - 1),
+                Index(self.write_index - 1),
                 self._previous_term,
                 self._previous_chain,
                 entries=entries,
             )
             in_flight.append((entries.last_index, entries.size))
             self._in_flight_size += entries.size
-            self._write_index = Index(entries.last_index + 1)
+            self.write_index = Index(entries.last_index + 1)
             self._previous_term = entries.last_term
             self._previous_chain = entries.last_chain
 
     def tick(self, now_ms: int) -> None:
         if self.push_type is PushType.APPEND:
-            if self.match_index < self._write_index - 1:
+            if self.match_index < self.write_index - 1:
                 if now_ms - self._progress_ms >= self._config.resend_ms:
-                    self._compare(Index(self._write_index - 1), now_ms)
+                    self._compare(Index(self.write_index - 1), now_ms)
                     return
             else:
                 self._progress_ms = now_ms
             if self._told_committed_index < self._state.committed_index:
                 self._send(
-                    PushType.COMMIT, Index(self._write_index - 1), self._previous_term, self._previous_chain
+                    PushType.COMMIT, Index(self.write_index - 1), self._previous_term, self._previous_chain
                 )
         elif now_ms >= self._resend_at_ms:
             self._compare(self._compare_index, now_ms)
@@ -314,7 +309,7 @@ class EntryDispatcher:
         assert term is not None, "a leader never cuts its log"
         assert chain is not None, "a leader never cuts its log"
         self._enter(PushType.APPEND)
-        self._write_index = Index(index + 1)
+        self.write_index = Index(index + 1)
         self._previous_term, self._previous_chain = term, chain
         self._progress_ms = now_ms
         # What it was told before it answered does not end its doubt: without entries to push, tick() says it again.

@@ -7,7 +7,7 @@ the simulator drive the same class.
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, assert_never
+from typing import assert_never
 
 from dledger.core.entry_dispatcher import EntryDispatcher
 from dledger.core.member_parts import MemberParts
@@ -130,29 +130,31 @@ class Member(MemberParts):
         if dispatcher is None:
             return
         match_index = dispatcher.match_index
-        self._drive(dispatcher, dispatcher.on_response, response, now_ms)
+        try:
+            dispatcher.on_response(response, now_ms)
+        except FaultyEntryError:
+            dispatcher.damage_met(now_ms)
         if dispatcher.match_index != match_index and self._members.counts(response.member_id):
             self._checker.update_watermark(response.member_id, dispatcher.match_index)
         if dispatcher.write_index <= self._log.ledger_end_index:
             self._drive(dispatcher, dispatcher.pump, now_ms)
 
     @staticmethod
-    def _drive(dispatcher: EntryDispatcher, step: Callable[..., object], *arguments: Any) -> None:
-        """A step of a dispatcher, the last argument of which is the time. Damage in what one peer needs is no matter of
-        the others.
-        """
+    def _drive(dispatcher: EntryDispatcher, step: Callable[[int], object], now_ms: int) -> None:
+        """A step of a dispatcher. Damage in what one peer needs is no matter of the others."""
         try:
-            step(*arguments)
+            step(now_ms)
         except FaultyEntryError:
-            dispatcher.damage_met(arguments[-1])
+            dispatcher.damage_met(now_ms)
 
     def _on_push_request(self, request: PushRequest, now_ms: int) -> None:
         if request.term < self._state.curr_term:
             self._refuse_expired(request)
         elif self._is_led_by(request.leader_id, now_ms):
-            # Where damage hides what the answer must say, there is none. The leader asks again, by then it is repaired.
-            with suppress(FaultyEntryError):
+            try:  # noqa: SIM105 - suppress() costs as much as a push's checks
                 self._handler.on_push(request, now_ms)
+            except FaultyEntryError:
+                pass  # damage hides what the answer must say: the leader asks again, by then it is repaired
 
     def _on_timeout_now(self, message: TimeoutNow, now_ms: int) -> None:
         if (
@@ -195,7 +197,8 @@ class Member(MemberParts):
                 self._elector.step_down("another leader in its term", now_ms)
             return False
         self._elector.hear_leader(leader_id, now_ms)
-        self._enter_term()
+        if self._handled_term != state.curr_term:
+            self._enter_term()
         return True
 
     def _refuse_expired(self, request: PushRequest) -> None:
@@ -260,7 +263,10 @@ class Member(MemberParts):
             if self._members.is_voter:
                 self._checker.update_watermark(state.self_id, durable_index)
         for dispatcher in self._dispatchers.values():
-            self._drive(dispatcher, dispatcher.pump, now_ms)
+            try:
+                dispatcher.pump(now_ms)
+            except FaultyEntryError:
+                dispatcher.damage_met(now_ms)
         return self._take(now_ms)
 
     def write_failed_no_space(self, no_space: bool, now_ms: int) -> Output:
@@ -415,7 +421,8 @@ class Member(MemberParts):
 
     def _take(self, now_ms: int) -> Output:
         state = self._state
-        self._enter_term()
+        if self._handled_term != state.curr_term:
+            self._enter_term()
         if state.role is Role.LEADER:
             if self._leading_term is None:
                 self._start_leading(now_ms)
@@ -432,9 +439,8 @@ class Member(MemberParts):
         return self._outbox.take()
 
     def _enter_term(self) -> None:
-        if self._handled_term != self._state.curr_term:
-            self._handled_term = self._state.curr_term
-            self._handler.start_term()
+        self._handled_term = self._state.curr_term
+        self._handler.start_term()
 
     def _start_leading(self, now_ms: int) -> None:
         self._leading_term = self._state.curr_term

@@ -39,7 +39,7 @@ class QuorumAckChecker:
         self._own_term_first_index: Index | None = None
         # Batches beyond the commit, oldest first: (last index, bytes).
         self._uncommitted: deque[tuple[Index, int]] = deque()
-        self._uncommitted_size = 0
+        self.uncommitted_size = 0  # bytes that this leader appended and no majority holds yet
         # Those of them that somebody waits for: (last index, closure, until ms), in the same order.
         self._pending_closure: deque[tuple[Index, object, int]] = deque()
 
@@ -47,11 +47,6 @@ class QuorumAckChecker:
     def peer_watermarks_by_term(self) -> dict[Term, dict[PeerId, Index]]:
         """Acknowledged index of each member in the term that this one leads; empty when it does not lead."""
         return {self._term: dict(self._watermarks)} if self._watermarks else {}
-
-    @property
-    def uncommitted_size(self) -> int:
-        """Bytes that this leader appended and no majority holds yet."""
-        return self._uncommitted_size
 
     @property
     def uncommitted_count(self) -> int:
@@ -72,14 +67,14 @@ class QuorumAckChecker:
         self._watermarks = dict(watermarks)
         self._own_term_first_index = None
         self._uncommitted.clear()
-        self._uncommitted_size = 0
+        self.uncommitted_size = 0
 
     def stop(self) -> None:
         """Leading is over: what is pending may yet be committed by another leader, or never."""
         self._watermarks = {}
         self._own_term_first_index = None
         self._uncommitted.clear()
-        self._uncommitted_size = 0
+        self.uncommitted_size = 0
         for _, closure, _ in self._pending_closure:
             self._outbox.complete(closure, AppendStatus.UNKNOWN)
         self._pending_closure.clear()
@@ -88,7 +83,7 @@ class QuorumAckChecker:
         if self._own_term_first_index is None:
             self._own_term_first_index = batch.first_index
         self._uncommitted.append((batch.last_index, batch.size))
-        self._uncommitted_size += batch.size
+        self.uncommitted_size += batch.size
         if closure is not None:
             self._pending_closure.append((batch.last_index, closure, now_ms + self._config.wait_ack_ms_max))
 
@@ -133,7 +128,7 @@ class QuorumAckChecker:
         self._state.commit(index)
         uncommitted = self._uncommitted
         while uncommitted and uncommitted[0][0] <= index:
-            self._uncommitted_size -= uncommitted.popleft()[1]
+            self.uncommitted_size -= uncommitted.popleft()[1]
         pending = self._pending_closure
         complete = self._outbox.complete
         while pending and pending[0][0] <= index:

@@ -208,7 +208,7 @@ class DataFiles:
         return start, max(0, min(self.allocate_step, self.file_end(pos) - start))
 
     def _file_with_space(self, pos: int, end: int) -> MappedFile:
-        mapped_file = self.ensure_file(pos)
+        mapped_file = self.queue.find_mapped_file_by_offset(pos) or self.ensure_file(pos)
         while self.allocated_to < end:
             start, size = self.next_allocation(pos)
             mapped_file.file().allocate(start - mapped_file.file_from_offset, size)

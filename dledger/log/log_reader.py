@@ -46,16 +46,12 @@ class LogReader:
         self.ledger_end_pos = mark.end_pos
         self.ledger_end_chain = mark.chain_crc
         self.recent = recent
+        self.head_size: int = data.head_size  # bytes of an entry in front of its body
         self._before_begin_term = mark.before_begin_term
         self._before_begin_chain = mark.before_begin_chain
         self._data = data
         self._index = index
         self._term_runs = term_runs
-
-    @property
-    def head_size(self) -> int:
-        """Bytes of an entry in front of its body."""
-        return self._data.head_size
 
     def kinds_of(self, batch: RecentBatch) -> list[int]:
         """An EntryKind for each entry, unless a newer version wrote it."""
@@ -142,16 +138,16 @@ class LogReader:
     def range_from(self, first_index: Index, size_max: int) -> EntryRange | None:
         """At least one whole entry from `first_index` on, at most `size_max` bytes behind the first entry, all in one
         data file; None when there is nothing from there on."""
-        if not self.ledger_begin_index <= first_index <= self.ledger_end_index:
+        last_index = self.ledger_end_index
+        if not self.ledger_begin_index <= first_index <= last_index:
             return None
         batch = self.recent.find(first_index)
         if batch is None:
             return self._cold_range_from(first_index, size_max)
-        pos = Pos(batch.pos + batch.offset_of(first_index))
-        last_index = self.ledger_end_index
-        if batch.last_index == last_index and batch.end_pos - pos <= size_max:
+        offset = batch.offsets[first_index - batch.first_index]
+        pos, size = Pos(batch.pos + offset), len(batch.buffer) - offset
+        if batch.last_index == last_index and size <= size_max:
             # The rest of the newest batch, as dispatchers that keep up ask for it.
-            size = batch.end_pos - pos
             return EntryRange(first_index, last_index, pos, size, self.ledger_end_term, self.ledger_end_chain)
         limit = min(batch.pos + batch.end_offset_of(first_index) + size_max, self._data.file_end(pos))
         for last in reversed(self.recent.run_from(first_index, limit)):

@@ -152,8 +152,9 @@ class LogStore(CutLog):
         first_index = self.ledger_end_index + 1
         buffers, chain = self._seal(bodies, positions, first_index, term, kind, head_kind)
         parts = len(buffers) // len(bodies)  # of an entry
+        head_size = self.head_size
         last_index = first_index + len(bodies) - 1
-        next_pos = positions[-1] + self.head_size + len(bodies[-1])
+        next_pos = positions[-1] + head_size + len(bodies[-1])
         batches: list[RecentBatch] = []
         for start, end in self._data.parts_of(positions):
             pos = positions[start]
@@ -166,7 +167,7 @@ class LogStore(CutLog):
                     [position - pos for position in positions[start:end]],
                 )
             )
-        sizes = [self.head_size + len(body) for body in bodies]
+        sizes = [head_size + len(body) for body in bodies]
         units = pack_index_units(first_index, positions, sizes, [term] * len(bodies))
         self._write(batches, units, next_pos)
         self._term_runs.add(first_index, term)

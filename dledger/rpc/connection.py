@@ -1,13 +1,11 @@
-"""A peer connection without I/O: bytes in, messages out; messages in, buffers out. Both sides use it.
+"""A peer connection without I/O: the handshake, then bytes in and messages out. Both sides use it.
 
 Its shell writes `data_to_send()` after each call while the handshake goes on, and closes the connection on any
 error raised here.
 """
 
-from collections.abc import Sequence
-
 from dledger.errors import HandshakeRefusedError, RemoteProtocolError
-from dledger.rpc.codec import FRAME_PREFIX, PeerMessage, decode_message, encode_message
+from dledger.rpc.codec import FRAME_PREFIX, PeerMessage, decode_message
 from dledger.rpc.handshake import HANDSHAKE_FRAME_SIZE_MAX, Handshake, Hello
 
 _SIZE_FIELD = 4
@@ -46,11 +44,6 @@ class PeerConnection:
         data = b"".join(self._to_send)
         self._to_send.clear()
         return data
-
-    def send(self, message: PeerMessage, buffers: Sequence[bytes] = ()) -> list[bytes]:
-        """Buffers to write, one after the other. Only for an established connection."""
-        assert self._handshake.done, "messages follow the handshake"
-        return encode_message(message, buffers)
 
     def receive_data(self, data: bytes) -> list[tuple[PeerMessage, bytes]]:
         """Messages that `data` completes, each with its raw entry bytes (empty for most).

@@ -21,6 +21,7 @@ from dledger.core.output import AppendStatus, Batch
 from dledger.core.refusal import Refusal, RefusalReason
 from dledger.entry import EntryKind, Index, verify_entries
 from dledger.peer_link import PeerLink
+from dledger.rpc.codec import encode_message
 from dledger.rpc.connection import PeerConnection
 from dledger.rpc.handshake import Handshake, Hello
 from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, MetadataResponse
@@ -158,7 +159,7 @@ async def ask(address: Address, addressee: PeerId, *requests: object) -> list[tu
                 writer.write(connection.data_to_send())
                 connection.receive_data(await reader.read(65536))
             for request in requests:
-                writer.writelines(connection.send(request))  # type: ignore[arg-type]
+                writer.writelines(encode_message(request))  # type: ignore[arg-type]
             while len(answers) < len(requests):
                 answers += connection.receive_data(await reader.read(65536))
     finally:

@@ -149,6 +149,7 @@ def test_a_stranger_cannot_make_us_hold_a_large_frame() -> None:
 
 
 def test_messages_right_behind_the_last_handshake_frame_are_read() -> None:
+    from dledger.rpc.codec import encode_message
     from dledger.rpc.requests import MetadataRequest
 
     dialler, acceptor = pair()
@@ -156,7 +157,7 @@ def test_messages_right_behind_the_last_handshake_frame_are_read() -> None:
     dialler.receive_data(acceptor.data_to_send())
     acceptor.receive_data(dialler.data_to_send())
     welcome = acceptor.data_to_send()
-    request = b"".join(acceptor.send(MetadataRequest(3)))
+    request = b"".join(encode_message(MetadataRequest(3)))
     assert dialler.receive_data(welcome + request) == [(MetadataRequest(3), b"")]
 
 

@@ -46,7 +46,8 @@ from store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-# At the least. Little that a client waits for hangs on it: oneway offset commits, held pulls that expire, periods.
+# At the least, unless something is due before. Little that a client waits for hangs on it: oneway offset commits,
+# periods.
 TICK_INTERVAL_MS = 50
 STATUS_LOG_INTERVAL_MS = 10_000
 STATUS_LOG_FIRST_MS = 1_000  # a group that forms or elects at a sound start is no warning yet
@@ -326,7 +327,11 @@ class Broker:
         due = [
             due_ms for part in (self._store, self._controller) if (due_ms := part.due_ms(now_ms)) is not None
         ]
-        return max(self._next_tick_ms, min(due)) if due else None
+        if not due:
+            return None
+        due_ms = max(min(due), now_ms + 1)
+        self._next_tick_ms = min(self._next_tick_ms, due_ms)
+        return due_ms
 
     def _log_status(self) -> None:
         status = self._dledger.status()

@@ -60,6 +60,12 @@ def find_property(encoded: bytes, name: bytes) -> bytes | None:
         end = at
 
 
+def pairs_of(encoded: bytes) -> dict[bytes, bytes]:
+    """All properties as find_property() finds each of them."""
+    pairs = [pair.partition(b"\x01") for pair in encoded.split(b"\x02")]
+    return {name: value for name, _, value in pairs if value and name}
+
+
 def delete_property(encoded: bytes, name: bytes) -> bytes:
     """The properties without any pair of this name."""
     wanted = name + b"\x01"

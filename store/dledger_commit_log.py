@@ -19,7 +19,7 @@ from dledger.errors import FaultyEntryError
 from message.encoder import encode_record, record_size
 from message.message_id import HOST_V6_SIZE
 from message.names import SCHEDULE_TOPIC
-from message.properties import PROPERTIES_LENGTH_MAX
+from message.properties import PROPERTIES_LENGTH_MAX, pairs_of
 from message.record_layout import (
     HOSTS_V6_MASK,
     RECORD_SIZE_MIN,
@@ -367,7 +367,7 @@ class DLedgerCommitLog:
     def _note_recalls(self, messages: Sequence[PutMessage], results: Sequence[tuple[int, int]]) -> None:
         for message, (_, queue_offset) in zip(messages, results, strict=True):
             if message.topic == TIMER_TOPIC_BYTES:
-                key = recalled_key(message.properties)
+                key = recalled_key(pairs_of(message.properties))
                 if key is not None:
                     self._recalls.append((queue_offset, key))
 

@@ -88,6 +88,18 @@ class MessageReader:
             return self._read_units(queue, offset, units, count_max, size_max, message_filter)
         return self._look_through(queue, offset, units, count_max, size_max, message_filter)
 
+    def read_on(
+        self, queue: UnitQueue, offset: int, count_max: int, size_max: int
+    ) -> tuple[list[bytes], int]:
+        """Records from `offset` on that are there, and the offset to go on from: `offset` itself at the end. For the
+        store's own use, so beyond what a pull may have. Raises UnitDamagedError, MessageDamagedError, DiskError.
+        """
+        units = queue.units(offset, count_max)
+        if not units:
+            return [], min(queue.first_offset_of_next_file(offset), queue.max_offset)
+        found = self._read_units(queue, offset, units, count_max, size_max, None)
+        return found.buffers, found.next_begin_offset
+
     @property
     def min_phy_offset(self) -> int:
         """Of the first record that is still there."""

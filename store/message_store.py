@@ -296,6 +296,8 @@ class MessageStore:
             self.read_index_waits.advance()
             if self._reput.is_behind:
                 self._runtime.reput_wanted()
+        if self.services.is_behind:
+            self._catch_up(now_ms)
         return count
 
     def arrived(self, requests: list[DispatchRequest]) -> None:
@@ -315,12 +317,17 @@ class MessageStore:
         self.read_index_waits.tick(now_ms)
         self.gather.tick(now_ms)
         if not self._derived.is_clearing:
-            self.services.catch_up(now_ms)
+            self._catch_up(now_ms)
         self._leading.tick(now_ms)
         self._derived.tick(now_ms)
         disk_full = self.retention.log.disk_full
         self._commit_log.disk_full = disk_full
         self.replica.set_low_space(disk_full)
+
+    def _catch_up(self, now_ms: int) -> None:
+        self.services.catch_up(now_ms)
+        if self.services.is_behind:
+            self._runtime.reput_wanted()
 
     def due_ms(self, now_ms: int) -> int | None:
         """When the next tick is to come, at the latest; None: whatever there is to do waits for any that comes."""

@@ -1,6 +1,6 @@
 """Known bugs of timer messages."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from dledger.entry import Index
@@ -16,8 +16,8 @@ from store.state.tables.timer_table import TimerTable
 def timer_fired_at_its_slot() -> Iterator[None]:
     """A timer message is due at the rounded time that its record says, which comes before the asked one."""
 
-    def due_ms(properties: bytes, store_timestamp: int) -> int:
-        return out_ms(properties) or 0
+    def due_ms(said: Mapping[bytes, bytes], store_timestamp: int) -> int:
+        return out_ms(said) or 0
 
     with patched(timer_index, "due_ms", due_ms):
         yield

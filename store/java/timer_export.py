@@ -10,7 +10,7 @@ from typing import Final
 
 from disk.disk import Disk
 from message.decoder import raw_properties
-from message.properties import find_property
+from message.properties import pairs_of
 from message.tags import java_hash
 from store.derived.checkpoint_file import replace_file
 from store.dledger_commit_log import store_timestamp_of
@@ -34,7 +34,7 @@ from store.layout.timer_wheel import (
 from store.message_reader import MessageReader, is_head_of
 from store.queues.consume_queue_store import ConsumeQueueStore
 from store.queues.unit_queue import UnitQueue
-from store.services.timer_message import SLOT_MS_MAX, TIMER_TOPIC_BYTES, recalled_key, wheel_slot
+from store.services.timer_message import SLOT_MS_MAX, TIMER_TOPIC_BYTES, real_topic, recalled_key, wheel_slot
 from store.state.tables.timer_table import TimerTable
 from store.store_config import StoreConfig
 
@@ -50,14 +50,14 @@ class _Unit:
     __slots__ = ("magic", "phy_offset", "size", "slot_ms", "topic", "write_ms")
 
     def __init__(self, phy_offset: int, record: bytes, window_ms: int) -> None:
-        properties = raw_properties(record)
+        said = pairs_of(raw_properties(record))
         stored_ms = store_timestamp_of(record)
         self.phy_offset = phy_offset
         self.size = len(record)
         self.write_ms = stored_ms // SLOT_MS_MAX * SLOT_MS_MAX
-        self.slot_ms, is_rolled_there = wheel_slot(properties, stored_ms, window_ms)
-        self.topic = (find_property(properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
-        is_recall = recalled_key(properties) is not None
+        self.slot_ms, is_rolled_there = wheel_slot(said, stored_ms, window_ms)
+        self.topic = real_topic(said).decode("utf-8", "replace")
+        is_recall = recalled_key(said) is not None
         self.magic = MAGIC_DEFAULT | MAGIC_ROLL * is_rolled_there | MAGIC_DELETE * is_recall
 
     @property

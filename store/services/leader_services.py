@@ -33,6 +33,11 @@ class LeaderServices:
         due = [service.due_ms for service in self.all]
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether catch_up() has left something to be done, and is to be called again soon."""
+        return self.timer_message_service.is_behind
+
     def serving_changed(self) -> None:
         for service in self.all:
             service.serving_changed()

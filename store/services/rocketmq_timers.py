@@ -8,6 +8,7 @@ read was delivered.
 from collections import defaultdict
 
 from message.decoder import raw_properties
+from message.properties import pairs_of
 from store.services.leader_service import LeaderStore
 from store.services.take_over import Reading, TakeOver
 from store.services.timer_message import TIMER_TOPIC_BYTES, out_ms, roll_times, without_rolls
@@ -31,12 +32,12 @@ class RocketMQTimers(TakeOver):
         # Offsets of what was not delivered, by message and the number of rolls before.
         waiting: defaultdict[tuple[bytes, int], list[int]] = defaultdict(list)
         for offset, record in self._records(queue, queue.min_offset):
-            properties = raw_properties(record)
-            message, times = without_rolls(properties), roll_times(properties)
+            said = pairs_of(raw_properties(record))
+            message, times = without_rolls(said), roll_times(said)
             rolled = waiting.get((message, times - 1))
             if rolled:
                 ended.append(rolled.pop(0))
-            is_read = (out_ms(properties) or 0) < self._timers.java_read_ms
+            is_read = (out_ms(said) or 0) < self._timers.java_read_ms
             if offset < self._timers.java_offset and is_read:
                 ended.append(offset)
             else:

@@ -16,8 +16,8 @@ from store.state.ended_offsets_table import NOT_TAKEN_OVER, EndedOffsetsTable, E
 from store.state.offset_ranges import OffsetRanges
 from store.state.state_record import pack_change, pack_changes
 
-# Of one step.
-_RECORDS_MAX: Final = 512
+# Of one step, with each tick.
+_RECORDS_MAX: Final = 1024
 # Of a range in a record, at most.
 _RANGE_SIZE: Final = 20
 

@@ -18,7 +18,7 @@ from zlib_ng.zlib_ng import crc32
 from disk.disk import Disk, DiskError
 from message.dispatch_columns import scan_records
 from message.errors import MessageDecodeError
-from message.properties import find_property
+from message.properties import pairs_of
 from store.errors import StoreDamagedError
 from store.message_reader import MessageReader
 from store.queues.consume_queue_store import ConsumeQueueStore
@@ -28,6 +28,7 @@ from store.services.timer_message import (
     due_ms,
     is_rolled,
     out_ms,
+    real_topic,
     recalled_key,
     slot_of,
 )
@@ -43,8 +44,8 @@ _AHEAD_MS: Final = 600_000
 _UNITS_PER_STEP: Final = 1024
 # Of a bucket, in memory, before they go to its file.
 _UNITS_KEPT_MAX: Final = 256
-# Of one read of the queue.
-_READ_COUNT: Final = 32
+# Of one step, which all else waits for: some milliseconds.
+_READ_COUNT: Final = 256
 _READ_SIZE: Final = 1 << 20
 
 
@@ -73,10 +74,11 @@ class Waiting(int):
 class _Bucket:
     """Units of one hour, the first of them in a file, the others in memory."""
 
-    __slots__ = ("_crc", "_crc_read", "_read_to", "file_size", "path", "units")
+    __slots__ = ("_crc", "_crc_read", "_read_to", "begin_ms", "file_size", "path", "units")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, begin_ms: int) -> None:
         self.path = path
+        self.begin_ms = begin_ms
         self.units = bytearray()
         self.file_size = 0
         self._crc = self._crc_read = self._read_to = 0
@@ -156,13 +158,12 @@ class TimerIndex:
         for name in self._disk.list_directory(self._directory):
             self._disk.unlink(f"{self._directory}/{name}")
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether all that has been dispatched is here, and what is due soon in memory."""
+    def is_ready(self, now_ms: int) -> bool:
+        """Whether all that has been dispatched is here, and what is due in memory."""
         queue = self._queues.find(TIMER_TOPIC_BYTES, 0)
-        return not self._arriving and (
-            queue is None or (queue is self._queue and self._next(queue) >= queue.max_offset)
-        )
+        if self._arriving and now_ms >= self._arriving[0].begin_ms:
+            return False
+        return queue is None or (queue is self._queue and self._next(queue) >= queue.max_offset)
 
     def _next(self, queue: UnitQueue) -> int:
         return self._table.next_waiting(max(self.next_offset, queue.min_offset))
@@ -188,10 +189,12 @@ class TimerIndex:
         """By topic, how many messages wait."""
         return {self._topics[number]: count for number, count in self._counts.items() if count > 0}
 
-    def catch_up(self, now_ms: int) -> None:
-        """Takes up some of what was dispatched meanwhile. Raises UnitDamagedError, MessageDamagedError, DiskError."""
+    def catch_up(self, now_ms: int) -> bool:
+        """Takes up some of what was dispatched meanwhile. Returns whether there is more. Raises UnitDamagedError,
+        MessageDamagedError, DiskError.
+        """
         if self._table.awaits_take_over:
-            return
+            return False
         queue = self._queues.find(TIMER_TOPIC_BYTES, 0)
         if queue is not self._queue or not self._has_looked:
             is_new = self._has_looked and self._queue is None
@@ -199,16 +202,17 @@ class TimerIndex:
             self._has_looked = True
             self._begin_anew(queue)  # of another log, if there was one before
         if queue is None:
-            return
+            return False
         self._bring_near(now_ms)
-        read_to = self._next(queue) + _UNITS_PER_STEP
+        read_to = self._next(queue) + _READ_COUNT
         while (offset := self._next(queue)) < min(queue.max_offset, read_to):
-            found = self._reader.get_message(TIMER_TOPIC_BYTES, 0, offset, _READ_COUNT, _READ_SIZE, None)
-            if found.next_begin_offset <= offset:
-                return
-            if found.buffers:  # none where records are gone
-                self._add(found.buffers)
-            self.next_offset = found.next_begin_offset
+            records, next_offset = self._reader.read_on(queue, offset, _READ_COUNT, _READ_SIZE)
+            if next_offset <= offset:
+                return False
+            if records:  # none where they are gone
+                self._add(records)
+            self.next_offset = next_offset
+        return offset < queue.max_offset or bool(self._arriving)
 
     def _add(self, records: list[bytes]) -> None:
         try:
@@ -221,12 +225,12 @@ class TimerIndex:
             if self._table.is_ended(offset):
                 continue
             topic_number = 0
-            when_ms = due_ms(properties, store_timestamp)
-            if recalled_key(properties) is not None:
-                when_ms = out_ms(properties) or 0  # before all that it may recall
-            elif offset < self._live_from or not is_rolled(properties):
-                topic = find_property(properties, b"REAL_TOPIC") or b""
-                topic_number = self._number_of(topic.decode("utf-8", "replace"))
+            said = pairs_of(properties)
+            when_ms = due_ms(said, store_timestamp)
+            if recalled_key(said) is not None:
+                when_ms = out_ms(said) or 0  # before all that it may recall
+            elif offset < self._live_from or not is_rolled(said):
+                topic_number = self._number_of(real_topic(said).decode("utf-8", "replace"))
                 if offset >= self._live_from:
                     self.added[self._topics[topic_number]] += 1
             waiting = Waiting.of(when_ms, offset, topic_number)
@@ -281,7 +285,7 @@ class TimerIndex:
             return
         bucket = self._buckets.get(hour)
         if bucket is None:
-            bucket = self._buckets[hour] = _Bucket(f"{self._directory}/{hour}")
+            bucket = self._buckets[hour] = _Bucket(f"{self._directory}/{hour}", hour * _HOUR_MS)
         bucket.units += _UNIT.pack(waiting.due_ms, waiting.offset, waiting.topic_number)
         if len(bucket.units) >= _UNITS_KEPT_MAX * _UNIT.size:
             self._spill(bucket)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from message import const
 from message.names import NOT_ALLOWED_SEND_TOPICS, TIMER_TOPIC, topic_fault
-from message.properties import PROPERTIES_LENGTH_MAX, delete_property, encode_properties, find_property
+from message.properties import PROPERTIES_LENGTH_MAX, delete_property, encode_properties, pairs_of
 from store.put_message import PutMessage
 from store.services.delayed_message import delivered
 
@@ -21,6 +21,15 @@ TIMER_TOPIC_BYTES: Final = TIMER_TOPIC.encode()
 SLOT_MS_MAX: Final = 1000
 # The first of them counts.
 _ASKED: Final = (const.TIMER_DELAY_SEC, const.TIMER_DELAY_MS, const.TIMER_DELIVER_MS)
+# Names in what a record says, which is what pairs_of() gives of its properties.
+_REAL_TOPIC: Final = const.REAL_TOPIC.encode()
+_UNIQ_KEY: Final = const.UNIQ_CLIENT_MESSAGE_ID_KEYIDX.encode()
+_TIMER_DELAY_MS: Final = const.TIMER_DELAY_MS.encode()
+_TIMER_DELAY_SEC: Final = const.TIMER_DELAY_SEC.encode()
+_TIMER_DELIVER_MS: Final = const.TIMER_DELIVER_MS.encode()
+_TIMER_DEL_UNIQKEY: Final = const.TIMER_DEL_UNIQKEY.encode()
+_TIMER_OUT_MS: Final = const.TIMER_OUT_MS.encode()
+_TIMER_ROLL_TIMES: Final = const.TIMER_ROLL_TIMES.encode()
 # What waiting and delivery add to the properties of a message: names and values of eight, at the longest.
 _ADDED_LENGTH: Final = 256
 TIMER_PROPERTIES_LENGTH_MAX: Final = PROPERTIES_LENGTH_MAX - _ADDED_LENGTH
@@ -62,57 +71,55 @@ def timed(message: PutMessage, out_ms: int) -> PutMessage:
     )
 
 
-def out_ms(properties: bytes) -> int | None:
+def out_ms(said: Mapping[bytes, bytes]) -> int | None:
     """The slot that a record of the timer topic lies in."""
-    return _number(properties, const.TIMER_OUT_MS)
+    return _number(said, _TIMER_OUT_MS)
 
 
-def is_rolled(properties: bytes) -> bool:
-    return find_property(properties, const.TIMER_ROLL_TIMES.encode()) is not None
+def real_topic(said: Mapping[bytes, bytes]) -> bytes:
+    return said.get(_REAL_TOPIC, b"")
 
 
-def roll_times(properties: bytes) -> int:
-    return _number(properties, const.TIMER_ROLL_TIMES) or 0
+def is_rolled(said: Mapping[bytes, bytes]) -> bool:
+    return _TIMER_ROLL_TIMES in said
 
 
-def without_rolls(properties: bytes) -> bytes:
+def roll_times(said: Mapping[bytes, bytes]) -> int:
+    return _number(said, _TIMER_ROLL_TIMES) or 0
+
+
+def without_rolls(said: Mapping[bytes, bytes]) -> bytes:
     """What a record and those that it is rolled to have in common, and no record of another message has."""
-    names = (
-        const.UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
-        const.REAL_TOPIC,
-        const.TIMER_OUT_MS,
-        const.TIMER_DEL_UNIQKEY,
-    )
-    return b"\1".join(find_property(properties, name.encode()) or b"" for name in names)
+    names = _UNIQ_KEY, _REAL_TOPIC, _TIMER_OUT_MS, _TIMER_DEL_UNIQKEY
+    return b"\1".join(said.get(name, b"") for name in names)
 
 
-def recalled_key(properties: bytes) -> bytes | None:
+def recalled_key(said: Mapping[bytes, bytes]) -> bytes | None:
     """Which message a record recalls: its UNIQ_KEY, after its topic and a plus where appendTopicForTimerDeleteKey is
     on. None for a record that is no recall.
     """
-    return find_property(properties, const.TIMER_DEL_UNIQKEY.encode())
+    return said.get(_TIMER_DEL_UNIQKEY)
 
 
-def recall_keys(properties: bytes) -> tuple[bytes, bytes]:
+def recall_keys(said: Mapping[bytes, bytes]) -> tuple[bytes, bytes]:
     """What recalls may call a message by."""
-    key = find_property(properties, const.UNIQ_CLIENT_MESSAGE_ID_KEYIDX.encode()) or b""
-    topic = find_property(properties, const.REAL_TOPIC.encode()) or b""
+    key, topic = said.get(_UNIQ_KEY, b""), real_topic(said)
     return key, topic + b"+" + key
 
 
-def due_ms(properties: bytes, store_timestamp: int) -> int:
+def due_ms(said: Mapping[bytes, bytes], store_timestamp: int) -> int:
     """When a record of the timer topic is to be delivered; 0 for one that does not say it.
 
     A delay counts from when it was stored. A rolled record was stored anew, so it says the time itself. Whatever a
     record says, it is due within its slot: its clients count on that, and its recall lies there.
     """
-    slot_ms = out_ms(properties)
+    slot_ms = out_ms(said)
     if slot_ms is None:
         return 0
-    deliver_ms = _number(properties, const.TIMER_DELIVER_MS)
-    if deliver_ms is None or not is_rolled(properties):
-        delay_s = _number(properties, const.TIMER_DELAY_SEC)
-        delay_ms = _number(properties, const.TIMER_DELAY_MS)
+    deliver_ms = _number(said, _TIMER_DELIVER_MS)
+    if deliver_ms is None or not is_rolled(said):
+        delay_s = _number(said, _TIMER_DELAY_SEC)
+        delay_ms = _number(said, _TIMER_DELAY_MS)
         if delay_s is not None:
             deliver_ms = store_timestamp + delay_s * 1000
         elif delay_ms is not None:
@@ -120,9 +127,9 @@ def due_ms(properties: bytes, store_timestamp: int) -> int:
     return min(max(deliver_ms or 0, slot_ms + 1), slot_ms + SLOT_MS_MAX)
 
 
-def wheel_slot(properties: bytes, store_timestamp: int, window_ms: int) -> tuple[int, bool]:
+def wheel_slot(said: Mapping[bytes, bytes], store_timestamp: int, window_ms: int) -> tuple[int, bool]:
     """The slot that a record lies in first in RocketMQ's wheel, and whether it is rolled when that comes."""
-    slot_ms = out_ms(properties) or 0
+    slot_ms = out_ms(said) or 0
     write_ms = store_timestamp // SLOT_MS_MAX * SLOT_MS_MAX
     beyond_ms = slot_ms - write_ms - window_ms
     if beyond_ms < 0:
@@ -148,7 +155,7 @@ def rolled(
     message = delivered(record)
     if message is None:
         return None
-    times = str(roll_times(message.properties) + 1)
+    times = str(roll_times(pairs_of(message.properties)) + 1)
     more = {const.TIMER_ROLL_TIMES: times, const.TIMER_DELIVER_MS: str(deliver_ms)}
     return _taken_out(
         replace(message, topic=TIMER_TOPIC_BYTES, queue_id=0), store_timestamp, precision_ms, now_ms, more
@@ -174,9 +181,9 @@ def _with(properties: bytes, added: dict[str, str]) -> bytes:
     return properties + encode_properties(added)
 
 
-def _number(properties: bytes, name: str) -> int | None:
+def _number(said: Mapping[bytes, bytes], name: bytes) -> int | None:
     """A property that Java reads as a long; None for anything that is no time."""
-    value = find_property(properties, name.encode())
+    value = said.get(name)
     if value is None or not value.isdigit() or len(value) > 15:
         return None
     return min(int(value), _MS_MAX)

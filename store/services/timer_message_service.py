@@ -22,7 +22,7 @@ from dledger.figures import Figures
 from message.decoder import decode_message, raw_properties
 from message.errors import MessageDecodeError
 from message.names import TIMER_TOPIC
-from message.properties import find_property
+from message.properties import pairs_of
 from store.dledger_commit_log import store_timestamp_of
 from store.errors import MessageDamagedError, StoreDamagedError, UnitDamagedError
 from store.message_reader import is_head_of
@@ -37,6 +37,7 @@ from store.services.timer_message import (
     due_ms,
     fired,
     out_ms,
+    real_topic,
     recall_keys,
     recalled_key,
     rolled,
@@ -91,6 +92,7 @@ class _Recall(NamedTuple):
 class _Found(NamedTuple):
     phy_offset: int
     record: bytes
+    said: dict[bytes, bytes]
 
 
 class TimerMessageService:
@@ -100,6 +102,7 @@ class TimerMessageService:
         self._store = store
         config = self._config = store.config
         self._precision_ms = config.timer_precision_ms
+        self.is_behind = False  # there is more for catch_up(), as of its last call
         self.stops_dequeue = config.timer_stop_dequeue  # nothing is delivered for now, nor rolled
         self.table = store.state.tables.timer_table
         is_limited = config.timer_congest_num_each_slot < 2**31 - 1
@@ -145,8 +148,9 @@ class TimerMessageService:
         if not self._store.state.is_whole:
             return
         self._store.commit_log.forget_recalls(self._store.queues.max_offset((TIMER_TOPIC_BYTES, 0)))
+        self.is_behind = False
         try:
-            self.index.catch_up(now_ms)
+            self.is_behind = self.index.catch_up(now_ms)
         except UnitDamagedError as error:
             self._store.mend(TIMER_TOPIC_BYTES, 0, error.queue_offset)
             raise
@@ -156,7 +160,7 @@ class TimerMessageService:
     def due_ms(self) -> int | None:
         if self.awaited_index is not None or self.stops_dequeue:
             return None
-        if not self.index.is_ready:
+        if not self.index.is_ready(self._now_ms):
             return 0
         first = self.index.first
         times = [
@@ -191,8 +195,7 @@ class TimerMessageService:
         message = decode_message(record) if record is not None else None
         if record is None or message is None or message.topic != TIMER_TOPIC:
             return None
-        properties = raw_properties(record)
-        when_ms = due_ms(properties, message.store_timestamp)
+        when_ms = due_ms(pairs_of(raw_properties(record)), message.store_timestamp)
         state = {
             "queueOffset": str(message.queue_offset),
             "realTopic": message.properties.get("REAL_TOPIC", ""),
@@ -250,7 +253,7 @@ class TimerMessageService:
         if not self._take_over.is_done:
             self.awaited_index = self._take_over.step(now_ms)
             return
-        if not self.index.is_ready:
+        if not self.index.is_ready(now_ms):
             return
         batch = _Batch()
         self._take_due(queue, batch, now_ms)
@@ -275,13 +278,12 @@ class TimerMessageService:
                 aside.append(waiting)  # until it is repaired; what is behind it goes on
                 continue
             if found is not None:
-                properties = raw_properties(found.record)
-                key = recalled_key(properties)
+                key = recalled_key(found.said)
                 if key is not None:
                     self._recalled[key] = waiting
-                    self._recalls.append(_Recall((out_ms(properties) or 0) + SLOT_MS_MAX, waiting, key))
+                    self._recalls.append(_Recall((out_ms(found.said) or 0) + SLOT_MS_MAX, waiting, key))
                     continue
-                if not recalls_under_way.isdisjoint(recall_keys(properties)):
+                if not recalls_under_way.isdisjoint(recall_keys(found.said)):
                     aside.append(waiting)
                     continue
             batch.taken.append(waiting)
@@ -292,8 +294,7 @@ class TimerMessageService:
 
     def _message_of(self, found: _Found, offset: int, now_ms: int) -> PutMessage | None:
         """What the record becomes; None if nothing. Raises StoreDamagedError."""
-        properties = raw_properties(found.record)
-        if not self._recalled.keys().isdisjoint(recall_keys(properties)):
+        if not self._recalled.keys().isdisjoint(recall_keys(found.said)):
             log.info("timer message recalled offset=%d", offset)
             return None
         try:
@@ -303,11 +304,11 @@ class TimerMessageService:
         if message is None or not self._store.commit_log.fits(message):
             log.error("timer message cannot be delivered offset=%d", offset)
             return None
-        return None if self._is_of_deleted_topic(properties, found.phy_offset, offset) else message
+        return None if self._is_of_deleted_topic(found, offset) else message
 
-    def _is_of_deleted_topic(self, properties: bytes, phy_offset: int, offset: int) -> bool:
-        topic = (find_property(properties, b"REAL_TOPIC") or b"").decode("utf-8", "surrogateescape")
-        if phy_offset >= self._store.state.deleted_topics.begin_of(topic):
+    def _is_of_deleted_topic(self, found: _Found, offset: int) -> bool:
+        topic = real_topic(found.said).decode("utf-8", "surrogateescape")
+        if found.phy_offset >= self._store.state.deleted_topics.begin_of(topic):
             return False
         log.info("timer message goes with its topic topic=%s offset=%d", topic, offset)
         return True
@@ -345,15 +346,14 @@ class TimerMessageService:
                 self._roll_ms = stored_ms + window_ms
                 return
             self._roll_offset = offset + 1
-            properties = raw_properties(found.record)
-            when_ms = due_ms(properties, stored_ms)
+            when_ms = due_ms(found.said, stored_ms)
             if when_ms - now_ms <= window_ms // 3:
                 continue
             message = rolled(found.record, stored_ms, when_ms, self._precision_ms, now_ms)
             if message is None or not self._store.commit_log.fits(message):
                 log.error("timer message cannot be rolled offset=%d", offset)
                 message = None
-            elif self._is_of_deleted_topic(properties, found.phy_offset, offset):
+            elif self._is_of_deleted_topic(found, offset):
                 message = None
             batch.add(offset, message)
 
@@ -367,7 +367,7 @@ class TimerMessageService:
         record = reader.look_message_by_offset(unit[0])
         if record is None or len(record) != unit[1] or not is_head_of(record, queue, offset):
             raise self._damaged(offset)
-        return _Found(unit[0], record)
+        return _Found(unit[0], record, pairs_of(raw_properties(record)))
 
     def _damaged(self, offset: int) -> UnitDamagedError:
         self._store.mend(TIMER_TOPIC_BYTES, 0, offset)

@@ -11,7 +11,7 @@ from message.batch import BatchMessage, decode_batch_body, encode_batch
 from message.compression import compress, decompress
 from message.errors import MessageDecodeError, MessageEncodeError, SubscriptionParseError
 from message.message_id import UniqKey, decode_offset_message_id, decode_uniq_key, pack_host, unpack_host
-from message.properties import decode_properties, delete_property, encode_properties, find_property
+from message.properties import decode_properties, delete_property, encode_properties, find_property, pairs_of
 from message.tags import build_subscription, java_hash, tags_code, tags_code_of_bytes
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -37,6 +37,7 @@ def test_properties_come_back_without_the_pairs_that_cannot_be_told_apart(proper
 def test_one_property_is_found_as_all_are_decoded(encoded: bytes, name: bytes) -> None:
     value = decode_properties(encoded).get(name.decode())
     assert find_property(encoded, name) == (None if value is None else value.encode())
+    assert pairs_of(encoded).get(name) == find_property(encoded, name)
 
 
 @given(tangled, name.filter(bool))

@@ -172,6 +172,24 @@ def test_what_comes_behind_many_that_have_ended_is_delivered_after_a_restart(tmp
     group.run_until(lambda: leader.store.reads.max_offset("T", 0) == count + 1)
 
 
+def test_after_a_start_all_that_wait_are_known_without_waiting_for_ticks(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path, data_file_size=1 << 20)
+    group.start()
+    leader = group.lead()
+    for number in range(1_000):
+        leader.put(timer(group.now_ms + DAY_MS, b"%d" % number))
+    group.settle()
+    leader.stop()
+    group.start()
+    member = group.members["n0"]
+    index = member.store.services.timer_message_service.index
+    member.store.tick(group.now_ms)
+    assert not index.is_ready(group.now_ms)
+    group.run_for(0)
+    assert index.is_ready(group.now_ms)
+    assert index.counts == {"T": 1_000}
+
+
 class TestRecall:
     @pytest.mark.parametrize("topic_key", [False, True])
     def test_a_recalled_message_never_arrives_and_others_do(self, tmp_path: Path, topic_key: bool) -> None:

@@ -15,11 +15,18 @@ from broker.config.broker_config import BrokerConfig
 from broker.processors.send.send_batch import SendRefused, illegal
 from message import const
 from message.names import RETRY_GROUP_TOPIC_PREFIX
-from message.properties import find_property
+from message.properties import pairs_of
 from message.recall_handle import RecallHandle
 from remoting.codes import ResponseCode
 from store.put_message import PutMessage
-from store.services.timer_message import TIMER_PROPERTIES_LENGTH_MAX, asked_ms, out_ms, slot_of, timed
+from store.services.timer_message import (
+    TIMER_PROPERTIES_LENGTH_MAX,
+    asked_ms,
+    out_ms,
+    real_topic,
+    slot_of,
+    timed,
+)
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
@@ -88,9 +95,10 @@ class TimerAdmission:
 
     def recall_fields(self, waiting: PutMessage) -> dict[str, str] | None:
         """What the answer to a message says besides, as it waits now; None if nothing."""
-        topic = (find_property(waiting.properties, b"REAL_TOPIC") or b"").decode()
-        slot_ms = out_ms(waiting.properties)
+        said = pairs_of(waiting.properties)
+        topic = real_topic(said).decode()
+        slot_ms = out_ms(said)
         if slot_ms is None or topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             return None
-        key = (find_property(waiting.properties, b"UNIQ_KEY") or b"").decode()
+        key = said.get(b"UNIQ_KEY", b"").decode()
         return {"recallHandle": RecallHandle(topic, self._broker_name, slot_ms + 1, key).encode()}

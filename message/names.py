@@ -117,3 +117,12 @@ def pop_retry_topic(group: str, topic: str, *, v2: bool = False) -> str:
     """Where pop consumers of `group` get failed messages of `topic` again. V2 came with 5.2 and is off by
     default."""
     return f"{RETRY_GROUP_TOPIC_PREFIX}{group}{'+' if v2 else '_'}{topic}"
+
+
+def popped_topic(group: str, topic: str) -> str:
+    """The topic that a message of `topic` came from, which may be the pop retry topic of `group`, in either form."""
+    for mark in "_+":
+        prefix = f"{RETRY_GROUP_TOPIC_PREFIX}{group}{mark}"
+        if topic.startswith(prefix):
+            return topic.removeprefix(prefix)
+    return topic

@@ -257,6 +257,7 @@ class MessageStore:
             "disk_full": disk.disk_full is not None,
             **self.services.timer_message_service.figures(),
             **self.services.transaction_service.figures(),
+            **self.services.pop_revive_service.figures(),
         }
 
     # -- the way of a message: what `gather` has put into the log is committed, dispatched, and then seen -------

@@ -98,6 +98,7 @@ class StoreConfig:
     transaction_check_max: int = 15  # questions, before a transaction is given up
     # Undecided transactions; above it messages are refused that would begin one.
     pending_transactions_max: int = 100_000
+    enable_retry_topic_v2: bool = False  # of two forms of a pop retry topic's name, the one with a plus
     delay_levels: Mapping[int, int] = field(default_factory=lambda: DELAY_LEVELS)
     # Of RocketMQ's timer wheel, whose slots clients see in TIMER_OUT_MS and in recall handles.
     timer_precision_ms: int = 1000

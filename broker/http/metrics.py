@@ -129,6 +129,14 @@ METRICS: Mapping[str, Metric] = {
         "likewise, that no producer decided in time: their messages are in TRANS_CHECK_MAX_TIME_TOPIC",
         "topic",
     ),
+    # Pop consumption.
+    "popped_messages_in_flight": _gauge("popped messages that are neither acknowledged nor expired"),
+    "popped_messages_revived_total": _counter(
+        "popped messages that this member, leading, had come again because they were not acknowledged in time"
+    ),
+    "popped_messages_dead_total": _counter(
+        "likewise, that went to a dead letter topic because it was their last attempt"
+    ),
     # Messages.
     "queues": _gauge("queues of all topics that have had a message"),
     "messages_in_total": _counter("messages stored since the member began to serve"),

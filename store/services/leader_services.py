@@ -4,6 +4,7 @@ from dledger.entry import Index
 from store.errors import MessageDamagedError, UnitDamagedError
 from store.queues.unit_queue import UnitQueue
 from store.services.leader_service import LeaderService, LeaderStore
+from store.services.pop_revive_service import PopReviveService
 from store.services.resume_check_service import ResumeCheckService
 from store.services.schedule_message_service import ScheduleMessageService
 from store.services.timer_message_service import TimerMessageService
@@ -20,6 +21,7 @@ class LeaderServices:
         self.timer_message_service = TimerMessageService(store)
         self.transaction_service = TransactionService(store)
         self.resume_check_service = ResumeCheckService(store)
+        self.pop_revive_service = PopReviveService(store)
         self.all: tuple[LeaderService, ...] = tuple(vars(self).values())
 
     @property

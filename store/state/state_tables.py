@@ -11,6 +11,7 @@ from store.errors import StateRecordError
 from store.state.table import ConfigFileTable, StateChange, Table
 from store.state.tables.consumer_offset_table import ConsumerOffsetTable
 from store.state.tables.delay_offset_table import DelayOffsetTable
+from store.state.tables.pop_table import PopTable
 from store.state.tables.resumed_half_table import ResumedHalfTable
 from store.state.tables.subscription_group_table import SubscriptionGroupTable
 from store.state.tables.timer_table import TimerTable
@@ -34,6 +35,7 @@ class StateTables:
         self.timer_table = TimerTable()
         self.transaction_table = TransactionTable()
         self.resumed_half_table = ResumedHalfTable()
+        self.pop_table = PopTable(self.consumer_offset_table)
         # A new table's line comes here, as the last one.
         self.all: tuple[Table, ...] = tuple(vars(self).values())
 

@@ -104,6 +104,14 @@ class ConsumerOffsetTable(ConfigFileTable):
             queues = self.offsets[key] = {}
         queues[change.queue_id] = change.offset
 
+    def popped(self, group: str, topic: str, queue_id: int, offset: int, timestamp: int) -> None:
+        """Moves the offset for the pop table. A pop begins at the offset as it is, so it tells of a reset."""
+        key = f"{topic}@{group}"
+        self.offsets.setdefault(key, {})[queue_id] = offset
+        if self.resets:
+            self._end_reset(EndReset(group, topic, queue_id))
+        self.data_version = self.data_version.next(timestamp)
+
     def _reset(self, change: ResetOffset) -> None:
         key = f"{change.topic}@{change.group}"
         self.offsets.setdefault(key, {})[change.queue_id] = change.offset

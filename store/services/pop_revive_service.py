@@ -1,0 +1,224 @@
+"""Has popped messages come again that were not acknowledged in time: RocketMQ's PopReviveService.
+
+Only a serving leader ticks it: what has expired is for its clock to say, and then for the log. One batch is under way
+at a time. Nothing is remembered beside the log but what is on its way.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from dledger.entry import Index
+from dledger.figures import Figures
+from message.decoder import decode_message
+from message.errors import MessageDecodeError
+from message.names import DLQ_GROUP_TOPIC_PREFIX
+from store.errors import MessageDamagedError, StoreDamagedError, UnitDamagedError
+from store.get_message import GetMessageStatus
+from store.put_message import PutMessage
+from store.queues.unit_queue import UnitQueue
+from store.services.leader_service import LeaderStore
+from store.services.popped_message import dead, revived
+from store.state.state_record import pack_change, pack_changes
+from store.state.table import StateChange
+from store.state.table_configs import SubscriptionGroupConfig, TopicConfig
+from store.state.tables.consumer_offset_table import CommitOffset
+from store.state.tables.pop_table import NO_OFFSET, Due, Popped, QueueKey, ReviveMessages, bit_numbers
+from store.state.tables.topic_config_table import PutTopicConfig
+
+log = logging.getLogger(__name__)
+
+# Of one batch.
+REVIVE_COUNT_MAX: Final = 256
+REVIVE_SIZE_MAX: Final = 256 * 1024
+# Before what the log refused, or an ack holds up, is looked at again.
+PAUSE_MS: Final = 100
+# Before a damaged one is: it is being repaired.
+DAMAGE_PAUSE_MS: Final = 1000
+
+_DLQ_PREFIX: Final = DLQ_GROUP_TOPIC_PREFIX.encode()
+
+Copy = tuple[Popped, PutMessage | None]  # a message in flight, and what becomes of it
+
+
+class PopReviveService:
+    """Invariant: what has expired is offered by the table, or in the batch under way."""
+
+    def __init__(self, store: LeaderStore) -> None:
+        self._store = store
+        self._commit_log = store.commit_log
+        self._tables = store.state.tables
+        self._table = store.state.tables.pop_table
+        self.awaited_index: Index | None = None  # the last one of the batch under way
+        self._taken: list[Due] = []  # of that batch
+        self._refused_until_ms = 0
+        # Pops, by queue and pop time, that an ack or a change is on its way of: the log decides what comes first.
+        self.ending: Counter[tuple[QueueKey, int]] = Counter()
+        self.revived_count = self.dead_count = 0  # by this member, since its start
+
+    def figures(self) -> Figures:
+        """For programs that watch."""
+        return {
+            "popped_messages_in_flight": self._table.in_flight_count,
+            "popped_messages_revived_total": self.revived_count,
+            "popped_messages_dead_total": self.dead_count,
+        }
+
+    # -- LeaderService -----------------------------------------------------------------------------------------
+
+    @property
+    def due_ms(self) -> int | None:
+        due_ms = self._table.next_due_ms if self.awaited_index is None else None
+        return max(due_ms, self._refused_until_ms) if due_ms is not None else None
+
+    def serving_changed(self) -> None:
+        self.awaited_index = None
+        self._taken.clear()
+        self._refused_until_ms = 0
+        self.ending.clear()
+        self._table.put_all_back()
+
+    def catch_up(self, now_ms: int) -> None:
+        """Nothing is kept beside the log by those that do not lead."""
+
+    def first_waiting_pos(self) -> int | None:
+        """None: a popped message whose record is gone does not come again."""
+        return None
+
+    def units_mended(self, queue: UnitQueue) -> None:
+        """Nothing is kept of units."""
+
+    def applied(self, applied_index: Index, now_ms: int) -> None:
+        if self.awaited_index is None or applied_index < self.awaited_index:
+            return
+        self.awaited_index = None
+        self._put_back(now_ms)
+        self.tick(now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        is_refused = 0 < self._refused_until_ms - now_ms <= PAUSE_MS
+        if self.awaited_index is not None or is_refused or self._store.deletes_topics():
+            return
+        expired = self._take_expired(now_ms)
+        if not expired:
+            return
+        revived_ = [(popped, message) for popped, message in expired if message is not None]
+        dropped = tuple(popped for popped, message in expired if message is None)
+        messages = [message for _, message in revived_]
+        changes = self._new_topics(revived_)
+
+        def announce(first_index: Index) -> bytes:
+            change = ReviveMessages(first_index, tuple(popped for popped, _ in revived_), dropped)
+            return pack_changes([*map(pack_change, changes), pack_change(change)])
+
+        self.awaited_index = self._commit_log.deliver(announce, messages, now_ms)
+        if self.awaited_index is None:
+            self._refused_until_ms = now_ms + PAUSE_MS
+            self._put_back(self._refused_until_ms)
+            return
+        dead_count = sum(message.topic.startswith(_DLQ_PREFIX) for message in messages)
+        self.revived_count += len(messages) - dead_count
+        self.dead_count += dead_count
+
+    def _put_back(self, now_ms: int) -> None:
+        """What was taken is offered again, if it is still there."""
+        for due in self._taken:
+            self._table.put_back(due, max(due.visible_ms, now_ms))
+        self._taken.clear()
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _take_expired(self, now_ms: int) -> list[Copy]:
+        """As much as one batch may have."""
+        copies: list[Copy] = []
+        size = 0
+        for due in self._table.take_due(now_ms):
+            if self.ending[due.key, due.pop_time]:
+                self._table.put_back(due, now_ms + PAUSE_MS)
+                continue
+            try:
+                found = self._copies_of(due, now_ms)
+            except (UnitDamagedError, MessageDamagedError) as error:
+                log.warning("popped messages wait for repair queue=%s error=%s", due.key, error)
+                self._table.put_back(due, now_ms + DAMAGE_PAUSE_MS)
+                continue
+            if not found:
+                continue
+            self._taken.append(due)
+            copies += found
+            size += sum(len(message.body) + len(message.properties) for _, message in found if message)
+            if len(copies) >= REVIVE_COUNT_MAX or size >= REVIVE_SIZE_MAX:
+                break
+        return copies
+
+    def _copies_of(self, due: Due, now_ms: int) -> list[Copy]:
+        """Of FIFO consumers the messages whose attempts are over; the others stay where they are and block their queue
+        no more. Raises UnitDamagedError, MessageDamagedError.
+        """
+        group = due.key[0]
+        config = self._tables.subscription_group_table.get(group) or SubscriptionGroupConfig(group)
+        if due.start != NO_OFFSET:
+            waiting = self._table.queues[due.key].check_points[due.start, due.pop_time].waiting
+            found = [
+                Popped(*due.key, due.start, due.pop_time, 1 << number) for number in bit_numbers(waiting)
+            ]
+            return [(popped, self._copy(popped, config.retry_max_times)) for popped in found]
+        order = self._table.order_info(due.key)
+        if order is None:
+            return []
+        return [
+            (popped, self._copy(popped, attempts_max=0))
+            for popped in (Popped(*due.key, offset, due.pop_time, 1) for offset in order.visible)
+            if order.visible[popped.start] <= now_ms
+            and order.counts.get(popped.start, 0) >= config.retry_max_times
+        ]
+
+    def _copy(self, popped: Popped, attempts_max: int) -> PutMessage | None:
+        """None for a message that does not come again: it is gone, or the group's offset was set back to before it.
+        Raises UnitDamagedError, MessageDamagedError.
+        """
+        record = self._record_of(popped)
+        if record is None:
+            log.warning("popped message is gone popped=%s", popped)
+            return None
+        try:
+            message = decode_message(record)
+            if message.reconsume_times >= attempts_max:
+                copy = dead(record, popped.group)
+            else:
+                is_v2 = self._store.config.enable_retry_topic_v2
+                copy = revived(record, popped.group, popped.pop_time, is_v2=is_v2)
+        except MessageDecodeError as error:
+            raise StoreDamagedError(f"the popped message {popped} is unsound: {error}") from error
+        if not self._commit_log.fits(copy):
+            log.error("popped message cannot be stored again popped=%s", popped)
+            return None
+        return copy
+
+    def _record_of(self, popped: Popped) -> bytes | None:
+        """Raises UnitDamagedError, MessageDamagedError."""
+        topic, offset = popped.topic.encode(), popped.start + popped.bits.bit_length() - 1
+        is_fifo = (popped.start, popped.pop_time) not in self._table.queues[popped[:3]].check_points
+        if not is_fifo and 0 <= self._tables.consumer_offset_table.query(*popped[:3]) <= offset:
+            return None
+        try:
+            result = self._store.reader.get_message(topic, popped.queue_id, offset, 1, 1, None)
+        except UnitDamagedError as error:
+            self._store.mend(topic, popped.queue_id, error.queue_offset)
+            raise
+        is_there = result.status is GetMessageStatus.FOUND and result.next_begin_offset == offset + 1
+        return result.buffers[0] if is_there else None
+
+    def _new_topics(self, copies: Sequence[tuple[Popped, PutMessage]]) -> list[StateChange]:
+        """What makes the topics of these that are not there, and has the groups begin with them."""
+        changes: dict[str, list[StateChange]] = {}
+        for popped, message in copies:
+            topic = message.topic.decode()
+            if topic in changes or self._tables.topic_config_table.get(topic) is not None:
+                continue
+            changes[topic] = [PutTopicConfig(TopicConfig(topic, 1, 1))]
+            if not topic.startswith(DLQ_GROUP_TOPIC_PREFIX):
+                begin = self._commit_log.next_offset((message.topic, 0))
+                changes[topic].append(CommitOffset(popped.group, topic, 0, begin))
+        return [change for of_topic in changes.values() for change in of_topic]

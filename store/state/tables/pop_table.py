@@ -1,0 +1,475 @@
+"""What pop consumers have in flight: messages that were given to one of them and are not acknowledged yet.
+
+A check point is what one pop took of one queue. A handle names it by its start and its pop time, and so finds it at
+whichever member leads (docs/adr/0012-pop-is-a-table-of-check-points.md). The pop offset is the group's ordinary offset,
+which this table moves. When a message has expired is for the leader to say, by its clock, in a record.
+
+A revival is one append: a record, and behind it, in the entries from `first_index` on, copies of the messages. Each
+message ends when its copy is applied, as in ended_offsets_table.py.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, NamedTuple, Self
+
+import msgspec
+
+from dledger.entry import Index
+from store.state.table import StateChange, Table
+from store.state.table_configs import DataVersion
+from store.state.tables.consumer_offset_table import ConsumerOffsetTable
+from store.state.tables.order_info import OrderInfo
+from store.state.tables.subscription_group_table import DeleteSubscriptionGroup
+from store.state.tables.topic_config_table import DeleteTopic
+
+QueueKey = tuple[str, str, int]  # group, topic, queue id
+CheckPointKey = tuple[int, int]  # start, pop time
+
+NO_OFFSET: Final = -1
+# Of what was due and is gone, before the times of what is there are put in order anew.
+_GONE_COUNT_MIN: Final = 1024
+
+
+class PoppedQueue(NamedTuple):
+    """What a pop took of a queue. Bit i of `popped`: the message at offset start + i."""
+
+    topic: str
+    queue_id: int
+    begin: int  # the group's offset, as the leader saw it; NO_OFFSET: it had none
+    start: int
+    next: int  # behind what was looked at
+    popped: int
+
+
+class Popped(NamedTuple):
+    """Messages in flight, by bits as in PoppedQueue."""
+
+    group: str
+    topic: str
+    queue_id: int
+    start: int
+    pop_time: int
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class PopMessages(StateChange):
+    """A queue whose offset is not `begin` any more is left as it is: the leader looks again."""
+
+    kind: ClassVar[int] = 22
+    group: str
+    pop_time: int
+    invisible_ms: int
+    queues: tuple[PoppedQueue, ...]
+    is_order: bool = False
+    attempt_id: str = ""
+
+    def pack(self) -> list[Any]:
+        queues = [(*queue[:5], pack_bits(queue.popped)) for queue in self.queues]
+        return [self.group, self.pop_time, self.invisible_ms, queues, self.is_order, self.attempt_id]
+
+    @classmethod
+    def unpack(cls, values: list[Any]) -> Self:
+        group, pop_time, invisible_ms, queues, is_order, attempt_id = values
+        popped = tuple(
+            PoppedQueue(topic, queue_id, begin, start, next_offset, unpack_bits(bits))
+            for topic, queue_id, begin, start, next_offset, bits in queues
+        )
+        return cls(group, pop_time, invisible_ms, popped, is_order, attempt_id)
+
+
+@dataclass(frozen=True, slots=True)
+class AckMessages(StateChange):
+    """What is not in flight any more is left as it is."""
+
+    kind: ClassVar[int] = 23
+    acked: tuple[Popped, ...]
+
+    def pack(self) -> list[Any]:
+        return [_pack_popped(self.acked)]
+
+    @classmethod
+    def unpack(cls, values: list[Any]) -> Self:
+        (acked,) = values
+        return cls(_unpack_popped(acked))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeInvisible(StateChange):
+    """The message `popped`, one, is as if popped alone at `pop_time`. One of FIFO consumers stays in its pop."""
+
+    kind: ClassVar[int] = 24
+    popped: Popped
+    pop_time: int
+    invisible_ms: int
+
+    def pack(self) -> list[Any]:
+        return [*_pack_popped((self.popped,)), self.pop_time, self.invisible_ms]
+
+    @classmethod
+    def unpack(cls, values: list[Any]) -> Self:
+        popped, pop_time, invisible_ms = values
+        return cls(_unpack_popped([popped])[0], pop_time, invisible_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ReviveMessages(StateChange):
+    """The entries from `first_index` on, right behind this record, are copies of the messages `revived`, each of them
+    one message, in this order. Those `dropped` have none.
+    """
+
+    kind: ClassVar[int] = 25
+    first_index: Index
+    revived: tuple[Popped, ...]
+    dropped: tuple[Popped, ...]
+
+    def pack(self) -> list[Any]:
+        return [self.first_index, _pack_popped(self.revived), _pack_popped(self.dropped)]
+
+    @classmethod
+    def unpack(cls, values: list[Any]) -> Self:
+        first_index, revived, dropped = values
+        return cls(first_index, _unpack_popped(revived), _unpack_popped(dropped))
+
+
+class CheckPoint(msgspec.Struct, gc=False):
+    waiting: int  # bit i: the message at offset start + i is in flight
+    visible_ms: int  # when it comes again
+
+
+class PopQueue(msgspec.Struct):
+    check_points: dict[CheckPointKey, CheckPoint] = msgspec.field(default_factory=dict)
+    end: int = 0  # behind all offsets that were popped
+    order: OrderInfo | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.check_points and self.order is None
+
+
+class Due(NamedTuple):
+    """What may be over at `visible_ms`; start NO_OFFSET: of FIFO consumers."""
+
+    visible_ms: int
+    key: QueueKey
+    start: int
+    pop_time: int
+
+
+class PopTable(Table):
+    """Invariant: after settle(index) it is a function of the entries up to `index`. A message is in one check point of
+    a group at most, and each check point has one.
+    """
+
+    name = "popped messages"
+    changes = (PopMessages, AckMessages, ChangeInvisible, ReviveMessages)
+    also_takes = (DeleteTopic, DeleteSubscriptionGroup)
+
+    def __init__(self, offsets: ConsumerOffsetTable | None = None) -> None:
+        super().__init__()
+        self._offsets = offsets or ConsumerOffsetTable()
+        self.queues: dict[QueueKey, PopQueue] = {}
+        self.in_flight_count = 0  # messages of all groups
+        self._under_way: ReviveMessages | None = None
+        self._counted = 0  # messages of it that are applied
+        self._due: list[Due] = []  # a heap, with what is gone meanwhile
+
+    # -- looking -----------------------------------------------------------------------------------------------
+
+    def rows(self) -> dict[QueueKey, list[Any]]:
+        return {key: _pack_queue(queue) for key, queue in self.queues.items()}
+
+    def in_flight(self, popped: Popped) -> int:
+        """The bits of those that are, of a handle."""
+        queue = self.queues.get(popped[:3])
+        if queue is None:
+            return 0
+        check_point = queue.check_points.get((popped.start, popped.pop_time))
+        if check_point is not None:
+            return check_point.waiting & popped.bits
+        order = self.order_info(popped[:3])
+        if order is None or order.pop_time != popped.pop_time:
+            return 0
+        found = (offset - popped.start for offset in order.visible if offset >= popped.start)
+        return sum(1 << number for number in found if popped.bits >> number & 1)
+
+    def order_info(self, key: QueueKey) -> OrderInfo | None:
+        """None also where the group's offset was moved since."""
+        queue = self.queues.get(key)
+        order = queue.order if queue is not None else None
+        return order if order is not None and order.first == self._offsets.query(*key) else None
+
+    @property
+    def next_due_ms(self) -> int | None:
+        return self._due[0].visible_ms if self._due else None
+
+    def take_due(self, now_ms: int) -> Iterator[Due]:
+        """What may have expired, the oldest first. What stays in flight is to be put back."""
+        while self._due and self._due[0].visible_ms <= now_ms:
+            due = heapq.heappop(self._due)
+            if self._is_there(due):
+                yield due
+
+    def put_back(self, due: Due, visible_ms: int) -> None:
+        """Offers it again then."""
+        heapq.heappush(self._due, due._replace(visible_ms=visible_ms))
+
+    def put_all_back(self) -> None:
+        """Offers all again in time, whatever was taken."""
+        self._due = [due for key, queue in self.queues.items() for due in _due_of(key, queue)]
+        heapq.heapify(self._due)
+
+    # -- changing ----------------------------------------------------------------------------------------------
+
+    def apply(self, changes: Sequence[StateChange], timestamp: int) -> None:
+        for change in changes:
+            match change:
+                case DeleteTopic(topic):
+                    self._forget([key for key in self.queues if key[1] == topic])
+                    continue
+                case DeleteSubscriptionGroup(group):
+                    self._forget([key for key in self.queues if key[0] == group])
+                    continue
+                case PopMessages():
+                    for popped in change.queues:
+                        self._pop(change, popped, timestamp)
+                case AckMessages(acked):
+                    for each in acked:
+                        self._end(each, timestamp)
+                case ChangeInvisible():
+                    self._change(change)
+                case ReviveMessages():
+                    self._begin(change, timestamp)
+            self.data_version = self.data_version.next(timestamp)
+
+    def _pop(self, pop: PopMessages, popped: PoppedQueue, timestamp: int) -> None:
+        key = (pop.group, popped.topic, popped.queue_id)
+        if self._offsets.query(*key) != popped.begin:
+            return
+        previous = self.order_info(key)
+        queue = self.queues.setdefault(key, PopQueue())
+        offset = popped.next
+        self.in_flight_count -= len(queue.order.visible) if queue.order is not None else 0
+        queue.order = None
+        if popped.popped:
+            self._end_popped_before(queue, popped)
+            queue.end = max(queue.end, popped.next)
+            visible_ms = pop.pop_time + pop.invisible_ms
+            self.in_flight_count += popped.popped.bit_count()
+            if pop.is_order:
+                offsets = [popped.start + number for number in bit_numbers(popped.popped)]
+                queue.order = OrderInfo.of_pop(
+                    previous, pop.pop_time, pop.attempt_id, visible_ms, offsets, popped.next
+                )
+                offset = queue.order.first
+                self._note_due(Due(visible_ms, key, NO_OFFSET, pop.pop_time))
+            else:
+                self._add(key, queue, (popped.start, pop.pop_time), popped.popped, visible_ms)
+        if queue.is_empty:
+            del self.queues[key]
+        self._offsets.popped(*key, offset, timestamp)
+
+    def _add(
+        self, key: QueueKey, queue: PopQueue, check_point_key: CheckPointKey, bits: int, visible_ms: int
+    ) -> None:
+        """Messages that are in flight from now on. There is a check point of this key if a clock was set back."""
+        check_point = queue.check_points.setdefault(check_point_key, CheckPoint(0, visible_ms))
+        check_point.waiting |= bits
+        start, pop_time = check_point_key
+        self._note_due(Due(check_point.visible_ms, key, start, pop_time))
+
+    def _end_popped_before(self, queue: PopQueue, popped: PoppedQueue) -> None:
+        """Messages that are popped anew are in flight by this pop alone: the group's offset was set back."""
+        if popped.start >= queue.end:
+            return
+        for (start, pop_time), check_point in list(queue.check_points.items()):
+            distance = popped.start - start
+            if -popped.popped.bit_length() < distance < check_point.waiting.bit_length():
+                bits = popped.popped << distance if distance >= 0 else popped.popped >> -distance
+                self._end_bits(queue, (start, pop_time), bits)
+
+    def _end_bits(self, queue: PopQueue, check_point_key: CheckPointKey, bits: int) -> int:
+        """Returns how many of them were in flight."""
+        check_point = queue.check_points[check_point_key]
+        count = (check_point.waiting & bits).bit_count()
+        check_point.waiting &= ~bits
+        if not check_point.waiting:
+            del queue.check_points[check_point_key]
+        self.in_flight_count -= count
+        return count
+
+    def _end(self, popped: Popped, timestamp: int) -> int:
+        """Returns how many of them were in flight."""
+        key = popped[:3]
+        queue = self.queues.get(key)
+        if queue is None:
+            return 0
+        check_point_key = popped.start, popped.pop_time
+        if check_point_key in queue.check_points:
+            count = self._end_bits(queue, check_point_key, popped.bits)
+        else:
+            count = self._end_order(key, queue, popped, timestamp)
+        if queue.is_empty:
+            del self.queues[key]
+        return count
+
+    def _end_order(self, key: QueueKey, queue: PopQueue, popped: Popped, timestamp: int) -> int:
+        order, bits = queue.order, self.in_flight(popped)
+        if order is None or not bits:
+            return 0
+        for number in bit_numbers(bits):
+            order.end(popped.start + number)
+        offset = order.first
+        if order.is_over:
+            queue.order = None
+        self.in_flight_count -= bits.bit_count()
+        self._offsets.popped(*key, offset, timestamp)
+        return bits.bit_count()
+
+    def _change(self, change: ChangeInvisible) -> None:
+        popped, visible_ms = change.popped, change.pop_time + change.invisible_ms
+        key = popped[:3]
+        if not self.in_flight(popped):
+            return
+        queue = self.queues[key]
+        offset = popped.start + popped.bits.bit_length() - 1
+        if (popped.start, popped.pop_time) in queue.check_points:
+            self._end_bits(queue, (popped.start, popped.pop_time), popped.bits)
+            self.in_flight_count += 1
+            self._add(key, queue, (offset, change.pop_time), 1, visible_ms)
+        elif queue.order is not None:
+            queue.order.visible[offset] = visible_ms
+            self._note_due(Due(visible_ms, key, NO_OFFSET, popped.pop_time))
+
+    def _forget(self, keys: Sequence[QueueKey]) -> None:
+        for key in keys:
+            self.in_flight_count -= _in_flight_count(self.queues.pop(key))
+
+    # -- revival -----------------------------------------------------------------------------------------------
+
+    def _begin(self, change: ReviveMessages, timestamp: int) -> None:
+        """The record is applied; all entries before it are."""
+        self.settle(Index(change.first_index - 2))
+        self._under_way, self._counted = change, 0
+        for popped in change.dropped:
+            self._end(popped, timestamp)
+        self.settle(Index(change.first_index - 1))
+
+    def settle(self, applied_index: Index) -> None:
+        """Counts the copies of a revival among the entries up to there, which are applied."""
+        change = self._under_way
+        if change is None:
+            return
+        count = len(change.revived)
+        applied = min(max(applied_index + 1 - change.first_index, self._counted), count)
+        for popped in change.revived[self._counted : applied]:
+            self._end(popped, self.data_version.timestamp)
+        self._counted = applied
+        if applied == count:
+            self._under_way = None
+
+    def term_began(self, no_op_index: Index) -> None:
+        """Ends the count: what is behind the no-op was not announced by the leader before."""
+        self.settle(Index(no_op_index - 1))
+        self._under_way = None
+
+    # -- times -------------------------------------------------------------------------------------------------
+
+    def _note_due(self, due: Due) -> None:
+        if len(self._due) > _GONE_COUNT_MIN + 2 * self.in_flight_count:
+            self.put_all_back()
+        else:
+            heapq.heappush(self._due, due)
+
+    def _is_there(self, due: Due) -> bool:
+        queue = self.queues.get(due.key)
+        if queue is None:
+            return False
+        if due.start == NO_OFFSET:
+            return queue.order is not None and queue.order.pop_time == due.pop_time
+        return (due.start, due.pop_time) in queue.check_points
+
+    # -- packing -----------------------------------------------------------------------------------------------
+
+    def pack(self) -> list[Any]:
+        change = self._under_way
+        return [
+            self.data_version.pack(),
+            [[*key, *_pack_queue(queue)] for key, queue in self.queues.items()],
+            [*change.pack(), self._counted] if change is not None else [],
+        ]
+
+    def unpack(self, values: list[Any]) -> None:
+        version, queues, under_way = values
+        self.data_version = DataVersion(*version)
+        self.queues = {
+            (group, topic, queue_id): _unpack_queue(packed) for group, topic, queue_id, *packed in queues
+        }
+        self.in_flight_count = sum(map(_in_flight_count, self.queues.values()))
+        self._under_way, self._counted = None, 0
+        if under_way:
+            *change, self._counted = under_way
+            self._under_way = ReviveMessages.unpack(change)
+        self.put_all_back()
+
+
+def pack_bits(bits: int) -> bytes:
+    """As in BATCH_ACK: bit i of byte 0, 1 and so on."""
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+
+
+def unpack_bits(packed: bytes) -> int:
+    return int.from_bytes(packed, "little")
+
+
+def bit_numbers(bits: int) -> list[int]:
+    """Of the bits that are set, ascending."""
+    return [number for number in range(bits.bit_length()) if bits >> number & 1]
+
+
+def _pack_popped(popped: Sequence[Popped]) -> list[Any]:
+    return [(*each[:5], pack_bits(each.bits)) for each in popped]
+
+
+def _unpack_popped(packed: Sequence[Any]) -> tuple[Popped, ...]:
+    return tuple(
+        Popped(group, topic, queue_id, start, pop_time, unpack_bits(bits))
+        for group, topic, queue_id, start, pop_time, bits in packed
+    )
+
+
+def _in_flight_count(queue: PopQueue) -> int:
+    count = sum(check_point.waiting.bit_count() for check_point in queue.check_points.values())
+    return count + (len(queue.order.visible) if queue.order is not None else 0)
+
+
+def _due_of(key: QueueKey, queue: PopQueue) -> list[Due]:
+    found = [
+        Due(check_point.visible_ms, key, start, pop_time)
+        for (start, pop_time), check_point in queue.check_points.items()
+    ]
+    if queue.order is not None:
+        times = set(queue.order.visible.values())
+        found += [Due(visible_ms, key, NO_OFFSET, queue.order.pop_time) for visible_ms in times]
+    return found
+
+
+def _pack_queue(queue: PopQueue) -> list[Any]:
+    check_points = [
+        [start, pop_time, pack_bits(check_point.waiting), check_point.visible_ms]
+        for (start, pop_time), check_point in queue.check_points.items()
+    ]
+    return [check_points, queue.end, queue.order.pack() if queue.order is not None else []]
+
+
+def _unpack_queue(packed: list[Any]) -> PopQueue:
+    check_points, end, order = packed
+    return PopQueue(
+        {
+            (start, pop_time): CheckPoint(unpack_bits(waiting), visible_ms)
+            for start, pop_time, waiting, visible_ms in check_points
+        },
+        end,
+        OrderInfo.unpack(order) if order else None,
+    )

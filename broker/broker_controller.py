@@ -34,6 +34,8 @@ from broker.processors.admin.timer_admin_processor import TimerAdminProcessor
 from broker.processors.admin.transaction_admin_processor import TransactionAdminProcessor
 from broker.processors.clients.client_manage_processor import ClientManageProcessor, ConsumerIdsNotifier
 from broker.processors.clients.consumer_manage_processor import ConsumerManageProcessor
+from broker.processors.pop.ack_message_processor import AckMessageProcessor
+from broker.processors.pop.pop_message_processor import PopMessageProcessor
 from broker.processors.pull.pull_message_processor import PullMessageProcessor
 from broker.processors.pull.pull_turns import CallSoon
 from broker.processors.pull.query_message_processor import QueryMessageProcessor
@@ -49,6 +51,7 @@ from broker.registry import Lane, Processors, batch_request_types, request_types
 from broker.topics.subscription_group_manager import SubscriptionGroupManager
 from broker.topics.topic_config_manager import TopicConfigManager
 from broker.waiting.read_index_look_ups import ReadIndexLookUps
+from broker.waiting.waiting_pops import WaitingPops
 from broker.waiting.waiting_replies import WaitingReplies
 from broker.waiting.waiting_room import WaitingRoom
 from dledger.core.output import RoleChange
@@ -122,6 +125,11 @@ class BrokerController:
             clock,
             call_soon,
         )
+        self.waiting_pops = WaitingPops(store.reads.look_message_by_offset)
+        self.pops = PopMessageProcessor(
+            config, store, self.topics, self.groups, self.stats, self.waiting_pops, clock, rng
+        )
+        acks = AckMessageProcessor(config, store, self.topics, self.waiting_pops, clock, call_soon)
         self._clients = clients = ClientManageProcessor(
             config, self.consumers, self.producers, self.groups, self.topics, lambda: store.serving
         )
@@ -141,7 +149,7 @@ class BrokerController:
             self.groups,
             self.consumers,
             self.client_requests,
-            lambda topic, queue_id: self.waiting_room.wake_queue(topic, queue_id, clock()),
+            self._offset_reset,
         )
         self._leadership = LeadershipProcessor(store, is_group=config.dledger is not None)
         self._backlog_hand_over = (
@@ -166,6 +174,8 @@ class BrokerController:
         processors = Processors(
             sends=self.sends,
             pulls=self.pulls,
+            pops=self.pops,
+            acks=acks,
             clients=clients,
             consumers=consumer_manage,
             send_backs=self._send_backs,
@@ -207,6 +217,7 @@ class BrokerController:
         """Every 50 ms or so. Channels of clients that have been silent too long: to be closed."""
         self.name_servers.tick()
         self.waiting_room.tick(now_ms)
+        self.waiting_pops.tick(now_ms)
         self.waiting_replies.tick(now_ms)
         self._replies.tick(now_ms)
         self.client_requests.tick(now_ms)
@@ -232,20 +243,28 @@ class BrokerController:
             return now_ms
         if self._replies.has_work:
             return now_ms
-        times = (self.waiting_room.due_ms, self.waiting_replies.due_ms)
+        times = (self.waiting_room.due_ms, self.waiting_pops.due_ms, self.waiting_replies.due_ms)
         return min((time for time in times if time is not None), default=None)
 
     def stop(self) -> None:
         """Answers all requests that wait, so that clients look elsewhere."""
         self.waiting_room.wake_all(self._clock())
+        self.waiting_pops.wake_all(self._clock())
         self.waiting_replies.end_all(self._clock())
 
     def _arrived(self, requests: Sequence[DispatchRequest]) -> None:
         if not self.waiting_room.is_empty:
             self.waiting_room.on_arriving(requests, self._clock())
+        if self.waiting_pops:
+            self.waiting_pops.on_arriving(requests, self._clock())
+
+    def _offset_reset(self, topic: str, queue_id: int) -> None:
+        self.waiting_room.wake_queue(topic, queue_id, self._clock())
+        self.waiting_pops.wake_topic(topic, self._clock())
 
     def _role_changed(self, change: RoleChange) -> None:
         self.waiting_room.wake_all(self._clock())
+        self.waiting_pops.wake_all(self._clock())
         self.waiting_replies.end_all(self._clock())
 
     def _serving_changed(self, is_serving: bool) -> None:
@@ -256,6 +275,7 @@ class BrokerController:
     def _channel_closed(self, channel: ClientChannel) -> None:
         self.pulls.closed(channel)
         self.waiting_room.channel_closed(channel.id)
+        self.waiting_pops.channel_closed(channel.id)
         self.consumers.channel_closed(channel.id)
         self.producers.channel_closed(channel.id)
         # Last: what it was asked may be asked of another channel of that client.
@@ -268,6 +288,7 @@ class BrokerController:
         self.registration.configure(config)
         self.sends.prepared_sends.config = config
         self.pulls.config = config
+        self.pops.config = config
         self._clients.config = config
         self._send_backs.config = config
         self._replies.config = config

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from broker.answers import Request
 from broker.clients.client_channel import ClientChannel
-from remoting.bodies import admin_bodies, bodies
+from remoting.bodies import admin_bodies, bodies, pop_bodies
 from remoting.bodies.bodies import BodyT, RemotingBody
 from remoting.codes import RequestCode as Code
 from remoting.frame.command import RemotingCommand
-from remoting.headers import admin_headers, headers
+from remoting.headers import admin_headers, headers, pop_headers
 from remoting.headers.headers import CommandHeader, HeaderT
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from broker.processors.admin.transaction_admin_processor import TransactionAdminProcessor
     from broker.processors.clients.client_manage_processor import ClientManageProcessor
     from broker.processors.clients.consumer_manage_processor import ConsumerManageProcessor
+    from broker.processors.pop.ack_message_processor import AckMessageProcessor
+    from broker.processors.pop.pop_message_processor import PopMessageProcessor
     from broker.processors.pull.pull_message_processor import PullMessageProcessor
     from broker.processors.pull.query_message_processor import QueryMessageProcessor
     from broker.processors.send.recall_message_processor import RecallMessageProcessor
@@ -128,6 +130,8 @@ class BatchRequestType:
 class Processors:
     sends: SendMessageProcessor
     pulls: PullMessageProcessor
+    pops: PopMessageProcessor
+    acks: AckMessageProcessor
     clients: ClientManageProcessor
     consumers: ConsumerManageProcessor
     send_backs: SendMessageBackProcessor
@@ -182,6 +186,13 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
             p.consumers.unlock_batch, topic(SUB), group(SUB)),
         row(Code.CONSUMER_SEND_MSG_BACK, headers.ConsumerSendMsgBackRequestHeader,
             p.send_backs.send_back, group(SUB)),
+        # Pop consumers
+        row(Code.POP_MESSAGE, pop_headers.PopMessageRequestHeader, p.pops.pop, topic(SUB), group(SUB)),
+        row(Code.ACK_MESSAGE, pop_headers.AckMessageRequestHeader, p.acks.ack, topic(SUB), group(SUB)),
+        row_with_body(Code.BATCH_ACK_MESSAGE, NO_HEADER, pop_bodies.BatchAckMessageRequestBody,
+            p.acks.batch_ack, topic(SUB), group(SUB)),
+        row(Code.CHANGE_MESSAGE_INVISIBLETIME, pop_headers.ChangeInvisibleTimeRequestHeader,
+            p.acks.change_invisible_time, topic(SUB), group(SUB)),
         # Replies to requests
         row(Code.SEND_REPLY_MESSAGE, headers.SendMessageRequestHeader,
             p.replies.send_reply, topic(PUB), has_raw_body=True),

@@ -169,6 +169,11 @@ class BrokerConfig:
     transaction_check_max: int = 15
     # A leader keeps about 500 bytes of each while it is undecided.
     max_pending_transactions: int = 100_000
+    # Each takes 15 to 350 bytes until it is acknowledged, on all members.
+    max_popped_messages: int = 200_000
+    enable_retry_topic_v2: bool = False
+    retrieve_message_from_pop_retry_topic_v1: bool = True
+    pop_from_retry_probability: int = 20  # percent of pops that look into the retry topic first
     # Ends of queues and offsets of groups are looked up seldom, and one round trip is less than what a stale one costs.
     read_index_enable: bool = True
     register_broker_timeout_ms: int = 24_000

@@ -164,6 +164,9 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     "rejectTransactionMessage": boolean("reject_transaction_message"),
     "transactionTimeOut": whole_number("transaction_timeout_ms", 0, _INT_MAX, "ms"),
     "transactionCheckInterval": whole_number("transaction_check_interval_ms", 1, _INT_MAX, "ms"),
+    "enableRetryTopicV2": boolean("enable_retry_topic_v2"),
+    "retrieveMessageFromPopRetryTopicV1": boolean("retrieve_message_from_pop_retry_topic_v1"),
+    "popFromRetryProbability": whole_number("pop_from_retry_probability", 0, 100, "percent"),
     "transactionCheckMax": whole_number("transaction_check_max", 1, _INT_MAX, "checks"),
     "registerBrokerTimeoutMills": whole_number("register_broker_timeout_ms", 1, _INT_MAX, "ms"),
     "registerNameServerPeriod": whole_number("register_name_server_period_ms", 10_000, 60_000, "ms"),
@@ -176,6 +179,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     "pyDLedgerMaxPendingTransactions": whole_number(
         "max_pending_transactions", 1, 10_000_000, "transactions"
     ),
+    "pyDLedgerMaxPoppedMessages": whole_number("max_popped_messages", 32, 10_000_000, "messages"),
     "pyDLedgerMaxUnreadBytes": whole_number("max_unread_bytes", 1 << 20, 1 << 40, "bytes"),
     "pyDLedgerMaxReplyWaitMs": whole_number("max_reply_wait_ms", 0, _INT_MAX, "ms"),
     "pyDLedgerMaxWaitingReplyBytes": whole_number("max_waiting_reply_bytes", 0, 1 << 40, "bytes"),

@@ -124,6 +124,7 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         transaction_check_interval_ms=config.transaction_check_interval_ms,
         transaction_check_max=config.transaction_check_max,
         pending_transactions_max=config.max_pending_transactions,
+        enable_retry_topic_v2=config.enable_retry_topic_v2,
     )
 
 

@@ -78,7 +78,7 @@ class WaitingRoom:
             requests = self._waiting.get(key)
             if not requests:
                 continue
-            arrivals = _Arrivals(messages, self._look_message_by_offset)
+            arrivals = Arrivals(messages, self._look_message_by_offset)
             kept = []
             for request in requests:
                 is_ahead = request.queue_offset < messages.next_offset
@@ -135,7 +135,7 @@ class WaitingRoom:
             del self._waiting[key]
 
 
-class _Arrivals:
+class Arrivals:
     """Messages that arrived in one queue. Their records are read once, for all who wait, and only if a filter asks."""
 
     def __init__(

@@ -199,8 +199,8 @@ class PopReviveService:
     def _record_of(self, popped: Popped) -> bytes | None:
         """Raises UnitDamagedError, MessageDamagedError."""
         topic, offset = popped.topic.encode(), popped.start + popped.bits.bit_length() - 1
-        is_fifo = (popped.start, popped.pop_time) not in self._table.queues[popped[:3]].check_points
-        if not is_fifo and 0 <= self._tables.consumer_offset_table.query(*popped[:3]) <= offset:
+        group_offset = self._tables.consumer_offset_table.query(*popped[:3])
+        if 0 <= group_offset <= offset and not self._table.is_order(popped):
             return None
         try:
             result = self._store.reader.get_message(topic, popped.queue_id, offset, 1, 1, None)

@@ -67,6 +67,8 @@ LONG_SEND = {
     "batch": "false",
     "maxReconsumeTimes": "16",
 }
+HANDLE = "0 1800000000000 60000 0 0 golden-a 0 0"
+BATCH_ACK = {"b": "AQ==", "c": "pop", "it": 60000, "pt": 1, "q": 0, "r": "0", "rq": 0, "so": 0, "t": "T"}
 
 
 @dataclass(frozen=True)
@@ -229,6 +231,34 @@ def sound_requests(message_id: str = "00" * 16) -> dict[int, Sound]:
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Sound(GROUP),
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: Sound({**GROUP, **TOPIC, "readable": "false"}),
         RequestCode.GET_BROKER_HA_STATUS: Sound(),
+        RequestCode.POP_MESSAGE: Sound(
+            {
+                **QUEUE,
+                "consumerGroup": "pop",
+                "maxMsgNums": "1",
+                "invisibleTime": "60000",
+                "pollTime": "0",
+                "bornTime": "0",
+                "initMode": "0",
+                "expType": "TAG",
+                "exp": "*",
+                "order": "false",
+            },
+        ),
+        RequestCode.ACK_MESSAGE: Sound(
+            {**QUEUE, "consumerGroup": "pop", "offset": "0", "extraInfo": HANDLE},
+        ),
+        RequestCode.BATCH_ACK_MESSAGE: Sound(body=as_json({"brokerName": "golden-a", "acks": [BATCH_ACK]})),
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Sound(
+            {
+                **QUEUE,
+                "consumerGroup": "pop",
+                "offset": "0",
+                "extraInfo": HANDLE,
+                "invisibleTime": "1000",
+                "suspend": "false",
+            },
+        ),
         # In a group of one there is nobody else.
         RequestCode.LEADERSHIP_TRANSFER: Sound({"transfereeId": "n1"}, code=ResponseCode.INVALID_PARAMETER),
         RequestCode.SCRUB: Sound({"begin": "true"}),

@@ -34,6 +34,7 @@ FULFILLED = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
     ResponseCode.PULL_OFFSET_MOVED,
+    ResponseCode.POLLING_TIMEOUT,  # of a pop that has passed over what its filter does not want
 )
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from remoting.bodies import admin_bodies, bodies, topic_bodies
+from remoting.bodies import admin_bodies, bodies, pop_bodies, topic_bodies
 from remoting.codes import RequestCode
-from remoting.headers import admin_headers, headers
+from remoting.headers import admin_headers, headers, pop_headers
 
 WIRE_DIR = Path(__file__).parent / "wire"
 
@@ -132,6 +132,11 @@ HEADERS: dict[tuple[int, str], type[headers.CommandHeader]] = {
     (RequestCode.RECALL_MESSAGE, "response"): headers.RecallMessageResponseHeader,
     (RequestCode.GET_EARLIEST_MSG_STORETIME, "request"): headers.GetEarliestMsgStoretimeRequestHeader,
     (RequestCode.GET_EARLIEST_MSG_STORETIME, "response"): headers.GetEarliestMsgStoretimeResponseHeader,
+    (RequestCode.POP_MESSAGE, "request"): pop_headers.PopMessageRequestHeader,
+    (RequestCode.POP_MESSAGE, "response"): pop_headers.PopMessageResponseHeader,
+    (RequestCode.ACK_MESSAGE, "request"): pop_headers.AckMessageRequestHeader,
+    (RequestCode.CHANGE_MESSAGE_INVISIBLETIME, "request"): pop_headers.ChangeInvisibleTimeRequestHeader,
+    (RequestCode.CHANGE_MESSAGE_INVISIBLETIME, "response"): pop_headers.ChangeInvisibleTimeResponseHeader,
     (RequestCode.HEART_BEAT, "request"): headers.HeartbeatRequestHeader,
     (RequestCode.UNREGISTER_CLIENT, "request"): headers.UnregisterClientRequestHeader,
     (RequestCode.GET_CONSUMER_LIST_BY_GROUP, "request"): headers.GetConsumerListByGroupRequestHeader,
@@ -159,6 +164,7 @@ HEADERS: dict[tuple[int, str], type[headers.CommandHeader]] = {
 # (request code, direction) -> class of its JSON body.
 BODIES: dict[tuple[int, str], type[bodies.RemotingBody]] = {
     (RequestCode.HEART_BEAT, "request"): bodies.HeartbeatData,
+    (RequestCode.BATCH_ACK_MESSAGE, "request"): pop_bodies.BatchAckMessageRequestBody,
     (RequestCode.GET_CONSUMER_LIST_BY_GROUP, "response"): bodies.GetConsumerListByGroupResponseBody,
     (RequestCode.LOCK_BATCH_MQ, "request"): bodies.LockBatchRequestBody,
     (RequestCode.LOCK_BATCH_MQ, "response"): bodies.LockBatchResponseBody,
@@ -226,9 +232,7 @@ ANSWERED_CODES = frozenset(
 NOT_YET: dict[str, frozenset[int]] = {
     "a later issue: static topics": frozenset({308, 513}),
     "nobody: tables that a slave copies": frozenset({43}),
-    "a later issue: pop consumption": frozenset(
-        {200050, 200051, 200052, 200053, 200054, 200055, 200151, 400, 401, 402}
-    ),
+    "a later issue: pop consumption": frozenset({200052, 200054, 200055, 400, 401, 402}),
     "a later issue: cold data flow control": frozenset({2003}),
     "a later issue: access control": frozenset({3001, 3003, 3004, 3005, 3006, 3008, 3010}),
 }

@@ -213,8 +213,22 @@ class AdminBrokerProcessor:
         else:
             # A registration under way must not bring the topic back when the NameServers are told, too.
             on_applied = answer_told(request, self._name_servers)
+            for retry_topic in self._pop_retry_topics(topic):
+                self._topics.delete(retry_topic, lambda status: None, now_ms)
             self._topics.delete(topic, answer_applied(request, on_applied), now_ms)
             self._stats.forget_topic(topic)
+
+    def _pop_retry_topics(self, topic: str) -> list[str]:
+        """Where messages of the topic are that came again, but for what may be the retry topic of another group."""
+        tables = self._store.tables
+        groups = tables.consumer_offset_table.groups_of(topic)
+        found = [names.pop_retry_topic(group, topic, v2=v2) for group in groups for v2 in (False, True)]
+        return [
+            name
+            for name in found
+            if tables.topic_config_table.get(name) is not None
+            and tables.subscription_group_table.get(name.removeprefix(names.RETRY_GROUP_TOPIC_PREFIX)) is None
+        ]
 
     def _system_fault(self, topic: str) -> str | None:
         if topic in self._topics.system_topics or names.is_system_topic(topic):

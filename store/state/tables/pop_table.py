@@ -194,6 +194,10 @@ class PopTable(Table):
         found = (offset - popped.start for offset in order.visible if offset >= popped.start)
         return sum(1 << number for number in found if popped.bits >> number & 1)
 
+    def is_order(self, popped: Popped) -> bool:
+        """Whether a handle, of messages in flight, is one of FIFO consumers."""
+        return (popped.start, popped.pop_time) not in self.queues[popped[:3]].check_points
+
     def order_info(self, key: QueueKey) -> OrderInfo | None:
         """None also where the group's offset was moved since."""
         queue = self.queues.get(key)

@@ -1,0 +1,229 @@
+"""ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151), CHANGE_MESSAGE_INVISIBLETIME (200053): the end of popped messages,
+and more time for one.
+
+All acks of one turn of the event loop are one change of the pop table. A handle that says nothing any more, for its
+message has been acknowledged or has expired, is answered as RocketMQ does: with success. Nothing is written then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from broker.answers import AnyRequest, Request, answer_applied
+from broker.config.broker_config import BrokerConfig
+from broker.processors.pop.pop_message_processor import INVISIBLE_MS_MAX
+from broker.processors.pull.pull_turns import CallSoon
+from broker.topics.topic_config_manager import TopicConfigManager
+from broker.waiting.waiting_pops import WaitingPops
+from message.pop_handle import PopHandle, topic_of_mark
+from remoting.bodies import pop_bodies
+from remoting.codes import FAQ, ResponseCode
+from remoting.headers.headers import CommandHeader, to_ext_fields
+from remoting.headers.pop_headers import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+)
+from store.state.state_proposals import ProposeStatus
+from store.state.tables.pop_table import AckMessages, ChangeInvisible, Popped, unpack_bits
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+# Of one change.
+ACKS_MAX: Final = 1024
+# More than a pop looks at.
+_DISTANCE_MAX: Final = 1 << 16
+# RocketMQ's, which has forgotten to say something.
+_NO_REMARK: Final = "not set any response code"
+_NOT_SERVING: Final = "[REJECTREQUEST]system busy, start flow control for a while"
+
+
+class _Gathered(msgspec.Struct):
+    """Acks of one turn of the event loop."""
+
+    acked: dict[tuple[str, str, int, int, int], int] = msgspec.field(
+        default_factory=dict
+    )  # Popped, and its bits
+    requests: list[AnyRequest] = msgspec.field(default_factory=list)
+
+
+class AckMessageProcessor:
+    """Invariant: each request is answered once."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        waiting_pops: WaitingPops,
+        clock: Callable[[], int],
+        call_soon: CallSoon,
+    ) -> None:
+        self.config = config
+        self._store = store
+        self._topics = topics
+        self._waiting_pops = waiting_pops
+        self._clock = clock
+        self._call_soon = call_soon
+        self._table = store.tables.pop_table
+        self._ending = store.services.pop_revive_service.ending
+        self._gathered = _Gathered()
+
+    # -- acks --------------------------------------------------------------------------------------------------
+
+    def ack(self, request: Request[AckMessageRequestHeader], now_ms: int) -> None:
+        popped = self._popped(request, is_end_allowed=True)
+        if popped is None:
+            return
+        self._gather(request, [popped], now_ms)
+
+    def batch_ack(
+        self, request: Request[CommandHeader], body: pop_bodies.BatchAckMessageRequestBody, now_ms: int
+    ) -> None:
+        if not self._store.serving:
+            request.answer(ResponseCode.SYSTEM_BUSY, _NOT_SERVING)
+        elif not body.acks:
+            request.answer(ResponseCode.NO_MESSAGE, "the batch has no acks")
+        else:
+            self._gather(request, [_popped_of(ack) for ack in body.acks], now_ms)
+
+    def _gather(self, request: AnyRequest, popped: list[Popped], now_ms: int) -> None:
+        """Answers the request when all of them that are in flight have ended."""
+        gathered = self._gathered
+        in_flight = [(each, bits) for each in popped if (bits := self._table.in_flight(each))]
+        if not in_flight:
+            request.answer()
+            return
+        if not gathered.requests:
+            self._call_soon(self._turn_ended)
+        for each, bits in in_flight:
+            gathered.acked[each[:5]] = gathered.acked.get(each[:5], 0) | bits
+        gathered.requests.append(request)
+        if len(gathered.acked) >= ACKS_MAX:
+            self._propose(now_ms)
+
+    def _turn_ended(self) -> None:
+        if self._gathered.requests:
+            self._propose(self._clock())
+
+    def _propose(self, now_ms: int) -> None:
+        gathered, self._gathered = self._gathered, _Gathered()
+        acked = tuple(Popped(*key, bits) for key, bits in gathered.acked.items())
+        # FIFO consumers may have waited for just that. A handle of this turn may have ended meanwhile.
+        freed = {
+            (each.group, each.topic)
+            for each in acked
+            if self._table.in_flight(each) and self._table.is_order(each)
+        }
+        self._begin(acked)
+
+        def on_done(status: ProposeStatus) -> None:
+            self._ended(acked)
+            for group, topic in freed:
+                self._waiting_pops.wake_one(group, topic, self._clock())
+            for request in gathered.requests:
+                answer_applied(request)(status)
+
+        self._store.propose(AckMessages(acked), on_done, now_ms)
+
+    def _begin(self, popped: tuple[Popped, ...]) -> None:
+        self._ending.update((each[:3], each.pop_time) for each in popped)
+
+    def _ended(self, popped: tuple[Popped, ...]) -> None:
+        for each in popped:
+            key = (each[:3], each.pop_time)
+            self._ending[key] -= 1
+            if self._ending[key] <= 0:
+                del self._ending[key]
+
+    # -- changes of invisible time -----------------------------------------------------------------------------
+
+    def change_invisible_time(self, request: Request[ChangeInvisibleTimeRequestHeader], now_ms: int) -> None:
+        header = request.header
+        popped = self._popped(request, is_end_allowed=False)
+        if popped is None:
+            return
+        if not 0 <= header.invisible_time <= INVISIBLE_MS_MAX:
+            remark = f"invisibleTime={header.invisible_time}: allowed are 0 to {INVISIBLE_MS_MAX} ms"
+            request.answer(ResponseCode.INVALID_PARAMETER, remark)
+            return
+        handle = PopHandle.decode(header.extra_info)
+        # A message has another pop time after each change, whatever the clock does.
+        pop_time, invisible_ms = max(now_ms, popped.pop_time + 1), header.invisible_time
+        told_pop_time = handle.pop_time if handle.is_order else pop_time
+        response = ChangeInvisibleTimeResponseHeader(
+            pop_time=told_pop_time,
+            invisible_time=pop_time + invisible_ms - told_pop_time,
+            revive_qid=handle.revive_queue_id,
+        )
+        fields = to_ext_fields(response)
+        if not self._table.in_flight(popped):
+            request.answer(remark=_NO_REMARK, ext_fields=fields)
+            return
+        self._begin((popped,))
+        answer = answer_applied(request, lambda: request.answer(remark=_NO_REMARK, ext_fields=fields))
+
+        def on_done(status: ProposeStatus) -> None:
+            self._ended((popped,))
+            answer(status)
+            if handle.is_order:
+                self._waiting_pops.wake_one(popped.group, popped.topic, self._clock())
+
+        self._store.propose(ChangeInvisible(popped, pop_time, invisible_ms), on_done, now_ms)
+
+    # -- both --------------------------------------------------------------------------------------------------
+
+    def _popped(
+        self,
+        request: Request[AckMessageRequestHeader] | Request[ChangeInvisibleTimeRequestHeader],
+        *,
+        is_end_allowed: bool,
+    ) -> Popped | None:
+        """The message that is meant; None where the request is answered."""
+        header, reads = request.header, self._store.reads
+        topic = self._topics.select(header.topic)
+        if not self._store.serving:
+            request.answer(ResponseCode.SYSTEM_BUSY, _NOT_SERVING)
+            return None
+        if topic is None:
+            remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
+            request.answer(ResponseCode.TOPIC_NOT_EXIST, remark)
+            return None
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            remark = (
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:"
+                f"[{topic.read_queue_nums}] consumer:[{request.channel.remote_address}]"
+            )
+            request.answer(ResponseCode.MESSAGE_ILLEGAL, remark)
+            return None
+        low, high = (
+            reads.min_offset(header.topic, header.queue_id),
+            reads.max_offset(header.topic, header.queue_id),
+        )
+        if not low <= header.offset <= high or (header.offset == high and not is_end_allowed):
+            remark = (
+                f"offset is illegal, key:{header.topic}@{header.queue_id}, offset:{header.offset}, the queue has "
+                f"{low} to {high}"
+            )
+            request.answer(ResponseCode.NO_MESSAGE, remark)
+            return None
+        try:
+            handle = PopHandle.decode(header.extra_info)
+        except ValueError as error:
+            request.answer(ResponseCode.SYSTEM_ERROR, f"extraInfo is no handle of a popped message: {error}")
+            return None
+        start = header.offset if handle.is_order else handle.start
+        distance = header.offset - start
+        bits = 1 << distance if 0 <= distance < _DISTANCE_MAX else 0
+        return Popped(header.consumer_group, header.topic, header.queue_id, start, handle.pop_time, bits)
+
+
+def _popped_of(ack: pop_bodies.BatchAck) -> Popped:
+    topic = topic_of_mark(ack.topic, ack.consumer_group, ack.retry)
+    return Popped(
+        ack.consumer_group, topic, ack.queue_id, ack.start_offset, ack.pop_time, unpack_bits(ack.bit_set)
+    )

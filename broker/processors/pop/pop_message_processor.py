@@ -1,0 +1,440 @@
+"""POP_MESSAGE (200050): gives a consumer messages for a while, which it is to acknowledge one by one.
+
+The leader looks into the queues, and what it found becomes a record of the log. The pop is answered when that is
+applied, with those of its queues where the record has taken effect: elsewhere another pop, a commit or a reset came
+first. Checks stand in the order of RocketMQ's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from broker.answers import Request, answer_applied, answer_error
+from broker.broker_stats import BrokerStats
+from broker.config.broker_config import BrokerConfig
+from broker.processors.pop.popped_messages import PopLook, QueueLook, queue_offset_of, under_own_topic
+from broker.topics.subscription_group_manager import SubscriptionGroupManager
+from broker.topics.topic_config_manager import TopicConfigManager
+from broker.waiting.waiting_pops import ANY_QUEUE, WaitingPop, WaitingPops
+from disk.disk import DiskError
+from message.errors import SubscriptionParseError
+from message.names import HIDDEN_TOPICS, RETRY_GROUP_TOPIC_PREFIX, pop_retry_topic
+from message.pop_handle import ORDER_REVIVE_QUEUE, msg_offset_info, order_count_info, start_offset_info
+from message.tags import EXPRESSION_TYPE_TAG, build_subscription
+from remoting.codes import FAQ, ResponseCode
+from remoting.headers.headers import to_ext_fields
+from remoting.headers.pop_headers import PopMessageRequestHeader, PopMessageResponseHeader
+from store.errors import StoreError
+from store.filter.message_filter import MessageFilter, UnsupportedExpressionError, filter_of
+from store.get_message import GetMessageStatus
+from store.state.state_proposals import ProposeStatus
+from store.state.table_configs import PERM_READ
+from store.state.tables.pop_table import NO_OFFSET, PopMessages, Popped, PoppedQueue, QueueKey
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+# Of one pop.
+COUNT_MAX: Final = 32
+# Looks into one queue for what the filter wants, before the way so far becomes a record and others have their turn.
+LOOKS_MAX: Final = 8
+# Bytes of messages whose pops are on their way into the log.
+UNDER_WAY_SIZE_MAX: Final = 32 << 20
+# Before a queue of FIFO consumers is looked at again which is popped now.
+UNDER_WAY_PAUSE_MS: Final = 100
+# An answer must reach the client before it gives up.
+ANSWER_BEFORE_MS: Final = 50
+LATE_MS: Final = 500
+INVISIBLE_MS_MAX: Final = 366 * 24 * 3_600_000
+INIT_MODE_MAX: Final = 1
+
+_NOTHING: Final = to_ext_fields(PopMessageResponseHeader())
+# Of a queue that ends before the offset, or whose messages there are gone: it goes on elsewhere.
+_MOVED: Final = frozenset(
+    {
+        GetMessageStatus.OFFSET_TOO_SMALL,
+        GetMessageStatus.OFFSET_OVERFLOW_BADLY,
+        GetMessageStatus.OFFSET_FOUND_NULL,
+        GetMessageStatus.MESSAGE_WAS_REMOVING,
+    }
+)
+
+
+class _Refused(Exception):
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+class _Pop(msgspec.Struct):
+    """A request that was checked, and what it is answered from."""
+
+    request: Request[PopMessageRequestHeader]
+    message_filter: MessageFilter | None
+    deadline_ms: int
+
+    @property
+    def header(self) -> PopMessageRequestHeader:
+        return self.request.header
+
+
+class PopMessageProcessor:
+    """Invariant: a pop is answered once. The queues in `_under_way` have pops on their way into the log."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        stats: BrokerStats,
+        waiting_pops: WaitingPops,
+        clock: Callable[[], int],
+        rng: random.Random,
+    ) -> None:
+        self.config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._stats = stats
+        self._waiting_pops = waiting_pops
+        self._clock = clock
+        self._random = rng
+        self._table = store.tables.pop_table
+        self._offsets = store.tables.consumer_offset_table
+        # How many, and where the next one begins.
+        self._under_way: dict[QueueKey, tuple[int, int]] = {}
+        self._under_way_size = self._under_way_count = 0  # of their messages
+        self._size_max = config.store.max_transfer_bytes_on_message_in_memory
+
+    def pop(self, request: Request[PopMessageRequestHeader], now_ms: int) -> None:
+        try:
+            message_filter = self._check(request, now_ms)
+        except _Refused as refused:
+            request.answer(refused.code, refused.remark, _NOTHING)
+            return
+        header = request.header
+        deadline_ms = (header.born_time or now_ms) + header.poll_time - ANSWER_BEFORE_MS
+        self._look(_Pop(request, message_filter, deadline_ms), now_ms)
+
+    # -- checks ------------------------------------------------------------------------------------------------
+
+    def _check(self, request: Request[PopMessageRequestHeader], now_ms: int) -> MessageFilter | None:
+        """Returns the filter. Raises _Refused."""
+        header, address = request.header, self.config.broker_ip1
+        if not self._store.serving:
+            remark = "[REJECTREQUEST]system busy, start flow control for a while"
+            raise _Refused(ResponseCode.SYSTEM_BUSY, remark)
+        if now_ms - (header.born_time or now_ms) - header.poll_time > LATE_MS:
+            remark = f"the broker[{address}] pop message is timeout too much"
+            raise _Refused(ResponseCode.POLLING_TIMEOUT, remark)
+        if not self.config.broker_permission & PERM_READ:
+            raise _Refused(ResponseCode.NO_PERMISSION, f"the broker[{address}] pop message is forbidden")
+        if header.max_msg_nums > COUNT_MAX:
+            remark = f"the broker[{address}] pop message's num is greater than {COUNT_MAX}"
+            raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
+        if header.max_msg_nums < 1 or not 0 <= header.invisible_time <= INVISIBLE_MS_MAX:
+            remark = (
+                f"maxMsgNums={header.max_msg_nums} invisibleTime={header.invisible_time}: allowed are 1 to {COUNT_MAX} "
+                f"messages, and 0 to {INVISIBLE_MS_MAX} ms"
+            )
+            raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
+        self._check_topic(request)
+        group = self._groups.find(header.consumer_group, now_ms)
+        if group is None:
+            remark = f"subscription group [{header.consumer_group}] does not exist, {FAQ}"
+            raise _Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not group.consume_enable:
+            remark = f"subscription group no permission, {header.consumer_group}"
+            raise _Refused(ResponseCode.NO_PERMISSION, remark)
+        message_filter = self._filter(header)
+        in_flight = self._table.in_flight_count + self._under_way_count
+        if in_flight + header.max_msg_nums > self.config.max_popped_messages:
+            remark = (
+                f"{in_flight} popped messages are not acknowledged, and pyDLedgerMaxPoppedMessages="
+                f"{self.config.max_popped_messages} are allowed: acknowledge them, wait, or raise it"
+            )
+            raise _Refused(ResponseCode.SYSTEM_BUSY, remark)
+        if self._under_way_size > UNDER_WAY_SIZE_MAX:
+            remark = f"pops of {self._under_way_size} bytes are on their way into the log, {UNDER_WAY_SIZE_MAX} may be"
+            raise _Refused(ResponseCode.SYSTEM_BUSY, remark)
+        return message_filter
+
+    def _check_topic(self, request: Request[PopMessageRequestHeader]) -> None:
+        """Raises _Refused."""
+        header = request.header
+        topic = self._topics.select(header.topic)
+        if topic is None:
+            remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
+            raise _Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
+        if header.topic in HIDDEN_TOPICS:
+            remark = f"the topic[{header.topic}] holds what is not decided yet: no consumer is given it"
+            raise _Refused(ResponseCode.NO_PERMISSION, remark)
+        if not topic.perm & PERM_READ:
+            remark = f"the topic[{header.topic}] peeking message is forbidden"
+            raise _Refused(ResponseCode.NO_PERMISSION, remark)
+        if not ANY_QUEUE <= header.queue_id < topic.read_queue_nums:
+            remark = (
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:"
+                f"[{topic.read_queue_nums}] consumer:[{request.channel.remote_address}]"
+            )
+            raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
+        entry = self._topics.entry(header.topic)
+        if entry is not None and entry.is_batch:
+            remark = (
+                f"topic[{header.topic}] has queue.type=BatchCQ, whose batches cannot be popped: pull them"
+            )
+            raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
+
+    def _filter(self, header: PopMessageRequestHeader) -> MessageFilter | None:
+        """Raises _Refused."""
+        expression_type = header.exp_type or EXPRESSION_TYPE_TAG
+        if not header.exp:
+            return None
+        try:
+            if expression_type != EXPRESSION_TYPE_TAG and not self.config.enable_property_filter:
+                raise UnsupportedExpressionError(expression_type)
+            return filter_of(build_subscription(header.topic, header.exp, expression_type))
+        except (SubscriptionParseError, UnsupportedExpressionError) as error:
+            remark = f"parse the consumer's subscription failed: {error}"
+            raise _Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
+
+    # -- looking -----------------------------------------------------------------------------------------------
+
+    def _look(self, pop: _Pop, now_ms: int) -> None:
+        """Looks into the queues, and has popped what it finds."""
+        if not pop.request.channel.is_open:
+            return
+        look = PopLook()
+        try:
+            for topic, queue_id in self._queues_of(pop):
+                self._look_into(pop, topic, queue_id, look, now_ms)
+        except (StoreError, DiskError) as error:
+            answer_error(pop.request, error)
+            return
+        if look.queues:
+            self._propose(pop, look, now_ms)
+        else:
+            self._wait(pop, look, now_ms)
+
+    def _queues_of(self, pop: _Pop) -> Iterator[tuple[str, int]]:
+        """The queues of the topic, and of its group's retry topics: sometimes first, else behind it. Which queue comes
+        first is drawn, as RocketMQ does.
+        """
+        header, draw = pop.header, self._random.randrange(100)
+        retries = [
+            (topic, queue_id)
+            for topic in self._retry_topics(header)
+            if (config := self._topics.select(topic)) is not None
+            for queue_id in range(config.read_queue_nums)
+        ]
+        is_retry_first = draw < self.config.pop_from_retry_probability
+        if is_retry_first:
+            yield from retries
+        topic = self._topics.select(header.topic)
+        if header.queue_id != ANY_QUEUE:
+            yield header.topic, header.queue_id
+        elif topic is not None:
+            count = topic.read_queue_nums
+            yield from ((header.topic, (count - 1 - number + draw) % count) for number in range(count))
+        if not is_retry_first:
+            yield from retries
+
+    def _retry_topics(self, header: PopMessageRequestHeader) -> tuple[str, ...]:
+        """FIFO consumers have none: their messages stay where they are."""
+        if header.order or header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            return ()
+        group, topic = header.consumer_group, header.topic
+        v1, v2 = pop_retry_topic(group, topic), pop_retry_topic(group, topic, v2=True)
+        if not self.config.enable_retry_topic_v2:
+            return (v1,)
+        return (v2, v1) if self.config.retrieve_message_from_pop_retry_topic_v1 else (v2,)
+
+    def _look_into(self, pop: _Pop, topic: str, queue_id: int, look: PopLook, now_ms: int) -> None:
+        header, reads = pop.header, self._store.reads
+        key = (header.consumer_group, topic, queue_id)
+        count, begin = self._under_way.get(key, (0, self._offsets.query(*key)))
+        offset = begin if begin != NO_OFFSET else self._init_offset(topic, queue_id, header.init_mode)
+        room = header.max_msg_nums - look.count
+        if room <= 0 or look.size >= self._size_max:
+            look.rest += max(reads.max_offset(topic, queue_id) - offset, 0)
+            return
+        order = self._table.order_info(key) if header.order else None
+        if header.order and count:
+            look.block(now_ms + UNDER_WAY_PAUSE_MS)
+            return
+        if order is not None and order.is_blocked(header.attempt_id or "", now_ms):
+            look.block(order.blocked_until_ms)
+            return
+        message_filter = pop.message_filter if topic == header.topic else None
+        for _ in range(LOOKS_MAX):
+            start = offset
+            result = reads.get_message(
+                topic, queue_id, start, room, self._size_max - look.size, message_filter
+            )
+            offset = max(result.next_begin_offset, 0)
+            if result.status not in _MOVED and (result.buffers or offset >= result.max_offset):
+                break
+            if offset == start:
+                break
+        look.rest += max(result.max_offset - offset, 0)
+        records = [
+            record for record in result.buffers if order is None or queue_offset_of(record) not in order.done
+        ]
+        if offset == begin and not records:
+            return
+        offsets = [queue_offset_of(record) for record in records]
+        bits = sum(1 << each - start for each in offsets)
+        look.add(QueueLook(PoppedQueue(topic, queue_id, begin, start, offset, bits), records, offsets))
+
+    def _init_offset(self, topic: str, queue_id: int, init_mode: int) -> int:
+        """Where a group begins that has no offset."""
+        reads = self._store.reads
+        low, high = reads.min_offset(topic, queue_id), reads.max_offset(topic, queue_id)
+        if init_mode != INIT_MODE_MAX or topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            return low
+        if low <= 0 and reads.is_in_memory(topic, queue_id, 0):
+            return 0
+        return max(high - 1, 0)
+
+    # -- popping -----------------------------------------------------------------------------------------------
+
+    def _propose(self, pop: _Pop, look: PopLook, now_ms: int) -> None:
+        header = pop.header
+        for queue in look.queues:
+            key = (header.consumer_group, queue.popped.topic, queue.popped.queue_id)
+            count, _ = self._under_way.get(key, (0, 0))
+            self._under_way[key] = (count + 1, queue.popped.next)
+        self._under_way_size += look.size
+        self._under_way_count += look.count
+        change = PopMessages(
+            header.consumer_group,
+            now_ms,
+            header.invisible_time,
+            tuple(queue.popped for queue in look.queues),
+            bool(header.order),
+            header.attempt_id or "",
+        )
+        self._store.propose(change, lambda status: self._proposed(pop, look, now_ms, status), now_ms)
+
+    def _proposed(self, pop: _Pop, look: PopLook, pop_time: int, status: ProposeStatus) -> None:
+        group = pop.header.consumer_group
+        for queue in look.queues:
+            key = (group, queue.popped.topic, queue.popped.queue_id)
+            count, begin = self._under_way.pop(key)
+            if count > 1:
+                self._under_way[key] = (count - 1, begin)
+        self._under_way_size -= look.size
+        self._under_way_count -= look.count
+        if status is not ProposeStatus.APPLIED:
+            answer_applied(pop.request)(status)
+            return
+        found = [
+            queue
+            for queue in look.queues
+            if queue.popped.popped and self._is_popped(group, queue.popped, pop_time)
+        ]
+        if found:
+            self._answer(pop, found, look.rest, pop_time)
+        else:
+            self._look(pop, self._clock())
+
+    def _is_popped(self, group: str, queue: PoppedQueue, pop_time: int) -> bool:
+        bits = queue.popped
+        popped = Popped(group, queue.topic, queue.queue_id, queue.start, pop_time, bits)
+        return self._table.in_flight(popped) == bits
+
+    def _wait(self, pop: _Pop, look: PopLook, now_ms: int) -> None:
+        """Nothing was found."""
+        header, request = pop.header, pop.request
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        is_full = self._waiting_pops.is_full(group, topic, queue_id)
+        if pop.deadline_ms <= now_ms or header.poll_time <= 0 or is_full or not request.channel.is_open:
+            is_late = pop.deadline_ms <= now_ms or header.poll_time <= 0
+            code = ResponseCode.POLLING_TIMEOUT if is_late else ResponseCode.POLLING_FULL
+            fields = self._fields(pop, [], look.rest, now_ms)
+            request.answer(code, GetMessageStatus.NO_MESSAGE_IN_QUEUE.name, fields)
+            return
+        wake_ms = min(pop.deadline_ms, look.blocked_until_ms or pop.deadline_ms)
+        waiting = WaitingPop(
+            request.channel,
+            group,
+            topic,
+            queue_id,
+            self._retry_topics(header),
+            wake_ms,
+            pop.message_filter,
+            lambda now_ms: self._woken(pop, now_ms),
+        )
+        self._waiting_pops.hold(waiting)
+
+    def _woken(self, pop: _Pop, now_ms: int) -> None:
+        """Topic, group and member may be others than when it began to wait."""
+        try:
+            self._check(pop.request, min(now_ms, pop.deadline_ms))
+        except _Refused as refused:
+            pop.request.answer(refused.code, refused.remark, _NOTHING)
+            return
+        self._look(pop, now_ms)
+
+    # -- answering ---------------------------------------------------------------------------------------------
+
+    def _answer(self, pop: _Pop, found: list[QueueLook], rest: int, pop_time: int) -> None:
+        header, request = pop.header, pop.request
+        records: list[bytes] = []
+        for queue in found:
+            popped = queue.popped
+            records += (
+                queue.records
+                if popped.topic == header.topic
+                else [
+                    under_own_topic(
+                        record,
+                        header.topic,
+                        popped.start,
+                        pop_time,
+                        header.invisible_time,
+                        self.config.broker_name,
+                    )
+                    for record in queue.records
+                ]
+            )
+            self._stats.pulled(
+                header.consumer_group, popped.topic, popped.queue_id, popped.next, len(queue.records)
+            )
+        fields = self._fields(pop, found, rest, pop_time)
+        request.answer(ResponseCode.SUCCESS, GetMessageStatus.FOUND.name, fields, b"".join(records))
+        if rest:
+            self._waiting_pops.wake_one(header.consumer_group, header.topic, self._clock())
+
+    def _fields(self, pop: _Pop, found: list[QueueLook], rest: int, pop_time: int) -> dict[str, str]:
+        header = pop.header
+        response = PopMessageResponseHeader(
+            pop_time=pop_time,
+            invisible_time=header.invisible_time,
+            revive_qid=ORDER_REVIVE_QUEUE if header.order else 0,
+            rest_num=rest,
+            start_offset_info=start_offset_info(
+                {(queue.popped.topic, queue.popped.queue_id): queue.popped.start for queue in found}
+            ),
+            msg_offset_info=msg_offset_info(
+                {(queue.popped.topic, queue.popped.queue_id): queue.offsets for queue in found}
+            ),
+            order_count_info=order_count_info(
+                {(queue.popped.topic, queue.popped.queue_id): self._counts(pop, queue) for queue in found}
+            )
+            if header.order
+            else None,
+        )
+        return to_ext_fields(response)
+
+    def _counts(self, pop: _Pop, queue: QueueLook) -> dict[int, int]:
+        popped = queue.popped
+        order = self._table.order_info((pop.header.consumer_group, popped.topic, popped.queue_id))
+        counts = order.counts if order is not None else {}
+        return {offset: counts.get(offset, 0) for offset in queue.offsets}

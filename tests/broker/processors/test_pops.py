@@ -1,0 +1,375 @@
+"""POP_MESSAGE, ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME: what clients see of messages that they pop."""
+
+from pathlib import Path
+
+import pytest
+from hostile_requests import as_json
+from one_broker import OneBroker, RecordingChannel, commit_fields, pull_fields
+from pops import PopClient, PoppedMessage, pop_fields, popped
+
+from message.decoder import decode_messages
+from remoting.codes import RequestCode, ResponseCode
+
+
+def bodies(messages: list[PoppedMessage]) -> list[bytes]:
+    return sorted(message.body for message in messages)
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> PopClient:
+    client = PopClient(OneBroker(tmp_path, "timerWheelEnable=false\n"))
+    client.send(b"0", b"1", b"2", queue_id=0)
+    client.send(b"3", b"4", queue_id=1)
+    return client
+
+
+def test_each_message_is_given_to_one_consumer(client: PopClient) -> None:
+    first, second = client.pop(maxMsgNums="2"), client.pop()
+    assert len(first) == 2
+    assert bodies(first + second) == [b"0", b"1", b"2", b"3", b"4"]
+    assert client.pop() == []
+
+
+def test_an_acknowledged_message_never_comes_again_and_another_does_once(client: PopClient) -> None:
+    messages = client.pop()
+    client.ack(*[message for message in messages if message.body in (b"0", b"3")])
+    client.broker.run_for(11_000)
+    again = client.pop()
+    assert bodies(again) == [b"1", b"2", b"4"]
+    assert {message.message.reconsume_times for message in again} == {1}
+    assert {message.message.topic for message in again} == {"T"}
+    assert {message.topic for message in again} == {"%RETRY%g_T"}
+    client.ack(*again)
+    client.broker.run_for(60_000)
+    assert client.pop() == []
+    assert client.broker.store.tables.pop_table.in_flight_count == 0
+
+
+def test_pops_that_come_together_begin_where_the_one_before_ends(client: PopClient) -> None:
+    broker = client.broker
+    requests = [
+        broker.new_request(
+            RequestCode.POP_MESSAGE,
+            pop_fields(maxMsgNums="1", queueId="0"),
+        )
+        for _ in range(4)
+    ]
+    broker.receive(requests)
+    broker.run_until(lambda: all(broker.channel.response_to(each.opaque) for each in requests))
+    answers = [broker.channel.response_to(each.opaque) for each in requests]
+    found = [decode_messages(answer.body) for answer in answers if answer is not None]
+    assert [[message.body for message in messages] for messages in found] == [[b"0"], [b"1"], [b"2"], []]
+
+
+def test_a_filter_passes_over_what_it_does_not_want(client: PopClient) -> None:
+    client.send(*[b"x"] * 3000, tag="B")
+    client.send(b"wanted", tag="C")
+    assert bodies(client.pop(exp="C")) == [b"wanted"]
+    assert client.pop(exp="A") == []
+
+
+def test_a_pop_waits_for_a_message_of_its_topic(client: PopClient) -> None:
+    client.ack(*client.pop())
+    requests = [client.begin() for _ in range(2)]
+    broker = client.broker
+    broker.run_for(1000)
+    assert [broker.channel.response_to(request.opaque) for request in requests] == [None, None]
+    client.send(b"5")
+    broker.run_for(100)
+    answers = [broker.channel.response_to(request.opaque) for request in requests]
+    assert answers[1] is None
+    assert answers[0] is not None
+    messages = popped(answers[0])
+    assert bodies(messages) == [b"5"]
+    client.ack(*messages)
+    broker.run_for(20_000)
+    late = broker.channel.response_to(requests[1].opaque)
+    assert late is not None
+    assert late.code == ResponseCode.POLLING_TIMEOUT
+
+
+def test_a_pop_that_waits_gets_what_has_expired(client: PopClient) -> None:
+    client.ack(*client.pop()[1:])
+    request = client.begin()
+    client.broker.run_for(11_000)
+    answer = client.broker.channel.response_to(request.opaque)
+    assert answer is not None
+    assert [message.message.reconsume_times for message in popped(answer)] == [1]
+
+
+def test_a_changed_invisible_time_counts_from_then_on(client: PopClient) -> None:
+    messages = client.pop()
+    client.ack(*messages[1:])
+    changed = client.change(messages[0], 30_000)
+    client.broker.run_for(20_000)
+    client.ack(messages[0])  # by the old handle, which says nothing any more
+    assert client.pop() == []
+    client.broker.run_for(11_000)
+    (again,) = client.pop()
+    client.ack(changed)
+    client.ack(again)
+    client.broker.run_for(20_000)
+    assert client.pop() == []
+
+
+def test_the_last_attempt_ends_in_the_dead_letter_topic(client: PopClient) -> None:
+    broker = client.broker
+    config = {"groupName": "g", "retryMaxTimes": 2}
+    answer = broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, as_json(config))
+    assert answer.code == ResponseCode.SUCCESS
+    seen = []
+    for _ in range(3):
+        seen.append([message.message.reconsume_times for message in client.pop()])
+        broker.run_for(11_000)
+    assert seen == [[0] * 5, [1] * 5, [2] * 5]
+    assert client.pop() == []
+    dead = decode_messages(broker.ask(RequestCode.PULL_MESSAGE, pull_fields("%DLQ%g")).body)
+    assert sorted(message.body for message in dead) == [b"0", b"1", b"2", b"3", b"4"]
+    assert {message.properties["RETRY_TOPIC"] for message in dead} == {"T"}
+
+
+def test_the_offset_is_that_of_the_group_and_may_be_set_back(client: PopClient) -> None:
+    broker = client.broker
+    first = client.pop(queueId="0")
+    fields = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
+    assert broker.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields).ext_fields["offset"] == "3"
+    reset = {
+        "topic": "T",
+        "group": "g",
+        "timestamp": "0",
+        "isForce": "true",
+        "queueId": "0",
+        "offset": "1",
+    }
+    assert broker.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset).code == ResponseCode.SUCCESS
+    second = client.pop(queueId="0")
+    assert bodies(second) == [b"1", b"2"]
+    client.ack(*first)
+    broker.run_for(11_000)
+    # Only the second pop has these messages in flight, and its handles are not those of the first.
+    assert bodies(client.pop()) == [b"1", b"2", b"3", b"4"]
+    assert broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(3)).code == ResponseCode.SUCCESS
+
+
+def test_fifo_consumers_get_the_next_messages_once_all_have_their_ack(client: PopClient) -> None:
+    fifo = PopClient(client.broker, group="f", order="true", queueId="0")
+    messages = fifo.pop(maxMsgNums="2", attemptId="a")
+    assert [message.body for message in messages] == [b"0", b"1"]
+    assert fifo.pop(attemptId="b") == []
+    again = fifo.pop(maxMsgNums="2", attemptId="a")
+    assert [(message.body, message.count) for message in again] == [(b"0", 0), (b"1", 0)]
+    fifo.ack(again[1])
+    assert fifo.pop(attemptId="b") == []
+    client.broker.run_for(11_000)
+    third = fifo.pop(attemptId="b")
+    assert [(message.body, message.count) for message in third] == [(b"0", 1), (b"2", 0)]
+    fifo.ack(*third)
+    client.send(b"5")
+    assert [message.body for message in fifo.pop(attemptId="c")] == [b"5"]
+
+
+def test_a_fifo_pop_that_waits_is_woken_by_the_ack(client: PopClient) -> None:
+    fifo = PopClient(client.broker, group="f", order="true", queueId="0")
+    messages = fifo.pop(maxMsgNums="2")
+    request = fifo.begin()
+    fifo.ack(*messages)
+    client.broker.run_for(100)
+    answer = client.broker.channel.response_to(request.opaque)
+    assert answer is not None
+    assert bodies(popped(answer)) == [b"2"]
+
+
+def test_a_fifo_message_that_may_come_again_at_once_does(client: PopClient) -> None:
+    fifo = PopClient(client.broker, group="f", order="true", queueId="0", maxMsgNums="1")
+    (message,) = fifo.pop()
+    request = fifo.begin()
+    fifo.change(message, 500)
+    client.broker.run_for(1000)
+    answer = client.broker.channel.response_to(request.opaque)
+    assert answer is not None
+    assert [(each.body, each.count) for each in popped(answer)] == [(b"0", 1)]
+
+
+def test_a_fifo_message_whose_attempts_are_over_is_dead_and_blocks_nobody(client: PopClient) -> None:
+    broker = client.broker
+    config = {"groupName": "f", "retryMaxTimes": 1}
+    broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, as_json(config))
+    fifo = PopClient(broker, group="f", order="true", queueId="0", maxMsgNums="1")
+    counts = []
+    for _ in range(2):
+        (message,) = fifo.pop()
+        counts.append((message.body, message.count))
+        broker.run_for(11_000)
+    assert counts == [(b"0", 0), (b"0", 1)]
+    assert [message.body for message in fifo.pop()] == [b"1"]
+    dead = decode_messages(broker.ask(RequestCode.PULL_MESSAGE, pull_fields("%DLQ%f")).body)
+    assert [message.body for message in dead] == [b"0"]
+
+
+def test_a_topic_that_is_deleted_takes_its_popped_messages_along(client: PopClient) -> None:
+    messages = client.pop()
+    broker = client.broker
+    assert broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == ResponseCode.SUCCESS
+    assert broker.store.tables.pop_table.in_flight_count == 0
+    client.send(b"new")
+    client.broker.run_for(11_000)
+    assert bodies(client.pop()) == [b"new"]
+    answer = broker.ask(RequestCode.ACK_MESSAGE, client.ack_fields(messages[0]))
+    assert answer.code in (ResponseCode.SUCCESS, ResponseCode.NO_MESSAGE)
+
+
+def test_what_came_again_goes_with_its_topic(client: PopClient) -> None:
+    client.pop()
+    broker = client.broker
+    broker.run_for(11_000)
+    assert broker.store.reads.max_offset("%RETRY%g_T", 0) == 5
+    assert broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == ResponseCode.SUCCESS
+    client.send(b"new")
+    assert bodies(client.pop()) == [b"new"]
+
+
+def test_a_client_that_has_gone_leaves_its_messages_to_others(client: PopClient) -> None:
+    client.pop()
+    other = RecordingChannel(2)
+    client.begin(other)
+    other.close()
+    client.broker.controller.pipeline.channel_closed(other)
+    request = client.begin()
+    client.send(b"5")
+    client.broker.run_for(100)
+    answer = client.broker.channel.response_to(request.opaque)
+    assert answer is not None
+    assert bodies(popped(answer)) == [b"5"]
+
+
+def test_more_messages_in_flight_than_may_be_are_refused(tmp_path: Path) -> None:
+    client = PopClient(OneBroker(tmp_path, "pyDLedgerMaxPoppedMessages=32\n"))
+    client.send(*[b"x"] * 40)
+    messages = client.pop(maxMsgNums="20")
+    answer = client.ask(maxMsgNums="20")
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert "pyDLedgerMaxPoppedMessages=32" in (answer.remark or "")
+    client.ack(*messages)
+    assert len(client.pop(maxMsgNums="20")) == 20
+
+
+def test_what_is_in_flight_survives_a_restart(tmp_path: Path, client: PopClient) -> None:
+    messages = client.pop()
+    client.ack(messages[0])
+    client.broker.close(clean=True)
+    broker = OneBroker(tmp_path, now_ms=client.broker.now_ms)
+    client = PopClient(broker)
+    client.ack(messages[1])
+    broker.run_for(11_000)
+    assert bodies(client.pop()) == sorted(message.body for message in messages[2:])
+
+
+def test_a_batch_of_acks_is_one_request_and_one_change(client: PopClient) -> None:
+    messages = client.pop()
+    end = client.broker.replica.log.ledger_end_index
+    answer = client.broker.ask(RequestCode.BATCH_ACK_MESSAGE, {}, client.batch_ack_body(messages[1:]))
+    assert answer.code == ResponseCode.SUCCESS
+    assert client.broker.replica.log.ledger_end_index == end + 1
+    client.broker.run_for(11_000)
+    assert bodies(client.pop()) == [messages[0].body]
+
+
+def test_messages_of_a_batch_are_two_records_and_one_by_one_two_each(tmp_path: Path) -> None:
+    """What a popped and acknowledged message costs in the log."""
+    broker = OneBroker(tmp_path)
+    client = PopClient(broker)
+    client.send(*[b"x"] * 65)
+    client.ack(*client.pop(maxMsgNums="1"))  # the topic and the group are there now
+    end = broker.replica.log.ledger_end_index
+    messages = client.pop()
+    assert len(messages) == 32
+    requests = [
+        broker.new_request(RequestCode.ACK_MESSAGE, client.ack_fields(message)) for message in messages
+    ]
+    broker.receive(requests)
+    broker.run_until(lambda: all(broker.channel.response_to(each.opaque) for each in requests))
+    assert broker.replica.log.ledger_end_index == end + 2
+    client.ack(*client.pop(maxMsgNums="1"))
+    assert broker.replica.log.ledger_end_index == end + 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "U"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queueId": "8"}, ResponseCode.INVALID_PARAMETER),
+        ({"queueId": "-2"}, ResponseCode.INVALID_PARAMETER),
+        ({"maxMsgNums": "33"}, ResponseCode.INVALID_PARAMETER),
+        ({"maxMsgNums": "0"}, ResponseCode.INVALID_PARAMETER),
+        ({"invisibleTime": "-1"}, ResponseCode.INVALID_PARAMETER),
+        ({"exp": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ({"exp": "a >", "expType": "SQL92"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ({"bornTime": "1"}, ResponseCode.POLLING_TIMEOUT),
+    ],
+)
+def test_what_cannot_be_popped_is_refused(client: PopClient, fields: dict[str, str], code: int) -> None:
+    answer = client.ask(**fields)
+    assert (answer.code, answer.ext_fields["popTime"]) == (code, "0")
+    assert client.broker.store.tables.pop_table.in_flight_count == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "U"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queueId": "8"}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"offset": "99"}, ResponseCode.NO_MESSAGE),
+        ({"extraInfo": "1 2 3"}, ResponseCode.SYSTEM_ERROR),
+        ({"extraInfo": "0 x 3 0 0 b 0 0"}, ResponseCode.SYSTEM_ERROR),
+        ({"extraInfo": f"0 {1 << 63} 3 0 0 b 0 0"}, ResponseCode.SYSTEM_ERROR),
+        ({"extraInfo": "0 7 3 0 0 b 0 0"}, ResponseCode.SUCCESS),
+    ],
+)
+def test_a_handle_of_nothing_ends_nothing(client: PopClient, fields: dict[str, str], code: int) -> None:
+    message = client.pop()[0]
+    for request in (RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME):
+        asked = {**client.ack_fields(message), "invisibleTime": "1000", **fields}
+        assert client.broker.ask(request, asked).code == code
+    assert client.broker.store.tables.pop_table.in_flight_count == 5
+
+
+def test_a_member_that_does_not_lead_sends_consumers_elsewhere(client: PopClient) -> None:
+    (message, *_) = client.pop(maxMsgNums="1")
+    waiting = client.begin(queueId="3")
+    client.broker.step_down()
+    answer = client.broker.channel.response_to(waiting.opaque)
+    assert answer is not None
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert client.ask().code == ResponseCode.SYSTEM_BUSY
+    fields = client.ack_fields(message)
+    assert client.broker.ask(RequestCode.ACK_MESSAGE, fields).code == ResponseCode.SYSTEM_BUSY
+
+
+def test_a_consumer_that_pulls_goes_on_where_pops_have_come_to(client: PopClient) -> None:
+    broker = client.broker
+    client.ack(*client.pop(queueId="0", maxMsgNums="2"))
+    fields = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
+    offset = int(broker.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields).ext_fields["offset"])
+    answer = broker.ask(RequestCode.PULL_MESSAGE, pull_fields("T", 0, offset))
+    assert [message.body for message in decode_messages(answer.body)] == [b"2"]
+    assert broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(3)).code == ResponseCode.SUCCESS
+    client.send(b"5")
+    assert bodies(client.pop(queueId="0")) == [b"5"]
+
+
+def test_both_names_of_the_retry_topic_are_read(tmp_path: Path) -> None:
+    client = PopClient(OneBroker(tmp_path, "enableRetryTopicV2=true\n"))
+    client.send(b"0", b"1")
+    client.ack(client.pop()[0])
+    client.broker.run_for(11_000)
+    (again,) = client.pop()
+    assert again.topic == "%RETRY%g+T"
+    client.ack(again)
+    v1 = PopClient(client.broker, topic="%RETRY%g_T")
+    v1.send(b"old")
+    (old,) = client.pop()
+    assert (old.body, old.topic) == (b"old", "%RETRY%g_T")
+    client.ack(old)
+    client.broker.run_for(20_000)
+    assert client.pop() == []

@@ -13,6 +13,8 @@ from dledger.entry import EntryKind, Index, parse_header
 from message.names import TIMER_TOPIC
 from message.properties import decode_properties, encode_properties
 from store.put_message import PutMessage
+from store.queues.unit_queue import UnitQueue
+from store.services import timer_message_service
 from store.services.timer_message import slot_of, timed
 from store.services.timer_message_service import END_COUNT_MAX
 from store.state.config_files import read_config_files
@@ -311,6 +313,35 @@ class TestFarTimers:
         group.run_for(3_000)
         assert is_idle(leader)
         assert leader.store.services.timer_message_service.index.counts == {}
+
+    def test_a_tick_looks_at_few_of_those_that_are_old_and_due_too_soon_to_be_rolled(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(timer_message_service, "ROLL_LOOKS_MAX", 5)
+        group = StoreGroup(tmp_path)
+        group.start()
+        leader = group.lead()
+        for number in range(18):
+            leader.put(timer(group.now_ms + 50 * HOUR_MS, b"%d" % number))
+        leader.put(timer(group.now_ms + 5 * DAY_MS, b"far"))
+        group.settle()
+        group.run_for(20)
+        group.skip(2 * DAY_MS)
+        service, looks = leader.store.services.timer_message_service, list[int]()
+        old = service._record_at
+
+        def record_at(queue: UnitQueue, offset: int) -> object:
+            looks.append(offset)
+            return old(queue, offset)
+
+        monkeypatch.setattr(service, "_record_at", record_at)
+        for tick in range(1, 4):
+            service.tick(group.now_ms)
+            assert looks == list(range(5 * tick))
+        service.tick(group.now_ms)
+        assert looks == list(range(19))
+        group.settle()
+        assert messages_of(leader, TIMER_TOPIC)[19].properties["TIMER_ROLL_TIMES"] == "1"
 
     def test_first_waiting_pos_is_that_of_the_first_message_that_waits(self, tmp_path: Path) -> None:
         group = StoreGroup(tmp_path)

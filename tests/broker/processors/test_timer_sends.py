@@ -181,6 +181,24 @@ def test_a_message_that_was_delivered_may_be_sent_again(broker: OneBroker) -> No
     assert [message.body for message in messages_of(broker, "T")] == [b"later", b"again"]
 
 
+def test_of_a_topic_that_was_changed_meanwhile_it_comes_to_the_queue_that_it_was_sent_to(
+    broker: OneBroker,
+) -> None:
+    create(broker, "T")
+    asked = "TIMER_DELAY_MS\x01500\x02"
+    assert broker.ask(SEND, send_fields("T", 3, asked), b"m").code == ResponseCode.SUCCESS
+    create(broker, "T", readQueueNums="1", writeQueueNums="1", perm="4")
+    broker.run_for(1_000)
+    assert [message.body for message in messages_of(broker, "T", 3)] == [b"m"]
+
+
+def test_a_property_of_the_commercial_broker_is_the_user_s_own(broker: OneBroker) -> None:
+    answer = send_timer(broker, __STARTDELIVERTIME=broker.now_ms + 60_000)
+    message = decode_message(stored(broker, answer))
+    assert (message.topic, "recallHandle" in answer.ext_fields) == ("T", False)
+    assert message.properties["__STARTDELIVERTIME"] == str(broker.now_ms + 60_000)
+
+
 class TestRecall:
     @pytest.mark.parametrize("message_id", ["", "a\x01b\x02c", "\x02", "n" * 40_000])
     def test_what_cannot_name_a_message_is_refused_and_nothing_is_stored(

@@ -26,8 +26,10 @@ class MessageFilter(Protocol):
 class UnsupportedExpressionError(Exception):
     """There is no filter for expressions of this type, or it is turned off."""
 
-    def __init__(self, expression_type: str) -> None:
-        super().__init__(f"The broker does not support consumer to filter message by {expression_type}")
+    def __init__(self, expression_type: str, where: str = "") -> None:
+        super().__init__(
+            f"The broker does not support consumer to filter message by {expression_type}{where}"
+        )
 
 
 def _sql_filter(subscription: SubscriptionData) -> MessageFilter:

@@ -13,6 +13,7 @@ from broker.clients.client_requests import ClientRequests
 from broker.clients.consumer_manager import ConsumerManager
 from broker.clients.producer_manager import ProducerManager
 from broker.config.broker_config import BrokerConfig
+from broker.processors.pull.allowed_filter import allowed_filter
 from broker.topics.subscription_group_manager import SubscriptionGroupManager
 from broker.topics.topic_config_manager import TopicConfigManager
 from message.errors import SubscriptionParseError
@@ -22,7 +23,7 @@ from remoting.bodies import bodies
 from remoting.codes import RequestCode, ResponseCode
 from remoting.headers import headers
 from remoting.headers.headers import CommandHeader
-from store.filter.message_filter import UnsupportedExpressionError, filter_of
+from store.filter.message_filter import UnsupportedExpressionError
 
 # A client is in one or two groups, a gateway in hundreds; a million in one request would stop the event loop for
 # longer than followers wait for their leader.
@@ -131,9 +132,8 @@ class ClientManageProcessor:
             request.answer()
             return
         try:
-            if not self.config.enable_property_filter:
-                raise UnsupportedExpressionError(expression_type)
-            filter_of(build_subscription(subscription.topic, subscription.sub_string, expression_type))
+            wanted = build_subscription(subscription.topic, subscription.sub_string, expression_type)
+            allowed_filter(wanted, self.config, self._topics)
         except UnsupportedExpressionError as error:
             request.answer(ResponseCode.SYSTEM_ERROR, str(error))
         except SubscriptionParseError as error:

@@ -15,6 +15,7 @@ from broker.clients.client_channel import ClientChannel
 from broker.clients.consumer_manager import ConsumerManager
 from broker.config.broker_config import BrokerConfig
 from broker.config.message_limits import ANSWER_SIZE_MAX
+from broker.processors.pull.allowed_filter import allowed_filter
 from broker.processors.pull.pull_turns import WAITING_MAX, CallSoon, Pull, PullTurns
 from broker.topics.subscription_group_manager import SubscriptionGroupManager
 from broker.topics.topic_config_manager import TopicConfigManager
@@ -28,7 +29,7 @@ from remoting.errors import RemotingHeaderError
 from remoting.frame.command import RemotingCommand, encode_response, encode_response_head
 from remoting.headers import headers
 from store.errors import StoreError
-from store.filter.message_filter import MessageFilter, UnsupportedExpressionError, filter_of
+from store.filter.message_filter import MessageFilter, UnsupportedExpressionError
 from store.get_message import GetMessageResult, GetMessageStatus
 from store.state.table_configs import PERM_READ, SubscriptionGroupConfig, TopicConfig
 from store.state.tables.consumer_offset_table import CommitOffset, EndReset
@@ -280,9 +281,7 @@ class PullMessageProcessor:
             )
         subscription = self._subscription(header, group)
         try:
-            if subscription.expression_type != EXPRESSION_TYPE_TAG and not config.enable_property_filter:
-                raise UnsupportedExpressionError(subscription.expression_type)
-            return group, topic, filter_of(subscription)
+            return group, topic, allowed_filter(subscription, config, self._topics)
         except UnsupportedExpressionError as error:
             raise _Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         except SubscriptionParseError as error:

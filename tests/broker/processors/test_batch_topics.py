@@ -12,6 +12,7 @@ from message.batch import BatchMessage, encode_batch
 from message.decoder import MessageExt, decode_message, decode_messages
 from message.inner_batch import unwrapped
 from message.message_id import decode_offset_message_id, pack_host
+from remoting.bodies.bodies import CheckClientRequestBody, ConsumerData, HeartbeatData, SubscriptionData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import RemotingCommand, SerializeType
 from store.put_message import PutMessage
@@ -245,3 +246,27 @@ def test_topics_with_attributes_survive_a_restart(tmp_path: Path) -> None:
     assert send(again).ext_fields["queueOffset"] == "3"
     assert b'"queue.type":"BatchCQ"' in (tmp_path / "config/topics.json").read_bytes()
     again.close()
+
+
+@pytest.mark.parametrize("expression", ["TAGS = 'A'", "x IS NULL", "TAGS ="])
+def test_an_sql_subscription_of_a_topic_of_batches_is_refused_by_pulls_and_when_it_is_made(
+    broker: OneBroker, expression: str
+) -> None:
+    """Of a batch only the properties of the whole are there to be looked at."""
+    send(broker)
+    subscription = SubscriptionData(topic="B", sub_string=expression, expression_type="SQL92")
+    consumer = ConsumerData(group_name="g", subscription_data_set=[subscription])
+    heartbeat = HeartbeatData(client_id="c", consumer_data_set=[consumer])
+    assert broker.ask(RequestCode.HEART_BEAT, {}, heartbeat.encode()).code == ResponseCode.SUCCESS
+    fields = pull_fields("B", 1, expressionType="SQL92", subscription=expression)
+    check = CheckClientRequestBody(client_id="c", group="g", subscription_data=subscription)
+    for answer in (
+        broker.ask(RequestCode.PULL_MESSAGE, fields),
+        broker.ask(RequestCode.PULL_MESSAGE, {**fields, "sysFlag": "0"}),
+        broker.ask(RequestCode.CHECK_CLIENT_CONFIG, {}, check.encode()),
+    ):
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark == (
+            "The broker does not support consumer to filter message by SQL92 in topic B, which has "
+            "queue.type=BatchCQ: subscribe by tags"
+        )

@@ -44,8 +44,12 @@ class RemotingBody(msgspec.Struct, kw_only=True, rename="camel"):
 
     @classmethod
     def decode(cls: type[BodyT], data: bytes | memoryview) -> BodyT:
-        """Raises RemotingBodyError, which names the place, when the body is not of this type."""
-        return from_json_value(cls, loads_fastjson(bytes(data)))
+        """Raises RemotingBodyError, which names the type and the place, when the body is not of this type."""
+        try:
+            value = loads_fastjson(bytes(data))
+        except RemotingBodyError as error:
+            raise RemotingBodyError(f"{cls.__name__}: {error}") from error
+        return from_json_value(cls, value)
 
 
 def from_json_value(body_type: type[BodyT], value: object, *, values_max: int = VALUES_MAX) -> BodyT:
@@ -183,7 +187,7 @@ class CheckClientRequestBody(RemotingBody):
     @classmethod
     def decode(cls: type[BodyT], data: bytes | memoryview) -> BodyT:
         """Raises RemotingBodyError."""
-        return from_json_value(cls, loads_fastjson(bytes(data)) if data else {})
+        return super().decode(data if data else b"{}")
 
 
 class GetConsumerListByGroupResponseBody(RemotingBody):

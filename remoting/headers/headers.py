@@ -58,7 +58,9 @@ def decode(header_type: type[HeaderT], ext_fields: dict[str, str]) -> HeaderT:
     except msgspec.ValidationError as error:
         found = _FIELD_IN_ERROR.search(str(error))
         name = (found[1] or found[2]) if found else ""
-        raise RemotingHeaderError(header_type.__name__, name, str(error)) from error
+        value = ext_fields.get(name)
+        reason = str(error) if value is None else f"{error}, it is {value!r:.80}"
+        raise RemotingHeaderError(header_type.__name__, name, reason) from error
 
 
 def is_true(ext_fields: dict[str, str], name: str) -> bool:

@@ -34,6 +34,7 @@ from broker.processors.admin.timer_admin_processor import TimerAdminProcessor
 from broker.processors.admin.transaction_admin_processor import TransactionAdminProcessor
 from broker.processors.clients.client_manage_processor import ClientManageProcessor, ConsumerIdsNotifier
 from broker.processors.clients.consumer_manage_processor import ConsumerManageProcessor
+from broker.processors.clients.query_assignment_processor import QueryAssignmentProcessor
 from broker.processors.pop.ack_message_processor import AckMessageProcessor
 from broker.processors.pop.pop_message_processor import PopMessageProcessor
 from broker.processors.pull.pull_message_processor import PullMessageProcessor
@@ -46,6 +47,7 @@ from broker.processors.send.send_message_processor import SendMessageProcessor
 from broker.processors.transactions.check_requests import CheckRequests
 from broker.processors.transactions.transaction_processor import TransactionProcessor
 from broker.registration.registration import Registration
+from broker.registration.route_requests import AskRoute
 from broker.registration.told_name_servers import ToldNameServers
 from broker.registry import Lane, Processors, batch_request_types, request_types
 from broker.topics.subscription_group_manager import SubscriptionGroupManager
@@ -75,6 +77,7 @@ class BrokerController:
         member_status: MemberStatus = dict,
         ask_leader: AskLeader | None = None,
         wake: Callable[[], None] = lambda: None,
+        ask_route: AskRoute | None = None,
     ) -> None:
         """`store` must be started: its tables are read from here on. `clock` is in ms since the epoch. Without
         `ask_leader` a follower refuses what only its leader can do. `wake`: lets the next tick come soon.
@@ -130,6 +133,9 @@ class BrokerController:
             config, store, self.topics, self.groups, self.stats, self.waiting_pops, clock, rng
         )
         acks = AckMessageProcessor(config, store, self.topics, self.waiting_pops, clock, call_soon)
+        self._assignments = QueryAssignmentProcessor(
+            config, store, self.topics, self.groups, self.consumers, ask_route
+        )
         self._clients = clients = ClientManageProcessor(
             config, self.consumers, self.producers, self.groups, self.topics, lambda: store.serving
         )
@@ -176,6 +182,7 @@ class BrokerController:
             pulls=self.pulls,
             pops=self.pops,
             acks=acks,
+            assignments=self._assignments,
             clients=clients,
             consumers=consumer_manage,
             send_backs=self._send_backs,
@@ -289,6 +296,7 @@ class BrokerController:
         self.sends.prepared_sends.config = config
         self.pulls.config = config
         self.pops.config = config
+        self._assignments.config = config
         self._clients.config = config
         self._send_backs.config = config
         self._replies.config = config

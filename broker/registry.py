@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from broker.processors.admin.transaction_admin_processor import TransactionAdminProcessor
     from broker.processors.clients.client_manage_processor import ClientManageProcessor
     from broker.processors.clients.consumer_manage_processor import ConsumerManageProcessor
+    from broker.processors.clients.query_assignment_processor import QueryAssignmentProcessor
     from broker.processors.pop.ack_message_processor import AckMessageProcessor
     from broker.processors.pop.pop_message_processor import PopMessageProcessor
     from broker.processors.pull.pull_message_processor import PullMessageProcessor
@@ -132,6 +133,7 @@ class Processors:
     pulls: PullMessageProcessor
     pops: PopMessageProcessor
     acks: AckMessageProcessor
+    assignments: QueryAssignmentProcessor
     clients: ClientManageProcessor
     consumers: ConsumerManageProcessor
     send_backs: SendMessageBackProcessor
@@ -193,6 +195,11 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
             p.acks.batch_ack, topic(SUB), group(SUB)),
         row(Code.CHANGE_MESSAGE_INVISIBLETIME, pop_headers.ChangeInvisibleTimeRequestHeader,
             p.acks.change_invisible_time, topic(SUB), group(SUB)),
+        row_with_body(Code.QUERY_ASSIGNMENT, NO_HEADER, pop_bodies.QueryAssignmentRequestBody,
+            p.assignments.query_assignment, topic(SUB), group(SUB)),
+        row_with_body(Code.SET_MESSAGE_REQUEST_MODE, NO_HEADER, pop_bodies.SetMessageRequestModeRequestBody,
+            p.assignments.set_mode, cluster(UPDATE), lane=Lane.LEADER),
+        row(Code.GET_ALL_MESSAGE_REQUEST_MODE, NO_HEADER, p.assignments.get_modes, cluster(GET)),
         # Replies to requests
         row(Code.SEND_REPLY_MESSAGE, headers.SendMessageRequestHeader,
             p.replies.send_reply, topic(PUB), has_raw_body=True),

@@ -25,6 +25,7 @@ from broker.config.existing_store import with_existing_file_size
 from broker.http.http_endpoint import HttpEndpoint
 from broker.http.metrics import metrics_text
 from broker.leadership.leader_requests import LeaderRequests
+from broker.registration.route_requests import RouteRequests
 from broker.store_lock import StoreLock
 from disk.disk import DiskError
 from disk.real_disk import RealDisk
@@ -123,6 +124,7 @@ class Broker:
             self._dledger.status,
             leader_requests.ask,
             self._dledger.wake,
+            RouteRequests(self._client, config.namesrv_addr).ask if config.namesrv_addr else None,
         )
         self._remoting = RemotingServer(
             self._controller.pipeline,

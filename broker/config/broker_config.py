@@ -171,6 +171,9 @@ class BrokerConfig:
     max_pending_transactions: int = 100_000
     # Each takes 15 to 350 bytes until it is acknowledged, on all members.
     max_popped_messages: int = 200_000
+    default_message_request_mode: str = "PULL"  # of groups and topics that no operator has set it for
+    default_pop_share_queue_num: int = -1
+    server_load_balancer_enable: bool = True
     enable_retry_topic_v2: bool = False
     retrieve_message_from_pop_retry_topic_v1: bool = True
     pop_from_retry_probability: int = 20  # percent of pops that look into the retry topic first

@@ -21,7 +21,8 @@ COMMANDS = {
         "topics": "topicList topicRoute topicStatus topicClusterList allocateMQ statsAll"
         " updateTopic updateTopicList updateTopicPerm updateOrderConf deleteTopic",
         "groups": "consumerProgress consumerConnection consumerStatus producerConnection producer"
-        " getConsumerConfig updateSubGroup updateSubGroupList deleteSubGroup",
+        " getConsumerConfig updateSubGroup updateSubGroupList deleteSubGroup"
+        " setConsumeMode",
         "offsets": "resetOffsetByTime skipAccumulatedMessage cloneGroupOffset",
         "brokers": "clusterList brokerStatus brokerConsumeStats haStatus getBrokerConfig updateBrokerConfig"
         " deleteExpiredCommitLog cleanExpiredCQ cleanUnusedTopic exportMetadata transferLeader scrub scrubStatus"
@@ -40,7 +41,6 @@ COMMANDS = {
 NOT_HERE = {
     name: reason
     for reason, names in {
-        "it waits for pop consumption": "setConsumeMode",
         "it waits for static topics": "updateStaticTopic remappingStaticTopic",
         "it waits for access control": "createUser updateUser deleteUser getUser listUser copyUser"
         " createAcl updateAcl deleteAcl getAcl listAcl copyAcl",

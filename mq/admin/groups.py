@@ -168,6 +168,30 @@ async def update_sub_group_list(
 
 
 @command
+async def set_consume_mode(
+    admin: Admin,
+    topic: Annotated[str, Option("-t", "--topicName", "--topic", help="topic")],
+    group: GroupOption,
+    mode: Annotated[str, Option("-m", "--mode", help="PULL or POP.")],
+    share: Annotated[
+        int,
+        Option("-q", "--popShareQueueNum", help="By pops: how many other clients share the queues of each."),
+    ] = -1,
+    broker: BrokerOption = "",
+    cluster: LeadersOption = "",
+) -> Result:
+    """Turn the push consumers of a group to pops or back to pulls; they go on where they are."""
+    mode = mode.upper()
+    if mode not in ("PULL", "POP"):
+        raise ValueError(f"-m: PULL or POP, not {mode}")
+    return await done_at_each(
+        await leaders_of(admin, broker, cluster),
+        lambda leader: admin.groups.set_request_mode(leader, group, topic, mode, share),
+        f"group {group} gets topic {topic} by {mode}",
+    )
+
+
+@command
 async def delete_sub_group(
     admin: Admin,
     group: GroupOption,

@@ -21,6 +21,7 @@ from mqclient.admin_results import (
 from mqclient.route.topic_route import topic_route_of
 from remoting.bodies import admin_bodies
 from remoting.bodies.bodies import BrokerData, MessageQueue, RemotingBody, SubscriptionGroupConfig
+from remoting.bodies.pop_bodies import SetMessageRequestModeRequestBody
 from remoting.codes import RequestCode, ResponseCode
 from remoting.headers import admin_headers, headers
 
@@ -70,6 +71,17 @@ class GroupAdmin:
         body = admin_bodies.SubscriptionGroupList(group_config_list=configs)
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
         await self._calls.call(address, code, body=body.encode(), timeout_s=TABLE_TIMEOUT_S)
+
+    async def set_request_mode(
+        self, address: str, group: str, topic: str, mode: str, pop_share_queue_num: int = -1
+    ) -> None:
+        """Has clients that ask brokers for their queues get the topic's messages by pulls (PULL) or pops (POP), the
+        latter from the queues of so many others as well, or of all (-1). The group goes on where it is.
+        """
+        body = SetMessageRequestModeRequestBody(
+            topic=topic, consumer_group=group, mode=mode, pop_share_queue_num=pop_share_queue_num
+        )
+        await self._calls.call(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.encode())
 
     async def delete(self, address: str, group: str, *, clean_offsets: bool = False) -> None:
         header = admin_headers.DeleteSubscriptionGroupRequestHeader(

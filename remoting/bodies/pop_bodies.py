@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from base64 import b64decode
 from binascii import Error as Base64Error
+from typing import Annotated
 
 from msgspec import field
 
-from remoting.bodies.bodies import RemotingBody
+from remoting.bodies.bodies import MessageModel, MessageQueue, RemotingBody
 from remoting.errors import RemotingBodyError
+from remoting.fastjson_values import java_enum
 from remoting.headers.headers import Int32, Int64
+
+MessageRequestMode = Annotated[str, java_enum("PULL", "POP")]
 
 
 class BatchAck(RemotingBody, kw_only=True):
@@ -37,3 +41,36 @@ class BatchAck(RemotingBody, kw_only=True):
 class BatchAckMessageRequestBody(RemotingBody, kw_only=True):
     broker_name: str | None = None
     acks: list[BatchAck] = field(default_factory=list)
+
+
+class QueryAssignmentRequestBody(RemotingBody, kw_only=True):
+    topic: str
+    consumer_group: str
+    client_id: str
+    strategy_name: str = "AVG"
+    message_model: MessageModel = "CLUSTERING"
+
+
+class MessageQueueAssignment(RemotingBody, kw_only=True):
+    message_queue: MessageQueue
+    mode: MessageRequestMode = "PULL"
+    attachments: dict[str, str] | None = None
+
+
+class QueryAssignmentResponseBody(RemotingBody, kw_only=True):
+    message_queue_assignments: list[MessageQueueAssignment] | None = None  # None: the client stays as it is
+
+
+class SetMessageRequestModeRequestBody(RemotingBody, kw_only=True):
+    topic: str
+    consumer_group: str
+    mode: MessageRequestMode = "PULL"
+    pop_share_queue_num: Int32 = 0
+
+
+class MessageRequestModeSerializeWrapper(RemotingBody, kw_only=True):
+    """By topic, then by group."""
+
+    message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = field(
+        default_factory=dict
+    )

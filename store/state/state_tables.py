@@ -11,6 +11,7 @@ from store.errors import StateRecordError
 from store.state.table import ConfigFileTable, StateChange, Table
 from store.state.tables.consumer_offset_table import ConsumerOffsetTable
 from store.state.tables.delay_offset_table import DelayOffsetTable
+from store.state.tables.message_request_mode_table import MessageRequestModeTable
 from store.state.tables.pop_table import PopTable
 from store.state.tables.resumed_half_table import ResumedHalfTable
 from store.state.tables.subscription_group_table import SubscriptionGroupTable
@@ -36,6 +37,7 @@ class StateTables:
         self.transaction_table = TransactionTable()
         self.resumed_half_table = ResumedHalfTable()
         self.pop_table = PopTable(self.consumer_offset_table)
+        self.message_request_mode_table = MessageRequestModeTable()
         # A new table's line comes here, as the last one.
         self.all: tuple[Table, ...] = tuple(vars(self).values())
 

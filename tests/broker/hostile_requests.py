@@ -259,6 +259,21 @@ def sound_requests(message_id: str = "00" * 16) -> dict[int, Sound]:
                 "suspend": "false",
             },
         ),
+        RequestCode.QUERY_ASSIGNMENT: Sound(
+            body=as_json(
+                {
+                    "clientId": "c1",
+                    "consumerGroup": "g",
+                    "messageModel": "CLUSTERING",
+                    "strategyName": "AVG",
+                    "topic": "T",
+                }
+            )
+        ),
+        RequestCode.SET_MESSAGE_REQUEST_MODE: Sound(
+            body=as_json({"consumerGroup": "g", "mode": "POP", "popShareQueueNum": -1, "topic": "T"})
+        ),
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Sound(),
         # In a group of one there is nobody else.
         RequestCode.LEADERSHIP_TRANSFER: Sound({"transfereeId": "n1"}, code=ResponseCode.INVALID_PARAMETER),
         RequestCode.SCRUB: Sound({"begin": "true"}),

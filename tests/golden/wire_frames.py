@@ -165,6 +165,13 @@ HEADERS: dict[tuple[int, str], type[headers.CommandHeader]] = {
 BODIES: dict[tuple[int, str], type[bodies.RemotingBody]] = {
     (RequestCode.HEART_BEAT, "request"): bodies.HeartbeatData,
     (RequestCode.BATCH_ACK_MESSAGE, "request"): pop_bodies.BatchAckMessageRequestBody,
+    (RequestCode.QUERY_ASSIGNMENT, "request"): pop_bodies.QueryAssignmentRequestBody,
+    (RequestCode.QUERY_ASSIGNMENT, "response"): pop_bodies.QueryAssignmentResponseBody,
+    (RequestCode.SET_MESSAGE_REQUEST_MODE, "request"): pop_bodies.SetMessageRequestModeRequestBody,
+    (
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+        "response",
+    ): pop_bodies.MessageRequestModeSerializeWrapper,
     (RequestCode.GET_CONSUMER_LIST_BY_GROUP, "response"): bodies.GetConsumerListByGroupResponseBody,
     (RequestCode.LOCK_BATCH_MQ, "request"): bodies.LockBatchRequestBody,
     (RequestCode.LOCK_BATCH_MQ, "response"): bodies.LockBatchResponseBody,

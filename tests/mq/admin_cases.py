@@ -30,6 +30,7 @@ SHOWN: dict[tuple[str, ...], str] = {
     ("producer", "-b", BROKER): "p c1",
     ("getConsumerConfig", "-g", "g"): "retryMaxTimes 16",
     ("updateSubGroup", "-g", "new", "-r", "3"): f"{BROKER}: group new",
+    ("setConsumeMode", "-g", "g", *TOPIC, "-m", "pop"): f"{BROKER}: group g gets topic T by POP",
     ("deleteSubGroup", "-g", "g", "-b", BROKER, "-r", "true"): f"{BROKER}: group g deleted, with its offsets",
     ("deleteSubGroup", "-g", "g", "-c", "GoldenCluster"): "and its topics of retries and dead letters",
     (
@@ -104,6 +105,8 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("updateTopic", "-t", "bad name"): "contains illegal characters",
     ("updateTopicPerm", "-t", "T", "-p", "6", "-b", FOLLOWER): f"{FOLLOWER}: Connection refused",
     ("updateOrderConf", *TOPIC, "-m", "put"): "-m: get, delete, or put with -v",
+    ("setConsumeMode", "-g", "g", *TOPIC, "-m", "push"): "-m: PULL or POP, not PUSH",
+    ("setConsumeMode", "-g", "g", "-t", "Nope", "-m", "POP"): "topic[Nope] not exist",
     ("updateTopicList", "-f", "/nonexistent"): "/nonexistent: No such file",
     ("updateTopicList", "-f", __file__): "a JSON list of TopicConfig is expected",
     ("updateSubGroupList", "-f", "/dev/null"): "a JSON list of SubscriptionGroupConfig is expected",

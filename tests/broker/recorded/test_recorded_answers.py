@@ -62,9 +62,6 @@ NOT_SERVED: dict[int, str] = {
     RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: "cold data flow control",
     **dict.fromkeys(
         (
-            RequestCode.QUERY_ASSIGNMENT,
-            RequestCode.SET_MESSAGE_REQUEST_MODE,
-            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
             RequestCode.PEEK_MESSAGE,
             RequestCode.NOTIFICATION,
             RequestCode.POLLING_INFO,

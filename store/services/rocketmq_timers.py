@@ -9,6 +9,7 @@ from collections import defaultdict
 
 from message.decoder import raw_properties
 from message.properties import pairs_of
+from store.services.deliveries import Deliveries
 from store.services.leader_service import LeaderStore
 from store.services.take_over import Reading, TakeOver
 from store.services.timer_message import TIMER_TOPIC_BYTES, out_ms, roll_times, without_rolls
@@ -17,9 +18,9 @@ from store.state.tables.timer_table import EndTimers
 
 
 class RocketMQTimers(TakeOver):
-    def __init__(self, store: LeaderStore) -> None:
+    def __init__(self, store: LeaderStore, deliveries: Deliveries) -> None:
         self._timers = store.state.tables.timer_table
-        super().__init__(store, self._timers, EndTimers)
+        super().__init__(store, deliveries, self._timers, EndTimers)
 
     @property
     def is_done(self) -> bool:

@@ -7,6 +7,7 @@ nobody was to be asked about it says where it was before; if that has ended, so 
 from message.errors import MessageDecodeError
 from message.names import TRANS_GROUP
 from store.queues.unit_queue import UnitQueue
+from store.services.deliveries import Deliveries
 from store.services.half_message import HALF_TOPIC_BYTES, OP_TOPIC_BYTES, half_message, op_offsets, stands_for
 from store.services.leader_service import LeaderStore
 from store.services.take_over import Reading, TakeOver
@@ -15,8 +16,8 @@ from store.state.tables.transaction_table import EndTransactions
 
 
 class RocketMQTransactions(TakeOver):
-    def __init__(self, store: LeaderStore) -> None:
-        super().__init__(store, store.state.tables.transaction_table, EndTransactions)
+    def __init__(self, store: LeaderStore, deliveries: Deliveries) -> None:
+        super().__init__(store, deliveries, store.state.tables.transaction_table, EndTransactions)
         self._is_nothing = False
 
     @property

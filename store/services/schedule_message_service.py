@@ -7,51 +7,40 @@ never by the time at which somebody looked; a clock that stands behind that make
 """
 
 import logging
-from typing import Final
 
 from dledger.entry import Index
 from message.errors import MessageDecodeError
-from store.errors import StoreDamagedError, UnitDamagedError
-from store.message_reader import is_head_of
+from store.errors import StoreDamagedError
 from store.put_message import PutMessage
 from store.queues.unit_queue import Unit, UnitQueue
 from store.services.delayed_message import SCHEDULE_TOPIC_BYTES, delivered, is_delay_of_other_levels
+from store.services.deliveries import BATCH_COUNT_MAX, BATCH_SIZE_MAX, Deliveries
 from store.services.leader_service import LeaderStore
-from store.state.state_record import pack_change, pack_changes
 from store.state.tables.delay_offset_table import Delivery, DeliveryRun
 from store.store_config import DELAY_LEVELS_MAX
 
 log = logging.getLogger(__name__)
 
-# Of one batch. A backlog after a downtime goes out as fast as batches are committed, beside all other sends.
-DELIVERY_COUNT_MAX: Final = 256
-DELIVERY_SIZE_MAX: Final = 256 * 1024
-# Before what the log refused is read and offered again: it refuses when the leader is at its limits.
-REFUSED_PAUSE_MS: Final = 100
-
 
 class ScheduleMessageService:
-    """Invariant: what was appended and is not applied yet is one batch, and no other is appended before it is."""
-
     def __init__(self, store: LeaderStore) -> None:
-        self._mend = store.mend
         self._queues = store.queues
         self._reader = store.reader
-        self._commit_log = store.commit_log
         self._tables = store.state.tables
-        self._deleted_topics = store.state.deleted_topics
-        self._deletes_topics = store.deletes_topics
-        self.awaited_index: Index | None = None  # the last one of the batch under way
+        self._deliveries = Deliveries(store)
         self.due_ms: int | None = None  # when the first message that waits is, as of the last look
-        self._refused_until_ms = 0  # nothing is offered to the log before
         self._levels: list[tuple[int, UnitQueue]] = []  # that anything was ever delayed by
         self._queue_count = 0  # of the store, when these were looked up
         # Of the first message of each level that is not due: its offset, and when it is (ms).
         self._heads: dict[int, tuple[int, int]] = {}
 
+    @property
+    def awaited_index(self) -> Index | None:
+        return self._deliveries.awaited_index
+
     def serving_changed(self) -> None:
-        self.awaited_index = self.due_ms = None
-        self._refused_until_ms = 0
+        self._deliveries.clear()
+        self.due_ms = None
         self._queue_count = -1  # queues may be other ones than before
         self._heads.clear()
 
@@ -64,31 +53,19 @@ class ScheduleMessageService:
     def first_waiting_pos(self) -> int | None:
         """Of the first message that is not delivered yet."""
         self._find_levels()
-        positions: list[int] = []
-        for level, queue in self._levels:
-            offset = max(self._tables.delay_offset_table.offset(level), queue.min_offset)
-            if offset < queue.max_offset:
-                unit = queue.unit(offset)
-                if unit is None or not self._is_sound(queue, offset, unit):
-                    raise self._damaged(level, offset, f"unit {offset} leads nowhere: {unit}")
-                positions.append(unit[0])
-        return min(positions, default=None)
-
-    def _is_sound(self, queue: UnitQueue, offset: int, unit: Unit) -> bool:
-        """A damaged one must not have retention take what waits. Of an expired message nobody can tell any more."""
-        is_gone = self._reader.is_gone(queue, offset, unit[0])
-        return is_gone or self._reader.leads_to_its_record(queue, offset, unit)
+        offset_of, first_pos = self._tables.delay_offset_table.offset, self._deliveries.first_pos
+        positions = [
+            first_pos(queue, max(offset_of(level), queue.min_offset)) for level, queue in self._levels
+        ]
+        return min((pos for pos in positions if pos is not None), default=None)
 
     def applied(self, applied_index: Index, now_ms: int) -> None:
         """If the batch is, the next one follows."""
-        if self.awaited_index is not None and applied_index >= self.awaited_index:
-            self.awaited_index = None
+        if self._deliveries.applied(applied_index):
             self.tick(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        # A clock that is set back must not make a long pause of a short one.
-        is_refused = 0 < self._refused_until_ms - now_ms <= REFUSED_PAUSE_MS
-        if self.awaited_index is not None or is_refused or self._deletes_topics():
+        if not self._deliveries.may_begin(now_ms):
             return
         due = sorted(self._due(now_ms))
         if not due:
@@ -98,7 +75,7 @@ class ScheduleMessageService:
         size = 0
         for _, level, offset, queue in due:
             size = self._take(level, offset, queue, messages, runs, size, now_ms)
-        self._deliver(messages, runs, now_ms)
+        self._deliveries.append(lambda first_index: [Delivery(first_index, tuple(runs))], messages, now_ms)
 
     def _due(self, now_ms: int) -> list[tuple[int, int, int, UnitQueue]]:
         """(when, level, offset of its first message, queue) of each level that has something due; the levels that
@@ -117,7 +94,7 @@ class ScheduleMessageService:
             if head is None or head[0] != offset:
                 unit = queue.unit(offset)
                 if unit is None:
-                    raise self._damaged(level, offset, f"unit {offset} cannot be read")
+                    raise self._deliveries.damaged(queue, offset, f"unit {offset} cannot be read")
                 head = self._heads[level] = (offset, unit[2])
             if self.due_ms is None or head[1] < self.due_ms:
                 self.due_ms = head[1]
@@ -146,12 +123,12 @@ class ScheduleMessageService:
     ) -> int:
         """Adds a level's messages from `offset` on, as many as are due and fit. Returns the size with them."""
         first_offset, count = offset, 0
-        units = queue.units(offset, DELIVERY_COUNT_MAX - len(messages))
+        units = queue.units(offset, BATCH_COUNT_MAX - len(messages))
         for unit, _, _ in queue.parse(units, offset):
             _, record_size, deliver_ms = unit
-            if deliver_ms > now_ms or (messages and size + record_size > DELIVERY_SIZE_MAX):
+            if deliver_ms > now_ms or (messages and size + record_size > BATCH_SIZE_MAX):
                 break
-            message = self._message_at(queue, unit, level, offset)
+            message = self._message_at(queue, unit, offset)
             offset += 1
             if message is not None:
                 messages.append(message)
@@ -166,41 +143,20 @@ class ScheduleMessageService:
             runs.append((level, first_offset, count))
         return size
 
-    def _message_at(self, queue: UnitQueue, unit: Unit, level: int, offset: int) -> PutMessage | None:
+    def _message_at(self, queue: UnitQueue, unit: Unit, offset: int) -> PutMessage | None:
         """None for one that is gone or cannot be delivered. Raises UnitDamagedError, StoreDamagedError, DiskError."""
-        phy_offset, size, deliver_ms = unit
-        if size > 0 and self._reader.is_gone(queue, offset, phy_offset):
-            log.warning("delayed message expired before it was due level=%d offset=%d", level, offset)
+        phy_offset, _, deliver_ms = unit
+        record = self._deliveries.record_at(queue, offset, unit)
+        if record is None:
             return None
-        record = self._reader.look_message_by_offset(phy_offset)
-        if record is None or len(record) != size or not is_head_of(record, queue, offset):
-            fault = f"unit {offset} says {size} bytes at {phy_offset}, where the log has no such record"
-            raise self._damaged(level, offset, fault)
         try:
             wanted_ms = self._reader.tags_code_of(record)
             message = delivered(record)
         except MessageDecodeError as error:
             raise StoreDamagedError(f"the delayed message at {phy_offset} is unsound: {error}") from error
         if not is_delay_of_other_levels(deliver_ms, wanted_ms):
-            raise self._damaged(level, offset, f"unit {offset} says that it is due at {deliver_ms}")
-        if message is None or not self._commit_log.fits(message):
-            log.error("delayed message cannot be delivered level=%d offset=%d", level, offset)
-            return None
-        topic = message.topic.decode("utf-8", "surrogateescape")
-        if phy_offset < self._deleted_topics.begin_of(topic):
-            log.info("delayed message goes with its topic topic=%s level=%d offset=%d", topic, level, offset)
-            return None
-        return message
-
-    def _damaged(self, level: int, offset: int, fault: str) -> UnitDamagedError:
-        """It is to be mended before anything of the level goes on."""
-        self._mend(SCHEDULE_TOPIC_BYTES, level - 1, offset)
-        return UnitDamagedError(f"the queue of delay level {level}: {fault}", offset)
-
-    def _deliver(self, messages: list[PutMessage], runs: list[DeliveryRun], now_ms: int) -> None:
-        def announce(first_index: Index) -> bytes:
-            return pack_changes([pack_change(Delivery(first_index, tuple(runs)))])
-
-        self.awaited_index = self._commit_log.deliver(announce, messages, now_ms)
-        if self.awaited_index is None:
-            self._refused_until_ms = now_ms + REFUSED_PAUSE_MS
+            raise self._deliveries.damaged(
+                queue, offset, f"unit {offset} says that it is due at {deliver_ms}"
+            )
+        topic = message.topic.decode("utf-8", "surrogateescape") if message is not None else ""
+        return self._deliveries.may_become(message, topic, queue, offset, phy_offset)

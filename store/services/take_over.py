@@ -9,12 +9,11 @@ from collections import deque
 from collections.abc import Container, Generator, Iterator
 from typing import Final
 
-from dledger.entry import Index
 from store.queues.unit_queue import UnitQueue
+from store.services.deliveries import Deliveries
 from store.services.leader_service import LeaderStore
 from store.state.ended_offsets_table import NOT_TAKEN_OVER, EndedOffsetsTable, EndOffsets
 from store.state.offset_ranges import OffsetRanges
-from store.state.state_record import pack_change, pack_changes
 
 # Of one step, with each tick.
 _RECORDS_MAX: Final = 1024
@@ -28,8 +27,11 @@ Reading = Generator[None, None, tuple[int, OffsetRanges]]
 class TakeOver(ABC):
     """Of one leadership."""
 
-    def __init__(self, store: LeaderStore, table: EndedOffsetsTable, change: type[EndOffsets]) -> None:
+    def __init__(
+        self, store: LeaderStore, deliveries: Deliveries, table: EndedOffsetsTable, change: type[EndOffsets]
+    ) -> None:
         self._store = store
+        self._deliveries = deliveries
         self._table = table
         self._change = change
         self._reading: Reading | None = None
@@ -41,21 +43,16 @@ class TakeOver(ABC):
         """Whether all that RocketMQ has ended is in the table."""
         return self._table.first_waiting != NOT_TAKEN_OVER
 
-    def step(self, now_ms: int) -> Index | None:
-        """Reads some records; or appends what it found, and returns the index to be applied before the next step.
-        Raises UnitDamagedError, MessageDamagedError, DiskError: then the next step begins to read anew.
+    def step(self, now_ms: int) -> None:
+        """Reads some records, or appends some of what it found, where something may begin. Raises UnitDamagedError,
+        MessageDamagedError, DiskError: then the next step begins to read anew.
         """
         if self._found is None:
             self._read_on()
         elif self._found and not self._store.members_without(self._table.name):
             dropped, begin = self._found[0]
-            appended = self._store.commit_log.deliver(
-                lambda index: pack_changes([pack_change(self._change(index, (), dropped, begin))]), (), now_ms
-            )
-            if appended is not None:
+            if self._deliveries.append(lambda index: [self._change(index, (), dropped, begin)], (), now_ms):
                 self._found.popleft()
-            return appended
-        return None
 
     def _read_on(self) -> None:
         if self._reading is None:

@@ -25,9 +25,9 @@ from message.names import TIMER_TOPIC
 from message.properties import pairs_of
 from store.dledger_commit_log import store_timestamp_of
 from store.errors import MessageDamagedError, StoreDamagedError, UnitDamagedError
-from store.message_reader import is_head_of
 from store.put_message import PutMessage
 from store.queues.unit_queue import UnitQueue
+from store.services.deliveries import BATCH_COUNT_MAX, BATCH_SIZE_MAX, Deliveries
 from store.services.leader_service import LeaderStore
 from store.services.rocketmq_timers import RocketMQTimers
 from store.services.timer_index import TimerIndex, Waiting
@@ -43,18 +43,12 @@ from store.services.timer_message import (
     rolled,
 )
 from store.state.offset_ranges import OffsetRanges
-from store.state.state_record import pack_change, pack_changes
 from store.state.tables.timer_table import EndTimers
 
 log = logging.getLogger(__name__)
 
-# Of one batch. A backlog after a downtime goes out as fast as batches are committed, beside all other sends.
-END_COUNT_MAX: Final = 256
 # Of one tick: records that are old enough to be rolled, most of which are due so soon that they are not.
 ROLL_LOOKS_MAX: Final = 256
-DELIVERY_SIZE_MAX: Final = 256 * 1024
-# Before what the log refused is offered again: it refuses when the leader is at its limits.
-REFUSED_PAUSE_MS: Final = 100
 
 
 class _Batch:
@@ -78,7 +72,7 @@ class _Batch:
 
     @property
     def is_full(self) -> bool:
-        return len(self.delivered) + len(self.dropped) >= END_COUNT_MAX or self.size >= DELIVERY_SIZE_MAX
+        return len(self.delivered) + len(self.dropped) >= BATCH_COUNT_MAX or self.size >= BATCH_SIZE_MAX
 
 
 class _Recall(NamedTuple):
@@ -96,10 +90,9 @@ class _Found(NamedTuple):
 
 
 class TimerMessageService:
-    """Invariant: what was appended and is not applied yet is one batch, and no other is appended before it is."""
-
     def __init__(self, store: LeaderStore) -> None:
         self._store = store
+        self._deliveries = Deliveries(store)
         config = self._config = store.config
         self._precision_ms = config.timer_precision_ms
         self.is_behind = False  # there is more for catch_up(), as of its last call
@@ -114,8 +107,7 @@ class TimerMessageService:
             self.table,
             config.timer_precision_ms if is_limited else None,
         )
-        self.awaited_index: Index | None = None
-        self._take_over = RocketMQTimers(store)
+        self._take_over = RocketMQTimers(store, self._deliveries)
         self.delivered: Counter[str] = Counter()  # by topic, since the start
         self._now_ms = 0
         self._batch = _Batch()  # under way
@@ -124,21 +116,29 @@ class TimerMessageService:
         self._recalls: deque[_Recall] = deque()
         self._roll_offset = 0  # the next one to look at
         self._roll_ms: int | None = None  # when that is old enough
-        self._refused_until_ms = 0
+
+    @property
+    def awaited_index(self) -> Index | None:
+        return self._deliveries.awaited_index
 
     def refusal(self) -> str | None:
         """Why no message may wait for its time now."""
         return self._store.refusal_of_outdated(self.table.name, "timers")
 
     def serving_changed(self) -> None:
+        self._give_back()
+        self._deliveries.clear()
+        self._take_over = RocketMQTimers(self._store, self._deliveries)
+
+    def _give_back(self) -> None:
+        """What was taken of the index is due there again."""
         for waiting in (*self._batch.taken, *(recall.waiting for recall in self._recalls)):
             self.index.give_back(waiting)
         self._recalled.clear()
         self._recalls.clear()
         self._batch = _Batch()
-        self._take_over = RocketMQTimers(self._store)
-        self.awaited_index = self._roll_ms = None
-        self._roll_offset = self._refused_until_ms = 0
+        self._roll_ms = None
+        self._roll_offset = 0
 
     def units_mended(self, queue: UnitQueue) -> None:
         """Nothing is kept of units."""
@@ -169,7 +169,7 @@ class TimerMessageService:
             self._roll_ms,
         ]
         due_ms = min((when for when in times if when is not None), default=None)
-        return None if due_ms is None else max(due_ms, self._refused_until_ms)
+        return None if due_ms is None else max(due_ms, self._deliveries.refused_until_ms)
 
     def read_ms(self, now_ms: int) -> int:
         """Up to when all that is due has been delivered."""
@@ -212,21 +212,11 @@ class TimerMessageService:
 
     def first_waiting_pos(self) -> int | None:
         queue = self._store.queues.find(TIMER_TOPIC_BYTES, 0)
-        if queue is None:
-            return None
-        offset = self.table.next_waiting(queue.min_offset)
-        unit = queue.unit(offset)
-        if unit is None:
-            return None
-        reader = self._store.reader
-        # A damaged one must not have retention take what waits. Of a record that is gone nobody can tell any more.
-        if not reader.is_gone(queue, offset, unit[0]) and not reader.leads_to_its_record(queue, offset, unit):
-            raise self._damaged(offset)
-        return unit[0]
+        offset = self.table.next_waiting(queue.min_offset) if queue is not None else 0
+        return self._deliveries.first_pos(queue, offset)
 
     def applied(self, applied_index: Index, now_ms: int) -> None:
-        if self.awaited_index is not None and applied_index >= self.awaited_index:
-            self.awaited_index = None
+        if self._deliveries.applied(applied_index):
             for waiting in self._batch.taken:
                 self.index.ended(waiting)
             self.delivered.update(
@@ -239,21 +229,13 @@ class TimerMessageService:
             self.tick(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        # A clock that is set back must not make a long pause of a short one.
-        is_refused = 0 < self._refused_until_ms - now_ms <= REFUSED_PAUSE_MS
         queue = self._store.queues.find(TIMER_TOPIC_BYTES, 0)
-        if (
-            queue is None
-            or self.awaited_index is not None
-            or is_refused
-            or self.stops_dequeue
-            or self._store.deletes_topics()
-        ):
+        if queue is None or self.stops_dequeue or not self._deliveries.may_begin(now_ms):
             return
         if not self._take_over.is_done:
-            self.awaited_index = self._take_over.step(now_ms)
+            self._take_over.step(now_ms)
             return
-        if not self.index.is_ready(now_ms):
+        if not self.index.is_ready(now_ms) or self._store.members_without(self.table.name):
             return
         batch = _Batch()
         self._take_due(queue, batch, now_ms)
@@ -287,12 +269,12 @@ class TimerMessageService:
                     aside.append(waiting)
                     continue
             batch.taken.append(waiting)
-            message = self._message_of(found, waiting.offset, now_ms) if found is not None else None
+            message = self._message_of(found, queue, waiting.offset, now_ms) if found is not None else None
             batch.add(waiting.offset, message)
         for waiting in aside:
             index.give_back(waiting)
 
-    def _message_of(self, found: _Found, offset: int, now_ms: int) -> PutMessage | None:
+    def _message_of(self, found: _Found, queue: UnitQueue, offset: int, now_ms: int) -> PutMessage | None:
         """What the record becomes; None if nothing. Raises StoreDamagedError."""
         if not self._recalled.keys().isdisjoint(recall_keys(found.said)):
             log.info("timer message recalled offset=%d", offset)
@@ -301,17 +283,13 @@ class TimerMessageService:
             message = fired(found.record, store_timestamp_of(found.record), self._precision_ms, now_ms)
         except MessageDecodeError as error:
             raise StoreDamagedError(f"the timer message at {found.phy_offset} is unsound: {error}") from error
-        if message is None or not self._store.commit_log.fits(message):
-            log.error("timer message cannot be delivered offset=%d", offset)
-            return None
-        return None if self._is_of_deleted_topic(found, offset) else message
+        return self._checked(message, found, queue, offset)
 
-    def _is_of_deleted_topic(self, found: _Found, offset: int) -> bool:
+    def _checked(
+        self, message: PutMessage | None, found: _Found, queue: UnitQueue, offset: int
+    ) -> PutMessage | None:
         topic = real_topic(found.said).decode("utf-8", "surrogateescape")
-        if found.phy_offset >= self._store.state.deleted_topics.begin_of(topic):
-            return False
-        log.info("timer message goes with its topic topic=%s offset=%d", topic, offset)
-        return True
+        return self._deliveries.may_become(message, topic, queue, offset, found.phy_offset)
 
     def _end_recalls(self, batch: _Batch, now_ms: int) -> None:
         """Those whose slot is over, with all that was due in it."""
@@ -350,38 +328,23 @@ class TimerMessageService:
             if when_ms - now_ms <= window_ms // 3:
                 continue
             message = rolled(found.record, stored_ms, when_ms, self._precision_ms, now_ms)
-            if message is None or not self._store.commit_log.fits(message):
-                log.error("timer message cannot be rolled offset=%d", offset)
-                message = None
-            elif self._is_of_deleted_topic(found, offset):
-                message = None
-            batch.add(offset, message)
+            batch.add(offset, self._checked(message, found, queue, offset))
 
     def _record_at(self, queue: UnitQueue, offset: int) -> _Found | None:
         """None for one that is gone. Raises UnitDamagedError, MessageDamagedError, DiskError."""
-        reader = self._store.reader
-        unit = queue.unit(offset)
-        if unit is None or (unit[1] > 0 and reader.is_gone(queue, offset, unit[0])):
-            log.warning("timer message expired before it was due offset=%d", offset)
+        if offset < queue.min_offset:
             return None
-        record = reader.look_message_by_offset(unit[0])
-        if record is None or len(record) != unit[1] or not is_head_of(record, queue, offset):
-            raise self._damaged(offset)
-        return _Found(unit[0], record, pairs_of(raw_properties(record)))
-
-    def _damaged(self, offset: int) -> UnitDamagedError:
-        self._store.mend(TIMER_TOPIC_BYTES, 0, offset)
-        return UnitDamagedError(f"the queue of {TIMER_TOPIC}: unit {offset} leads to no record of it", offset)
+        unit = queue.unit(offset)
+        if unit is None:
+            raise self._deliveries.damaged(queue, offset, f"unit {offset} cannot be read")
+        record = self._deliveries.record_at(queue, offset, unit)
+        return _Found(unit[0], record, pairs_of(raw_properties(record))) if record is not None else None
 
     def _append(self, batch: _Batch, begin: int, now_ms: int) -> None:
-        def announce(first_index: Index) -> bytes:
+        def ended(first_index: Index) -> list[EndTimers]:
             dropped = tuple(OffsetRanges.of(sorted(batch.dropped)).ranges())
-            ended = EndTimers(first_index, tuple(batch.delivered), dropped, begin)
-            return pack_changes([pack_change(ended)])
+            return [EndTimers(first_index, tuple(batch.delivered), dropped, begin)]
 
         self._batch = batch
-        if not self._store.members_without(self.table.name):
-            self.awaited_index = self._store.commit_log.deliver(announce, batch.messages, now_ms)
-        if self.awaited_index is None:
-            self.serving_changed()
-            self._refused_until_ms = now_ms + REFUSED_PAUSE_MS
+        if not self._deliveries.append(ended, batch.messages, now_ms):
+            self._give_back()

@@ -24,10 +24,10 @@ from dledger.figures import Figures, Histogram
 from message import const
 from message.errors import MessageDecodeError
 from message.names import TRANS_GROUP
-from store.errors import UnitDamagedError
 from store.put_message import PutMessage
 from store.queues.unit_queue import UnitQueue
 from store.services.delayed_message import delayed
+from store.services.deliveries import BATCH_COUNT_MAX, BATCH_SIZE_MAX, Deliveries
 from store.services.half_message import (
     HALF_TOPIC_BYTES,
     OP_TOPIC_BYTES,
@@ -42,21 +42,16 @@ from store.services.rocketmq_transactions import RocketMQTransactions
 from store.services.timer_message import asked_ms, slot_of, timed
 from store.services.transaction_checks import TransactionChecks
 from store.state.offset_ranges import OffsetRanges
-from store.state.state_record import pack_change, pack_changes
+from store.state.table import StateChange
 from store.state.tables.consumer_offset_table import CommitOffset
 from store.state.tables.transaction_table import EndTransactions
 
 log = logging.getLogger(__name__)
 
-# Of one batch.
-ENDS_COUNT_MAX: Final = 256
-ENDS_SIZE_MAX: Final = 256 * 1024
 # Of messages whose ends wait for the batch under way; what comes then is refused.
 WAITING_SIZE_MAX: Final = 16 << 20
 # RocketMQ's, in seconds.
 LATENCY_BOUNDS: Final = (5, 60, 600, 3600, 43_200, 86_400)
-# Before what the log refused is offered again: it refuses when the leader is at its limits.
-REFUSED_PAUSE_MS: Final = 100
 
 
 class EndStatus(Enum):
@@ -101,9 +96,8 @@ class TransactionService:
         self._queues = store.queues
         self._commit_log = store.commit_log
         self._table = store.state.tables.transaction_table
-        self.awaited_index: Index | None = None  # the last one of the batch under way
-        self._take_over = RocketMQTransactions(store)
-        self._refused_until_ms = 0  # nothing is offered to the log before
+        self._deliveries = Deliveries(store)
+        self._take_over = RocketMQTransactions(store, self._deliveries)
         self._is_turn_end_due = False
         # By queue offset of the half.
         self._waiting: dict[int, _End] = {}
@@ -233,15 +227,19 @@ class TransactionService:
     # -- LeaderService -----------------------------------------------------------------------------------------
 
     @property
+    def awaited_index(self) -> Index | None:
+        return self._deliveries.awaited_index
+
+    @property
     def due_ms(self) -> int | None:
-        return self._refused_until_ms if self._waiting else self.checks.due_ms
+        return self._deliveries.refused_until_ms if self._waiting else self.checks.due_ms
 
     def serving_changed(self) -> None:
         under_way, self._under_way = self._under_way, {}
         waiting, self._waiting = self._waiting, {}
-        self._waiting_size = self._refused_until_ms = 0
-        self.awaited_index = None
-        self._take_over = RocketMQTransactions(self._store)
+        self._waiting_size = 0
+        self._deliveries.clear()
+        self._take_over = RocketMQTransactions(self._store, self._deliveries)
         self.checks.clear()
         _tell(under_way, EndStatus.UNKNOWN)
         _tell(waiting, EndStatus.NOT_SERVING)
@@ -251,16 +249,15 @@ class TransactionService:
 
     def tick(self, now_ms: int) -> None:
         if not self._take_over.is_done:
-            if self.awaited_index is None:
-                self.awaited_index = self._take_over.step(now_ms)
+            if self._deliveries.may_begin(now_ms):
+                self._take_over.step(now_ms)
             return
         self._append_ends(now_ms)
         self.checks.tick(self._first_pending_offset(), now_ms)
 
     def applied(self, applied_index: Index, now_ms: int) -> None:
-        if self.awaited_index is None or applied_index < self.awaited_index:
+        if not self._deliveries.applied(applied_index):
             return
-        self.awaited_index = None
         ended, self._under_way = self._under_way, {}
         for offset, end in ended.items():
             self.checks.forget(offset)
@@ -273,20 +270,9 @@ class TransactionService:
 
     def first_waiting_pos(self) -> int | None:
         """Of the first half that is undecided."""
-        queue = self._queues.find(HALF_TOPIC_BYTES, 0)
-        if queue is None:
-            return None
-        offset = self._first_pending_offset()
-        if offset >= queue.max_offset:
-            return None
-        unit, reader = queue.unit(offset), self._store.reader
-        is_sound = unit is not None and (
-            reader.is_gone(queue, offset, unit[0]) or reader.leads_to_its_record(queue, offset, unit)
+        return self._deliveries.first_pos(
+            self._queues.find(HALF_TOPIC_BYTES, 0), self._first_pending_offset()
         )
-        if unit is None or not is_sound:
-            self._store.mend(HALF_TOPIC_BYTES, 0, offset)
-            raise UnitDamagedError(f"the queue of half messages: unit {offset} leads nowhere: {unit}", offset)
-        return unit[0]
 
     def units_mended(self, queue: UnitQueue) -> None:
         """Nothing is kept of units."""
@@ -332,15 +318,7 @@ class TransactionService:
 
     def _append_ends(self, now_ms: int) -> None:
         """Appends what waits, or a part of it, unless a batch is under way or the log has just refused one."""
-        is_refused = 0 < self._refused_until_ms - now_ms <= REFUSED_PAUSE_MS
-        # Behind the deletion of its topic a message would be that of a new one.
-        if (
-            not self._waiting
-            or self.awaited_index is not None
-            or not self._take_over.is_done
-            or is_refused
-            or self._store.deletes_topics()
-        ):
+        if not self._waiting or not self._take_over.is_done or not self._deliveries.may_begin(now_ms):
             return
         delivered: list[int] = []
         dropped: list[int] = []
@@ -352,7 +330,7 @@ class TransactionService:
                 before.append(offset)
                 continue
             size += end.size
-            if len(delivered) + len(dropped) == ENDS_COUNT_MAX or (messages and size > ENDS_SIZE_MAX):
+            if len(delivered) + len(dropped) == BATCH_COUNT_MAX or (messages and size > BATCH_SIZE_MAX):
                 break
             if end.message is None:
                 dropped.append(offset)
@@ -365,16 +343,13 @@ class TransactionService:
             return
         messages.append(op_message([*delivered, *dropped], self._config.store_host, now_ms))
 
-        def announce(first_index: Index) -> bytes:
+        def changes(first_index: Index) -> list[StateChange]:
             ranges = tuple(OffsetRanges.of(sorted(dropped)).ranges())
             change = EndTransactions(first_index, tuple(delivered), ranges, self._first_pending_offset())
-            return pack_changes([pack_change(change), *map(pack_change, self._progress())])
+            return [change, *self._progress()]
 
-        awaited_index = self._commit_log.deliver(announce, messages, now_ms)
-        if awaited_index is None:
-            self._refused_until_ms = now_ms + REFUSED_PAUSE_MS
+        if not self._deliveries.append(changes, messages, now_ms):
             return
-        self.awaited_index = awaited_index
         for offset in (*delivered, *dropped):
             self._under_way[offset] = self._take_waiting(offset)
 

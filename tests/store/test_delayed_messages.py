@@ -15,7 +15,7 @@ from store.errors import StoreConfigError
 from store.layout.config_json import parse_config
 from store.put_message import PutMessage
 from store.services.delayed_message import delayed
-from store.services.schedule_message_service import DELIVERY_COUNT_MAX, REFUSED_PAUSE_MS
+from store.services.deliveries import BATCH_COUNT_MAX, REFUSED_PAUSE_MS
 from store.store_config import DELAY_LEVELS, parse_delay_levels
 
 
@@ -73,7 +73,7 @@ def test_a_backlog_goes_out_in_batches_and_each_message_once(tmp_path: Path) -> 
     group = StoreGroup(tmp_path)
     group.start()
     leader = group.lead()
-    count = 2 * DELIVERY_COUNT_MAX + 10
+    count = 2 * BATCH_COUNT_MAX + 10
     for number in range(count):
         leader.put(delayed_message(1, b"%d" % number))
     group.settle()
@@ -255,7 +255,7 @@ def test_what_names_no_topic_to_go_to_is_skipped_and_stops_nothing(
     group.run_for(2_000)
     assert bodies_of(leader) == [b"before", b"behind"]
     assert leader.store.tables.delay_offset_table.offsets == {1: 4}
-    assert caplog.text.count("cannot be delivered level=1") == 2
+    assert caplog.text.count("cannot be delivered topic=SCHEDULE_TOPIC_XXXX queue=0") == 2
     leader.put(lost)
     group.run_for(2_000)
     assert leader.store.tables.delay_offset_table.offsets == {1: 5}

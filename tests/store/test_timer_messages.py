@@ -15,8 +15,8 @@ from message.properties import decode_properties, encode_properties
 from store.put_message import PutMessage
 from store.queues.unit_queue import UnitQueue
 from store.services import timer_message_service
+from store.services.deliveries import BATCH_COUNT_MAX
 from store.services.timer_message import slot_of, timed
-from store.services.timer_message_service import END_COUNT_MAX
 from store.state.config_files import read_config_files
 from store.state.state_tables import StateTables
 from store.state.tables.topic_config_table import DeleteTopic
@@ -111,7 +111,7 @@ def test_three_thousand_that_are_due_at_once_go_out_in_batches_and_each_once(tmp
     group.run_until(lambda: is_idle(leader))
     assert bodies_of(leader) == bodies
     states = [entry for entry in entries_of(leader) if parse_header(entry).kind == EntryKind.STATE]
-    assert len(states) <= 3 + len(bodies) // END_COUNT_MAX + 3
+    assert len(states) <= 3 + len(bodies) // BATCH_COUNT_MAX + 3
 
 
 @pytest.mark.parametrize("kept", range(5))

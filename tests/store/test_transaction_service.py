@@ -11,9 +11,10 @@ from dledger.entry import Index
 from message.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_GROUP, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from message.properties import encode_properties
 from store.put_message import PutMessage
+from store.services.deliveries import BATCH_COUNT_MAX
 from store.services.half_message import op_message, prepared
 from store.services.resume_check_service import ResumeStatus
-from store.services.transaction_service import ENDS_COUNT_MAX, EndStatus
+from store.services.transaction_service import EndStatus
 from store.state.tables.consumer_offset_table import CommitOffset
 
 
@@ -167,7 +168,7 @@ def test_many_ends_go_in_batches_and_each_transaction_ends_once(tmp_path: Path) 
     group = StoreGroup(tmp_path)
     group.start()
     leader = group.lead()
-    count = 2 * ENDS_COUNT_MAX + 10
+    count = 2 * BATCH_COUNT_MAX + 10
     ends = Ends(leader, prepare(group, leader, count))
     for number in range(count):
         ends.end(number)
@@ -176,7 +177,7 @@ def test_many_ends_go_in_batches_and_each_transaction_ends_once(tmp_path: Path) 
     assert bodies_of(leader) == [b"%d" % number for number in range(count)]
     assert ends.statuses == {number: [EndStatus.ENDED] * 2 for number in range(count)}
     ops = messages_of(leader, TRANS_OP_HALF_TOPIC)
-    assert [op.body.count(b",") for op in ops] == [ENDS_COUNT_MAX, ENDS_COUNT_MAX, 10]
+    assert [op.body.count(b",") for op in ops] == [BATCH_COUNT_MAX, BATCH_COUNT_MAX, 10]
     assert leader.store.tables.transaction_table.rows() == {-1: count}
 
 

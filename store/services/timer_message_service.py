@@ -7,7 +7,8 @@ this leader's clock: a clock that is behind makes it late. Messages of one time 
 stored.
 
 A recall is a record of the queue, too. It lies in the slot of what it recalls, before that, and is met there. What the
-log has before a delivery counts: a recall that this leader has appended and not applied yet makes its message wait.
+log has before a delivery counts: a recall that this leader has appended and not applied yet makes its message wait, and
+one that cannot be read makes all of its slot wait until it is repaired.
 
 What waits for long is rolled every two days, as RocketMQ does it: stored anew, so that nothing that still waits is old.
 """
@@ -249,6 +250,7 @@ class TimerMessageService:
         """Adds what is due, the earliest first."""
         index, aside = self.index, []
         recalls_under_way = self._store.commit_log.recalls_under_way
+        held_until_ms = -1
         while not batch.is_full and (first := index.first) is not None and first.due_ms <= now_ms:
             waiting = index.take()
             if self.table.is_ended(waiting.offset):
@@ -258,6 +260,8 @@ class TimerMessageService:
                 found = self._record_at(queue, waiting.offset)
             except (UnitDamagedError, MessageDamagedError):
                 aside.append(waiting)  # until it is repaired; what is behind it goes on
+                if not waiting.topic_number:  # it may recall whatever is due in its slot
+                    held_until_ms = waiting.due_ms + SLOT_MS_MAX
                 continue
             if found is not None:
                 key = recalled_key(found.said)
@@ -265,7 +269,9 @@ class TimerMessageService:
                     self._recalled[key] = waiting
                     self._recalls.append(_Recall((out_ms(found.said) or 0) + SLOT_MS_MAX, waiting, key))
                     continue
-                if not recalls_under_way.isdisjoint(recall_keys(found.said)):
+                if waiting.due_ms <= held_until_ms or not recalls_under_way.isdisjoint(
+                    recall_keys(found.said)
+                ):
                     aside.append(waiting)
                     continue
             batch.taken.append(waiting)

@@ -12,6 +12,8 @@ from disk.real_disk import RealDisk
 from dledger.entry import EntryKind, Index, parse_header
 from message.names import TIMER_TOPIC
 from message.properties import decode_properties, encode_properties
+from store.errors import MessageDamagedError
+from store.message_reader import MessageReader
 from store.put_message import PutMessage
 from store.queues.unit_queue import UnitQueue
 from store.services import timer_message_service
@@ -242,6 +244,34 @@ class TestRecall:
         group.run_for(5_000)
         group.run_until(lambda: is_idle(group.lead()))
         assert bodies_of(group.lead()) == ([] if is_first else [b"a"])
+
+    def test_while_a_recall_cannot_be_read_its_slot_waits_and_others_come(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        group = StoreGroup(tmp_path)
+        group.start()
+        leader = group.lead()
+        deliver_ms = slot_of(group.now_ms + 5_000, 1000) + 500
+        leader.put(timer(deliver_ms, b"a"), timer(deliver_ms, b"b"), timer(deliver_ms + 1_500, b"later"))
+        leader.put(recall(deliver_ms, "a"))
+        group.run_for(1_000)
+        queue = leader.store.queues.find(TIMER_TOPIC.encode(), 0)
+        assert queue is not None
+        unit = queue.unit(3)
+        look = MessageReader.look_message_by_offset
+
+        def look_or_fail(reader: MessageReader, phy_offset: int) -> bytes | None:
+            if unit is not None and phy_offset == unit[0]:
+                raise MessageDamagedError("until it is repaired from a peer")
+            return look(reader, phy_offset)
+
+        monkeypatch.setattr(MessageReader, "look_message_by_offset", look_or_fail)
+        group.run_for(10_000)
+        assert bodies_of(leader) == [b"later"]
+        monkeypatch.undo()
+        group.run_for(1_000)
+        assert bodies_of(leader) == [b"later", b"b"]
+        assert is_idle(leader)
 
 
 class TestFarTimers:

@@ -185,6 +185,15 @@ class PutGather:
             self._is_turn_end_due = True
             self._runtime.call_soon(self.start_or_watch)
 
+    @property
+    def count(self) -> int:
+        """Of messages that wait."""
+        return self._appender.gathered_count
+
+    def count_of(self, topic: bytes) -> int:
+        """Of messages that wait for this topic; it looks at all of them."""
+        return sum(message.topic == topic for part in self.waiting for message in part.messages)
+
     def append_waiting(self) -> None:
         """Appends now what waits, for what the caller is about to do must come after it."""
         while self.waiting:

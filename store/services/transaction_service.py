@@ -110,13 +110,13 @@ class TransactionService:
 
     # -- what the broker asks ----------------------------------------------------------------------------------
 
-    def refusal_of_prepared(self) -> str | None:
-        """Why no message may be prepared now."""
+    def refusal_of_prepared(self, coming: int) -> str | None:
+        """Why no message may be prepared now, with `coming` ones on their way into the log."""
         if (refusal := self._store.refusal_of_outdated(self._table.name, "transactions")) is not None:
             return refusal
-        if self.pending_count >= self._config.pending_transactions_max:
+        if (count := self.pending_count + coming) >= self._config.pending_transactions_max:
             return (
-                f"{self.pending_count} transactions are undecided, and pyDLedgerMaxPendingTransactions="
+                f"{count} transactions are undecided, and pyDLedgerMaxPendingTransactions="
                 f"{self._config.pending_transactions_max} are allowed: end them, or raise it"
             )
         return None

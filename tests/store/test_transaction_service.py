@@ -268,7 +268,7 @@ def test_transactions_that_were_there_before_do_not_wait_for_a_member_that_is_aw
     group.start()
     leader = group.lead()
     ends = Ends(leader, prepare(group, leader, 2))
-    assert leader.store.services.transaction_service.refusal_of_prepared() is None
+    assert leader.store.services.transaction_service.refusal_of_prepared(0) is None
     ends.end(0)
     ends.wait()
     group.settle()
@@ -276,7 +276,7 @@ def test_transactions_that_were_there_before_do_not_wait_for_a_member_that_is_aw
         member.crash()
     group.start("n0", "n1")
     leader = group.lead()
-    assert leader.store.services.transaction_service.refusal_of_prepared() is None
+    assert leader.store.services.transaction_service.refusal_of_prepared(0) is None
     assert leader.store.services.timer_message_service.refusal() is not None, "no timer was ever there"
     later = Ends(leader, ends.phy_offsets)
     later.end(1)

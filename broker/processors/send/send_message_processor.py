@@ -143,6 +143,7 @@ class SendMessageProcessor:
             self._refuse_all(channel, commands, ResponseCode.SYSTEM_ERROR, remark)
             return
         born_host, born_flag = channel.attributes.get(_BORN_HOST) or self._born_host(channel)
+        self.prepared_sends.coming_count = None
         puts: list[PutMessage] = []
         replies: list[_Reply] = []
         append_put, append_reply = puts.append, replies.append

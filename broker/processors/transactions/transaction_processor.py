@@ -15,7 +15,7 @@ from message.message_id import decode_offset_message_id
 from message.sys_flag import TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE
 from remoting.codes import ResponseCode
 from remoting.headers import admin_headers, headers
-from store.services.half_message import HalfMessage, immunity_ms
+from store.services.half_message import HALF_TOPIC_BYTES, HalfMessage, immunity_ms
 from store.services.resume_check_service import ResumeStatus
 from store.services.transaction_service import EndStatus, OnEnded
 
@@ -87,7 +87,9 @@ class TransactionProcessor:
             return
         message_id = request.header.msg_id or ""
         services = self._store.services
-        refusal = services.transaction_service.refusal_of_prepared() or services.resume_check_service.refusal
+        coming = self._store.gather.count_of(HALF_TOPIC_BYTES)
+        refusal = services.transaction_service.refusal_of_prepared(coming)
+        refusal = refusal or services.resume_check_service.refusal
         if refusal is not None:
             request.answer(ResponseCode.SYSTEM_ERROR, refusal)
             return

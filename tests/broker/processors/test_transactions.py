@@ -317,6 +317,34 @@ def test_prepared_sends_are_refused_above_the_limit_and_where_the_conf_says_so(t
     broker.close()
 
 
+@pytest.mark.parametrize("channel_count", [1, 2])
+def test_what_comes_at_once_is_taken_up_to_the_limit_and_no_further(
+    tmp_path: Path, channel_count: int
+) -> None:
+    """Of one connection or several; plain messages among them do not count."""
+    broker = OneBroker(tmp_path, "pyDLedgerMaxPendingTransactions=3\n")
+    Transaction(broker)
+    text = "TRAN_MSG\x01true\x02PGROUP\x01p\x02"
+    codes: list[int] = []
+    for round_count in (2, 0):
+        requests = []
+        for channel_id in range(channel_count):
+            channel = RecordingChannel(20 + channel_id)
+            sends = [
+                broker.new_request(SEND, send_fields("T", 0, text if number % 2 else ""), b"m")
+                for number in range(8)
+            ]
+            broker.receive(sends, channel)
+            requests += [(channel, request.opaque) for request in sends[1::2]]
+        broker.run_for(200)
+        answers = [channel.response_to(opaque) for channel, opaque in requests]
+        codes = [answer.code for answer in answers if answer is not None]
+        refused = 4 * channel_count - round_count
+        assert codes == [ResponseCode.SUCCESS] * round_count + [ResponseCode.SYSTEM_BUSY] * refused
+    assert broker.store.services.transaction_service.pending_count == 3
+    broker.close()
+
+
 def test_a_transaction_goes_with_its_topic(broker: OneBroker) -> None:
     sent = Transaction(broker)
     assert broker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == ResponseCode.SUCCESS

@@ -11,7 +11,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
 import msgspec
@@ -175,15 +175,16 @@ class TransactionChecks:
             0,
         )
         self.counts[half.real_topic] += 1
-        self._put_off(offset, born_ms + immunity_ms(half, self._config.transaction_timeout_ms))
+        due_ms = born_ms + immunity_ms(half, self._config.transaction_timeout_ms)
+        self._put_off(offset, min(due_ms, self._expires_ms(self.pending[offset])))
 
     def _check(self, offset: int, pending: PendingHalf, now_ms: int) -> None:
         config, retention = self._config, self._store.retention
+        expires_ms = self._expires_ms(pending)
         self._put_off(offset, now_ms + config.transaction_check_interval_ms)
         if self._is_ending(offset):
             return
         half = self._half_at(pending.phy_offset)
-        expires_ms = pending.stored_ms + retention.file_reserved_time_ms
         reason = None
         if now_ms >= expires_ms:
             reason = (
@@ -215,7 +216,15 @@ class TransactionChecks:
         pending = self.pending.get(offset)
         if pending is not None:
             pending.due_ms = due_ms
-            heappush(self._due, (due_ms, offset))
+            if len(self._due) > 2 * len(self.pending):  # of those that ended, or were put off before
+                self._due[:] = [(other.due_ms, number) for number, other in self.pending.items()]
+                heapify(self._due)
+            else:
+                heappush(self._due, (due_ms, offset))
+
+    def _expires_ms(self, pending: PendingHalf) -> int:
+        """When messages are not kept any longer, whatever its immunity says."""
+        return pending.stored_ms + self._store.retention.file_reserved_time_ms
 
     def _half_at(self, phy_offset: int) -> HalfMessage | None:
         """Raises MessageDamagedError, DiskError."""

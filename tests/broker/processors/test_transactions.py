@@ -570,15 +570,42 @@ def test_producers_of_a_group_are_asked_in_turn_and_not_one_that_takes_nothing(b
 
 
 @pytest.mark.slow
-def test_a_half_that_is_older_than_messages_are_kept_is_given_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("immunity", [None, "9999999999"])
+def test_a_half_that_is_older_than_messages_are_kept_is_given_up_with_one_line(
+    tmp_path: Path, immunity: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever its immunity says, or it would keep the log for ever."""
     broker = OneBroker(tmp_path, "fileReservedTime=1\n")
-    Transaction(broker)
+    Transaction(broker, **({"CHECK_IMMUNITY_TIME_IN_SECONDS": immunity} if immunity else {}))
     broker.run_for(3_500_000)
     assert broker.store.services.transaction_service.pending_count == 1
     broker.run_for(200_000)
     assert broker.store.services.transaction_service.pending_count == 0
     assert [message.body for message in messages(broker, TRANS_CHECK_MAX_TIME_TOPIC)] == [b"m"]
+    assert [op.body for op in messages(broker, TRANS_OP_HALF_TOPIC)] == [b"0,"]
+    assert broker.store.figures()["transactions_given_up_total"] == {"T": 1}
+    (line,) = [line for line in caplog.messages if "given up" in line]
+    assert line == (
+        "transaction given up, its message goes to TRANS_CHECK_MAX_TIME_TOPIC topic=T group=p offset=0: "
+        "it is older than 1 hours, fileReservedTime"
+    )
     broker.close()
+
+
+@pytest.mark.slow
+def test_nothing_is_kept_of_transactions_that_have_ended(broker: OneBroker) -> None:
+    """They had an immunity of a year, and ended after a second or two, when the leader had read them."""
+    for _ in range(30):
+        sent = [
+            Transaction(broker, g=str(broker.now_ms), CHECK_IMMUNITY_TIME_IN_SECONDS="30000000")
+            for _ in range(4)
+        ]
+        broker.run_for(2200)
+        for transaction in sent:
+            assert transaction.end(COMMIT).code == ResponseCode.SUCCESS
+    checks = broker.store.services.transaction_service.checks
+    assert not checks.pending
+    assert len(checks._due) <= 10
 
 
 def test_a_message_with_an_immunity_of_its_own_is_asked_about_when_that_is_over(broker: OneBroker) -> None:

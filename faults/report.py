@@ -102,7 +102,11 @@ def _facts(judgement: Judgement, window: Window) -> str:
     not_looked_for = sum(coverage.not_looked_for().values())
     return html_facts(
         [
-            ("Run", duration((window.end_ns - window.begin_ns) / NS_PER_S), f"{len(coverage.terms):,} terms"),
+            (
+                "Run",
+                duration((window.end_ns - window.begin_ns) / NS_PER_S),
+                counted(len(coverage.terms), "term"),
+            ),
             ("Sent", f"{coverage.begun:,}", f"{coverage.retried:,} tried again"),
             (
                 "Acknowledged",

@@ -29,7 +29,7 @@ HAIR: Final = 0.14  # percent of the width; nothing is narrower
 MARK_SHARE: Final = 1.1  # of the width that a mark in a fault's bar needs
 TERM_SHARE: Final = 2.2  # that a term's number needs
 LEADER_SHARE: Final = 6.0  # and its leader's name as well
-FLAG_SHARE: Final = 1.6  # nearer violations share a flag
+FLAG_SHARE: Final = 2.7  # nearer violations share a flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,9 +280,11 @@ def _flags(
         )
         if at - flag_at >= FLAG_SHARE:
             flag_at = at
+            width = max(22, 8 + 7 * len(f"{number}"))
             yield (
-                f'<svg x="{at:.3f}%" overflow="visible"><rect class="run-flag" x="-11" y="-4" width="22" '
-                f'height="17" rx="4"/><text class="run-number" y="9">{number}</text></svg>'
+                f'<svg x="{at:.3f}%" overflow="visible">'
+                f'<rect class="run-flag" x="{-width / 2:g}" y="-4" width="{width}" height="17" rx="4"/>'
+                f'<text class="run-number" y="9">{number}</text></svg>'
             )
 
 

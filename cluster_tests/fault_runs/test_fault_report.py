@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from fault_runs.fault_run import GROUPS, FaultRun, Load
+from fault_runs.fault_run import GROUPS, KINDS, FaultRun, Load, Result
 from fault_runs.our_group import OurGroup
 from local_cluster import ROOT, port_block, wait_for
 
@@ -19,6 +19,24 @@ ONE_COUNTS_AS_A_MAJORITY = """\
 import dledger.core.quorum_ack_checker
 
 dledger.core.quorum_ack_checker.quorum_index = max
+"""
+
+# What is rolled back is committed, recalls are not met, timers leave early beside others that are due, an expression
+# selects what it does not match.
+BUGS_OF_KINDS = """\
+from store.filter.sql_filter import SqlFilter
+from store.services import timer_message_service
+from store.services.timer_message_service import TimerMessageService
+from store.services.transaction_service import TransactionService
+
+TransactionService.roll_back = TransactionService.commit
+
+timer_message_service.recall_keys = lambda properties: (b"", b"")
+take_due = TimerMessageService._take_due
+TimerMessageService._take_due = lambda self, queue, batch, now_ms: take_due(self, queue, batch, now_ms + 500)
+
+by_record = SqlFilter.by_record
+SqlFilter.by_record = lambda self, record: not by_record(self, record)
 """
 
 
@@ -60,23 +78,32 @@ class LoneLeader:
             self._leader = None
 
 
-@pytest.mark.parametrize("bug", [ONE_COUNTS_AS_A_MAJORITY, ""], ids=["one counts as a majority", "none"])
-def test_the_report_tells_what_brokers_with_a_bug_have_lost_and_under_which_fault(
-    tmp_path: Path, bug: str
-) -> None:
+def judged_run(tmp_path: Path, bug: str, *firings: Firing) -> Result:
+    """Of brokers with a bug, for 6 s; the report is report.html."""
     (tmp_path / "sitecustomize.py").write_text(bug)
     with port_block() as base_port:
         group = OurGroup(tmp_path / "cluster", base_port)
         group.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(ROOT)])
-        firing = Firing(LoneLeader.spec, TargetKind.GROUP, WHOLE_GROUP, 1_000, 4_000)
-        schedule = Schedule(0, 6_000, group.members, ((0, 5_000),), (firing,))
-        told: list[str] = []
-        run = FaultRun(group, [LoneLeader(group)], schedule, tmp_path, Load(), told.append)
+        schedule = Schedule(0, 6_000, group.members, ((0, 5_000),), firings)
+        run = FaultRun(group, [LoneLeader(group)], schedule, tmp_path, Load(), print)
         run.run()
-    result = run.judge(tmp_path / "report.html")
+    return run.judge(tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("bug", [ONE_COUNTS_AS_A_MAJORITY, ""], ids=["one counts as a majority", "none"])
+def test_the_report_tells_what_brokers_with_a_bug_have_lost_and_under_which_fault(
+    tmp_path: Path, bug: str
+) -> None:
+    firing = Firing(LoneLeader.spec, TargetKind.GROUP, WHOLE_GROUP, 1_000, 4_000)
+    result = judged_run(tmp_path, bug, firing)
     judgement, page = result.judgement, (tmp_path / "report.html").read_text()
     if not bug:
-        assert result.verdict[0] == "good", (result.verdict, result.trouble, told, judgement.violations[:3])
+        assert result.verdict[0] == "good", (
+            result.verdict,
+            result.trouble,
+            judgement.shortfalls(),
+            judgement.violations[:3],
+        )
         # It is good of what each of its groups was given as well.
         assert judgement.coverage.run is not None
         assert judgement.coverage.run.groups == GROUPS
@@ -96,3 +123,18 @@ def test_the_report_tells_what_brokers_with_a_bug_have_lost_and_under_which_faul
     assert all(fault.begun.at_ns <= (violation.at_ns or 0) <= fault.ended_ns for violation in lost)
     assert "lost write" in page
     assert "lone_leader" in page
+
+
+def test_the_report_tells_what_is_wrong_with_each_kind_of_message(tmp_path: Path) -> None:
+    result = judged_run(tmp_path, BUGS_OF_KINDS)
+    assert set(result.judgement.totals) == {"transaction", "timer", "filtered"}
+    told = [violation.sentence for violation in result.judgement.violations]
+    for part in (
+        "and its producer had said rollback",
+        "was recalled before its time, which was acknowledged, and was read at",
+        "ms before its time by the",
+        "which its expression does not match",
+    ):
+        assert any(part in sentence for sentence in told), (part, told[:3])
+    page = (tmp_path / "report.html").read_text()
+    assert all(f"<b>{kind}</b>" in page for kind in KINDS)

@@ -9,7 +9,7 @@ import pytest
 from local_cluster import LocalCluster, wait_for
 from originals.java_client import QUICK_START, JavaClient, class_path
 from originals.java_mqadmin import VERSION
-from originals.sql_expressions import ExpressionSource
+from originals.sql.sql_expressions import ExpressionSource
 from originals.test_java_clients import keys_of, sent
 
 from message.errors import SubscriptionParseError

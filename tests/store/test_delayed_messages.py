@@ -109,20 +109,18 @@ def zero_from(group: StoreGroup, pos: int) -> None:
         file.write(bytes(len(path.read_bytes()) - pos))
 
 
-@pytest.mark.parametrize("kept", range(5))
-def test_what_is_left_of_a_delivery_counts_and_the_next_leader_delivers_the_rest(
-    tmp_path: Path, kept: int
-) -> None:
-    """The log ends within the batch: behind none of its four entries, its record, its first message, and so on."""
-    group = StoreGroup(tmp_path)
+def lead_after_a_part_of_a_delivery(group: StoreGroup, waiting: list[PutMessage], kept: int) -> StoreMember:
+    """The log ends within the batch that delivers what waits: behind none of its entries, its record, its first
+    message, and so on. Returns the next leader, 3 s later.
+    """
     group.start()
     leader = group.lead()
-    for number in range(3):
-        leader.put(delayed_message(1, b"%d" % number))
+    for each in waiting:
+        leader.put(each)
     group.settle()
     end_before = leader.replica.log.ledger_end_index
     group.run_until(lambda: leader.replica.log.ledger_end_index > end_before)
-    assert leader.replica.log.ledger_end_index == end_before + 4
+    assert leader.replica.log.ledger_end_index == end_before + 1 + len(waiting)
     assert leader.store.reads.applied_index == end_before
     end_pos = leader.replica.log.end_pos_at(Index(end_before + kept))
     leader.crash()
@@ -130,6 +128,15 @@ def test_what_is_left_of_a_delivery_counts_and_the_next_leader_delivers_the_rest
     group.start()
     leader = group.lead()
     group.run_for(3_000)
+    return leader
+
+
+@pytest.mark.parametrize("kept", range(5))
+def test_what_is_left_of_a_delivery_counts_and_the_next_leader_delivers_the_rest(
+    tmp_path: Path, kept: int
+) -> None:
+    waiting = [delayed_message(1, b"%d" % number) for number in range(3)]
+    leader = lead_after_a_part_of_a_delivery(StoreGroup(tmp_path), waiting, kept)
     assert bodies_of(leader) == [b"0", b"1", b"2"]
     assert leader.store.tables.delay_offset_table.offsets == {1: 3}
 

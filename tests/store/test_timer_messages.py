@@ -6,10 +6,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from store_group import StoreGroup, StoreMember, message
-from test_delayed_messages import bodies_of, entries_of, messages_of, tables_of, zero_from
+from test_delayed_messages import (
+    bodies_of,
+    entries_of,
+    lead_after_a_part_of_a_delivery,
+    messages_of,
+    tables_of,
+)
 
 from disk.real_disk import RealDisk
-from dledger.entry import EntryKind, Index, parse_header
+from dledger.entry import EntryKind, parse_header
 from message.names import TIMER_TOPIC
 from message.properties import decode_properties, encode_properties
 from store.errors import MessageDamagedError
@@ -120,22 +126,9 @@ def test_three_thousand_that_are_due_at_once_go_out_in_batches_and_each_once(tmp
 def test_what_is_left_of_a_delivery_counts_and_the_next_leader_delivers_the_rest(
     tmp_path: Path, kept: int
 ) -> None:
-    """The log ends within the batch: behind none of its four entries, its record, its first message, and so on."""
     group = StoreGroup(tmp_path)
-    group.start()
-    leader = group.lead()
-    for number in range(3):
-        leader.put(timer(group.now_ms + 1_000, b"%d" % number))
-    group.settle()
-    end_before = leader.replica.log.ledger_end_index
-    group.run_until(lambda: leader.replica.log.ledger_end_index > end_before)
-    assert leader.replica.log.ledger_end_index == end_before + 4
-    end_pos = leader.replica.log.end_pos_at(Index(end_before + kept))
-    leader.crash()
-    zero_from(group, end_pos)
-    group.start()
-    leader = group.lead()
-    group.run_for(3_000)
+    waiting = [timer(group.now_ms + 1_000, b"%d" % number) for number in range(3)]
+    leader = lead_after_a_part_of_a_delivery(group, waiting, kept)
     assert bodies_of(leader) == [b"0", b"1", b"2"]
     assert is_idle(leader)
 

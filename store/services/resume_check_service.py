@@ -10,12 +10,11 @@ from typing import Final
 
 from dledger.entry import Index
 from message import const
-from message.decoder import MessageExt
 from message.names import TRANS_CHECK_MAX_TIME_TOPIC
 from store.queues.unit_queue import UnitQueue
+from store.services.deliveries import Deliveries
 from store.services.half_message import prepared_again
 from store.services.leader_service import LeaderStore
-from store.state.state_record import pack_change, pack_changes
 from store.state.tables.resumed_half_table import ResumeHalf
 
 _TOPIC: Final = TRANS_CHECK_MAX_TIME_TOPIC.encode()
@@ -39,7 +38,7 @@ class ResumeCheckService:
     def __init__(self, store: LeaderStore) -> None:
         self._store = store
         self._table = store.state.tables.resumed_half_table
-        self.awaited_index: Index | None = None
+        self._deliveries = Deliveries(store)
         self._on_resumed: OnResumed = lambda status: None  # of the one under way
 
     @property
@@ -63,31 +62,36 @@ class ResumeCheckService:
             on_resumed(ResumeStatus.TOPIC_DELETED)
         elif self._table.is_ended(message.queue_offset):
             on_resumed(ResumeStatus.RESUMED_BEFORE)
-        elif self.awaited_index is not None:
+        elif not self._deliveries.may_begin(now_ms):
             on_resumed(ResumeStatus.BUSY)
         else:
-            self.awaited_index = self._store.commit_log.deliver(
-                lambda first_index: self._announcement(first_index, message), [half], now_ms
+            queue = self._store.queues.find(_TOPIC, 0)
+            begin = queue.min_offset if queue is not None else 0  # what is gone is not resumed any more
+            is_appended = self._deliveries.append(
+                lambda first_index: [ResumeHalf(first_index, (message.queue_offset,), (), begin)],
+                [half],
+                now_ms,
             )
-            if self.awaited_index is None:
-                on_resumed(ResumeStatus.BUSY)
-            else:
+            if is_appended:
                 self._on_resumed = on_resumed
-
-    def _announcement(self, first_index: Index, message: MessageExt) -> bytes:
-        queue = self._store.queues.find(_TOPIC, 0)
-        begin = queue.min_offset if queue is not None else 0  # what is gone is not resumed any more
-        return pack_changes([pack_change(ResumeHalf(first_index, (message.queue_offset,), (), begin))])
+            else:
+                on_resumed(ResumeStatus.BUSY)
 
     # -- LeaderService -----------------------------------------------------------------------------------------
+
+    @property
+    def awaited_index(self) -> Index | None:
+        return self._deliveries.awaited_index
 
     @property
     def due_ms(self) -> int | None:
         return None
 
     def serving_changed(self) -> None:
-        if self.awaited_index is not None:
-            self._ended(ResumeStatus.UNKNOWN)
+        was_under_way = self.awaited_index is not None
+        self._deliveries.clear()
+        if was_under_way:
+            self._on_resumed(ResumeStatus.UNKNOWN)
 
     def catch_up(self, now_ms: int) -> None:
         """Nothing is kept beside the log."""
@@ -96,8 +100,8 @@ class ResumeCheckService:
         """Nothing is due by itself."""
 
     def applied(self, applied_index: Index, now_ms: int) -> None:
-        if self.awaited_index is not None and self.awaited_index <= applied_index:
-            self._ended(ResumeStatus.RESUMED)
+        if self._deliveries.applied(applied_index):
+            self._on_resumed(ResumeStatus.RESUMED)
 
     def first_waiting_pos(self) -> int | None:
         """What was given up goes with its file."""
@@ -105,7 +109,3 @@ class ResumeCheckService:
 
     def units_mended(self, queue: UnitQueue) -> None:
         """Nothing is kept of units."""
-
-    def _ended(self, status: ResumeStatus) -> None:
-        self.awaited_index = None
-        self._on_resumed(status)

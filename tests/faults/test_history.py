@@ -8,8 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_history import made_history, of_kind
+from made_kinds import made_kinds
 
-from faults.history import AnyRecord, Healed, HistoryWriter, LeaderSeen, Send, read_history, read_records
+from faults.history import (
+    AnyRecord,
+    Delivered,
+    Healed,
+    HistoryWriter,
+    LeaderSeen,
+    Poll,
+    Send,
+    read_history,
+    read_records,
+)
 from mq.history import send_as_dict
 from mqclient import MessageQueue, SendError, SendResult, SendStatus
 from verify.history_check import HistoryError
@@ -30,6 +41,21 @@ def records() -> list[AnyRecord]:
 
 def test_what_is_noted_is_read(tmp_path: Path, records: list[AnyRecord]) -> None:
     assert list(read_records(written(tmp_path / "h", records))) == records
+
+
+def test_records_of_all_kinds_of_messages_are_read_and_passed_over_by_mq_validate(tmp_path: Path) -> None:
+    kinds = made_kinds(random.Random(1))
+    path = written(tmp_path / "h", kinds)
+    assert list(read_records(path)) == kinds
+    assert acknowledged_of(path) == []
+
+
+def test_a_delivery_need_not_say_when_it_was_stored(tmp_path: Path) -> None:
+    """As Java's recorder leaves it out."""
+    fields = '"offset": 0, "next_offset": 1, "messages": [[0, "p", 7, "id"]]'
+    (tmp_path / "h").write_text(f'{{"kind": "poll", "at_ns": 1, {QUEUE}, {fields}}}\n')
+    (poll,) = of_kind(read_records(tmp_path / "h"), Poll)
+    assert poll.messages == (Delivered(0, "p", 7, "id", store_ms=0),)
 
 
 def test_a_record_is_on_file_before_the_next_step(tmp_path: Path, records: list[AnyRecord]) -> None:

@@ -76,7 +76,7 @@ HOW_TO_READ_KINDS = f"""\
 - Timers: per second, from the second in which all are due to the last one · CPU time · p50 · p99 of how late a group
   gets them.
 - Filters: messages of the topic per second · brought per second · CPU time for each message of the topic.
-- Memory of all brokers: anonymous · with the files that are mapped · CPU.
+- Memory of all brokers: anonymous · with the files that are mapped.
 - Kills, each with a start at once: until a send is acknowledged · until a timer has come that falls due meanwhile.
 
 In brackets: our figure divided by theirs, for what the line is about and for CPU time. {MARK}: in each try something
@@ -131,10 +131,7 @@ def _parts(kind: str) -> Sequence[tuple[str, str]]:
         "fill": (("msgs_per_s", "{}/s"), cpu),
         "late": (("msgs_per_s", "{}/s"), cpu, ("p50_ms", "{} ms late"), ("p99_ms", "{} ms")),
         "filtered": (("scanned_per_s", "{}/s"), ("msgs_per_s", "{}/s brought"), ("scanned_us", "{} µs")),
-        "memory": (
-            *(("anonymous_mib", "{} MiB"), ("memory_mib", "{} MiB with files")),
-            ("cpu_pct", "{} % of a core"),
-        ),
+        "memory": (("anonymous_mib", "{} MiB"), ("memory_mib", "{} MiB with files")),
         "leader": recovery,
         "all": recovery,
         "rate": (("msgs_per_s", "{}/s"), cpu, *times),

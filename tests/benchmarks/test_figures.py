@@ -94,8 +94,8 @@ def test_numbers_have_three_digits_that_count(value: float, text: str) -> None:
             "90,000/s · 9,000/s brought · 5.4 µs",
         ),
         (
-            {"kind": "memory", "anonymous_mib": 120, "memory_mib": 300, "cpu_pct": 2.5},
-            "120 MiB · 300 MiB with files · 2.5 % of a core",
+            {"kind": "memory", "anonymous_mib": 120, "memory_mib": 300},
+            "120 MiB · 300 MiB with files",
         ),
         ({"kind": "leader", "served_s": 0.2, "fired_s": 2.1}, "0.2 s · timer 2.1 s"),
     ],

@@ -1,6 +1,6 @@
 """What is measured of each system: one line of the table is one call of the load program (load/)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from figures import FAR_MODES, MODES, TRIES
 from plot import size_name
@@ -87,7 +87,12 @@ def recovery_line(name: str, victims: str) -> Line:
     return Line(f"kill -9 of {name}", victims, "recovery", options, is_quick=False, tries=1)
 
 
-_TRANSACTIONS = (send_line(64, 64, 1024), transaction_line(1), transaction_line(64))
+_PLAIN = send_line(64, 64, 1024)
+_TRANSACTIONS = (
+    replace(_PLAIN, options=(*_PLAIN.options, ("warmup", 8))),  # a JVM that has just started is slow
+    transaction_line(1),
+    transaction_line(64),
+)
 _PENDING_OPTIONS = (
     *(("topic", "Pending"), ("conns", 8), ("size", 128), ("count", 500_000)),
     *(("deliver-after", 14_400), ("deliver-within", 43_200)),

@@ -401,6 +401,24 @@ def test_a_record_that_says_nothing_of_a_timer_holds_up_none(tmp_path: Path) -> 
     assert is_idle(leader)
 
 
+def test_a_message_whose_unit_cannot_be_read_waits_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    leader.put(timer(group.now_ms + 500, b"x"))
+    group.settle()
+    queue = leader.store.queues.find(TIMER_TOPIC.encode(), 0)
+    with monkeypatch.context() as unreadable:
+        unreadable.setattr(type(queue), "unit", lambda queue, offset: None)
+        group.run_for(1_000)
+    assert bodies_of(leader) == []
+    group.run_for(1_000)
+    assert bodies_of(leader) == [b"x"]
+    assert is_idle(leader)
+
+
 @pytest.mark.parametrize("delay_ms", [500, 3 * DAY_MS])
 @pytest.mark.parametrize(
     ("topic", "more"), [("T", {"NOTE": "n" * 32_650}), ("n" * 300, {}), ("RMQ_SYS_TRANS_OP_HALF_TOPIC", {})]

@@ -10,8 +10,9 @@ from originals.java_client import JavaClient, JavaProcess
 from originals.java_mqadmin import JavaMqAdmin
 
 from message.decoder import MessageExt
-from mqclient import ConsumeFromWhere, ConsumerConfig, Message, SendResult
-from mqclient.sync import Producer, PushConsumer
+from message.names import TRANS_HALF_TOPIC as HALF_TOPIC
+from mqclient import ConsumeFromWhere, ConsumerConfig, Message, SendResult, TransactionState
+from mqclient.sync import Producer, PushConsumer, TransactionProducer
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -122,6 +123,32 @@ def test_operators_see_topics_groups_and_clients(
     succeed(mqadmin, "cleanUnusedTopic", "-c", "DefaultCluster")
     queue_files = cluster.directory / cluster.leader() / "store" / "consumequeue" / TOPIC
     wait_for(lambda: not list(queue_files.glob("*/*")), 60, "the deleted topic's files to go")
+
+
+def test_operators_look_at_halves_which_no_consumer_is_given(
+    cluster: LocalCluster, java: JavaClient, mqadmin: JavaMqAdmin
+) -> None:
+    with TransactionProducer(
+        cluster.namesrv, "p", check=lambda message: TransactionState.UNKNOWN
+    ) as producer:
+        sent = producer.send_in_transaction(
+            Message(TOPIC, b"undecided", keys="k7"), lambda message, transaction_id: TransactionState.UNKNOWN
+        )
+    half_id = sent.send_result.offset_msg_id
+    wait_for(lambda: "k7" in mqadmin.run("queryMsgByKey", "-t", HALF_TOPIC, "-k", "k7"), 30, "the route")
+    for arguments in (
+        ("queryMsgById", "-t", HALF_TOPIC, "-i", half_id),
+        ("queryMsgByOffset", "-t", HALF_TOPIC, "-b", GROUP_NAME, "-i", "0", "-o", "0"),
+        ("printMsg", "-t", HALF_TOPIC),
+        ("printMsgByQueue", "-t", HALF_TOPIC, "-a", GROUP_NAME, "-i", "0", "-p", "true"),
+        ("consumeMessage", "-t", HALF_TOPIC),
+    ):
+        assert "REAL_TOPIC" in (printed := mqadmin.run(*arguments)), (arguments, printed)
+    status = mqadmin.run("topicStatus", "-t", HALF_TOPIC)
+    assert [line.split()[3] for line in status.splitlines() if line.startswith(GROUP_NAME)] == ["1"]
+    with java.consume(cluster.namesrv, HALF_TOPIC, GROUP, "one") as consumer:
+        wait_for(lambda: "@one" in mqadmin.run("consumerConnection", "-g", GROUP), 30, "the consumer")
+        assert not received(consumer)
 
 
 # The next test resets as well, and then kills the leader.

@@ -36,7 +36,9 @@ from broker.processors.clients.client_manage_processor import ClientManageProces
 from broker.processors.clients.consumer_manage_processor import ConsumerManageProcessor
 from broker.processors.clients.query_assignment_processor import QueryAssignmentProcessor
 from broker.processors.pop.ack_message_processor import AckMessageProcessor
+from broker.processors.pop.pop_look_processor import PopLookProcessor
 from broker.processors.pop.pop_message_processor import PopMessageProcessor
+from broker.processors.pop.pop_queues import PopQueues
 from broker.processors.pull.pull_message_processor import PullMessageProcessor
 from broker.processors.pull.pull_turns import CallSoon
 from broker.processors.pull.query_message_processor import QueryMessageProcessor
@@ -129,9 +131,9 @@ class BrokerController:
             call_soon,
         )
         self.waiting_pops = WaitingPops(store.reads.look_message_by_offset)
-        self.pops = PopMessageProcessor(
-            config, store, self.topics, self.groups, self.stats, self.waiting_pops, clock, rng
-        )
+        self._pop_queues = PopQueues(config, store, self.topics, self.groups, rng)
+        self.pops = PopMessageProcessor(config, store, self._pop_queues, self.stats, self.waiting_pops, clock)
+        pop_looks = PopLookProcessor(config, store, self._pop_queues, self.waiting_pops)
         acks = AckMessageProcessor(config, store, self.topics, self.waiting_pops, clock, call_soon)
         self._assignments = QueryAssignmentProcessor(
             config, store, self.topics, self.groups, self.consumers, ask_route
@@ -181,6 +183,7 @@ class BrokerController:
             sends=self.sends,
             pulls=self.pulls,
             pops=self.pops,
+            pop_looks=pop_looks,
             acks=acks,
             assignments=self._assignments,
             clients=clients,
@@ -296,6 +299,7 @@ class BrokerController:
         self.sends.prepared_sends.config = config
         self.pulls.config = config
         self.pops.config = config
+        self._pop_queues.config = config
         self._assignments.config = config
         self._clients.config = config
         self._send_backs.config = config

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from broker.processors.clients.consumer_manage_processor import ConsumerManageProcessor
     from broker.processors.clients.query_assignment_processor import QueryAssignmentProcessor
     from broker.processors.pop.ack_message_processor import AckMessageProcessor
+    from broker.processors.pop.pop_look_processor import PopLookProcessor
     from broker.processors.pop.pop_message_processor import PopMessageProcessor
     from broker.processors.pull.pull_message_processor import PullMessageProcessor
     from broker.processors.pull.query_message_processor import QueryMessageProcessor
@@ -132,6 +133,7 @@ class Processors:
     sends: SendMessageProcessor
     pulls: PullMessageProcessor
     pops: PopMessageProcessor
+    pop_looks: PopLookProcessor
     acks: AckMessageProcessor
     assignments: QueryAssignmentProcessor
     clients: ClientManageProcessor
@@ -190,6 +192,11 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
             p.send_backs.send_back, group(SUB)),
         # Pop consumers
         row(Code.POP_MESSAGE, pop_headers.PopMessageRequestHeader, p.pops.pop, topic(SUB), group(SUB)),
+        row(Code.PEEK_MESSAGE, pop_headers.PeekMessageRequestHeader, p.pop_looks.peek, topic(SUB), group(SUB)),
+        row(Code.NOTIFICATION, pop_headers.NotificationRequestHeader,
+            p.pop_looks.notify, topic(SUB), group(SUB)),
+        row(Code.POLLING_INFO, pop_headers.PollingInfoRequestHeader,
+            p.pop_looks.count_waiting, topic(SUB), group(SUB)),
         row(Code.ACK_MESSAGE, pop_headers.AckMessageRequestHeader, p.acks.ack, topic(SUB), group(SUB)),
         row_with_body(Code.BATCH_ACK_MESSAGE, NO_HEADER, pop_bodies.BatchAckMessageRequestBody,
             p.acks.batch_ack, topic(SUB), group(SUB)),

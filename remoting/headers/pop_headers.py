@@ -54,3 +54,37 @@ class ChangeInvisibleTimeResponseHeader(CommandHeader, kw_only=True):
     pop_time: Int64
     invisible_time: Int64
     revive_qid: Int32
+
+
+class PeekMessageRequestHeader(TopicRequestHeader, kw_only=True):
+    topic: str
+    queue_id: Int32
+    max_msg_nums: Int32
+    consumer_group: str
+
+
+class NotificationRequestHeader(TopicRequestHeader, kw_only=True):
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    poll_time: Int64
+    born_time: Int64
+    order: bool | None = None
+    attempt_id: str | None = None
+    exp_type: str | None = None
+    exp: str | None = None
+
+
+class NotificationResponseHeader(CommandHeader, kw_only=True):
+    has_msg: bool = False
+    polling_full: bool = False
+
+
+class PollingInfoRequestHeader(TopicRequestHeader, kw_only=True):
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+
+
+class PollingInfoResponseHeader(CommandHeader, kw_only=True):
+    polling_num: Int32

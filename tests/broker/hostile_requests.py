@@ -259,6 +259,11 @@ def sound_requests(message_id: str = "00" * 16) -> dict[int, Sound]:
                 "suspend": "false",
             },
         ),
+        RequestCode.PEEK_MESSAGE: Sound({**QUEUE, "consumerGroup": "pop", "maxMsgNums": "8"}),
+        RequestCode.NOTIFICATION: Sound(
+            {**QUEUE, "consumerGroup": "pop", "pollTime": "0", "bornTime": "0", "order": "false"}
+        ),
+        RequestCode.POLLING_INFO: Sound({**QUEUE, "consumerGroup": "pop"}),
         RequestCode.QUERY_ASSIGNMENT: Sound(
             body=as_json(
                 {

@@ -137,6 +137,12 @@ HEADERS: dict[tuple[int, str], type[headers.CommandHeader]] = {
     (RequestCode.ACK_MESSAGE, "request"): pop_headers.AckMessageRequestHeader,
     (RequestCode.CHANGE_MESSAGE_INVISIBLETIME, "request"): pop_headers.ChangeInvisibleTimeRequestHeader,
     (RequestCode.CHANGE_MESSAGE_INVISIBLETIME, "response"): pop_headers.ChangeInvisibleTimeResponseHeader,
+    (RequestCode.PEEK_MESSAGE, "request"): pop_headers.PeekMessageRequestHeader,
+    (RequestCode.PEEK_MESSAGE, "response"): pop_headers.PopMessageResponseHeader,
+    (RequestCode.NOTIFICATION, "request"): pop_headers.NotificationRequestHeader,
+    (RequestCode.NOTIFICATION, "response"): pop_headers.NotificationResponseHeader,
+    (RequestCode.POLLING_INFO, "request"): pop_headers.PollingInfoRequestHeader,
+    (RequestCode.POLLING_INFO, "response"): pop_headers.PollingInfoResponseHeader,
     (RequestCode.HEART_BEAT, "request"): headers.HeartbeatRequestHeader,
     (RequestCode.UNREGISTER_CLIENT, "request"): headers.UnregisterClientRequestHeader,
     (RequestCode.GET_CONSUMER_LIST_BY_GROUP, "request"): headers.GetConsumerListByGroupRequestHeader,
@@ -239,7 +245,6 @@ ANSWERED_CODES = frozenset(
 NOT_YET: dict[str, frozenset[int]] = {
     "a later issue: static topics": frozenset({308, 513}),
     "nobody: tables that a slave copies": frozenset({43}),
-    "a later issue: pop consumption": frozenset({200052, 200054, 200055, 400, 401, 402}),
     "a later issue: cold data flow control": frozenset({2003}),
     "a later issue: access control": frozenset({3001, 3003, 3004, 3005, 3006, 3008, 3010}),
 }

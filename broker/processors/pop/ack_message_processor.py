@@ -15,6 +15,7 @@ import msgspec
 from broker.answers import AnyRequest, Request, answer_applied
 from broker.config.broker_config import BrokerConfig
 from broker.processors.pop.pop_message_processor import INVISIBLE_MS_MAX
+from broker.processors.pop.pop_queues import NO_REMARK, NOT_SERVING
 from broker.processors.pull.pull_turns import CallSoon
 from broker.topics.topic_config_manager import TopicConfigManager
 from broker.waiting.waiting_pops import WaitingPops
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 ACKS_MAX: Final = 1024
 # More than a pop looks at.
 _DISTANCE_MAX: Final = 1 << 16
-# RocketMQ's, which has forgotten to say something.
-_NO_REMARK: Final = "not set any response code"
-_NOT_SERVING: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
 
 class _Gathered(msgspec.Struct):
@@ -85,7 +83,7 @@ class AckMessageProcessor:
         self, request: Request[CommandHeader], body: pop_bodies.BatchAckMessageRequestBody, now_ms: int
     ) -> None:
         if not self._store.serving:
-            request.answer(ResponseCode.SYSTEM_BUSY, _NOT_SERVING)
+            request.answer(ResponseCode.SYSTEM_BUSY, NOT_SERVING)
         elif not body.acks:
             request.answer(ResponseCode.NO_MESSAGE, "the batch has no acks")
         else:
@@ -162,10 +160,10 @@ class AckMessageProcessor:
         )
         fields = to_ext_fields(response)
         if not self._table.in_flight(popped):
-            request.answer(remark=_NO_REMARK, ext_fields=fields)
+            request.answer(remark=NO_REMARK, ext_fields=fields)
             return
         self._begin((popped,))
-        answer = answer_applied(request, lambda: request.answer(remark=_NO_REMARK, ext_fields=fields))
+        answer = answer_applied(request, lambda: request.answer(remark=NO_REMARK, ext_fields=fields))
 
         def on_done(status: ProposeStatus) -> None:
             self._ended((popped,))
@@ -187,7 +185,7 @@ class AckMessageProcessor:
         header, reads = request.header, self._store.reads
         topic = self._topics.select(header.topic)
         if not self._store.serving:
-            request.answer(ResponseCode.SYSTEM_BUSY, _NOT_SERVING)
+            request.answer(ResponseCode.SYSTEM_BUSY, NOT_SERVING)
             return None
         if topic is None:
             remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"

@@ -7,8 +7,7 @@ first. Checks stand in the order of RocketMQ's.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -16,23 +15,20 @@ import msgspec
 from broker.answers import Request, answer_applied, answer_error
 from broker.broker_stats import BrokerStats
 from broker.config.broker_config import BrokerConfig
+from broker.processors.pop.pop_queues import PopQueues, PopRefused
 from broker.processors.pop.popped_messages import PopLook, QueueLook, queue_offset_of, under_own_topic
-from broker.topics.subscription_group_manager import SubscriptionGroupManager
-from broker.topics.topic_config_manager import TopicConfigManager
-from broker.waiting.waiting_pops import ANY_QUEUE, WaitingPop, WaitingPops
+from broker.waiting.waiting_pops import WaitingPop, WaitingPops
 from disk.disk import DiskError
 from message.errors import SubscriptionParseError
-from message.names import HIDDEN_TOPICS, RETRY_GROUP_TOPIC_PREFIX, pop_retry_topic
 from message.pop_handle import ORDER_REVIVE_QUEUE, msg_offset_info, order_count_info, start_offset_info
 from message.tags import EXPRESSION_TYPE_TAG, build_subscription
-from remoting.codes import FAQ, ResponseCode
+from remoting.codes import ResponseCode
 from remoting.headers.headers import to_ext_fields
 from remoting.headers.pop_headers import PopMessageRequestHeader, PopMessageResponseHeader
 from store.errors import StoreError
 from store.filter.message_filter import MessageFilter, UnsupportedExpressionError, filter_of
 from store.get_message import GetMessageStatus
 from store.state.state_proposals import ProposeStatus
-from store.state.table_configs import PERM_READ
 from store.state.tables.pop_table import NO_OFFSET, PopMessages, Popped, PoppedQueue, QueueKey
 
 if TYPE_CHECKING:
@@ -50,7 +46,6 @@ UNDER_WAY_PAUSE_MS: Final = 100
 ANSWER_BEFORE_MS: Final = 50
 LATE_MS: Final = 500
 INVISIBLE_MS_MAX: Final = 366 * 24 * 3_600_000
-INIT_MODE_MAX: Final = 1
 
 _NOTHING: Final = to_ext_fields(PopMessageResponseHeader())
 # Of a queue that ends before the offset, or whose messages there are gone: it goes on elsewhere.
@@ -62,13 +57,6 @@ _MOVED: Final = frozenset(
         GetMessageStatus.MESSAGE_WAS_REMOVING,
     }
 )
-
-
-class _Refused(Exception):
-    def __init__(self, code: int, remark: str) -> None:
-        super().__init__(remark)
-        self.code = code
-        self.remark = remark
 
 
 class _Pop(msgspec.Struct):
@@ -90,21 +78,17 @@ class PopMessageProcessor:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
+        queues: PopQueues,
         stats: BrokerStats,
         waiting_pops: WaitingPops,
         clock: Callable[[], int],
-        rng: random.Random,
     ) -> None:
         self.config = config
         self._store = store
-        self._topics = topics
-        self._groups = groups
+        self._queues = queues
         self._stats = stats
         self._waiting_pops = waiting_pops
         self._clock = clock
-        self._random = rng
         self._table = store.tables.pop_table
         self._offsets = store.tables.consumer_offset_table
         # How many, and where the next one begins.
@@ -115,7 +99,7 @@ class PopMessageProcessor:
     def pop(self, request: Request[PopMessageRequestHeader], now_ms: int) -> None:
         try:
             message_filter = self._check(request, now_ms)
-        except _Refused as refused:
+        except PopRefused as refused:
             request.answer(refused.code, refused.remark, _NOTHING)
             return
         header = request.header
@@ -125,33 +109,23 @@ class PopMessageProcessor:
     # -- checks ------------------------------------------------------------------------------------------------
 
     def _check(self, request: Request[PopMessageRequestHeader], now_ms: int) -> MessageFilter | None:
-        """Returns the filter. Raises _Refused."""
+        """Returns the filter. Raises PopRefused."""
         header, address = request.header, self.config.broker_ip1
-        if not self._store.serving:
-            remark = "[REJECTREQUEST]system busy, start flow control for a while"
-            raise _Refused(ResponseCode.SYSTEM_BUSY, remark)
         if now_ms - (header.born_time or now_ms) - header.poll_time > LATE_MS:
             remark = f"the broker[{address}] pop message is timeout too much"
-            raise _Refused(ResponseCode.POLLING_TIMEOUT, remark)
-        if not self.config.broker_permission & PERM_READ:
-            raise _Refused(ResponseCode.NO_PERMISSION, f"the broker[{address}] pop message is forbidden")
+            raise PopRefused(ResponseCode.POLLING_TIMEOUT, remark)
+        self._queues.check_broker("pop message")
         if header.max_msg_nums > COUNT_MAX:
             remark = f"the broker[{address}] pop message's num is greater than {COUNT_MAX}"
-            raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
+            raise PopRefused(ResponseCode.INVALID_PARAMETER, remark)
         if header.max_msg_nums < 1 or not 0 <= header.invisible_time <= INVISIBLE_MS_MAX:
             remark = (
                 f"maxMsgNums={header.max_msg_nums} invisibleTime={header.invisible_time}: allowed are 1 to {COUNT_MAX} "
                 f"messages, and 0 to {INVISIBLE_MS_MAX} ms"
             )
-            raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
-        self._check_topic(request)
-        group = self._groups.find(header.consumer_group, now_ms)
-        if group is None:
-            remark = f"subscription group [{header.consumer_group}] does not exist, {FAQ}"
-            raise _Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        if not group.consume_enable:
-            remark = f"subscription group no permission, {header.consumer_group}"
-            raise _Refused(ResponseCode.NO_PERMISSION, remark)
+            raise PopRefused(ResponseCode.INVALID_PARAMETER, remark)
+        self._queues.check_topic(header.topic, header.queue_id, request.channel.remote_address)
+        self._queues.check_group(header.consumer_group, now_ms)
         message_filter = self._filter(header)
         in_flight = self._table.in_flight_count + self._under_way_count
         if in_flight + header.max_msg_nums > self.config.max_popped_messages:
@@ -159,40 +133,14 @@ class PopMessageProcessor:
                 f"{in_flight} popped messages are not acknowledged, and pyDLedgerMaxPoppedMessages="
                 f"{self.config.max_popped_messages} are allowed: acknowledge them, wait, or raise it"
             )
-            raise _Refused(ResponseCode.SYSTEM_BUSY, remark)
+            raise PopRefused(ResponseCode.SYSTEM_BUSY, remark)
         if self._under_way_size > UNDER_WAY_SIZE_MAX:
             remark = f"pops of {self._under_way_size} bytes are on their way into the log, {UNDER_WAY_SIZE_MAX} may be"
-            raise _Refused(ResponseCode.SYSTEM_BUSY, remark)
+            raise PopRefused(ResponseCode.SYSTEM_BUSY, remark)
         return message_filter
 
-    def _check_topic(self, request: Request[PopMessageRequestHeader]) -> None:
-        """Raises _Refused."""
-        header = request.header
-        topic = self._topics.select(header.topic)
-        if topic is None:
-            remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
-            raise _Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
-        if header.topic in HIDDEN_TOPICS:
-            remark = f"the topic[{header.topic}] holds what is not decided yet: no consumer is given it"
-            raise _Refused(ResponseCode.NO_PERMISSION, remark)
-        if not topic.perm & PERM_READ:
-            remark = f"the topic[{header.topic}] peeking message is forbidden"
-            raise _Refused(ResponseCode.NO_PERMISSION, remark)
-        if not ANY_QUEUE <= header.queue_id < topic.read_queue_nums:
-            remark = (
-                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:"
-                f"[{topic.read_queue_nums}] consumer:[{request.channel.remote_address}]"
-            )
-            raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
-        entry = self._topics.entry(header.topic)
-        if entry is not None and entry.is_batch:
-            remark = (
-                f"topic[{header.topic}] has queue.type=BatchCQ, whose batches cannot be popped: pull them"
-            )
-            raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
-
     def _filter(self, header: PopMessageRequestHeader) -> MessageFilter | None:
-        """Raises _Refused."""
+        """Raises PopRefused."""
         expression_type = header.exp_type or EXPRESSION_TYPE_TAG
         if not header.exp:
             return None
@@ -202,7 +150,7 @@ class PopMessageProcessor:
             return filter_of(build_subscription(header.topic, header.exp, expression_type))
         except (SubscriptionParseError, UnsupportedExpressionError) as error:
             remark = f"parse the consumer's subscription failed: {error}"
-            raise _Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
+            raise PopRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
 
     # -- looking -----------------------------------------------------------------------------------------------
 
@@ -212,7 +160,13 @@ class PopMessageProcessor:
             return
         look = PopLook()
         try:
-            for topic, queue_id in self._queues_of(pop):
+            for topic, queue_id in self._queues.queues_of(
+                pop.header.consumer_group,
+                pop.header.topic,
+                pop.header.queue_id,
+                is_order=bool(pop.header.order),
+                retry_probability=self.config.pop_from_retry_probability,
+            ):
                 self._look_into(pop, topic, queue_id, look, now_ms)
         except (StoreError, DiskError) as error:
             answer_error(pop.request, error)
@@ -222,44 +176,11 @@ class PopMessageProcessor:
         else:
             self._wait(pop, look, now_ms)
 
-    def _queues_of(self, pop: _Pop) -> Iterator[tuple[str, int]]:
-        """The queues of the topic, and of its group's retry topics: sometimes first, else behind it. Which queue comes
-        first is drawn, as RocketMQ does.
-        """
-        header, draw = pop.header, self._random.randrange(100)
-        retries = [
-            (topic, queue_id)
-            for topic in self._retry_topics(header)
-            if (config := self._topics.select(topic)) is not None
-            for queue_id in range(config.read_queue_nums)
-        ]
-        is_retry_first = draw < self.config.pop_from_retry_probability
-        if is_retry_first:
-            yield from retries
-        topic = self._topics.select(header.topic)
-        if header.queue_id != ANY_QUEUE:
-            yield header.topic, header.queue_id
-        elif topic is not None:
-            count = topic.read_queue_nums
-            yield from ((header.topic, (count - 1 - number + draw) % count) for number in range(count))
-        if not is_retry_first:
-            yield from retries
-
-    def _retry_topics(self, header: PopMessageRequestHeader) -> tuple[str, ...]:
-        """FIFO consumers have none: their messages stay where they are."""
-        if header.order or header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-            return ()
-        group, topic = header.consumer_group, header.topic
-        v1, v2 = pop_retry_topic(group, topic), pop_retry_topic(group, topic, v2=True)
-        if not self.config.enable_retry_topic_v2:
-            return (v1,)
-        return (v2, v1) if self.config.retrieve_message_from_pop_retry_topic_v1 else (v2,)
-
     def _look_into(self, pop: _Pop, topic: str, queue_id: int, look: PopLook, now_ms: int) -> None:
         header, reads = pop.header, self._store.reads
         key = (header.consumer_group, topic, queue_id)
         count, begin = self._under_way.get(key, (0, self._offsets.query(*key)))
-        offset = begin if begin != NO_OFFSET else self._init_offset(topic, queue_id, header.init_mode)
+        offset = begin if begin != NO_OFFSET else self._queues.init_offset(topic, queue_id, header.init_mode)
         room = header.max_msg_nums - look.count
         if room <= 0 or look.size >= self._size_max:
             look.rest += max(reads.max_offset(topic, queue_id) - offset, 0)
@@ -291,16 +212,6 @@ class PopMessageProcessor:
         offsets = [queue_offset_of(record) for record in records]
         bits = sum(1 << each - start for each in offsets)
         look.add(QueueLook(PoppedQueue(topic, queue_id, begin, start, offset, bits), records, offsets))
-
-    def _init_offset(self, topic: str, queue_id: int, init_mode: int) -> int:
-        """Where a group begins that has no offset."""
-        reads = self._store.reads
-        low, high = reads.min_offset(topic, queue_id), reads.max_offset(topic, queue_id)
-        if init_mode != INIT_MODE_MAX or topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-            return low
-        if low <= 0 and reads.is_in_memory(topic, queue_id, 0):
-            return 0
-        return max(high - 1, 0)
 
     # -- popping -----------------------------------------------------------------------------------------------
 
@@ -366,7 +277,7 @@ class PopMessageProcessor:
             group,
             topic,
             queue_id,
-            self._retry_topics(header),
+            self._queues.retry_topics(group, topic, is_order=bool(header.order)),
             wake_ms,
             pop.message_filter,
             lambda now_ms: self._woken(pop, now_ms),
@@ -377,7 +288,7 @@ class PopMessageProcessor:
         """Topic, group and member may be others than when it began to wait."""
         try:
             self._check(pop.request, min(now_ms, pop.deadline_ms))
-        except _Refused as refused:
+        except PopRefused as refused:
             pop.request.answer(refused.code, refused.remark, _NOTHING)
             return
         self._look(pop, now_ms)

@@ -373,3 +373,51 @@ def test_both_names_of_the_retry_topic_are_read(tmp_path: Path) -> None:
     client.ack(old)
     client.broker.run_for(20_000)
     assert client.pop() == []
+
+
+LOOK = {"consumerGroup": "g", "topic": "T", "queueId": "-1"}
+
+
+def test_a_peek_shows_what_is_next_and_takes_nothing(client: PopClient) -> None:
+    fields = {**LOOK, "maxMsgNums": "4"}
+    for _ in range(2):
+        answer = client.broker.ask(RequestCode.PEEK_MESSAGE, fields)
+        assert len(decode_messages(answer.body)) == 4
+        assert answer.ext_fields["restNum"] == "1"
+    client.pop()
+    assert client.broker.ask(RequestCode.PEEK_MESSAGE, fields).code == ResponseCode.PULL_NOT_FOUND
+    assert client.broker.ask(RequestCode.PEEK_MESSAGE, {**fields, "topic": "U"}).code == (
+        ResponseCode.TOPIC_NOT_EXIST
+    )
+
+
+def test_a_notification_comes_when_there_is_a_message_and_leaves_it_to_pops(client: PopClient) -> None:
+    broker = client.broker
+    asked = {**LOOK, "pollTime": "5000", "bornTime": "0"}
+    assert broker.ask(RequestCode.NOTIFICATION, asked).ext_fields["hasMsg"] == "true"
+    client.ack(*client.pop())
+    notification = broker.new_request(RequestCode.NOTIFICATION, {**asked, "bornTime": str(broker.now_ms)})
+    broker.receive([notification])
+    pop = client.begin()
+    answer = broker.ask(RequestCode.POLLING_INFO, LOOK)
+    assert answer.ext_fields == {"pollingNum": "2"}
+    client.send(b"5")
+    broker.run_for(100)
+    told, found = (broker.channel.response_to(each.opaque) for each in (notification, pop))
+    assert told is not None
+    assert told.ext_fields == {"hasMsg": "true", "pollingFull": "false"}
+    assert found is not None
+    assert bodies(popped(found)) == [b"5"]
+
+
+def test_a_notification_that_nothing_comes_to_ends_with_its_time(client: PopClient) -> None:
+    client.ack(*client.pop())
+    broker = client.broker
+    asked = {**LOOK, "pollTime": "500", "bornTime": str(broker.now_ms)}
+    notification = broker.new_request(RequestCode.NOTIFICATION, asked)
+    broker.receive([notification])
+    assert broker.channel.response_to(notification.opaque) is None
+    broker.run_for(1000)
+    told = broker.channel.response_to(notification.opaque)
+    assert told is not None
+    assert told.ext_fields == {"hasMsg": "false", "pollingFull": "false"}

@@ -1,0 +1,153 @@
+"""What may be asked of a pop's queues and takes nothing: PEEK_MESSAGE (200052), NOTIFICATION (200054), POLLING_INFO
+(200055).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.answers import Request, answer_error
+from broker.config.broker_config import BrokerConfig
+from broker.processors.pop.pop_queues import NO_REMARK, PopQueues, PopRefused
+from broker.waiting.waiting_pops import WaitingPop, WaitingPops
+from disk.disk import DiskError
+from remoting.codes import ResponseCode
+from remoting.headers.headers import to_ext_fields
+from remoting.headers.pop_headers import (
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageResponseHeader,
+)
+from store.errors import StoreError
+from store.get_message import GetMessageStatus
+
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+COUNT_MAX: Final = 32
+# Of peeks that look into the retry topic first: percent.
+RETRY_PROBABILITY: Final = 20
+
+
+class PopLookProcessor:
+    """Invariant: each request is answered once."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        queues: PopQueues,
+        waiting_pops: WaitingPops,
+    ) -> None:
+        self._store = store
+        self._queues = queues
+        self._waiting_pops = waiting_pops
+        self._table = store.tables.pop_table
+        self._size_max = config.store.max_transfer_bytes_on_message_in_memory
+
+    def peek(self, request: Request[PeekMessageRequestHeader], now_ms: int) -> None:
+        """The next messages of the group, which stay where they are."""
+        header, reads = request.header, self._store.reads
+        group, topic = header.consumer_group, header.topic
+        nothing = to_ext_fields(PopMessageResponseHeader())
+        try:
+            self._queues.check_broker("peeking message")
+            self._queues.check_topic(topic, header.queue_id, request.channel.remote_address)
+            self._queues.check_group(group, now_ms)
+        except PopRefused as refused:
+            request.answer(refused.code, refused.remark, nothing)
+            return
+        records: list[bytes] = []
+        size = rest = 0
+        count_max = min(max(header.max_msg_nums, 1), COUNT_MAX)
+        for name, queue_id in self._queues.queues_of(
+            group, topic, header.queue_id, is_order=False, retry_probability=RETRY_PROBABILITY
+        ):
+            offset = self._queues.offset(group, name, queue_id, init_mode=0)
+            room = count_max - len(records)
+            if room > 0 and size < self._size_max:
+                result = reads.get_message(name, queue_id, offset, room, self._size_max - size)
+                records += result.buffers
+                size += result.size
+                offset = result.next_begin_offset
+            rest += max(reads.max_offset(name, queue_id) - offset, 0)
+        if records:
+            fields = to_ext_fields(PopMessageResponseHeader(rest_num=rest))
+            request.answer(ResponseCode.SUCCESS, GetMessageStatus.FOUND.name, fields, b"".join(records))
+        else:
+            request.answer(ResponseCode.PULL_NOT_FOUND, GetMessageStatus.NO_MESSAGE_IN_QUEUE.name, nothing)
+
+    def notify(self, request: Request[NotificationRequestHeader], now_ms: int) -> None:
+        """Answers as soon as the group has a message to pop, or when the time is over."""
+        self._notify(request, now_ms)
+
+    def _woken(self, request: Request[NotificationRequestHeader], now_ms: int) -> None:
+        """It takes nothing, so the next one that waits is to look as well."""
+        if self._notify(request, now_ms):
+            self._waiting_pops.wake_one(request.header.consumer_group, request.header.topic, now_ms)
+
+    def _notify(self, request: Request[NotificationRequestHeader], now_ms: int) -> bool:
+        """Returns whether there is a message."""
+        header = request.header
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        try:
+            self._queues.check_broker("notification")
+            self._queues.check_topic(topic, queue_id, request.channel.remote_address)
+            self._queues.check_group(group, now_ms)
+            has_message = self._has_message(header, now_ms)
+        except PopRefused as refused:
+            request.answer(refused.code, refused.remark)
+            return False
+        except (StoreError, DiskError) as error:
+            answer_error(request, error)
+            return False
+        deadline_ms = (header.born_time or now_ms) + header.poll_time
+        is_full = self._waiting_pops.is_full(group, topic, queue_id)
+        if has_message or deadline_ms <= now_ms or is_full or not request.channel.is_open:
+            is_told_full = is_full and not has_message and deadline_ms > now_ms
+            response = NotificationResponseHeader(has_msg=has_message, polling_full=is_told_full)
+            request.answer(remark=NO_REMARK, ext_fields=to_ext_fields(response))
+            return has_message
+        retry_topics = self._queues.retry_topics(group, topic, is_order=bool(header.order))
+        waiting = WaitingPop(
+            request.channel,
+            group,
+            topic,
+            queue_id,
+            retry_topics,
+            deadline_ms,
+            None,
+            lambda now_ms: self._woken(request, now_ms),
+        )
+        self._waiting_pops.hold(waiting)
+        return False
+
+    def _has_message(self, header: NotificationRequestHeader, now_ms: int) -> bool:
+        """Raises UnitDamagedError, DiskError."""
+        group, is_order = header.consumer_group, bool(header.order)
+        for topic, queue_id in self._queues.queues_of(
+            group, header.topic, header.queue_id, is_order=is_order, retry_probability=0
+        ):
+            order = self._table.order_info((group, topic, queue_id)) if is_order else None
+            if order is not None and order.is_blocked(header.attempt_id or "", now_ms):
+                continue
+            if self._store.reads.max_offset(topic, queue_id) > self._queues.offset(group, topic, queue_id, 0):
+                return True
+        return False
+
+    def count_waiting(self, request: Request[PollingInfoRequestHeader], now_ms: int) -> None:
+        """How many pops and notifications of the group wait for the queue."""
+        header = request.header
+        try:
+            self._queues.check_broker("polling info")
+            self._queues.check_topic(header.topic, header.queue_id, request.channel.remote_address)
+            self._queues.check_group(header.consumer_group, now_ms)
+        except PopRefused as refused:
+            request.answer(refused.code, refused.remark)
+            return
+        count = self._waiting_pops.count(header.consumer_group, header.topic, header.queue_id)
+        fields = to_ext_fields(PollingInfoResponseHeader(polling_num=count))
+        request.answer(remark=NO_REMARK, ext_fields=fields)

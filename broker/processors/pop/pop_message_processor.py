@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # Of one pop.
 COUNT_MAX: Final = 32
+# Whose offsets one record moves: a topic may have thousands.
+QUEUES_MAX: Final = 128
 # Looks into one queue for what the filter wants, before the way so far becomes a record and others have their turn.
 LOOKS_MAX: Final = 8
 # Bytes of messages whose pops are on their way into the log.
@@ -182,6 +184,8 @@ class PopMessageProcessor:
         count, begin = self._under_way.get(key, (0, self._offsets.query(*key)))
         offset = begin if begin != NO_OFFSET else self._queues.init_offset(topic, queue_id, header.init_mode)
         room = header.max_msg_nums - look.count
+        if len(look.queues) == QUEUES_MAX:
+            room = 0
         if room <= 0 or look.size >= self._size_max:
             look.rest += max(reads.max_offset(topic, queue_id) - offset, 0)
             return

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hostile_requests import as_json
+from hostile_requests import TOPIC_CONFIG, as_json
 from one_broker import OneBroker, RecordingChannel, commit_fields, pull_fields
 from pops import PopClient, PoppedMessage, pop_fields, popped
 
@@ -376,6 +376,29 @@ def test_both_names_of_the_retry_topic_are_read(tmp_path: Path) -> None:
 
 
 LOOK = {"consumerGroup": "g", "topic": "T", "queueId": "-1"}
+
+
+def test_a_topic_of_many_queues_is_popped_from_in_several_records(broker: OneBroker) -> None:
+    """The first pop of a group sets its offset in each of them."""
+    config = {
+        **TOPIC_CONFIG,
+        "topicName": "Wide",
+        "readQueueNums": 300,
+        "writeQueueNums": 300,
+        "attributes": {},
+    }
+    body = as_json({"topicConfigList": [config]})
+    assert broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, body).code == ResponseCode.SUCCESS
+    client = PopClient(broker, "Wide")
+    request = client.begin()
+    broker.run_for(200)
+    assert broker.channel.response_to(request.opaque) is None
+    assert len(broker.store.tables.consumer_offset_table.queues_of("g", "Wide")) == 300
+    client.send(b"0", queue_id=299)
+    broker.run_for(100)
+    answer = broker.channel.response_to(request.opaque)
+    assert answer is not None
+    assert bodies(popped(answer, "Wide")) == [b"0"]
 
 
 def test_a_peek_shows_what_is_next_and_takes_nothing(client: PopClient) -> None:

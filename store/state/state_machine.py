@@ -114,10 +114,15 @@ class StateMachine:
                 return []
             return self._take(full_state)
         if self.is_whole:
-            self.tables.apply(record, timestamp)
+            self._apply_changes(record, index, timestamp)
         else:
             self._kept.append((index, timestamp, record))
         return []
+
+    def _apply_changes(self, changes: list[StateChange], index: Index, timestamp: int) -> None:
+        """All entries before `index` are applied, whether somebody has settled the tables since or not."""
+        self.tables.settle(Index(index - 1))
+        self.tables.apply(changes, timestamp)
 
     def _note_deletions(self, changes: list[StateChange], pos: int) -> None:
         for change in changes:
@@ -220,6 +225,6 @@ class StateMachine:
             if changes is None:
                 self.tables.term_began(index)
             else:
-                self.tables.apply(changes, timestamp)
+                self._apply_changes(changes, index, timestamp)
         self._kept.clear()
         return [(topic, queue_id, low, high) for topic, queue_id, low, high in rows]

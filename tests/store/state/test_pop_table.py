@@ -6,6 +6,7 @@ import msgpack
 import pytest
 
 from dledger.entry import Index
+from store.state.state_machine import StateMachine
 from store.state.state_record import pack_change, pack_changes, unpack_record
 from store.state.state_tables import StateTables
 from store.state.table import StateChange
@@ -159,6 +160,25 @@ def test_a_revived_message_ends_when_its_copy_is_applied(tables: Tables, applied
         each.term_began(Index(50 + applied))
         each.settle(Index(99))
         assert each.in_flight == set(range(applied, 3))
+
+
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_what_follows_a_revival_meets_it_done_however_many_entries_one_step_applies(
+    *, is_settled: bool
+) -> None:
+    """The message has come again when its old handle asks for more time: on each member, or they would part."""
+    machine = StateMachine(is_whole=True)
+    changes: dict[int, StateChange] = {
+        9: pop(NO_OFFSET, 1, 10),
+        10: revival(11, handle(0, 10, 0)),
+        12: ChangeInvisible(handle(0, 10, 0), 20, 100),
+    }
+    for index, change in changes.items():
+        machine.apply(pack_changes([pack_change(change)]), Index(index), 0, 7)
+        if is_settled:
+            machine.settle(Index(index + (index == 10)))
+    machine.settle(Index(12))
+    assert machine.tables.pop_table.in_flight_count == 0
 
 
 class TestFifo:

@@ -37,7 +37,9 @@ class EndOffsets(StateChange):
     @classmethod
     def unpack(cls, values: list[Any]) -> Self:
         first_index, delivered, dropped, begin = values
-        return cls(first_index, tuple(delivered), tuple((low, high) for low, high in dropped), begin)
+        # The first logs with timers and transactions name single offsets.
+        ranges = tuple((end, end + 1) if isinstance(end, int) else (end[0], end[1]) for end in dropped)
+        return cls(first_index, tuple(delivered), ranges, begin)
 
 
 class EndedOffsetsTable(Table):

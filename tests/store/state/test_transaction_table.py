@@ -90,3 +90,7 @@ def test_where_it_was_settled_and_saved_in_between_makes_no_difference(
     table = run(steps)
     assert table.pack() == run([]).pack()
     assert ended(table) == {0, 4, 5, 6} | ({1, 9} if cut else {1, 2, 9})
+
+
+def test_a_record_that_names_single_offsets_is_read_too() -> None:
+    assert EndTransactions.unpack([11, [4, 6], [5, 0], 0]) == END

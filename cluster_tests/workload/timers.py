@@ -131,8 +131,7 @@ class Timers:
         try:
             await producer.recall(TOPIC, recall_handle)
         except MQClientError as error:
-            # A refusal as well: it may be that of a second try, and the first one was stored.
-            outcome, reason = "unknown", str(error)
+            outcome, reason = "fail" if error.definite else "unknown", str(error)
         self._client.notes.note(Recall, begun_ns=begun_ns, outcome=outcome, reason=reason, **name)
 
 

@@ -19,8 +19,8 @@ async def recall(
     timeout_s: float | None,
     config: ProducerConfig,
 ) -> None:
-    """Asks until one answers that leads: a second recall changes nothing. Raises ValueError for what is no handle,
-    MQClientError.
+    """Asks until one answers that leads: a second recall changes nothing. Raises ValueError for what is no handle, and
+    MQClientError, which is `definite` only if no attempt may have been stored.
     """
     try:
         broker_name = RecallHandle.decode(recall_handle).broker_name
@@ -31,6 +31,7 @@ async def recall(
     deadline = loop.time() + (timeout_s or config.send_timeout_s)
     pause_s = config.retry_pause_s
     refresh = False
+    definite = True
     while True:
         try:
             route = await (instance.routes.refresh(topic) if refresh else instance.routes.route(topic))
@@ -42,6 +43,7 @@ async def recall(
             )
             return
         except MQClientError as error:
+            definite = error.definite = definite and error.definite
             is_slave = (
                 isinstance(error, BrokerResponseError) and error.code == ResponseCode.SLAVE_NOT_AVAILABLE
             )

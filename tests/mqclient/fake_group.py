@@ -133,6 +133,7 @@ class FakeBroker:
         handlers = {
             RequestCode.SEND_MESSAGE_V2: self.send_message,
             RequestCode.SEND_REPLY_MESSAGE_V2: self.send_reply,
+            RequestCode.RECALL_MESSAGE: self.recall,
             RequestCode.PULL_MESSAGE: self.pull_message,
             RequestCode.LITE_PULL_MESSAGE: self.pull_message,
             RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
@@ -185,6 +186,13 @@ class FakeBroker:
             self.late.append((channel, answer))
             return None
         return answer
+
+    def recall(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
+        step = self.steps.pop(0) if self.steps else 0
+        if step == "close":
+            channel.abort()
+            return None
+        return response(command, int(step), f"told to answer {step}")
 
     def send_reply(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Pushes it to its requester at once."""

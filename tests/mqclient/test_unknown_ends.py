@@ -9,7 +9,9 @@ import uvloop
 from fake_group import FakeGroup
 
 from message.decoder import decode_message
+from message.recall_handle import RecallHandle
 from mqclient import (
+    BrokerResponseError,
     Message,
     MessageQueue,
     Producer,
@@ -180,5 +182,21 @@ def test_an_answer_that_cannot_be_read_leaves_the_outcome_unknown(monkeypatch: p
             with pytest.raises(SendError, match="cannot be read") as caught:
                 await producer.send(Message("T", b"x"))
             assert (caught.value.definite, caught.value.attempts) == (False, 1)
+
+    run(story())
+
+
+@pytest.mark.parametrize(("steps", "definite"), [(["close", 16], False), ([16], True)])
+def test_a_recall_that_may_have_been_stored_is_told_as_unknown(
+    steps: list[int | str], definite: bool
+) -> None:
+    """The first attempt may have recalled the message, whatever the broker says to the second."""
+
+    async def story() -> None:
+        async with FakeGroup() as group, Producer(group.address, "g", config=QUICK) as producer:
+            group.brokers[0].steps = steps
+            with pytest.raises(BrokerResponseError) as caught:
+                await producer.recall("T", RecallHandle("T", "G", 1, "id").encode())
+            assert caught.value.definite is definite
 
     run(story())

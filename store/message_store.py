@@ -58,6 +58,8 @@ _NOTHING_IMPORTED = ImportedState()
 
 # A follower dispatches what many commits have brought at once: hardly anybody waits for it there.
 FOLLOWER_REPUT_MS = 5
+# A tick does as much for derived files as costs little at this pace. Under load there is always more of it to do.
+WORK_INTERVAL_MS = 50
 
 
 class MessageStore:
@@ -332,9 +334,11 @@ class MessageStore:
 
     def due_ms(self, now_ms: int) -> int | None:
         """When the next tick is to come, at the latest; None: whatever there is to do waits for any that comes."""
-        if self._derived.has_work:
-            return now_ms
-        return self.services.due_ms if self.serving else None
+        due_ms = self.services.due_ms if self.serving else None
+        if not self._derived.has_work:
+            return due_ms
+        work_ms = now_ms + WORK_INTERVAL_MS
+        return work_ms if due_ms is None else min(due_ms, work_ms)
 
     def job_done(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
         self._derived.job_done(job, error, now_ms)

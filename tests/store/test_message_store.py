@@ -12,6 +12,7 @@ from message.tags import build_subscription
 from store.dispatch_request import DispatchRequest
 from store.filter.tag_filter import TagFilter
 from store.get_message import GetMessageStatus
+from store.message_store import WORK_INTERVAL_MS
 from store.put_message import PutBatch, PutRefusal, PutStatus
 from store.state.state_proposals import ProposeStatus
 from store.state.table_configs import TopicConfig
@@ -236,3 +237,15 @@ def test_no_message_is_found_where_none_begins(group: StoreGroup) -> None:
     assert leader.store.reads.look_message_by_offset(first) is not None
     for offset in (0, 1, 47, first + 1, first + 40, second - 48, second + 48, 1 << 40, -1):
         assert leader.store.reads.look_message_by_offset(offset) is None
+
+
+def test_keys_that_are_not_indexed_yet_let_ticks_come_no_faster(group: StoreGroup) -> None:
+    """Under load there are always some: at each tick of the member they would cost as much as the messages."""
+    leader = group.lead()
+    for _ in range(3):
+        leader.put(*[message(body=b"x")] * 100)
+        group.settle()
+    store = leader.store
+    store.tick(group.now_ms)
+    assert store.index.has_work, "a tick takes up fewer"
+    assert store.due_ms(group.now_ms) == group.now_ms + WORK_INTERVAL_MS

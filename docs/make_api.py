@@ -23,13 +23,13 @@ LINE = 96  # characters of a signature before it takes a line per argument
 SECTIONS: dict[str, str] = {
     "Producing": "Producer ProducerConfig Message SendResult SendStatus SendPipeline QueueSelector by_sharding_key "
     "TransactionProducer LocalTransaction CheckListener TransactionState TransactionSendResult",
-    "Consuming": "PushConsumer ConsumeBatch LitePullConsumer ConsumerConfig ConsumeFromWhere MessageModel MessageExt "
-    "MessageQueue Expression MessageSelector sql OnAssignment OnTopicQueues",
+    "Consuming": "PushConsumer ConsumeBatch LitePullConsumer SimpleConsumer ConsumerConfig ConsumeFromWhere "
+    "MessageModel MessageExt MessageQueue Expression MessageSelector sql OnAssignment OnTopicQueues",
     "Who reads which queues": "AllocateStrategy AVG AVG_BY_CIRCLE CONSISTENT_HASH by_consistent_hash by_config "
     "by_machine_room by_machine_room_nearby",
     "Operating": "Admin TopicAdmin GroupAdmin BrokerAdmin MessageAdmin NamesrvAdmin",
     "Errors": "MQClientError SendError RequestTimeoutError MessageIllegalError RouteNotFoundError NoMasterError "
-    "NoAnswerError BrokerResponseError BadAnswerError CommitError QueueNotAssignedError OffsetIllegalError "
+    "NoAnswerError BrokerResponseError BadAnswerError CommitError AckError QueueNotAssignedError OffsetIllegalError "
     "LocalOffsetsError ClientClosedError AdminError",
 }
 SYNC_SECTION = (

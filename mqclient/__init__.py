@@ -26,8 +26,10 @@ from mqclient.consumer.group_member import OnAssignment
 from mqclient.consumer.lite_pull_consumer import LitePullConsumer, OnTopicQueues
 from mqclient.consumer.process_queue import ConsumeBatch
 from mqclient.consumer.push_consumer import PushConsumer
+from mqclient.consumer.simple_consumer import SimpleConsumer
 from mqclient.consumer.subscription import Expression, MessageSelector, sql
 from mqclient.errors import (
+    AckError,
     BadAnswerError,
     BrokerResponseError,
     ClientClosedError,
@@ -62,6 +64,7 @@ __all__ = [
     "AVG",
     "AVG_BY_CIRCLE",
     "CONSISTENT_HASH",
+    "AckError",
     "Admin",
     "AdminError",
     "AllocateStrategy",
@@ -104,6 +107,7 @@ __all__ = [
     "SendPipeline",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "TopicAdmin",
     "TransactionProducer",
     "TransactionSendResult",

@@ -6,8 +6,9 @@ stored or not. `retriable`: another attempt may succeed without the caller chang
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from message.decoder import MessageExt
 from mqclient.message_queue import MessageQueue
 from remoting.codes import ResponseCode
 from remoting.errors import RemotingError
@@ -111,6 +112,18 @@ class CommitError(MQClientError):
         self.failed = failed
         self.definite = all(error.definite for error in failed.values())
         self.retriable = all(error.retriable for error in failed.values())
+
+
+class AckError(MQClientError):
+    """Some messages were not acknowledged, or their brokers did not say so: `messages`. They may come again. It is safe
+    to acknowledge them once more.
+    """
+
+    def __init__(self, messages: Sequence[MessageExt], error: MQClientError) -> None:
+        super().__init__(f"{len(messages)} messages not acknowledged: {error}")
+        self.messages = messages
+        self.definite = error.definite
+        self.retriable = error.retriable
 
 
 class QueueNotAssignedError(MQClientError):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import permutations
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -20,6 +21,9 @@ LOAD_SOURCE = ROOT / "benchmarks" / "load"
 BUILD = ROOT / ".build" / "benchmarks"
 PROXY_PORT = 70  # of a cluster's block; no broker has it
 SLOW_SYNC_MS = 5
+# Of cluster_tests, which delay networks and disks.
+LINKS_MODULE = "proxies.toxiproxy_server"
+DISKS_MODULES = ("preloaded.disk_faults", "preloaded.preload")
 
 
 class MissingError(Exception):
@@ -96,7 +100,7 @@ class Ours:
 @contextmanager
 def delayed_links(cluster: LocalCluster, round_trip_ms: int) -> Iterator[int]:
     """Between all members, from its start on. The process that delays."""
-    toxiproxy = tests_module("toxiproxy_server")
+    toxiproxy = cluster_tests_module(LINKS_MODULE)
     cluster.directory.mkdir(parents=True)
     first = cluster.base_port + PROXY_PORT
     with toxiproxy.running_server(cluster.directory / "toxiproxy.log", first) as server:
@@ -112,7 +116,7 @@ def delayed_links(cluster: LocalCluster, round_trip_ms: int) -> Iterator[int]:
 
 def slow_syncs(cluster: LocalCluster) -> None:
     """Each sync of its brokers takes longer, from their start on."""
-    disks, preload = tests_module("disk_faults"), tests_module("preload")
+    disks, preload = map(cluster_tests_module, DISKS_MODULES)
     BUILD.mkdir(parents=True, exist_ok=True)
     try:
         library = preload.built(disks.SOURCE, BUILD / "disk_faults.so")
@@ -123,11 +127,11 @@ def slow_syncs(cluster: LocalCluster) -> None:
         disk.delay_syncs(SLOW_SYNC_MS)
 
 
-def tests_module(name: str) -> Any:
+def cluster_tests_module(name: str) -> Any:
     """The tests' ways to delay networks and disks serve here, too."""
     sys.path[:0] = [str(ROOT / "cluster_tests")]
     try:
-        return __import__(name)
+        return import_module(name)
     except ImportError as error:
         raise MissingError(f"{error}: scripts/venv dev installs what the tests need") from error
     finally:

@@ -8,6 +8,7 @@ import pytest
 from figures import FAR_MODES, KEY_FIGURES, cell
 from lines import KIND_LINES, LINES, send_line
 from side_by_side import parse_options, parse_tree, sessions, systems_of
+from systems import DISKS_MODULES, LINKS_MODULE, cluster_tests_module
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,3 +75,8 @@ def test_line_says_how_many_send_over_how_many_connections() -> None:
     assert line.name == "512 senders on 512 connections, 16 KiB"
     assert line.arguments() == ["-senders=512", "-conns=512", "-size=16384", "-topic=S512x512x16384"]
     assert not line.is_quick
+
+
+@pytest.mark.parametrize("name", [LINKS_MODULE, *DISKS_MODULES])
+def test_what_delays_networks_and_disks_is_found_in_the_cluster_tests(name: str) -> None:
+    assert cluster_tests_module(name).__name__ == name

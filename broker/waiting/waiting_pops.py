@@ -2,7 +2,7 @@
 
 A pop waits for any queue of its topic, or for one, and for what comes to its group's retry topics. A message wakes one
 of each group: what that leaves, the next one is woken for. A pop that was woken runs as a whole again, and may wait
-again.
+again. Notifications wait here, too; they take nothing, so each one in front of that pop is woken with it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class WaitingPop(msgspec.Struct, eq=False):
     wake_ms: int  # when it looks again in any case
     message_filter: MessageFilter | None  # None: any message of its topic wakes it
     wake: Callable[[int], None]  # takes now_ms
+    takes: bool = True  # False: it only wants to know
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -83,25 +84,31 @@ class WaitingPops:
                 self._wake(self._wanted(topic, messages), now_ms)
 
     def _wanted(self, topic: str, messages: DispatchRequest) -> list[WaitingPop]:
-        """One of each group."""
+        """Of each group the first one that takes messages, and all in front of it that take none."""
         arrivals = Arrivals(messages, self._look_message_by_offset)
-        wanted: dict[str, WaitingPop] = {}
+        wanted: list[WaitingPop] = []
+        groups: set[str] = set()
         for pop in self._by_topic[topic]:
-            if pop.group in wanted or not pop.channel.is_open:
+            if pop.group in groups or not pop.channel.is_open:
                 continue
             if topic != pop.topic or (
                 pop.queue_id in (ANY_QUEUE, messages.queue_id)
                 and arrivals.may_have_wanted(pop.message_filter)
             ):
-                wanted[pop.group] = pop
-        return list(wanted.values())
+                wanted.append(pop)
+                if pop.takes:
+                    groups.add(pop.group)
+        return wanted
 
     def wake_one(self, group: str, topic: str, now_ms: int) -> None:
-        """There is more for the group, or may be."""
-        pops = self._by_topic.get(topic, {})
-        found = next((pop for pop in pops if pop.group == group and pop.channel.is_open), None)
-        if found is not None:
-            self._wake([found], now_ms)
+        """There is more for the group, or may be: for one that takes it, and all in front of that which take none."""
+        found: list[WaitingPop] = []
+        for pop in self._by_topic.get(topic, {}):
+            if pop.group == group and pop.channel.is_open:
+                found.append(pop)
+                if pop.takes:
+                    break
+        self._wake(found, now_ms)
 
     def wake_topic(self, topic: str, now_ms: int) -> None:
         """A group's offset was moved, or the topic is another one."""
@@ -119,7 +126,7 @@ class WaitingPops:
         woken = {pop for pop in self._all() if pop.wake_ms <= now_ms}
         if is_check_due:
             self._next_check_ms = now_ms + CHECK_INTERVAL_MS
-            woken |= set({pop.key: pop for pop in self._all()}.values())
+            woken |= set({(pop.key, pop.takes): pop for pop in self._all()}.values())
         self._wake([pop for pop in self._all() if pop in woken], now_ms)
         self._next_wake_ms = min((pop.wake_ms for pop in self._all()), default=None)
 

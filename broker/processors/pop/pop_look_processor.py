@@ -82,15 +82,6 @@ class PopLookProcessor:
 
     def notify(self, request: Request[NotificationRequestHeader], now_ms: int) -> None:
         """Answers as soon as the group has a message to pop, or when the time is over."""
-        self._notify(request, now_ms)
-
-    def _woken(self, request: Request[NotificationRequestHeader], now_ms: int) -> None:
-        """It takes nothing, so the next one that waits is to look as well."""
-        if self._notify(request, now_ms):
-            self._waiting_pops.wake_one(request.header.consumer_group, request.header.topic, now_ms)
-
-    def _notify(self, request: Request[NotificationRequestHeader], now_ms: int) -> bool:
-        """Returns whether there is a message."""
         header = request.header
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         try:
@@ -100,17 +91,17 @@ class PopLookProcessor:
             has_message = self._has_message(header, now_ms)
         except PopRefused as refused:
             request.answer(refused.code, refused.remark)
-            return False
+            return
         except (StoreError, DiskError) as error:
             answer_error(request, error)
-            return False
+            return
         deadline_ms = (header.born_time or now_ms) + header.poll_time
         is_full = self._waiting_pops.is_full(group, topic, queue_id)
         if has_message or deadline_ms <= now_ms or is_full or not request.channel.is_open:
             is_told_full = is_full and not has_message and deadline_ms > now_ms
             response = NotificationResponseHeader(has_msg=has_message, polling_full=is_told_full)
             request.answer(remark=NO_REMARK, ext_fields=to_ext_fields(response))
-            return has_message
+            return
         retry_topics = self._queues.retry_topics(group, topic, is_order=bool(header.order))
         waiting = WaitingPop(
             request.channel,
@@ -120,10 +111,10 @@ class PopLookProcessor:
             retry_topics,
             deadline_ms,
             None,
-            lambda now_ms: self._woken(request, now_ms),
+            lambda now_ms: self.notify(request, now_ms),
+            takes=False,
         )
         self._waiting_pops.hold(waiting)
-        return False
 
     def _has_message(self, header: NotificationRequestHeader, now_ms: int) -> bool:
         """Raises UnitDamagedError, DiskError."""

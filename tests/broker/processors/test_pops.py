@@ -444,3 +444,21 @@ def test_a_notification_that_nothing_comes_to_ends_with_its_time(client: PopClie
     told = broker.channel.response_to(notification.opaque)
     assert told is not None
     assert told.ext_fields == {"hasMsg": "false", "pollingFull": "false"}
+
+
+def test_a_message_tells_all_that_wait_to_be_notified_and_the_pop_behind_them(client: PopClient) -> None:
+    """They are many enough that a call in a call in a call would not end."""
+    client.ack(*client.pop())
+    broker = client.broker
+    asked = {**LOOK, "pollTime": "5000", "bornTime": str(broker.now_ms)}
+    notifications = [broker.new_request(RequestCode.NOTIFICATION, asked) for _ in range(600)]
+    broker.receive(notifications)
+    pop = client.begin()
+    client.send(b"5")
+    broker.run_for(100)
+    told = [broker.channel.response_to(each.opaque) for each in notifications]
+    assert {answer.ext_fields["hasMsg"] for answer in told if answer is not None} == {"true"}
+    assert None not in told
+    found = broker.channel.response_to(pop.opaque)
+    assert found is not None
+    assert bodies(popped(found)) == [b"5"]

@@ -11,7 +11,7 @@ from message.decoder import decode_message, raw_properties
 from message.encoder import encode_record
 from message.message_id import pack_host
 from message.pop_handle import PopHandle, retry_mark
-from message.properties import delete_property, encode_properties
+from message.properties import PROPERTIES_LENGTH_MAX, delete_property, encode_properties
 from store.state.tables.pop_table import PoppedQueue
 
 _QUEUE_OFFSET = Struct(">20xq")  # of a record
@@ -51,7 +51,9 @@ class PopLook(msgspec.Struct):
 def under_own_topic(
     record: bytes, topic: str, start: int, pop_time: int, invisible_ms: int, broker_name: str
 ) -> bytes:
-    """A message of a retry topic as consumers of `topic` get it: with its handle, for they know no retry topic."""
+    """A message of a retry topic as consumers of `topic` get it: with its handle, for they know no retry topic. One
+    whose properties leave no room for that stays as it lies.
+    """
     message = decode_message(record)
     handle = PopHandle(
         start,
@@ -67,6 +69,8 @@ def under_own_topic(
     if properties and not properties.endswith(b"\x02"):
         properties += b"\x02"
     properties += encode_properties({const.POP_CK: handle.encode()})
+    if len(properties) > PROPERTIES_LENGTH_MAX:
+        return record
     return encode_record(
         topic.encode(),
         message.queue_id,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from hostile_requests import TOPIC_CONFIG, as_json
-from one_broker import OneBroker, RecordingChannel, commit_fields, pull_fields
+from one_broker import OneBroker, RecordingChannel, commit_fields, pull_fields, send_fields
 from pops import PopClient, PoppedMessage, pop_fields, popped
 
 from message.decoder import decode_messages
@@ -462,3 +462,21 @@ def test_a_message_tells_all_that_wait_to_be_notified_and_the_pop_behind_them(cl
     found = broker.channel.response_to(pop.opaque)
     assert found is not None
     assert bodies(popped(found)) == [b"5"]
+
+
+def test_a_message_whose_properties_leave_no_room_for_a_handle_comes_again(client: PopClient) -> None:
+    """It comes under the name of its retry topic, and others come with it."""
+    broker = client.broker
+    client.ack(*client.pop())
+    client.send(b"plain", b"full")
+    properties = f"LONG\x01{'x' * 32_650}\x02"
+    answer = broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T", 0, properties), b"long")
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    client.pop()
+    broker.run_for(11_000)
+    found = decode_messages(client.ask().body)
+    assert {message.body: message.topic for message in found} == {
+        b"plain": "T",
+        b"full": "T",
+        b"long": "%RETRY%g_T",
+    }

@@ -93,8 +93,7 @@ class PopMessageProcessor:
         self._clock = clock
         self._table = store.tables.pop_table
         self._offsets = store.tables.consumer_offset_table
-        # How many, and where the next one begins.
-        self._under_way: dict[QueueKey, tuple[int, int]] = {}
+        self._under_way: dict[QueueKey, list[PoppedQueue]] = {}  # in their order
         self._under_way_size = self._under_way_count = 0  # of their messages
         self._size_max = config.store.max_transfer_bytes_on_message_in_memory
 
@@ -181,7 +180,7 @@ class PopMessageProcessor:
     def _look_into(self, pop: _Pop, topic: str, queue_id: int, look: PopLook, now_ms: int) -> None:
         header, reads = pop.header, self._store.reads
         key = (header.consumer_group, topic, queue_id)
-        count, begin = self._under_way.get(key, (0, self._offsets.query(*key)))
+        begin = self._begin(key)
         offset = begin if begin != NO_OFFSET else self._queues.init_offset(topic, queue_id, header.init_mode)
         room = header.max_msg_nums - look.count
         if len(look.queues) == QUEUES_MAX:
@@ -190,7 +189,7 @@ class PopMessageProcessor:
             look.rest += max(reads.max_offset(topic, queue_id) - offset, 0)
             return
         order = self._table.order_info(key) if header.order else None
-        if header.order and count:
+        if header.order and key in self._under_way:
             look.block(now_ms + UNDER_WAY_PAUSE_MS)
             return
         if order is not None and order.is_blocked(header.attempt_id or "", now_ms):
@@ -217,14 +216,21 @@ class PopMessageProcessor:
         bits = sum(1 << each - start for each in offsets)
         look.add(QueueLook(PoppedQueue(topic, queue_id, begin, start, offset, bits), records, offsets))
 
+    def _begin(self, key: QueueKey) -> int:
+        """Where the next pop of a queue begins: behind those on their way, unless the group's offset was moved from
+        under them. Then none of them will take effect, and what began behind them would not either.
+        """
+        offset, under_way = self._offsets.query(*key), self._under_way.get(key, [])
+        is_in_order = any(offset in (each.begin, each.next) for each in under_way)
+        return under_way[-1].next if is_in_order else offset
+
     # -- popping -----------------------------------------------------------------------------------------------
 
     def _propose(self, pop: _Pop, look: PopLook, now_ms: int) -> None:
         header = pop.header
         for queue in look.queues:
             key = (header.consumer_group, queue.popped.topic, queue.popped.queue_id)
-            count, _ = self._under_way.get(key, (0, 0))
-            self._under_way[key] = (count + 1, queue.popped.next)
+            self._under_way.setdefault(key, []).append(queue.popped)
         self._under_way_size += look.size
         self._under_way_count += look.count
         change = PopMessages(
@@ -241,9 +247,10 @@ class PopMessageProcessor:
         group = pop.header.consumer_group
         for queue in look.queues:
             key = (group, queue.popped.topic, queue.popped.queue_id)
-            count, begin = self._under_way.pop(key)
-            if count > 1:
-                self._under_way[key] = (count - 1, begin)
+            under_way = self._under_way[key]
+            under_way.remove(queue.popped)
+            if not under_way:
+                del self._under_way[key]
         self._under_way_size -= look.size
         self._under_way_count -= look.count
         if status is not ProposeStatus.APPLIED:

@@ -61,6 +61,21 @@ def test_pops_that_come_together_begin_where_the_one_before_ends(client: PopClie
     assert [[message.body for message in messages] for messages in found] == [[b"0"], [b"1"], [b"2"], []]
 
 
+def test_pops_under_way_when_the_offset_is_moved_begin_there(client: PopClient) -> None:
+    """None of them takes effect. Each looks again, and not behind another one that will not either."""
+    client.send(*[b"%d" % number for number in range(5, 50)])
+    broker = client.broker
+    client.pop(queueId="0", maxMsgNums="5")
+    pops = [
+        broker.new_request(RequestCode.POP_MESSAGE, pop_fields(maxMsgNums="1", queueId="0")) for _ in range(3)
+    ]
+    broker.receive([broker.new_request(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(1)), *pops])
+    broker.run_until(lambda: all(broker.channel.response_to(each.opaque) for each in pops))
+    answers = [broker.channel.response_to(each.opaque) for each in pops]
+    found = [decode_messages(answer.body) for answer in answers if answer is not None]
+    assert sorted(message.queue_offset for messages in found for message in messages) == [1, 2, 3]
+
+
 def test_a_filter_passes_over_what_it_does_not_want(client: PopClient) -> None:
     client.send(*[b"x"] * 3000, tag="B")
     client.send(b"wanted", tag="C")

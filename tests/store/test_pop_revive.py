@@ -11,8 +11,17 @@ from dledger.entry import Index
 from store.services.pop_revive_service import REVIVE_COUNT_MAX
 from store.state.state_proposals import ProposeStatus
 from store.state.table import StateChange
+from store.state.table_configs import SubscriptionGroupConfig
 from store.state.tables.consumer_offset_table import CommitOffset
-from store.state.tables.pop_table import NO_OFFSET, AckMessages, PopMessages, Popped, PoppedQueue
+from store.state.tables.pop_table import (
+    NO_OFFSET,
+    AckMessages,
+    ChangeInvisible,
+    PopMessages,
+    Popped,
+    PoppedQueue,
+)
+from store.state.tables.subscription_group_table import PutSubscriptionGroup
 
 RETRY, INVISIBLE_MS = "%RETRY%g_T", 1000
 
@@ -119,6 +128,25 @@ def test_an_ack_on_its_way_holds_up_the_revival(tmp_path: Path) -> None:
     del ending[popped[:3], popped.pop_time]
     group.run_for(1000)
     assert bodies_of(leader, RETRY) == [b"1"]
+
+
+def test_fifo_messages_that_are_due_one_after_the_other_are_dead_once(tmp_path: Path) -> None:
+    """One tick finds both expired."""
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    send(group, leader, 2)
+    propose(leader, PutSubscriptionGroup(SubscriptionGroupConfig("g", retry_max_times=0)))
+    pop_time = group.now_ms
+    queue = PoppedQueue("T", 0, NO_OFFSET, 0, 2, 0b11)
+    propose(leader, PopMessages("g", pop_time, INVISIBLE_MS, (queue,), is_order=True))
+    statuses = propose(leader, ChangeInvisible(Popped("g", "T", 0, 0, pop_time, 1), pop_time, 900))
+    group.run_until(lambda: bool(statuses))
+    group.skip(2 * INVISIBLE_MS)
+    group.run_for(3000)
+    assert sorted(bodies_of(leader, "%DLQ%g")) == [b"0", b"1"]
+    assert in_flight(leader) == 0
+    assert leader.store.tables.consumer_offset_table.query("g", "T", 0) == 2
 
 
 def test_more_than_a_batch_comes_again_whole(tmp_path: Path) -> None:

@@ -209,10 +209,12 @@ class PopTable(Table):
         return self._due[0].visible_ms if self._due else None
 
     def take_due(self, now_ms: int) -> Iterator[Due]:
-        """What may have expired, the oldest first. What stays in flight is to be put back."""
+        """What may have expired, the oldest first, each once. What stays in flight is to be put back."""
+        taken: set[tuple[QueueKey, int, int]] = set()
         while self._due and self._due[0].visible_ms <= now_ms:
             due = heapq.heappop(self._due)
-            if self._is_there(due):
+            if due[1:] not in taken and self._is_there(due):
+                taken.add(due[1:])
                 yield due
 
     def put_back(self, due: Due, visible_ms: int) -> None:

@@ -22,7 +22,7 @@ from store.services.leader_service import LeaderStore
 from store.services.popped_message import dead, revived
 from store.state.state_record import pack_change, pack_changes
 from store.state.table import StateChange
-from store.state.table_configs import SubscriptionGroupConfig, TopicConfig
+from store.state.table_configs import TopicConfig
 from store.state.tables.consumer_offset_table import CommitOffset
 from store.state.tables.pop_table import NO_OFFSET, Due, Popped, QueueKey, ReviveMessages, bit_numbers
 from store.state.tables.topic_config_table import PutTopicConfig
@@ -156,23 +156,18 @@ class PopReviveService:
         """Of FIFO consumers the messages whose attempts are over; the others stay where they are and block their queue
         no more. Raises UnitDamagedError, MessageDamagedError.
         """
-        group = due.key[0]
-        config = self._tables.subscription_group_table.get(group) or SubscriptionGroupConfig(group)
+        attempts_max = self._tables.subscription_group_table.attempts_max(due.key[0])
         if due.start != NO_OFFSET:
             waiting = self._table.queues[due.key].check_points[due.start, due.pop_time].waiting
             found = [
                 Popped(*due.key, due.start, due.pop_time, 1 << number) for number in bit_numbers(waiting)
             ]
-            return [(popped, self._copy(popped, config.retry_max_times)) for popped in found]
+            return [(popped, self._copy(popped, attempts_max)) for popped in found]
         order = self._table.order_info(due.key)
         if order is None:
             return []
-        return [
-            (popped, self._copy(popped, attempts_max=0))
-            for popped in (Popped(*due.key, offset, due.pop_time, 1) for offset in order.visible)
-            if order.visible[popped.start] <= now_ms
-            and order.counts.get(popped.start, 0) >= config.retry_max_times
-        ]
+        found = [Popped(*due.key, offset, due.pop_time, 1) for offset in order.over(attempts_max, now_ms)]
+        return [(popped, self._copy(popped, attempts_max=0)) for popped in found]
 
     def _copy(self, popped: Popped, attempts_max: int) -> PutMessage | None:
         """None for a message that does not come again: it is gone, or the group's offset was set back to before it.

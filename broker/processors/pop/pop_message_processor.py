@@ -42,7 +42,7 @@ QUEUES_MAX: Final = 128
 LOOKS_MAX: Final = 8
 # Bytes of messages whose pops are on their way into the log.
 UNDER_WAY_SIZE_MAX: Final = 32 << 20
-# Before a queue of FIFO consumers is looked at again which is popped now.
+# Before a queue of FIFO consumers is looked at again which is popped now, or has messages that are to end.
 UNDER_WAY_PAUSE_MS: Final = 100
 # An answer must reach the client before it gives up.
 ANSWER_BEFORE_MS: Final = 50
@@ -93,6 +93,7 @@ class PopMessageProcessor:
         self._clock = clock
         self._table = store.tables.pop_table
         self._offsets = store.tables.consumer_offset_table
+        self._groups_table = store.tables.subscription_group_table
         self._under_way: dict[QueueKey, list[PoppedQueue]] = {}  # in their order
         self._under_way_size = self._under_way_count = 0  # of their messages
         self._size_max = config.store.max_transfer_bytes_on_message_in_memory
@@ -194,6 +195,11 @@ class PopMessageProcessor:
             return
         if order is not None and order.is_blocked(header.attempt_id or "", now_ms):
             look.block(order.blocked_until_ms)
+            return
+        if order is not None and order.over(self._groups_table.attempts_max(header.consumer_group), now_ms):
+            # The service is to end them first: popped once more, they would come after their end.
+            self._table.offer_order(key, order, now_ms)
+            look.block(now_ms + UNDER_WAY_PAUSE_MS)
             return
         message_filter = pop.message_filter if topic == header.topic else None
         for _ in range(LOOKS_MAX):

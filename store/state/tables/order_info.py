@@ -56,6 +56,18 @@ class OrderInfo(msgspec.Struct):
             return False
         return any(visible_ms > now_ms for visible_ms in self.visible.values())
 
+    def has_ended(self, start: int, bits: int) -> bool:
+        """Whether one of these has its ack. Bit i: the message at offset start + i."""
+        return any(bits >> offset - start & 1 for offset in self.done if offset >= start)
+
+    def over(self, attempts_max: int, now_ms: int) -> list[int]:
+        """Offsets of the messages whose last attempt has expired: they do not come again."""
+        return [
+            offset
+            for offset, visible_ms in self.visible.items()
+            if visible_ms <= now_ms and self.counts.get(offset, 0) >= attempts_max
+        ]
+
     @property
     def blocked_until_ms(self) -> int:
         return max(self.visible.values(), default=0)

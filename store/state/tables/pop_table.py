@@ -55,7 +55,9 @@ class Popped(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PopMessages(StateChange):
-    """A queue whose offset is not `begin` any more is left as it is: the leader looks again."""
+    """A queue whose offset is not `begin` any more is left as it is: the leader looks again. So is one of FIFO
+    consumers if one of these messages has ended since the leader looked.
+    """
 
     kind: ClassVar[int] = 22
     group: str
@@ -221,6 +223,10 @@ class PopTable(Table):
         """Offers it again then."""
         heapq.heappush(self._due, due._replace(visible_ms=visible_ms))
 
+    def offer_order(self, key: QueueKey, order: OrderInfo, now_ms: int) -> None:
+        """What FIFO consumers have of a queue may be over now, whatever its times were."""
+        self._note_due(Due(now_ms, key, NO_OFFSET, order.pop_time))
+
     def put_all_back(self) -> None:
         """Offers all again in time, whatever was taken."""
         self._due = [due for key, queue in self.queues.items() for due in _due_of(key, queue)]
@@ -254,6 +260,8 @@ class PopTable(Table):
         if self._offsets.query(*key) != popped.begin:
             return
         previous = self.order_info(key)
+        if pop.is_order and previous is not None and previous.has_ended(popped.start, popped.popped):
+            return
         queue = self.queues.setdefault(key, PopQueue())
         offset = popped.next
         self.in_flight_count -= len(queue.order.visible) if queue.order is not None else 0

@@ -58,6 +58,10 @@ class SubscriptionGroupTable(ConfigFileTable):
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         return self.configs.get(group)
 
+    def attempts_max(self, group: str) -> int:
+        """How often a message comes again to the group, before it is dead."""
+        return (self.configs.get(group) or SubscriptionGroupConfig(group)).retry_max_times
+
     def forbidden_bits(self, group: str, topic: str) -> int:
         return self.forbidden.get(group, {}).get(topic, 0)
 

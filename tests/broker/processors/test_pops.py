@@ -221,6 +221,36 @@ def test_a_fifo_message_whose_attempts_are_over_is_dead_and_blocks_nobody(client
     assert [message.body for message in dead] == [b"0"]
 
 
+def test_a_fifo_message_whose_attempts_are_over_is_not_popped_before_it_is_dead(client: PopClient) -> None:
+    """The pop comes when the last attempt has just expired, and the leader has not ended it yet."""
+    broker = client.broker
+    config = {"groupName": "f", "retryMaxTimes": 0}
+    broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, as_json(config))
+    fifo = PopClient(broker, group="f", order="true", queueId="0", maxMsgNums="1")
+    assert bodies(fifo.pop()) == [b"0"]
+    broker.now_ms += 10_000
+    assert fifo.pop() == []
+    broker.run_for(100)
+    assert bodies(fifo.pop()) == [b"1"]
+    dead = decode_messages(broker.ask(RequestCode.PULL_MESSAGE, pull_fields("%DLQ%f")).body)
+    assert [message.body for message in dead] == [b"0"]
+
+
+def test_fewer_attempts_than_a_fifo_message_has_had_end_it(client: PopClient) -> None:
+    """It had expired, and was to come again, when its group was set so."""
+    broker = client.broker
+    fifo = PopClient(broker, group="f", order="true", queueId="0", maxMsgNums="1")
+    fifo.pop()
+    broker.run_for(11_000)
+    config = {"groupName": "f", "retryMaxTimes": 0}
+    broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, as_json(config))
+    request = fifo.begin()
+    broker.run_for(500)
+    answer = broker.channel.response_to(request.opaque)
+    assert answer is not None
+    assert bodies(popped(answer)) == [b"1"]
+
+
 def test_a_topic_that_is_deleted_takes_its_popped_messages_along(client: PopClient) -> None:
     messages = client.pop()
     broker = client.broker

@@ -222,6 +222,15 @@ class TestFifo:
         tables.take(ack(0, 20, 0))
         assert (tables.offset, tables.in_flight) == (3, set())
 
+    def test_a_pop_does_not_take_what_has_ended_since_the_leader_looked(self, tables: Tables) -> None:
+        self.pop(tables, NO_OFFSET, 3, 10)
+        tables.take(ack(1, 10, 1))
+        self.pop(tables, 0, 3, 20)
+        assert (tables.offset, tables.in_flight) == (0, {0, 2})
+        assert tables.pop_table.in_flight(handle(0, 20, 0, 2)) == 0
+        tables.take(pop(0, 3, 30, 0b101, is_order=True))
+        assert tables.pop_table.in_flight(handle(0, 30, 0, 2)) == 0b101
+
     def test_a_queue_is_blocked_until_all_may_come_again(self, tables: Tables) -> None:
         self.pop(tables, NO_OFFSET, 2, 10, "a")
         order = tables.pop_table.order_info(KEY)

@@ -99,6 +99,8 @@ class AckMessageProcessor:
         if not gathered.requests:
             self._call_soon(self._turn_ended)
         for each, bits in in_flight:
+            if each[:5] not in gathered.acked:
+                self._begin((each,))
             gathered.acked[each[:5]] = gathered.acked.get(each[:5], 0) | bits
         gathered.requests.append(request)
         if len(gathered.acked) >= ACKS_MAX:
@@ -117,7 +119,6 @@ class AckMessageProcessor:
             for each in acked
             if self._table.in_flight(each) and self._table.is_order(each)
         }
-        self._begin(acked)
 
         def on_done(status: ProposeStatus) -> None:
             self._ended(acked)
@@ -129,6 +130,7 @@ class AckMessageProcessor:
         self._store.propose(AckMessages(acked), on_done, now_ms)
 
     def _begin(self, popped: tuple[Popped, ...]) -> None:
+        """From now on they do not come again, unless they are about to already."""
         self._ending.update((each[:3], each.pop_time) for each in popped)
 
     def _ended(self, popped: tuple[Popped, ...]) -> None:

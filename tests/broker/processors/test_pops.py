@@ -391,6 +391,22 @@ def test_a_member_that_does_not_lead_sends_consumers_elsewhere(client: PopClient
     assert client.broker.ask(RequestCode.ACK_MESSAGE, fields).code == ResponseCode.SYSTEM_BUSY
 
 
+def test_an_ack_that_waits_for_the_end_of_its_turn_comes_before_a_tick(client: PopClient) -> None:
+    """The leader's tick comes first, and finds the message expired."""
+    broker = client.broker
+    messages = client.pop(queueId="0")
+    client.ack(*messages[1:])
+    broker.now_ms += 9_990
+    request = broker.new_request(RequestCode.ACK_MESSAGE, client.ack_fields(messages[0]))
+    broker.receive([request])
+    broker.tick(100)
+    answer = broker.channel.response_to(request.opaque)
+    assert answer is not None
+    assert answer.code == ResponseCode.SUCCESS
+    broker.run_for(10_000)
+    assert broker.store.reads.max_offset("%RETRY%g_T", 0) == 0
+
+
 def test_a_consumer_that_pulls_goes_on_where_pops_have_come_to(client: PopClient) -> None:
     broker = client.broker
     client.ack(*client.pop(queueId="0", maxMsgNums="2"))

@@ -48,6 +48,7 @@ UNDER_WAY_PAUSE_MS: Final = 100
 ANSWER_BEFORE_MS: Final = 50
 LATE_MS: Final = 500
 INVISIBLE_MS_MAX: Final = 366 * 24 * 3_600_000
+ATTEMPT_ID_LENGTH_MAX: Final = 128  # kept with each queue that FIFO consumers pop; UUIDs have 36
 
 _NOTHING: Final = to_ext_fields(PopMessageResponseHeader())
 # Of a queue that ends before the offset, or whose messages there are gone: it goes on elsewhere.
@@ -125,6 +126,9 @@ class PopMessageProcessor:
                 f"maxMsgNums={header.max_msg_nums} invisibleTime={header.invisible_time}: allowed are 1 to {COUNT_MAX} "
                 f"messages, and 0 to {INVISIBLE_MS_MAX} ms"
             )
+            raise PopRefused(ResponseCode.INVALID_PARAMETER, remark)
+        if len(header.attempt_id or "") > ATTEMPT_ID_LENGTH_MAX:
+            remark = f"attemptId has {len(header.attempt_id or '')} characters: allowed are {ATTEMPT_ID_LENGTH_MAX}"
             raise PopRefused(ResponseCode.INVALID_PARAMETER, remark)
         self._queues.check_topic(header.topic, header.queue_id, request.channel.remote_address)
         self._queues.check_group(header.consumer_group, now_ms)

@@ -351,6 +351,7 @@ def test_messages_of_a_batch_are_two_records_and_one_by_one_two_each(tmp_path: P
         ({"exp": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
         ({"exp": "a >", "expType": "SQL92"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
         ({"bornTime": "1"}, ResponseCode.POLLING_TIMEOUT),
+        ({"attemptId": "x" * 129}, ResponseCode.INVALID_PARAMETER),
     ],
 )
 def test_what_cannot_be_popped_is_refused(client: PopClient, fields: dict[str, str], code: int) -> None:

@@ -15,7 +15,12 @@ from remoting.errors import RemotingError
 
 # Refused before anything was done; another broker, or this one a moment later, may do it.
 NOT_NOW_CODES = frozenset(
-    {ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY, ResponseCode.TOPIC_NOT_EXIST}
+    {
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.POLLING_FULL,
+    }
 )
 # Not refused by rule but failed on the way: it may be done all the same.
 UNKNOWN_CODES = frozenset({ResponseCode.SYSTEM_ERROR, ResponseCode.GO_AWAY})

@@ -11,13 +11,14 @@ import time
 import uuid
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
 from message import const
 from message.decoder import MessageExt
 from message.names import group_fault
-from message.pop_handle import PopHandle, topic_of_mark
+from message.pop_handle import PopHandle, retry_mark, topic_of_mark
 from message.tags import SubscriptionData
 from mqclient.answer import Answer
 from mqclient.client_instance import ClientInstance
@@ -39,11 +40,9 @@ from remoting.headers.pop_headers import (
 MESSAGES_MAX: Final = 32
 # How long one broker is waited for, where there are several that may have messages.
 _SHARE_S: Final = 1.0
-_PAUSE_S: Final = 0.1  # after brokers that cannot be asked now
+_PAUSE_S: Final = 0.1  # after brokers that cannot be asked now, or hold as many pops as they may
 _ANSWER_S: Final = 5.0  # beyond what the broker may wait
-_NOTHING: Final = frozenset(
-    {ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL, ResponseCode.PULL_NOT_FOUND}
-)
+_NOTHING: Final = frozenset({ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,6 @@ class SimpleConsumer:
         self._invisible_s = invisible_s
         self._fifo = fifo
         self._consume_from = consume_from
-        self._now_ms = now_ms
         self._subscriptions = build_subscriptions(subscriptions, now_ms())
         self._turn = 0
         self._instance = ClientInstance(
@@ -148,15 +146,11 @@ class SimpleConsumer:
                 poll_s = 0.0 if is_first and len(sources) > 1 else share_s
                 try:
                     messages = await self._pop(source, max_messages, invisible_ms, poll_s, attempt_id)
-                except BrokerResponseError as error:
-                    if not error.retriable:
-                        raise
-                    failed += 1
-                    continue
                 except MQClientError as error:
                     if not error.retriable:
                         raise
                     failed += 1
+                    await self._look_for_leader(source.topic)
                     continue
                 if messages:
                     return messages
@@ -185,6 +179,8 @@ class SimpleConsumer:
             elif isinstance(end, BaseException):
                 raise end
         if reason is not None:
+            for topic in dict.fromkeys(message.topic for message in failed):
+                await self._look_for_leader(topic)
             raise AckError(failed, reason)
 
     async def change_invisible(self, message: MessageExt, invisible_s: float) -> None:
@@ -203,9 +199,13 @@ class SimpleConsumer:
             bname=handle.broker_name,
         )
         address = await self._address(message.topic, handle.broker_name)
-        answer = await self._instance.api.call(
-            address, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, to_ext_fields(header)
-        )
+        try:
+            answer = await self._instance.api.call(
+                address, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, to_ext_fields(header)
+            )
+        except MQClientError:
+            await self._look_for_leader(message.topic)
+            raise
         if "popTime" in answer.fields:
             changed = handle._replace(
                 start=message.queue_offset,
@@ -244,6 +244,11 @@ class SimpleConsumer:
             self._turn = (self._turn + 1) % len(found)
         return found[self._turn :] + found[: self._turn]
 
+    async def _look_for_leader(self, topic: str) -> None:
+        """Another one may lead since: the next attempt finds it."""
+        with suppress(MQClientError):
+            await self._instance.routes.refresh(topic)
+
     async def _address(self, topic: str, broker_name: str) -> str:
         address = (await self._instance.routes.route(topic)).master_address(broker_name)
         if address is None:
@@ -261,7 +266,7 @@ class SimpleConsumer:
             max_msg_nums=max_messages,
             invisible_time=invisible_ms,
             poll_time=round(poll_s * 1000),
-            born_time=self._now_ms(),
+            born_time=0,  # now: by the broker's clock, for this one may be another
             init_mode=0 if self._consume_from is ConsumeFromWhere.FIRST else 1,
             exp_type=data.expression_type,
             exp=data.sub_string,
@@ -277,7 +282,7 @@ class SimpleConsumer:
             return []
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerResponseError(answer.code, answer.remark, address)
-        return _popped(answer, source.broker_name)
+        return _popped(answer, source)
 
     async def _ack_at(self, broker: tuple[str, str], messages: list[MessageExt]) -> None:
         """Those of one topic and broker."""
@@ -326,7 +331,7 @@ def _handle(message: MessageExt) -> PopHandle:
     return PopHandle.decode(text)
 
 
-def _popped(answer: Answer, broker_name: str) -> list[MessageExt]:
+def _popped(answer: Answer, source: _Source) -> list[MessageExt]:
     """The messages, with their handles in POP_CK. Raises BadAnswerError."""
     try:
         starts = _info(answer.fields.get("startOffsetInfo", ""))
@@ -340,21 +345,26 @@ def _popped(answer: Answer, broker_name: str) -> list[MessageExt]:
         answer.number("invisibleTime"),
         answer.number("reviveQid"),
         "0",
-        broker_name,
+        source.broker_name,
         0,
     )
     for message in messages:
-        queue = f"0 {message.queue_id}"
+        mark = retry_mark(message.topic)
+        queue = f"{mark} {message.queue_id}"
         if const.POP_CK not in message.properties:
             if queue not in starts:
                 raise answer.unreadable(
                     f"a message of queue {message.queue_id}, which startOffsetInfo has not"
                 )
             own = handle._replace(
-                start=starts[queue], queue_id=message.queue_id, queue_offset=message.queue_offset
+                start=starts[queue],
+                retry=mark if message.topic != source.topic else "0",
+                queue_id=message.queue_id,
+                queue_offset=message.queue_offset,
             )
             message.properties[const.POP_CK] = own.encode()
-        count = counts.get(f"0 qo{message.queue_id}%{message.queue_offset}", counts.get(queue, 0))
+            message.topic = source.topic
+        count = counts.get(f"{mark} qo{message.queue_id}%{message.queue_offset}", counts.get(queue, 0))
         message.reconsume_times = max(message.reconsume_times, count)
     return messages
 

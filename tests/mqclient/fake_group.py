@@ -94,6 +94,7 @@ class FakeBroker:
         self.producers: dict[str, Channel] = {}
         self.replies: list[RemotingCommand] = []
         self.reply_steps: list[int] = []  # codes that replies are refused with
+        self.pops: list[dict[str, str]] = []
         self.held: list[tuple[Channel, RemotingCommand]] = []
         self.late: list[tuple[Channel, RemotingCommand]] = []
         self.sent_back: list[dict[str, str]] = []
@@ -136,6 +137,7 @@ class FakeBroker:
             RequestCode.RECALL_MESSAGE: self.recall,
             RequestCode.PULL_MESSAGE: self.pull_message,
             RequestCode.LITE_PULL_MESSAGE: self.pull_message,
+            RequestCode.POP_MESSAGE: self.pop_message,
             RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
             RequestCode.HEART_BEAT: self.heart_beat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,
@@ -249,6 +251,18 @@ class FakeBroker:
             found = [record for record in found if wanted.matches(partial(find_text, record))]
         code = ResponseCode.SUCCESS if found else ResponseCode.PULL_RETRY_IMMEDIATELY
         return response(command, code, ext_fields={"nextBeginOffset": next_offset}, body=b"".join(found))
+
+    def pop_message(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
+        """Nothing comes in time."""
+        self.pops.append(command.ext_fields)
+        if self.group.leader is not self:
+            return response(command, ResponseCode.SYSTEM_BUSY, "not the leader")
+        if self.steps:
+            return response(command, int(self.steps.pop(0)), "told to answer")
+        answer = response(command, ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
+        poll_s = int(command.ext_fields["pollTime"]) / 1000
+        asyncio.get_running_loop().call_later(poll_s, channel.write, answer.encode())
+        return None
 
     def check_client_config(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         self.checked.append(CheckClientRequestBody.decode(command.body))

@@ -22,6 +22,14 @@ from store.state.state_record import (
 from store.state.table import StateChange
 from store.state.tables.consumer_offset_table import CommitOffset
 from store.state.tables.delay_offset_table import Delivery
+from store.state.tables.pop_table import (
+    NO_OFFSET,
+    ChangeInvisible,
+    PopMessages,
+    Popped,
+    PoppedQueue,
+    ReviveMessages,
+)
 from verify.derived import DerivedUnit, check
 from verify.findings import Finding, Kind
 from verify.log.data_file import Layout
@@ -288,9 +296,9 @@ def _record_of(stores: Stores, part: FullStatePart) -> list[FullStatePart]:
     return [found for _, found in parts(stores.roots[0]) if found.applied_index == part.applied_index]
 
 
-def test_a_delivery_cut_off_by_a_new_term_is_counted_as_far_as_it_came() -> None:
-    """The no-op ends it: messages of the next term at these indexes were not announced."""
-    replay = state_check._Replay(
+def bare_replay(*frozen: int) -> state_check._Replay:
+    """Of a log of which only what take() is given counts."""
+    return state_check._Replay(
         state_check.StateReplay(
             Replica(
                 name="n0",
@@ -302,7 +310,7 @@ def test_a_delivery_cut_off_by_a_new_term_is_counted_as_far_as_it_came() -> None
                 data_file_size=0,
             ),
             b"",
-            frozenset({14}),
+            frozenset(frozen),
             True,
             99,
             (),
@@ -310,13 +318,31 @@ def test_a_delivery_cut_off_by_a_new_term_is_counted_as_far_as_it_came() -> None
         )
     )
 
-    def entry(index: int, term: int, kind: EntryKind, body: bytes = b"") -> list[Finding]:
-        record = encode_record(b"s", 0, 0, 0, 0, 12, 1, bytes(8), 1, bytes(8), 0, 0, body, b"")
-        header = EntryHeader(1, 48 + len(record), Index(index), Term(term), Pos(0), kind, 0, 0, len(record))
-        return list(replay.take(header, record))
 
-    delivery = Delivery(Index(11), ((1, 5, 10),))
-    assert entry(10, 1, EntryKind.STATE, pack_changes([pack_change(delivery)])) == []
-    assert entry(13, 2, EntryKind.NO_OP) == []
-    assert entry(20, 2, EntryKind.STATE, pack_changes([])) == []
+def take(
+    replay: state_check._Replay, index: int, term: int, kind: EntryKind, *changes: StateChange
+) -> list[Finding]:
+    body = pack_changes([pack_change(change) for change in changes])
+    record = encode_record(b"s", 0, 0, 0, 0, 12, 1, bytes(8), 1, bytes(8), 0, 0, body, b"")
+    header = EntryHeader(1, 48 + len(record), Index(index), Term(term), Pos(0), kind, 0, 0, len(record))
+    return list(replay.take(header, record))
+
+
+def test_a_delivery_cut_off_by_a_new_term_is_counted_as_far_as_it_came() -> None:
+    """The no-op ends it: messages of the next term at these indexes were not announced."""
+    replay = bare_replay(14)
+    assert take(replay, 10, 1, EntryKind.STATE, Delivery(Index(11), ((1, 5, 10),))) == []
+    assert take(replay, 13, 2, EntryKind.NO_OP) == []
+    assert take(replay, 20, 2, EntryKind.STATE) == []
     assert replay.tables.delay_offset_table.offsets == {1: 7}, "entries 11 and 12"
+
+
+def test_a_record_behind_a_revival_meets_its_messages_ended() -> None:
+    """The popped message has come again when its old handle asks for more time, which therefore does nothing."""
+    replay = bare_replay()
+    popped = Popped("g", "T", 0, 0, 10, 1)
+    pop = PopMessages("g", 10, 100, (PoppedQueue("T", 0, NO_OFFSET, 0, 1, 1),))
+    assert take(replay, 9, 1, EntryKind.STATE, pop) == []
+    assert take(replay, 10, 1, EntryKind.STATE, ReviveMessages(Index(11), (popped,), ())) == []
+    assert take(replay, 12, 1, EntryKind.STATE, ChangeInvisible(popped, 20, 100)) == []
+    assert replay.tables.pop_table.in_flight_count == 0

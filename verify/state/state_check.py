@@ -210,6 +210,7 @@ class _Replay:
             if changes is None:
                 self.tables.term_began(Index(index))
             else:
+                self.tables.settle(Index(index - 1))  # as members do, however many entries they apply at once
                 self.tables.apply(changes, timestamp)
         except (TypeError, ValueError, AttributeError) as error:
             raise StateRecordError(f"a state change of odd values: {error}") from error

@@ -2,7 +2,8 @@
 and more time for one.
 
 All acks of one turn of the event loop are one change of the pop table. A handle that says nothing any more, for its
-message has been acknowledged or has expired, is answered as RocketMQ does: with success. Nothing is written then.
+message has been acknowledged or has expired, is answered as RocketMQ does: with success. Nothing is written then; but a
+majority confirms first that this member leads, for it knows nothing of what was popped under the next leader.
 """
 
 from __future__ import annotations
@@ -89,10 +90,18 @@ class AckMessageProcessor:
         else:
             self._gather(request, [_popped_of(ack) for ack in body.acks], now_ms)
 
-    def _gather(self, request: AnyRequest, popped: list[Popped], now_ms: int) -> None:
-        """Answers the request when all of them that are in flight have ended."""
+    def _gather(
+        self, request: AnyRequest, popped: list[Popped], now_ms: int, *, is_sure: bool = False
+    ) -> None:
+        """Answers the request when all of them that are in flight have ended. `is_sure`: the others have."""
         gathered = self._gathered
-        in_flight = [(each, bits) for each in popped if (bits := self._table.in_flight(each))]
+        found = [(each, self._table.in_flight(each)) for each in popped]
+        if not is_sure and any(bits != each.bits for each, bits in found):
+            self._when_sure(
+                request, lambda: self._gather(request, popped, self._clock(), is_sure=True), now_ms
+            )
+            return
+        in_flight = [(each, bits) for each, bits in found if bits]
         if not in_flight:
             request.answer()
             return
@@ -151,6 +160,18 @@ class AckMessageProcessor:
             remark = f"invisibleTime={header.invisible_time}: allowed are 0 to {INVISIBLE_MS_MAX} ms"
             request.answer(ResponseCode.INVALID_PARAMETER, remark)
             return
+        self._change(request, popped, now_ms)
+
+    def _change(
+        self,
+        request: Request[ChangeInvisibleTimeRequestHeader],
+        popped: Popped,
+        now_ms: int,
+        *,
+        is_sure: bool = False,
+    ) -> None:
+        """`is_sure`: if it is not in flight, it has ended."""
+        header = request.header
         handle = PopHandle.decode(header.extra_info)
         # A message has another pop time after each change, whatever the clock does.
         pop_time, invisible_ms = max(now_ms, popped.pop_time + 1), header.invisible_time
@@ -162,7 +183,12 @@ class AckMessageProcessor:
         )
         fields = to_ext_fields(response)
         if not self._table.in_flight(popped):
-            request.answer(remark=NO_REMARK, ext_fields=fields)
+            if is_sure:
+                request.answer(remark=NO_REMARK, ext_fields=fields)
+            else:
+                self._when_sure(
+                    request, lambda: self._change(request, popped, self._clock(), is_sure=True), now_ms
+                )
             return
         self._begin((popped,))
         answer = answer_applied(request, lambda: request.answer(remark=NO_REMARK, ext_fields=fields))
@@ -176,6 +202,18 @@ class AckMessageProcessor:
         self._store.propose(ChangeInvisible(popped, pop_time, invisible_ms), on_done, now_ms)
 
     # -- both --------------------------------------------------------------------------------------------------
+
+    def _when_sure(self, request: AnyRequest, look: Callable[[], None], now_ms: int) -> None:
+        """Has `look` called once this member has applied what was committed when the request came."""
+
+        def on_done(refusal: str | None) -> None:
+            if refusal is None:
+                look()
+            else:
+                remark = f"whether it is in flight is not known here: {refusal}"
+                request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+
+        self._store.read_index_waits.ask(on_done, now_ms)
 
     def _popped(
         self,

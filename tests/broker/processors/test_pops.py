@@ -9,6 +9,7 @@ from pops import PopClient, PoppedMessage, pop_fields, popped
 
 from message.decoder import decode_messages
 from remoting.codes import RequestCode, ResponseCode
+from store.read_index_waits import OnReadIndex
 
 
 def bodies(messages: list[PoppedMessage]) -> list[bytes]:
@@ -378,6 +379,38 @@ def test_a_handle_of_nothing_ends_nothing(client: PopClient, fields: dict[str, s
         asked = {**client.ack_fields(message), "invisibleTime": "1000", **fields}
         assert client.broker.ask(request, asked).code == code
     assert client.broker.store.tables.pop_table.in_flight_count == 5
+
+
+def test_what_is_not_in_flight_has_ended_only_where_a_majority_confirms_the_leader(
+    client: PopClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one may lead by now, and the message be popped there: it would come again after its ack."""
+    broker = client.broker
+    (message, *others) = client.pop()
+    client.ack(message)
+    asked: list[OnReadIndex] = []
+    monkeypatch.setattr(broker.store.read_index_waits, "ask", lambda on_done, now_ms: asked.append(on_done))
+    fields = client.ack_fields(message)
+    batch = client.batch_ack_body([message, others[0]])
+    requests = [
+        broker.new_request(RequestCode.ACK_MESSAGE, fields),
+        broker.new_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, {**fields, "invisibleTime": "1000"}),
+        broker.new_request(RequestCode.BATCH_ACK_MESSAGE, {}, batch),
+    ]
+    for outcome, code in (
+        ("it was cut off", ResponseCode.SERVICE_NOT_AVAILABLE),
+        (None, ResponseCode.SUCCESS),
+    ):
+        channel = RecordingChannel()
+        broker.receive(requests, channel)
+        broker.settle()
+        assert len(asked) == 3
+        assert [channel.response_to(each.opaque) for each in requests] == [None] * 3
+        while asked:
+            asked.pop()(outcome)
+        broker.run_for(100)
+        answers = [channel.response_to(each.opaque) for each in requests]
+        assert [answer.code for answer in answers if answer is not None] == [code] * 3
 
 
 def test_a_member_that_does_not_lead_sends_consumers_elsewhere(client: PopClient) -> None:

@@ -7,12 +7,13 @@ may be more members than queues.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import uuid
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Final, Self
 
 from message import const
@@ -36,6 +37,8 @@ from remoting.headers.pop_headers import (
     ChangeInvisibleTimeRequestHeader,
     PopMessageRequestHeader,
 )
+
+log = logging.getLogger(__name__)
 
 MESSAGES_MAX: Final = 32
 # How long one broker is waited for, where there are several that may have messages.
@@ -135,6 +138,7 @@ class SimpleConsumer:
         until = loop.time() + wait_s
         attempt_id = uuid.uuid4().hex
         is_first = True
+        refused: set[_Source] = set()
         while True:
             sources = await self._sources()
             left_s = max(until - loop.time(), 0.0)
@@ -149,6 +153,9 @@ class SimpleConsumer:
                 except MQClientError as error:
                     if not error.retriable:
                         raise
+                    if source not in refused:
+                        log.warning("pop failed topic=%s broker=%s reason=%s", *astuple(source), error)
+                    refused.add(source)
                     failed += 1
                     await self._look_for_leader(source.topic)
                     continue

@@ -3,6 +3,7 @@
 from collections.abc import Coroutine
 from typing import Any
 
+import pytest
 import uvloop
 from fake_group import HOST, FakeGroup
 
@@ -53,6 +54,22 @@ def test_the_next_leader_is_asked_at_once() -> None:
             assert group.brokers[1].pops
 
     run(story())
+
+
+def test_why_nothing_comes_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Such as a member of the group that does not know pops yet."""
+
+    async def story() -> None:
+        async with FakeGroup() as group, SimpleConsumer(group.address, "g", {"T": "*"}) as consumer:
+            group.brokers[0].steps = [ResponseCode.SYSTEM_ERROR] * 1000
+            assert await consumer.receive(wait_s=0.3) == []
+
+    run(story())
+    assert [
+        record.getMessage().partition(" reason=")[0]
+        for record in caplog.records
+        if record.levelname == "WARNING"
+    ] == ["pop failed topic=T broker=G"]
 
 
 def test_a_message_that_lies_in_a_retry_topic_is_one_of_its_own() -> None:

@@ -134,7 +134,7 @@ class BrokerController:
         self._pop_queues = PopQueues(config, store, self.topics, self.groups, rng)
         self.pops = PopMessageProcessor(config, store, self._pop_queues, self.stats, self.waiting_pops, clock)
         pop_looks = PopLookProcessor(config, store, self._pop_queues, self.waiting_pops)
-        acks = AckMessageProcessor(config, store, self.topics, self.waiting_pops, clock, call_soon)
+        acks = AckMessageProcessor(store, self.topics, self.waiting_pops, clock, call_soon)
         self._assignments = QueryAssignmentProcessor(
             config, store, self.topics, self.groups, self.consumers, ask_route
         )

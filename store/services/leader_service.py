@@ -1,4 +1,4 @@
-"""What only the leader does, as the store drives it: delayed messages, timer messages, transactions.
+"""What only the leader does, as the store drives it: delayed messages, timer messages, transactions, expired pops.
 
 Every member makes all of its services, so that a new leader has them; only the one of a serving leader is ticked. A
 service appends through the commit log, and what it remembers beside the log is how far it has read, no more: where it

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from broker.answers import AnyRequest, Request, answer_applied
-from broker.config.broker_config import BrokerConfig
 from broker.processors.pop.pop_message_processor import INVISIBLE_MS_MAX
 from broker.processors.pop.pop_queues import NO_REMARK, NOT_SERVING
 from broker.processors.pull.pull_turns import CallSoon
@@ -55,14 +54,12 @@ class AckMessageProcessor:
 
     def __init__(
         self,
-        config: BrokerConfig,
         store: MessageStore,
         topics: TopicConfigManager,
         waiting_pops: WaitingPops,
         clock: Callable[[], int],
         call_soon: CallSoon,
     ) -> None:
-        self.config = config
         self._store = store
         self._topics = topics
         self._waiting_pops = waiting_pops

@@ -231,9 +231,9 @@ class TransactionProducer(Producer):
         return await asyncio.get_running_loop().run_in_executor(self._check_pool, self._check, message)
 
     async def _close(self) -> None:
-        """Waits for the check under way."""
+        """Waits for the check under way, which may call this producer: its loop goes on meanwhile."""
         await super()._close()
-        self._check_pool.shutdown(cancel_futures=True)
+        await asyncio.to_thread(self._check_pool.shutdown, cancel_futures=True)
 
 
 def _said(execute: LocalTransaction, message: Message, transaction_id: str) -> TransactionState:

@@ -24,7 +24,8 @@ from mqclient import (
     SendResult,
 )
 from mqclient.loop_thread import LoopThread
-from mqclient.sync import LitePullConsumer, Producer, PushConsumer
+from mqclient.producer.transaction_producer import TransactionState
+from mqclient.sync import LitePullConsumer, Producer, PushConsumer, TransactionProducer
 
 ONE = MessageQueue("T", "G", 0)
 
@@ -248,3 +249,35 @@ def test_work_that_a_close_breaks_off_has_an_unknown_outcome() -> None:
     waiting.join(20)
     (error,) = errors
     assert not error.definite
+
+
+def test_a_check_may_call_its_producer_while_that_closes() -> None:
+    """It is told that the producer is closed."""
+    started, closed = threading.Event(), threading.Event()
+    ends: list[str] = []
+
+    def story(group: FakeGroup) -> None:
+        producer = TransactionProducer(group.address, "p", check=lambda message: check(producer))
+        close = producer._client.close
+
+        async def close_and_say_so() -> None:
+            await close()
+            closed.set()
+
+        producer._client.close = close_and_say_so  # type: ignore[method-assign]
+        with producer:
+            future = producer._thread.submit(producer._checked(None))  # type: ignore[arg-type]
+            assert started.wait(5)
+        assert future.done()
+
+    def check(producer: TransactionProducer) -> TransactionState:
+        started.set()
+        assert closed.wait(5)
+        try:
+            producer.send(Message("T", b"a"))
+        except ClientClosedError:
+            ends.append("closed")
+        return TransactionState.UNKNOWN
+
+    with_group(story)
+    assert ends == ["closed"]

@@ -1,8 +1,9 @@
 """What the services have in common that turn messages which wait, in a topic of the broker's own, into others.
 
 Delayed messages, timer messages and halves wait in different order, and differ in who says when one ends. What they
-share is here: one batch is appended at a time, behind a state record that says whose messages it has; and a record that
-waits is read so that a damaged one is repaired, and neither passed over nor taken by retention.
+share is here: one batch is appended at a time, behind a state record that says whose messages it has (popped messages
+that come again do as well); and a record that waits is read so that a damaged one is repaired, and neither passed over
+nor taken by retention.
 """
 
 import logging

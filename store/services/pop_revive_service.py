@@ -18,9 +18,9 @@ from store.errors import MessageDamagedError, StoreDamagedError, UnitDamagedErro
 from store.get_message import GetMessageStatus
 from store.put_message import PutMessage
 from store.queues.unit_queue import UnitQueue
+from store.services.deliveries import BATCH_COUNT_MAX, BATCH_SIZE_MAX, Deliveries
 from store.services.leader_service import LeaderStore
 from store.services.popped_message import dead, revived
-from store.state.state_record import pack_change, pack_changes
 from store.state.table import StateChange
 from store.state.table_configs import TopicConfig
 from store.state.tables.consumer_offset_table import CommitOffset
@@ -29,10 +29,7 @@ from store.state.tables.topic_config_table import PutTopicConfig
 
 log = logging.getLogger(__name__)
 
-# Of one batch.
-REVIVE_COUNT_MAX: Final = 256
-REVIVE_SIZE_MAX: Final = 256 * 1024
-# Before what the log refused, or an ack holds up, is looked at again.
+# Before what an ack holds up is looked at again.
 PAUSE_MS: Final = 100
 # Before a damaged one is: it is being repaired.
 DAMAGE_PAUSE_MS: Final = 1000
@@ -50,9 +47,8 @@ class PopReviveService:
         self._commit_log = store.commit_log
         self._tables = store.state.tables
         self._table = store.state.tables.pop_table
-        self.awaited_index: Index | None = None  # the last one of the batch under way
-        self._taken: list[Due] = []  # of that batch
-        self._refused_until_ms = 0
+        self._deliveries = Deliveries(store)
+        self._taken: list[Due] = []  # of the batch under way
         # Pops, by queue and pop time, that an ack or a change is on its way of: the log decides what comes first.
         self.ending: Counter[tuple[QueueKey, int]] = Counter()
         self.revived_count = self.dead_count = 0  # by this member, since its start
@@ -68,14 +64,17 @@ class PopReviveService:
     # -- LeaderService -----------------------------------------------------------------------------------------
 
     @property
+    def awaited_index(self) -> Index | None:
+        return self._deliveries.awaited_index
+
+    @property
     def due_ms(self) -> int | None:
         due_ms = self._table.next_due_ms if self.awaited_index is None else None
-        return max(due_ms, self._refused_until_ms) if due_ms is not None else None
+        return max(due_ms, self._deliveries.refused_until_ms) if due_ms is not None else None
 
     def serving_changed(self) -> None:
-        self.awaited_index = None
+        self._deliveries.clear()
         self._taken.clear()
-        self._refused_until_ms = 0
         self.ending.clear()
         self._table.put_all_back()
 
@@ -90,32 +89,25 @@ class PopReviveService:
         """Nothing is kept of units."""
 
     def applied(self, applied_index: Index, now_ms: int) -> None:
-        if self.awaited_index is None or applied_index < self.awaited_index:
-            return
-        self.awaited_index = None
-        self._put_back(now_ms)
-        self.tick(now_ms)
+        if self._deliveries.applied(applied_index):
+            self._put_back(now_ms)
+            self.tick(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        is_refused = 0 < self._refused_until_ms - now_ms <= PAUSE_MS
-        if self.awaited_index is not None or is_refused or self._store.deletes_topics():
-            return
-        expired = self._take_expired(now_ms)
+        expired = self._take_expired(now_ms) if self._deliveries.may_begin(now_ms) else []
         if not expired:
             return
         revived_ = [(popped, message) for popped, message in expired if message is not None]
         dropped = tuple(popped for popped, message in expired if message is None)
         messages = [message for _, message in revived_]
-        changes = self._new_topics(revived_)
+        new_topics = self._new_topics(revived_)
 
-        def announce(first_index: Index) -> bytes:
-            change = ReviveMessages(first_index, tuple(popped for popped, _ in revived_), dropped)
-            return pack_changes([*map(pack_change, changes), pack_change(change)])
+        def changes_of(first_index: Index) -> list[StateChange]:
+            popped = tuple(popped for popped, _ in revived_)
+            return [*new_topics, ReviveMessages(first_index, popped, dropped)]
 
-        self.awaited_index = self._commit_log.deliver(announce, messages, now_ms)
-        if self.awaited_index is None:
-            self._refused_until_ms = now_ms + PAUSE_MS
-            self._put_back(self._refused_until_ms)
+        if not self._deliveries.append(changes_of, messages, now_ms):
+            self._put_back(self._deliveries.refused_until_ms)
             return
         dead_count = sum(message.topic.startswith(_DLQ_PREFIX) for message in messages)
         self.revived_count += len(messages) - dead_count
@@ -148,7 +140,7 @@ class PopReviveService:
             self._taken.append(due)
             copies += found
             size += sum(len(message.body) + len(message.properties) for _, message in found if message)
-            if len(copies) >= REVIVE_COUNT_MAX or size >= REVIVE_SIZE_MAX:
+            if len(copies) >= BATCH_COUNT_MAX or size >= BATCH_SIZE_MAX:
                 break
         return copies
 

@@ -8,7 +8,7 @@ from store_group import StoreGroup, StoreMember, message
 from test_delayed_messages import bodies_of, messages_of, zero_from
 
 from dledger.entry import Index
-from store.services.pop_revive_service import REVIVE_COUNT_MAX
+from store.services.deliveries import BATCH_COUNT_MAX
 from store.state.state_proposals import ProposeStatus
 from store.state.table import StateChange
 from store.state.table_configs import SubscriptionGroupConfig
@@ -153,7 +153,7 @@ def test_more_than_a_batch_comes_again_whole(tmp_path: Path) -> None:
     group = StoreGroup(tmp_path)
     group.start()
     leader = group.lead()
-    count = REVIVE_COUNT_MAX + 100
+    count = BATCH_COUNT_MAX + 100
     send(group, leader, count)
     for start in range(0, count, 32):
         pop(group, leader, min(32, count - start), start or NO_OFFSET)

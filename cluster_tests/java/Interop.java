@@ -36,6 +36,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * delay   namesrv topic level count interval_ms key_prefix
  * consume namesrv topic group instance tags            until standard input ends, each line of it commits the offsets
  * fail    namesrv topic group delay_level max_times    likewise, each message is answered RECONSUME_LATER
+ * pop     namesrv topic group                          likewise, from queues that the broker says, by pulls or pops as it
+ *                                                      says; the first try of each key that ends with 0 fails (5.x only)
  * read    namesrv group                                likewise, each line of it a topic: all messages of all its queues
  * mixed   namesrv topic count interval_ms key_prefix   of ten sends one is a batch of five, one is delayed by a second
  * batch   namesrv topic count size key_prefix          so many batches
@@ -73,6 +75,9 @@ public final class Interop {
                 break;
             case "fail":
                 fail(args);
+                break;
+            case "pop":
+                pop(args);
                 break;
             case "read":
                 read(args);
@@ -293,6 +298,29 @@ public final class Interop {
             for (MessageExt message : messages) printMessage("received", message);
             context.setDelayLevelWhenNextConsume(Integer.parseInt(args[4]));
             return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+        });
+        consumer.start();
+        Client.print("event", "started");
+        while (System.in.read() >= 0) { }
+        consumer.shutdown();
+        Client.print("event", "done");
+    }
+
+    private static void pop(String[] args) throws Exception {
+        DefaultMQPushConsumer consumer = Client.pushConsumer(args[1], args[3]);
+        // By name: 4.9 has no such methods.
+        consumer.getClass().getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+        consumer.getClass().getMethod("setPopInvisibleTime", long.class).invoke(consumer, 10_000L);
+        consumer.subscribe(args[2], "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            boolean fails = false;
+            for (MessageExt message : messages) {
+                int times = message.getReconsumeTimes();
+                fails = fails || times == 0 && message.getKeys().endsWith("0");
+                boolean popped = message.getProperty("POP_CK") != null;
+                Client.print("event", "received", "key", message.getKeys(), "times", times, "popped", popped);
+            }
+            return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
         Client.print("event", "started");
